@@ -1,19 +1,34 @@
-"""The matrix, where it goes wrong: every way a backend can fail, on every route, is the same failure in every dialect."""
+"""The matrix, where it goes wrong: every way a backend can fail, on every route, is the same failure in every dialect.
+
+`make test` takes every pair of failure, dialect and kind, streamed and plain; `make soak` takes the rest of the product.
+"""
 
 import json
+from collections.abc import Callable, Iterable
+from itertools import product
 from typing import Any
 
 import pytest
 
+from tests.gateway.test_matrix import case_id
 from tests.support.backend_writers import BROKEN, STREAMED, refusal, reply
-from tests.support.client_readers import Held, shape_faults
+from tests.support.client_readers import shape_faults
+from tests.support.pairs import pairwise
 from tests.support.routes import Routes, question
-from tests.support.scripts import NAMES, Calls, Name, Says, Script, truth
+from tests.support.scripts import NAMES, Calls, Name, Says, Script, Seen, truth
 from tests.support.upstream import Reply
 
 STREAM = pytest.mark.parametrize("stream", [True, False], ids=["streamed", "plain"])
 KIND = pytest.mark.parametrize("kind", NAMES)
 DIALECT = pytest.mark.parametrize("dialect", NAMES)
+
+
+def routed(failures: Iterable[str]) -> pytest.MarkDecorator:
+    """Each failure on the routes, streamed and plain; a pair of failure, dialect and kind is taken in either way."""
+    ways = ([*product(failures, NAMES, NAMES, [stream])] for stream in (True, False))
+    cases = [case for way in ways for case in pairwise(way, case_id)]
+    return pytest.mark.parametrize(("failure", "dialect", "kind", "stream"), cases)
+
 
 A = Calls("call_a", "look", '{"path":"a"}')
 HALF = Calls("call_b", "find", '{"q":"ha', whole=False)
@@ -33,11 +48,15 @@ ANTHROPIC = {
 }
 
 
-@STREAM
-@KIND
-@DIALECT
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 429, 500, 503, 529])
-def test_a_refusal_keeps_its_status_and_its_words(routes: Routes, dialect: Name, kind: Name, stream: bool, status: int):
+STATUSES = {str(status): status for status in (400, 401, 403, 404, 413, 429, 500, 503, 529)}
+TOO_LONG = "prompt is too long: 208310 tokens > 200000 maximum"
+
+
+@routed(STATUSES)
+def test_a_refusal_keeps_its_status_and_its_words(
+    routes: Routes, dialect: Name, kind: Name, stream: bool, failure: str
+):
+    status = STATUSES[failure]
     model = f"refuses {kind} {status}"
     headers = {"retry-after": "7"} if status in (429, 503, 529) else {}
     body = refusal(kind, status, f"No, says {kind}.")
@@ -55,29 +74,32 @@ def test_a_refusal_keeps_its_status_and_its_words(routes: Routes, dialect: Name,
         assert refused.body["error"]["type"] == ANTHROPIC[503 if status == 529 else status]
 
 
-@STREAM
-@KIND
-@DIALECT
-def test_a_context_that_is_too_long_has_the_code_that_clients_mend(
-    routes: Routes, dialect: Name, kind: Name, stream: bool
+EARLY: dict[str, Callable[[Name], Reply]] = {
+    "too long": lambda kind: Reply([refusal(kind, 400, TOO_LONG)], 400, "application/json"),
+    "a web page": lambda kind: Reply([b"<html>Sign in</html>"], content_type="text/html"),
+    "an error at once": lambda kind: Reply([*STREAMED[kind](Script((), "error"))]),
+}
+"""What a backend answers in place of a turn."""
+
+
+@routed(EARLY)
+def test_an_answer_that_is_no_turn_is_an_error_with_a_status(
+    routes: Routes, dialect: Name, kind: Name, stream: bool, failure: str
 ):
-    model = f"too long {kind}"
-    body = refusal(kind, 400, "prompt is too long: 208310 tokens > 200000 maximum")
-    routes.upstream.replies[model] = Reply([body], 400, "application/json")
+    model = f"{failure} {kind}"
+    routes.upstream.replies[model] = EARLY[failure](kind)
     refused = routes.refused(dialect, question(dialect, f"{kind}/{model}", (), stream=stream))
-    assert (refused.status, refused.message) == (400, "prompt is too long: 208310 tokens > 200000 maximum")
-    if dialect == "messages":
-        assert refused.body["error"]["type"] == "invalid_request_error"
-    else:
-        assert refused.body["error"]["code"] == "context_length_exceeded"
-
-
-@STREAM
-@KIND
-@DIALECT
-def test_a_web_page_is_a_bad_gateway(routes: Routes, dialect: Name, kind: Name, stream: bool):
-    routes.upstream.replies["page"] = Reply([b"<html>Sign in</html>"], content_type="text/html")
-    assert routes.refused(dialect, question(dialect, f"{kind}/page", (), stream=stream)).status == 502
+    if failure == "a web page":
+        assert refused.status == 502
+    elif failure == "an error at once":
+        assert refused.status in (500, 502)
+        assert refused.message == BROKEN
+    else:  # with the code that clients mend
+        assert (refused.status, refused.message) == (400, TOO_LONG)
+        if dialect == "messages":
+            assert refused.body["error"]["type"] == "invalid_request_error"
+        else:
+            assert refused.body["error"]["code"] == "context_length_exceeded"
 
 
 @KIND
@@ -99,68 +121,31 @@ BREAKS: dict[str, Script] = {
 }
 
 
-def _model(routes: Routes, name: str, kind: Name, *, stream: bool) -> str:
-    model = f"breaks {name} {kind} {stream}"
-    routes.upstream.replies[model] = reply(BREAKS[name], kind, stream=stream)
-    return model
-
-
-def _asked(routes: Routes, name: str, dialect: Name, kind: Name) -> Held:
-    model = _model(routes, name, kind, stream=True)
-    return routes.ask(dialect, question(dialect, f"{kind}/{model}", BREAKS[name].tools, stream=True))
-
-
-@KIND
-@DIALECT
-@pytest.mark.parametrize("name", BREAKS)
-def test_a_stream_that_breaks_shows_what_came_and_that_it_broke(routes: Routes, dialect: Name, kind: Name, name: str):
-    held = _asked(routes, name, dialect, kind)
-    assert _without_doubt(held) == _without_doubt_in(name, dialect, kind)
+@routed(BREAKS)
+def test_a_turn_that_breaks_shows_what_came_and_that_it_broke(
+    routes: Routes, dialect: Name, kind: Name, stream: bool, failure: str
+):
+    script = BREAKS[failure]
+    model = f"breaks {failure} {kind} {stream}"
+    routes.upstream.replies[model] = reply(script, kind, stream=stream)
+    asked = question(dialect, f"{kind}/{model}", script.tools, stream=stream)
+    if not stream:  # where nothing was shown
+        refused = routes.refused(dialect, asked)
+        assert refused.status in (500, 502)
+        assert script.end != "error" or refused.message == BROKEN
+        return
+    held = routes.ask(dialect, asked)
+    assert _without_doubt(held.seen) == _without_doubt(truth(script, dialect, kind, stream=True))
     assert shape_faults(held, dialect, stream=True) == []
     assert held.error is not None
-    if BREAKS[name].end == "error":
-        assert held.error["message"] == BROKEN
+    assert script.end != "error" or held.error["message"] == BROKEN
+    if HALF in script.items:  # which cannot be run
+        assert (held.seen.calls[-1].id, held.seen.calls[-1].whole) == (HALF.id, False)
 
 
-def _without_doubt(held: Held) -> Any:
+def _without_doubt(seen: Seen) -> Any:
     """The turn so far. Whether its last call is whole cannot be known when the end is missing."""
-    seen = held.seen
     return seen.text, [(call.id, call.name, call.arguments) for call in seen.calls], seen.finish
-
-
-def _without_doubt_in(name: str, dialect: Name, kind: Name) -> Any:
-    seen = truth(BREAKS[name], dialect, kind, stream=True)
-    return seen.text, [(call.id, call.name, call.arguments) for call in seen.calls], seen.finish
-
-
-@KIND
-@DIALECT
-@pytest.mark.parametrize("name", ["an error in a call", "cut in a call"])
-def test_half_a_call_of_a_broken_stream_cannot_be_run(routes: Routes, dialect: Name, kind: Name, name: str):
-    *_, half = _asked(routes, name, dialect, kind).seen.calls
-    assert (half.id, half.whole) == ("call_b", False)
-
-
-@KIND
-@DIALECT
-@pytest.mark.parametrize("name", BREAKS)
-def test_a_plain_answer_that_breaks_is_an_error_with_a_status(routes: Routes, dialect: Name, kind: Name, name: str):
-    model = _model(routes, name, kind, stream=False)
-    refused = routes.refused(dialect, question(dialect, f"{kind}/{model}", BREAKS[name].tools, stream=False))
-    assert refused.status in (500, 502)
-    if BREAKS[name].end == "error":
-        assert refused.message == BROKEN
-
-
-@STREAM
-@KIND
-@DIALECT
-def test_an_error_before_anything_was_said_has_a_status(routes: Routes, dialect: Name, kind: Name, stream: bool):
-    script = Script((), "error")
-    routes.upstream.replies[f"fails at once {kind}"] = Reply([*STREAMED[kind](script)])
-    refused = routes.refused(dialect, question(dialect, f"{kind}/fails at once {kind}", (), stream=stream))
-    assert refused.status in (500, 502)
-    assert refused.message == BROKEN
 
 
 # A frame lost inside a call

@@ -1,7 +1,7 @@
 """The matrix, asked in odd ways: what a client of one dialect may send must reach any service in a form it takes.
 
 A request is a row of `REQUESTS`: what is sent beside the model, for each dialect that has words for it. The service is
-as strict as the real one.
+as strict as the real one. `make test` takes every pair of request, dialect and kind; `make soak` takes the rest.
 """
 
 from typing import Any
@@ -11,6 +11,7 @@ import pytest
 from tests.support.backend_writers import reply
 from tests.support.client_readers import PATHS
 from tests.support.conversations import PIXEL, Strict
+from tests.support.pairs import pairwise
 from tests.support.routes import Routes, question
 from tests.support.scripts import NAMES, SCHEMA, Calls, Name, Says, Script
 
@@ -127,7 +128,7 @@ OWN_FAULT = {("names with dots", "responses")}
 """What a client may not ask a service of its own dialect, which is free to say so."""
 
 CASES = [
-    pytest.param(name, dialect, kind, id=f"{name}-{dialect}-{kind}")
+    (name, dialect, kind)
     for name, asked in REQUESTS.items()
     for dialect in asked
     for kind in NAMES
@@ -135,7 +136,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "dialect", "kind"), CASES)
+@pytest.mark.parametrize(("name", "dialect", "kind"), pairwise(CASES, "-".join))
 def test_a_service_takes_what_any_client_may_ask(routes: Routes, name: str, dialect: Name, kind: Name):
     model = f"asked {name} {dialect} {kind}"
     service = Strict(kind, [Script((Says(NO_TURN),))], stream=False)

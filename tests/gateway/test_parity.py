@@ -1,8 +1,13 @@
-"""The same turn over both OpenAI endpoints, streamed, plain and by socket: the same calls, text, finish and notes."""
+"""The same turn over both OpenAI endpoints, streamed, plain and by socket: the same calls, text, finish and notes.
+
+A case is a turn under one rule, in one output mode, asked in one way; it is compared with the same turn over a chat
+stream and with what is known of it. `make test` takes every pair of rule, turn, mode, way and upstream; `make soak`
+takes the rest of the product.
+"""
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
@@ -10,23 +15,11 @@ import msgspec
 import pytest
 from websockets.sync.client import connect
 
-from tests.support.fold import fold_chat
+from tests.support.client_readers import PATHS, Held, Refused, Telemetry, hold, hold_socket, shape_faults
 from tests.support.frames import call, call_item, completed, created, rs, stream, text
-from tests.support.gateway import (
-    Gateway,
-    Responses,
-    backend,
-    calls_of,
-    chat_body,
-    error_of,
-    flat,
-    good,
-    read_events,
-    read_sse,
-    response_body,
-    text_of,
-    tool,
-)
+from tests.support.gateway import Gateway, backend, chat_body, error_of, flat, good, response_body, tool
+from tests.support.pairs import pairwise
+from tests.support.scripts import Name, Tokens
 from tests.support.upstream import Cut, Pause, Reply, Upstream
 from toolwire.core.request import Tool
 from toolwire.notations.read import extract_calls
@@ -141,9 +134,27 @@ TURNS: dict[str, tuple[list[Item], list[tuple[str, Any]], str]] = {
 }  # fmt: skip
 
 
-def streamed(items: list[Item]) -> bytes:
+ENDS = {"length": "max_output_tokens", "content_filter": "content_filter"}
+CUT_SHORT: dict[str, tuple[list[Item], list[tuple[str, Any]], str]] = {
+    # name: (what the model says, the calls, the end)
+    f"{name}, then {end}": (items, made, end)
+    for end in ENDS
+    for name, items, made in (
+        ("use_tool", [says(FIND_X)], [x]),
+        ("a call", [calls("c1", "find", '{"q":"x"}')], [x]),
+        ("half a use_tool", [says("See. <use_tool><name>fi")], []),
+    )
+}
+
+
+def streamed(items: list[Item], end: str = "") -> bytes:
     """The turn as a Responses server streams it."""
-    return stream(created(), *(_streamed(item, place) for place, item in enumerate(items)), completed(usage=USAGE))
+    last = completed(usage=USAGE) if not end else rs("incomplete", response={**_ended(end), "usage": USAGE})
+    return stream(created(), *(_streamed(item, place) for place, item in enumerate(items)), last)
+
+
+def _ended(end: str) -> dict[str, Any]:
+    return {"status": "incomplete", "incomplete_details": {"reason": ENDS[end]}} if end else {"status": "completed"}
 
 
 def _streamed(item: Item, place: int) -> bytes:
@@ -157,10 +168,10 @@ def _streamed(item: Item, place: int) -> bytes:
             return rs("reasoning_summary_text.delta", **delta)
 
 
-def in_one_piece(items: list[Item]) -> bytes:
+def in_one_piece(items: list[Item], end: str = "") -> bytes:
     """The turn as a Responses server answers plainly."""
     output = [_item(item, place) for place, item in enumerate(items)]
-    return json.dumps({"id": "resp_1", "status": "completed", "output": output, "usage": USAGE}).encode()
+    return json.dumps({"id": "resp_1", **_ended(end), "output": output, "usage": USAGE}).encode()
 
 
 def _item(item: Item, place: int) -> dict[str, Any]:
@@ -182,140 +193,31 @@ def _item(item: Item, place: int) -> dict[str, Any]:
 
 @pytest.fixture(scope="module", autouse=True)
 def replies(upstream: Upstream) -> None:
-    for name, (items, _, _) in TURNS.items():
-        upstream.replies[f"streams {name}"] = Reply([streamed(items)])
-        upstream.replies[f"answers {name}"] = Reply([in_one_piece(items)], 200, "application/json")
+    ends = {name: (items, "") for name, (items, _, _) in TURNS.items()}
+    for name, (items, end) in (ends | {name: (items, end) for name, (items, _, end) in CUT_SHORT.items()}).items():
+        upstream.replies[f"streams {name}"] = Reply([streamed(items, end)])
+        upstream.replies[f"answers {name}"] = Reply([in_one_piece(items, end)], 200, "application/json")
 
 
 # What a client sees
 
 
-class Seen(msgspec.Struct, frozen=True):
-    """A turn as a client of any endpoint sees it."""
+class Agreed(msgspec.Struct, frozen=True):
+    """A turn as every way must show it: calls without their ids, text without the blank lines between messages."""
 
     calls: list[tuple[str, Any]]
     text: str
     finish: str
-    usage: tuple[int, int] | None
-    mode: str
-    count: int
-    truncated: bool
-    stop_mode: str
-    notes: list[dict[str, str]]
+    tokens: Tokens | None
+    telemetry: Telemetry
 
+    @property
+    def truncated(self) -> bool:
+        return self.telemetry.tool_call_truncated
 
-def telemetry(told: dict[str, Any]) -> dict[str, Any]:
-    """The telemetry, however it came; ids that are made up for each run count as equal."""
-    notes = [{name: re.sub(r"^call_[0-9a-f]{8,}t?", "MINTED ", value) for name, value in note.items()} for note in told["notes"]]  # fmt: skip
-    return {
-        "count": told["tool_call_count"],
-        "truncated": told["tool_call_truncated"],
-        "stop_mode": told["stop_after_tools_mode"],
-        "notes": notes,
-    }
-
-
-def in_headers(response: httpx.Response) -> dict[str, Any]:
-    return telemetry(
-        {
-            "tool_call_count": int(response.headers["x-codex-tool-call-count"]),
-            "tool_call_truncated": {"true": True, "false": False}[response.headers["x-codex-tool-call-truncated"]],
-            "stop_after_tools_mode": response.headers["x-codex-stop-after-tools-mode"],
-            "notes": json.loads(response.headers.get("x-toolwire-notes", "[]")),
-        }
-    )
-
-
-Asked = dict[str, Any]
-"""Fields of a request that mean the same in both dialects, and `tools` in chat's form."""
-
-
-def mode_of(response: httpx.Response) -> str:
-    return response.headers["x-proxy-output-mode"]
-
-
-def by_chat(gateway: Gateway, http: httpx.Client, model: str, asked: Asked, headers: dict[str, str], *, stream: bool) -> Seen:  # fmt: skip
-    options = {"stream_options": {"include_usage": True}} if stream else {}
-    body = chat_body(model, stream=stream, **asked, **options)
-    response = good(http.post(f"{gateway.base_url}/chat/completions", json=body, headers=headers))
-    if stream:
-        frames = list(read_sse(response))
-        folded = fold_chat(frames)
-        message, finish, usage = folded["message"], folded["finish"], folded["usage"]
-        told = telemetry(json.loads([value for kind, value in frames if kind == "comment"][-1]))
-    else:
-        answer = response.json()
-        message, finish = answer["choices"][0]["message"], answer["choices"][0]["finish_reason"]
-        usage, told = answer.get("usage"), in_headers(response)
-    made = [(each["function"]["name"], json.loads(each["function"]["arguments"])) for each in message.get("tool_calls") or ()]  # fmt: skip
-    counted = (usage["prompt_tokens"], usage["completion_tokens"]) if usage else None
-    return Seen(made, message["content"] or "", finish, counted, mode_of(response), **told)
-
-
-def as_finish(response: dict[str, Any]) -> str:
-    """The finish reason that corresponds to a response."""
-    if response["status"] == "incomplete":
-        return {"max_output_tokens": "length", "content_filter": "content_filter"}[
-            response["incomplete_details"]["reason"]
-        ]
-    assert response["status"] == "completed"
-    assert ("required_action" in response) == (bool(calls_of(response)) and response["store"])
-    return "tool_calls" if calls_of(response) else "stop"
-
-
-def seen_in(response: dict[str, Any], mode: str, told: dict[str, Any]) -> Seen:
-    made = [(item["name"], json.loads(item["arguments"])) for item in calls_of(response)]
-    usage = response["usage"]
-    counted = (usage["input_tokens"], usage["output_tokens"]) if usage else None
-    return Seen(made, text_of(response), as_finish(response), counted, mode, **told)
-
-
-def by_responses(gateway: Gateway, http: httpx.Client, model: str, asked: Asked, headers: dict[str, str], *, stream: bool) -> Seen:  # fmt: skip
-    body = response_body(model, stream=stream, store=False, **asked)
-    answer = good(http.post(f"{gateway.base_url}/responses", json=body, headers=headers))
-    if not stream:
-        return seen_in(answer.json(), mode_of(answer), in_headers(answer))
-    events = read_events(answer)
-    deltas = "".join(data["delta"] for data in events.of("response.output_text.delta"))
-    assert deltas == text_of(events.response), "the stream says what its end says"
-    return seen_in(events.response, mode_of(answer), telemetry(events.telemetry))
-
-
-def by_socket(gateway: Gateway, model: str, asked: Asked, headers: dict[str, str]) -> Seen:
-    url = gateway.base_url.replace("http", "ws", 1) + "/responses"
-    with connect(url, additional_headers=headers, proxy=None) as socket:
-        body = response_body(model, store=False, **asked)
-        socket.send(json.dumps({"type": "response.create", **body}))
-        while True:
-            message = json.loads(socket.recv(15))
-            if message["type"] in ("response.completed", "response.incomplete"):
-                break
-    response = message["response"]
-    return seen_in(response, "", telemetry(response["toolwire"]))
-
-
-ALL_WAYS = [(verb, streams) for verb in ("streams", "answers") for streams in (True, False)]
-FOUR_WAYS = [("streams", True), ("answers", False)]
-"""Each upstream with the clients that ask for what it gives."""
-
-
-def every_way(
-    gateway: Gateway,
-    http: httpx.Client,
-    name: str,
-    headers: dict[str, str],
-    ways: Sequence[tuple[str, bool]] = ALL_WAYS,
-    **asked: Any,
-) -> dict[str, Seen]:
-    """The turn as seen over every endpoint, streamed and plain, by an upstream that streams or answers plainly."""
-    seen: dict[str, Seen] = {}
-    for verb, streams in ways:
-        way = f"{'streamed' if streams else 'plain'}, the upstream {verb}"
-        seen[f"chat, {way}"] = by_chat(gateway, http, f"up/{verb} {name}", asked, headers, stream=streams)
-        seen[f"responses, {way}"] = by_responses(gateway, http, f"up/{verb} {name}", asked, headers, stream=streams)
-    socket = by_socket(gateway, f"up/streams {name}", asked, headers)
-    seen["socket"] = msgspec.structs.replace(socket, mode=next(iter(seen.values())).mode)
-    return seen
+    @property
+    def notes(self) -> list[dict[str, str]]:
+        return self.telemetry.notes
 
 
 def run_together(text: str) -> str:
@@ -323,16 +225,61 @@ def run_together(text: str) -> str:
     return text.replace("\n\n", "")
 
 
-def the_same(seen: dict[str, Seen]) -> Seen:
-    """What all ways agree on."""
-    seen = {way: msgspec.structs.replace(each, text=run_together(each.text)) for way, each in seen.items()}
-    (first, wanted), *others = seen.items()
-    for way, other in others:
-        for field in Seen.__struct_fields__:
-            found = (field, way, getattr(other, field))
-            assert found == (field, way, getattr(wanted, field)), f"not as over {first}"
-    assert wanted.count == len(wanted.calls)
-    return wanted
+def agreed(held: Held) -> Agreed:
+    """What all ways agree on; ids that are made up for each run count as equal."""
+    assert held.telemetry is not None
+    assert held.telemetry.tool_call_count == len(held.seen.calls)
+    minted = re.compile(r"^call_[0-9a-f]{8,}t?")
+    notes = [{name: minted.sub("MINTED ", value) for name, value in note.items()} for note in held.telemetry.notes]
+    telemetry = msgspec.structs.replace(held.telemetry, notes=notes)
+    calls = [(call.name, json.loads(call.arguments)) for call in held.seen.calls]
+    return Agreed(calls, run_together(held.seen.text), held.seen.finish, held.seen.tokens, telemetry)
+
+
+Asked = dict[str, Any]
+"""Fields of a request that mean the same in both dialects, and `tools` in chat's form."""
+
+
+class Client(msgspec.Struct, frozen=True):
+    """A client of one gateway."""
+
+    gateway: Gateway
+    http: httpx.Client
+
+    def post(self, dialect: Name, model: str, asked: Asked, headers: dict[str, str], *, stream: bool) -> httpx.Response:
+        if dialect == "chat":
+            options = {"stream_options": {"include_usage": True}} if stream else {}
+            body = chat_body(model, stream=stream, **asked, **options)
+        else:
+            body = response_body(model, stream=stream, store=False, **asked)
+        return self.http.post(self.gateway.url + PATHS[dialect], json=body, headers=headers)
+
+    def ask(self, way: str, model: str, asked: Asked, headers: dict[str, str]) -> Held:
+        """The turn, read strictly."""
+        if way == "socket":
+            held = hold_socket(self.messages(model, asked, headers))
+            assert shape_faults(held, "responses", stream=True) == []
+            return held
+        dialect: Name = "chat" if way.startswith("chat") else "responses"
+        stream = way.endswith("streamed")
+        held = hold(self.post(dialect, model, asked, headers, stream=stream), dialect, stream=stream)
+        assert shape_faults(held, dialect, stream=stream) == []
+        return held
+
+    def messages(self, model: str, asked: Asked, headers: dict[str, str]) -> list[Any]:
+        """What comes over a WebSocket until the response has ended."""
+        url = self.gateway.url.replace("http", "ws", 1) + PATHS["responses"]
+        with connect(url, additional_headers=headers, proxy=None) as socket:
+            body = response_body(model, store=False, **asked)
+            socket.send(json.dumps({"type": "response.create", **body}))
+            messages = [json.loads(socket.recv(60))]
+            while messages[-1]["type"] not in ("response.completed", "response.incomplete", "response.failed"):
+                messages.append(json.loads(socket.recv(60)))
+        return messages
+
+
+FIRST = "chat, streamed"
+WAYS = (FIRST, "chat, plain", "responses, streamed", "responses, plain", "socket")
 
 
 SCHEMAS = Schemas(
@@ -350,70 +297,7 @@ def blocks_in(words: str) -> list[tuple[str, Any]]:
     return [(name, json.loads(arguments)) for name, arguments in found if name in declared]
 
 
-# Without any settings
-
-MODES = pytest.mark.parametrize("mode", ["openai-json", "obsidian-xml"])
-
-
-@MODES
-@pytest.mark.parametrize("name", TURNS)
-def test_a_turn_is_the_same_over_every_endpoint(gateway, http, name, mode):
-    seen = the_same(every_way(gateway, http, name, {"x-proxy-output-mode": mode}, tools=TOOLS))
-    _, made, words = TURNS[name]
-    assert seen.calls == made
-    assert seen.mode == mode
-    assert seen.finish == ("tool_calls" if made else "stop")
-    assert seen.usage == (20, 5)
-    if mode == "openai-json":
-        assert seen.text == run_together(words)
-    else:
-        assert blocks_in(seen.text) == made
-
-
-@pytest.mark.parametrize("name", TURNS)
-def test_without_tools_text_is_text_over_every_endpoint(gateway, http, name):
-    seen = the_same(every_way(gateway, http, name, {}, FOUR_WAYS))
-    items, _, _ = TURNS[name]
-    assert seen.text == run_together("".join(item.whole for item in items if isinstance(item, Text)))
-    assert len(seen.calls) == sum(isinstance(item, Called) for item in items)
-    assert seen.mode == "openai-json"
-
-
-NOTED = {
-    "a twin as use_tool": [{"code": "text_call_twin", "subject": "find"}],
-    "a twin as tool_call": [{"code": "text_call_twin", "subject": "find"}],
-    "without its end": [{"code": "text_call_recovered", "subject": "find"}],
-    "one call": [],
-}
-
-
-@pytest.mark.parametrize("name", NOTED)
-def test_what_was_changed_is_noted_over_every_endpoint(gateway, http, name):
-    assert the_same(every_way(gateway, http, name, {}, tools=TOOLS)).notes == NOTED[name]
-
-
-def test_a_block_that_cannot_be_read_is_noted_over_every_endpoint(gateway, http):
-    [note] = the_same(every_way(gateway, http, "a broken block", {}, tools=TOOLS)).notes
-    assert note["code"] == "text_block_kept"
-
-
-ASKED: dict[str, tuple[Asked, str, list[tuple[str, Any]], bool]] = {
-    "one call at a time": ({"parallel_tool_calls": False}, "two calls", [x], True),
-    "one call at a time, in text": ({"parallel_tool_calls": False}, "use_tool twice", [x], True),
-    "no calls at all": ({"tool_choice": "none"}, "two calls", [], False),
-    "any call": ({"tool_choice": "required"}, "both tags", [now, x, x], False),
-}
-
-
-@MODES
-@pytest.mark.parametrize("name", ASKED)
-def test_what_the_request_says_about_calls_holds_over_every_endpoint(gateway, http, name, mode):
-    asked, turn, made, truncated = ASKED[name]
-    seen = the_same(every_way(gateway, http, turn, {"x-proxy-output-mode": mode}, tools=TOOLS, **asked))
-    assert (seen.calls, seen.truncated) == (made, truncated)
-
-
-# With settings
+# Rules: settings of the gateway, headers and fields of the request
 
 SETTINGS: dict[str, dict[str, str]] = {
     "dedup": {"PROXY_TOOL_BLOCK_DEDUP": "true"},
@@ -426,8 +310,77 @@ SETTINGS: dict[str, dict[str, str]] = {
     "obsidian-xml with a line": {"PROXY_OUTPUT_MODE": "obsidian-xml", "PROXY_TOOL_BLOCK_DELIMITER": "\\n---\\n"},
 }
 
+ASKED: dict[str, Asked] = {
+    "one call at a time": {"parallel_tool_calls": False},
+    "no calls at all": {"tool_choice": "none"},
+    "any call": {"tool_choice": "required"},
+    "without tools": {"tools": None},
+}
+STRICT = {"x-proxy-strict-tools": "true"}
+HEADER = "x-proxy-output-mode"
+
+CALLING = [name for name, (_, made, _) in TURNS.items() if made and not name.endswith(("letters", "types", "kinds"))]
+"""The turns that settings may change."""
+SEVERAL = [name for name in CALLING if len(TURNS[name][1]) > 1]
+"""The turns that a number or a delimiter may change."""
+WRITTEN = [
+    name for name in CALLING if name != "an unknown name" and not re.search("^(one|two|three|the same) call", name)
+]
+STRUCTURED = [name for name, (items, _, _) in TURNS.items() if not any(isinstance(item, Text) for item in items)]
+
+RULES: dict[str, list[str]] = {
+    # rule: the turns under it
+    "none": [*TURNS, *CUT_SHORT],
+    "without tools": [name for name in TURNS if name not in STRUCTURED[1:]],
+    "strict": WRITTEN,
+    "one call at a time": ["two calls", "use_tool twice"],
+    "no calls at all": ["two calls"],
+    "any call": ["both tags"],
+    "dedup": CALLING,
+    "at most one": [*SEVERAL, "one call", "call and text", "use_tool in text"],
+    "at most two": SEVERAL,
+    "stop after the first": CALLING,
+    "stop after a burst": CALLING,
+    "no tail": CALLING,
+    "never parallel": ["two calls", "use_tool twice", "both tags"],
+    "obsidian-xml with a line": SEVERAL,
+}
+AS_XML = ["use_tool the same twice", "both tags", "call and text", "one twin for two"]
+"""The turns that are told as obsidian-xml under the settings, too."""
+
+
+def modes_of(rule: str, turn: str) -> tuple[str, ...]:
+    if rule == "obsidian-xml with a line":
+        return ("obsidian-xml",)
+    both = (
+        (rule == "none" and turn in TURNS)
+        or rule in ("one call at a time", "no calls at all", "any call")
+        or (rule in ("dedup", "at most one", "stop after the first", "no tail") and turn in AS_XML)
+    )
+    return ("openai-json", "obsidian-xml") if both else ("openai-json",)
+
+
+def asked_in(rule: str, turn: str, mode: str) -> list[tuple[str, str]]:
+    """The ways, each with an upstream that streams or answers plainly; settings take the upstream that fits."""
+    if rule in ("none", "one call at a time", "no calls at all", "any call") or (mode, rule in SETTINGS) == MIXED:
+        return [(way, verb) for verb in ("streams", "answers") for way in WAYS if (way, verb) not in LEFT_OUT]
+    return [*((way, "streams") for way in ("responses, streamed", "socket")), *((way, "answers") for way in PLAIN)]
+
+
+PLAIN = ("chat, plain", "responses, plain")
+MIXED = ("obsidian-xml", True)
+LEFT_OUT = ((FIRST, "streams"), ("socket", "answers"))
+
+CASES = [
+    (rule, turn, mode, *how)
+    for rule, turns in RULES.items()
+    for turn in turns
+    for mode in modes_of(rule, turn)
+    for how in asked_in(rule, turn, mode)
+]
+
 EXPECTED: dict[tuple[str, str], tuple[list[tuple[str, Any]], str, bool]] = {
-    # (settings, turn): (calls, text, truncated)
+    # (rule, turn): (calls, text, truncated)
     ("dedup", "use_tool the same twice"): ([x], "", False),
     ("dedup", "both tags"): ([now, x], " and  and ", False),
     ("dedup", "one twin for two"): ([x], "", False),
@@ -447,6 +400,24 @@ EXPECTED: dict[tuple[str, str], tuple[list[tuple[str, Any]], str, bool]] = {
     ("no tail", "use_tool in text"): ([x], "Let me see.\n", False),
     ("never parallel", "two calls"): ([x], "", True),
     ("never parallel", "use_tool twice"): ([x], "", True),
+    ("one call at a time", "two calls"): ([x], "", True),
+    ("one call at a time", "use_tool twice"): ([x], "", True),
+    ("no calls at all", "two calls"): ([], "", False),
+    ("any call", "both tags"): ([now, x, x], " and  and ", False),
+    ("obsidian-xml with a line", "two calls"): ([x, y], f"{FIND_X}\n---\n{FIND_Y}", False),
+}
+
+
+NOTED: dict[tuple[str, str], list[dict[str, str]]] = {
+    # (rule, turn): notes
+    ("none", "a twin as use_tool"): [{"code": "text_call_twin", "subject": "find"}],
+    ("none", "a twin as tool_call"): [{"code": "text_call_twin", "subject": "find"}],
+    ("none", "without its end"): [{"code": "text_call_recovered", "subject": "find"}],
+    ("none", "one call"): [],
+    ("at most one", "two calls"): [{"code": "call_capped", "subject": "c2"}],
+    ("stop after the first", "two calls"): [{"code": "call_cut", "subject": "c2"}],
+    ("dedup", "use_tool the same twice"): [{"code": "call_duplicate", "subject": "MINTED 02"}],
+    ("no tail", "call and text"): [{"code": "tail_withheld"}],
 }
 
 
@@ -465,67 +436,84 @@ def configured(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> 
         gateway.stop()
 
 
-CALLING = [name for name, (_, made, _) in TURNS.items() if made and not name.endswith(("letters", "types", "kinds"))]
-"""The turns that settings may change."""
+@pytest.mark.parametrize(("rule", "turn", "mode", "way", "verb"), pairwise(CASES, "-".join))
+def test_a_turn_is_the_same_in_every_way(configured, gateway, http, rule, turn, mode, way, verb):
+    client = Client(configured(rule) if rule in SETTINGS else gateway, http)
+    asked = {"tools": TOOLS, **ASKED.get(rule, {})}
+    headers = {HEADER: mode} if rule == "none" or mode == "obsidian-xml" else {}
+    if rule == "obsidian-xml with a line":
+        headers = {}
+    first = agreed(client.ask(FIRST, f"up/streams {turn}", asked, headers))
+    if mode == "openai-json" or not headers:
+        check_what_is_known(first, rule, turn)
+    else:
+        usual = agreed(client.ask(FIRST, f"up/streams {turn}", asked, {HEADER: "openai-json"}))
+        check_what_is_known(usual, rule, turn)
+        assert (first.calls, first.truncated) == (usual.calls, usual.truncated)
+        # Nothing follows a block unless that is asked for.
+        tail = {"code": "tail_withheld"}
+        assert [note for note in first.notes if note != tail] == [note for note in usual.notes if note != tail]
+    if mode == "obsidian-xml":
+        assert blocks_in(first.text) == first.calls
+    held = client.ask(way, f"up/{verb} {turn}", asked, headers | (STRICT if rule == "strict" else {}))
+    assert held.mode == ("" if way == "socket" else mode)
+    assert agreed(held) == first
 
 
-@pytest.mark.parametrize("name", CALLING)
-@pytest.mark.parametrize("settings", SETTINGS)
-def test_settings_mean_the_same_over_every_endpoint(configured, http, settings, name):
-    seen = the_same(every_way(configured(settings), http, name, {}, FOUR_WAYS, tools=TOOLS))
-    expected = EXPECTED.get((settings, name))
-    if expected is not None:
-        assert (seen.calls, seen.text, seen.truncated) == expected
-    assert seen.finish == ("tool_calls" if seen.calls else "stop")
-
-
-@pytest.mark.parametrize("name", ["use_tool the same twice", "both tags", "call and text", "one twin for two"])
-@pytest.mark.parametrize("settings", ["dedup", "at most one", "stop after the first", "no tail"])
-def test_settings_mean_the_same_as_obsidian_xml(configured, http, settings, name):
-    headers = {"x-proxy-output-mode": "obsidian-xml"}
-    seen = the_same(every_way(configured(settings), http, name, headers, tools=TOOLS))
-    plain = the_same(every_way(configured(settings), http, name, {}, tools=TOOLS))
-    assert (seen.calls, seen.truncated) == (plain.calls, plain.truncated)
-    # Nothing follows a block unless that is asked for.
-    tail = {"code": "tail_withheld"}
-    assert [note for note in seen.notes if note != tail] == [note for note in plain.notes if note != tail]
-    assert blocks_in(seen.text) == seen.calls
-
-
-def test_blocks_are_set_apart_by_the_delimiter_over_every_endpoint(configured, http):
-    seen = the_same(every_way(configured("obsidian-xml with a line"), http, "two calls", {}, tools=TOOLS))
-    assert seen.text == f"{FIND_X}\n---\n{FIND_Y}"
+def check_what_is_known(seen: Agreed, rule: str, turn: str) -> None:
+    """Compare a turn in openai-json with the tables."""
+    # A turn that is stopped early has not come to its usage.
+    assert seen.tokens == Tokens(20, 5) or (rule, seen.tokens) == ("stop after the first", None)
+    if turn in CUT_SHORT:
+        _, made, end = CUT_SHORT[turn]
+        assert (seen.calls, seen.finish) == (made, {"content_filter": "filter"}.get(end, end))
+        return
+    assert seen.finish == ("calls" if seen.calls else "stop")
+    items, made, words = TURNS[turn]
+    assert seen.notes == NOTED.get((rule, turn), seen.notes)
+    if (rule, turn) in EXPECTED:
+        assert (seen.calls, seen.text, seen.truncated) == EXPECTED[rule, turn]
+    elif rule in ("none", "strict"):
+        assert (seen.calls, seen.text) == (made, run_together(words))
+        assert turn != "a broken block" or [note["code"] for note in seen.notes] == ["text_block_kept"]
+    elif rule == "without tools":
+        assert seen.text == run_together("".join(item.whole for item in items if isinstance(item, Text)))
+        assert len(seen.calls) == sum(isinstance(item, Called) for item in items)
 
 
 # The output mode
 
 
 def test_a_prompt_that_teaches_use_tool_is_answered_so_over_every_endpoint(gateway, http):
+    client, model = Client(gateway, http), "up/streams use_tool in text"
     taught = "Call tools with <use_tool> blocks."
     system = {"role": "system", "content": taught}
     opening = {"role": "assistant", "content": taught}
     question = {"role": "user", "content": "Go."}
-    chat = by_chat(gateway, http, "up/streams use_tool in text", {"messages": [system, question]}, {}, stream=True)
-    for streams in (True, False):
+    held = client.ask(FIRST, model, {"messages": [system, question]}, {})
+    for way in ("responses, streamed", "responses, plain"):
         for asked in ({"instructions": taught}, {"input": [system, question]}, {"input": [opening, question]}):
-            assert by_responses(gateway, http, "up/streams use_tool in text", asked, {}, stream=streams) == chat
-    assert (chat.mode, chat.calls, chat.text) == ("obsidian-xml", [x], f"Let me see.\n{FIND_X}")
+            assert agreed(client.ask(way, model, asked, {})) == agreed(held)
+    seen = agreed(held)
+    assert (held.mode, seen.calls, seen.text) == ("obsidian-xml", [x], f"Let me see.\n{FIND_X}")
 
 
 def test_what_a_user_or_a_later_answer_says_of_use_tool_teaches_nothing(gateway, http):
+    client, model = Client(gateway, http), "up/streams use_tool in text"
     taught = "Call tools with <use_tool> blocks."
     question, answer = {"role": "user", "content": "Go."}, {"role": "assistant", "content": taught}
     for messages in ([{"role": "user", "content": taught}], [question, answer, question]):
-        chat = by_chat(gateway, http, "up/streams use_tool in text", {"messages": messages}, {}, stream=True)
-        assert (chat.mode, chat.calls) == ("openai-json", [])
-        assert by_responses(gateway, http, "up/streams use_tool in text", {"input": messages}, {}, stream=True) == chat
+        chat = client.ask(FIRST, model, {"messages": messages}, {})
+        responses = client.ask("responses, streamed", model, {"input": messages}, {})
+        assert (chat.mode, responses.mode, chat.seen.calls) == ("openai-json", "openai-json", ())
+        assert agreed(responses) == agreed(chat)
 
 
 @pytest.mark.parametrize("prefix", ["obsidian-xml", "openai-json"])
 def test_a_path_prefix_sets_the_mode_of_both_endpoints(gateway, http, prefix):
     for path, body in (("chat/completions", chat_body("demo")), ("responses", response_body("demo"))):
         response = good(http.post(f"{gateway.url}/{prefix}/v1/{path}", json=body))
-        assert mode_of(response) == prefix
+        assert response.headers[HEADER] == prefix
     response_id = response.json()["id"]
     assert good(http.get(f"{gateway.url}/{prefix}/v1/responses/{response_id}")).json()["id"] == response_id
 
@@ -540,106 +528,67 @@ def test_a_header_that_says_nonsense_is_refused_by_both_endpoints(gateway, http,
 # Failures
 
 
-def failed_chat(
-    gateway: Gateway, http: httpx.Client, model: str, headers: dict[str, str], *, stream: bool
-) -> tuple[Any, ...]:
+def failure(client: Client, dialect: Name, model: str, headers: dict[str, str], *, stream: bool) -> tuple[Any, ...]:
     """The status, message and code of a turn that failed, and the text before."""
-    body = chat_body(model, stream=stream, tools=TOOLS)
-    response = http.post(f"{gateway.base_url}/chat/completions", json=body, headers=headers)
-    if response.status_code != 200:
-        status, error = error_of(response)
-        return status, error["message"], error["code"], ""
-    folded = fold_chat(list(read_sse(response)))
-    return 200, folded["error"]["message"], folded["error"]["code"], folded["message"]["content"] or ""
+    try:
+        held = hold(client.post(dialect, model, {"tools": TOOLS}, headers, stream=stream), dialect, stream=stream)
+    except Refused as refused:
+        return refused.status, refused.message, refused.body["error"]["code"], ""
+    assert held.error is not None
+    assert shape_faults(held, dialect, stream=True) == []
+    if dialect == "responses":
+        assert held.own["error"]["message"] == held.error["message"]
+    return 200, held.error["message"], held.error["code"], held.seen.text
 
 
-def failed_responses(gateway: Gateway, http: httpx.Client, model: str, headers: dict[str, str], *, stream: bool) -> tuple[Any, ...]:  # fmt: skip
-    body = response_body(model, stream=stream, tools=TOOLS)
-    response = Responses(http, gateway).post(body, **{name.replace("-", "_"): value for name, value in headers.items()})
-    if response.status_code != 200:
-        status, error = error_of(response)
-        return status, error["message"], error["code"], ""
-    events = read_events(response)
-    [error] = events.of("error")
-    assert events.response["error"]["message"] == error["message"]
-    return 200, error["message"], error["code"], text_of(events.response)
+def failure_over_both(client: Client, model: str, headers: dict[str, str], *, stream: bool) -> tuple[Any, ...]:
+    """The failure on which both endpoints agree."""
+    chat = failure(client, "chat", model, headers, stream=stream)
+    assert failure(client, "responses", model, headers, stream=stream) == chat
+    return chat
 
 
 STREAMED = pytest.mark.parametrize("streams", [False, True], ids=["plain", "streamed"])
-STRICT = {"x-proxy-strict-tools": "true"}
 
 
 @STREAMED
-@MODES
+@pytest.mark.parametrize("mode", ["openai-json", "obsidian-xml"])
 def test_strict_parsing_fails_the_same_turns_over_both_endpoints(gateway, http, upstream, streams, mode):
     upstream.replies["broken"] = Reply([stream(created(), text("<use_tool>oops</use_tool>"), completed())])
-    headers = {**STRICT, "x-proxy-output-mode": mode}
-    chat = failed_chat(gateway, http, "up/broken", headers, stream=streams)
-    assert failed_responses(gateway, http, "up/broken", headers, stream=streams) == chat
-    assert (chat[0], chat[2]) == (502, "tool_block_invalid")
-
-
-WRITTEN = [
-    name for name in CALLING if name != "an unknown name" and not re.search("^(one|two|three|the same) call", name)
-]
-
-
-@pytest.mark.parametrize("name", WRITTEN)
-def test_strict_parsing_changes_nothing_for_blocks_that_are_sound(gateway, http, name):
-    usual = by_chat(gateway, http, f"up/streams {name}", {"tools": TOOLS}, {}, stream=True)
-    strict = every_way(gateway, http, name, STRICT, FOUR_WAYS, tools=TOOLS)
-    assert the_same(strict) == the_same({"usual": usual})
+    failed = failure_over_both(Client(gateway, http), "up/broken", {**STRICT, HEADER: mode}, stream=streams)
+    assert (failed[0], failed[2]) == (502, "tool_block_invalid")
 
 
 def test_strict_parsing_in_mid_stream_fails_both_streams_there(gateway, http, upstream):
     late = [stream(created(), text("See. ")), Pause(0.1), stream(text("<use_tool>oops</use_tool> So."), completed())]
     upstream.replies["breaks late"] = Reply(late)
-    chat = failed_chat(gateway, http, "up/breaks late", STRICT, stream=True)
-    assert failed_responses(gateway, http, "up/breaks late", STRICT, stream=True) == chat
-    assert (chat[0], chat[2], chat[3]) == (200, "tool_block_invalid", "See. ")
+    failed = failure_over_both(Client(gateway, http), "up/breaks late", STRICT, stream=True)
+    assert (failed[0], failed[2], failed[3]) == (200, "tool_block_invalid", "See. ")
 
 
 @STREAMED
 @pytest.mark.parametrize("model", ["demo-error", "demo-rate-limit", "demo-error-middle", "demo-cut", "nobody"])
 def test_a_failure_is_the_same_over_both_endpoints(gateway, http, model, streams):
-    chat = failed_chat(gateway, http, model, {}, stream=streams)
-    assert failed_responses(gateway, http, model, {}, stream=streams) == chat
-
-
-ENDS = {"length": "max_output_tokens", "content_filter": "content_filter"}
-
-
-@pytest.mark.parametrize("finish", ENDS)
-@pytest.mark.parametrize(
-    "begun", [[says("And th")], [says(FIND_X)], [calls("c1", "find", '{"q":"x"}')], [says("See. <use_tool><name>fi")]]
-)
-def test_a_turn_cut_short_is_cut_short_over_every_endpoint(gateway, http, upstream, finish, begun):
-    details = {"status": "incomplete", "incomplete_details": {"reason": ENDS[finish]}}
-    items = stream(*(_streamed(item, place) for place, item in enumerate(begun)))
-    upstream.replies["streams short"] = Reply([stream(created(), items, rs("incomplete", response=details))])
-    plain = {"id": "r", **details, "output": [_item(item, place) for place, item in enumerate(begun)]}
-    upstream.replies["answers short"] = Reply([json.dumps(plain).encode()], 200, "application/json")
-    assert the_same(every_way(gateway, http, "short", {}, tools=TOOLS)).finish == finish
+    failure_over_both(Client(gateway, http), model, {}, stream=streams)
 
 
 def test_a_failure_after_calls_can_be_finished_over_both_endpoints(http, start, upstream):
     after = stream(created(), text("See. "), call("c1", "find", '{"q":"x"}', index=1))
     upstream.replies["fails after"] = Reply([after, Pause(0.05), Cut()])
-    gateway = start(backend(upstream.url), PROXY_FINISH_AFTER_CALLS="true")
-    seen = {
-        f"{name}, {stream}": way(gateway, http, "up/fails after", {"tools": TOOLS}, {}, stream=stream)
-        for name, way in (("chat", by_chat), ("responses", by_responses))
-        for stream in (True, False)
-    }
-    agreed = the_same(seen)
-    assert (agreed.calls, agreed.text, agreed.finish) == ([x], "See. ", "tool_calls")
-    assert [note["code"] for note in agreed.notes] == ["failure_after_calls"]
+    client = Client(start(backend(upstream.url), PROXY_FINISH_AFTER_CALLS="true"), http)
+    first, *others = (
+        agreed(client.ask(way, "up/fails after", {"tools": TOOLS}, {})) for way in WAYS if way != "socket"
+    )
+    assert others == [first] * 3
+    assert (first.calls, first.text, first.finish) == ([x], "See. ", "calls")
+    assert [note["code"] for note in first.notes] == ["failure_after_calls"]
 
 
 def test_the_tools_reach_the_upstream_alike_from_both_endpoints(gateway, http, upstream):
-    for way in (by_chat, by_responses):
-        way(gateway, http, "up/streams text", {"tools": TOOLS, "tool_choice": "auto"}, {}, stream=True)
-    chat, responses = (asked.body for asked in upstream.of("streams text")[-2:])
+    upstream.replies["tools alike"] = upstream.replies["streams text"]
+    for way in (FIRST, "responses, streamed"):
+        Client(gateway, http).ask(way, "up/tools alike", {"tools": TOOLS, "tool_choice": "auto"}, {})
+    chat, responses = (asked.body for asked in upstream.of("tools alike"))
     assert [(each["name"], each["parameters"]) for each in chat["tools"]] == [(each["name"], each["parameters"]) for each in responses["tools"]]  # fmt: skip
     assert chat["tool_choice"] == responses["tool_choice"] == "auto"
     assert responses["tools"] == [flat(each) for each in TOOLS]

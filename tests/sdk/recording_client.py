@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
@@ -11,8 +11,9 @@ import openai
 
 from tests.sdk.turns import TIME, WEATHER
 from tests.support.checked import responses_faults
+from tests.support.client_readers import event_faults, read_stream
 from tests.support.gateway import Gateway
-from tests.support.schemas import event_errors, response_errors
+from tests.support.schemas import response_errors
 
 SETTINGS = {"api_key": "test", "max_retries": 0, "timeout": 30}
 
@@ -28,31 +29,6 @@ def output_of(call_id: str, output: str) -> dict[str, Any]:
 def user(*words: str) -> list[dict[str, Any]]:
     """Input items: what the user said, one message each."""
     return [{"role": "user", "content": each} for each in words]
-
-
-def read_events(body: bytes | bytearray) -> tuple[list[tuple[str | None, Any]], bool]:
-    """The named events of a stream, and whether `[DONE]` came last. Each is one `event` and one `data` line."""
-    lines = [line for line in body.decode().split("\n") if not line.startswith(": ")]
-    *blocks, rest = "\n".join(lines).split("\n\n")
-    assert rest == "", f"the stream ends in mid-event: {rest!r}"
-    blocks = [block for block in blocks if block]  # after a comment
-    done = blocks[-1:] == ["data: [DONE]"]
-    frames: list[tuple[str | None, Any]] = []
-    for block in blocks[: len(blocks) - done]:
-        name, data = block.split("\n")
-        assert (name[:7], data[:6]) == ("event: ", "data: "), block
-        frames.append((name[7:], json.loads(data[6:])))
-    return frames, done
-
-
-def stream_faults(body: bytes | bytearray) -> list[str]:
-    """Everything that is wrong with a whole stream."""
-    frames, done = read_events(body)
-    return [*responses_faults(frames, done=done), *schema_faults(data for _, data in frames)]
-
-
-def schema_faults(events: Iterable[Any]) -> list[str]:
-    return [fault for data in events for fault in event_errors(data)]
 
 
 class Heard:
@@ -71,10 +47,13 @@ class Heard:
             return response_errors(data) if is_response else []
         if not self.content_type.startswith("text/event-stream"):
             return [f"{self.url} answers in {self.content_type!r}."]
-        if "starting_after" in self.url.params:
-            return schema_faults(data for _, data in read_events(self.body)[0])
+        is_part = "starting_after" in self.url.params
         # A client that has read [DONE] reads no further; one that left before is not told everything.
-        return stream_faults(self.body) if self.is_whole or b"data: [DONE]\n\n" in self.body else []
+        if not (is_part or self.is_whole or b"data: [DONE]\n\n" in self.body):
+            return []
+        stream = read_stream(bytes(self.body))
+        faults = event_faults(data for _, data in stream.frames)
+        return faults if is_part else [*responses_faults(stream.frames, done=stream.done), *faults]
 
 
 class Ears:

@@ -10,9 +10,10 @@ import pytest
 from openai.resources.responses.responses import ResponsesConnection
 from openai.types.responses import Response
 
-from tests.sdk.recording_client import GET_TIME, GET_WEATHER, RUN, SETTINGS, output_of, schema_faults
+from tests.sdk.recording_client import GET_TIME, GET_WEATHER, RUN, SETTINGS, output_of
 from tests.sdk.turns import ANSWER, QUESTION, RESULT, TURNS
 from tests.support.checked import responses_faults
+from tests.support.client_readers import event_faults
 from tests.support.upstream import Upstream
 from toolwire.check.turns.responses_items import CLOSINGS
 
@@ -43,7 +44,7 @@ def messages(socket: ResponsesConnection, **fields: Any) -> list[dict[str, Any]]
         seen.append(json.loads(socket.recv_bytes()))
     if seen[-1]["type"] != "error":
         assert not responses_faults([(None, message) for message in seen], done=None)
-        assert not schema_faults(seen)
+        assert not event_faults(seen)
     return seen
 
 

@@ -1,11 +1,12 @@
-"""What a client of each dialect holds at the end of a turn, read strictly: the order of events is judged on the way.
+"""What a client of each dialect holds at the end of a turn, read strictly: framing and order are judged on the way.
 
 `hold` gives the turn as the dialect's own client would keep it (a chat message, a response object, a message with
-blocks) and, as `seen`, in no dialect's words. `shape_faults` holds all that came against the published types.
+blocks) and, as `seen`, in no dialect's words; `hold_socket` does so for the messages of a WebSocket. `shape_faults`
+holds all that came against the published types.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import httpx
@@ -13,7 +14,6 @@ import msgspec
 
 from tests.support.checked import chat_faults, messages_faults, responses_faults
 from tests.support.fold import fold_chat
-from tests.support.gateway import read_events, read_sse
 from tests.support.schemas import event_errors, response_errors
 from tests.support.scripts import Call, Finish, Name, Seen, Tokens
 from tests.support.shapes import (
@@ -37,6 +37,18 @@ PATHS: dict[Name, str] = {
 }
 
 
+CONTENT_TYPES = {True: "text/event-stream; charset=utf-8", False: "application/json"}
+
+
+class Telemetry(msgspec.Struct, frozen=True):
+    """The figures of a turn: the last comment of a stream, headers of a plain answer, a field over WebSocket."""
+
+    tool_call_count: int
+    tool_call_truncated: bool
+    stop_after_tools_mode: str = "burst"
+    notes: list[dict[str, str]] = []
+
+
 class Held(msgspec.Struct, frozen=True):
     """A turn in a client's hand: in the dialect's own form, and in nobody's."""
 
@@ -46,6 +58,9 @@ class Held(msgspec.Struct, frozen=True):
     """The error inside the stream, if there was one."""
     came: list[Json]
     """All that came: the data of a stream's events, or the one object of a plain answer."""
+    telemetry: Telemetry | None = None
+    mode: str = ""
+    """The output mode, if a header tells it."""
 
 
 class Refused(Exception):
@@ -63,23 +78,93 @@ class Refused(Exception):
         return self.body["error"]["message"]
 
 
-def hold(response: httpx.Response, dialect: Name, *, stream: bool) -> Held:
-    """The turn in this answer. Raises `Refused` if there is none."""
+def hold(response: httpx.Response, dialect: Name, *, stream: bool, extended: bool = False) -> Held:
+    """The turn in this answer. Raises `Refused` if there is none. `extended` is about streams of Responses."""
     if response.status_code != 200:
         raise Refused(response, dialect)
-    kind = response.headers["content-type"].partition(";")[0]
-    assert kind == ("text/event-stream" if stream else "application/json")
-    return READERS[dialect, stream](response)
+    assert response.headers["content-type"] == CONTENT_TYPES[stream]
+    if not stream:
+        response.read()
+        held, telemetry = PLAIN_READERS[dialect](response), _telemetry_in_headers(response.headers)
+    else:
+        read = read_stream(response.read())
+        held = STREAM_READERS[dialect](read, response.request.content if dialect == "chat" else b"", extended)
+        telemetry = next((_telemetry(each) for each in read.comments[-1:] if each.startswith("{")), None)
+    mode = response.headers.get("x-proxy-output-mode", "")
+    return msgspec.structs.replace(held, telemetry=telemetry, mode=mode)
+
+
+def hold_socket(messages: list[Json]) -> Held:
+    """The turn in the messages of a WebSocket, from the first event of a response to its last."""
+    assert responses_faults([(None, data) for data in messages], done=None) == []
+    held = _responses_events(messages)
+    return msgspec.structs.replace(held, telemetry=msgspec.convert(held.own["toolwire"], Telemetry))
+
+
+def _telemetry(text: str) -> Telemetry:
+    return msgspec.json.decode(text, type=Telemetry)
+
+
+def _telemetry_in_headers(headers: httpx.Headers) -> Telemetry | None:
+    if "x-codex-tool-call-count" not in headers:
+        return None
+    return Telemetry(
+        int(headers["x-codex-tool-call-count"]),
+        {"true": True, "false": False}[headers["x-codex-tool-call-truncated"]],
+        headers["x-codex-stop-after-tools-mode"],
+        json.loads(headers.get("x-toolwire-notes", "[]")),
+    )
+
+
+# Framing
+
+
+class Stream(msgspec.Struct, frozen=True):
+    """The events of a stream in order: the name, None for an event without one, and the data."""
+
+    frames: list[tuple[str | None, Json]]
+    comments: list[str]
+    done: bool
+    """Whether `[DONE]` came last."""
+
+
+def read_stream(body: bytes) -> Stream:
+    """Everything in the bytes of a stream: LF, at most one `event` line, one `data` line and a blank line an event."""
+    *lines, rest = body.decode().split("\n")
+    assert rest == "", f"the stream ends in mid-line: {rest!r}"
+    stream, done, block = Stream([], [], done=False), False, list[str]()
+    for line in lines:
+        assert not done, f"{line!r} comes after [DONE]"
+        if line.startswith(": "):
+            assert not block, f"a comment inside an event: {line!r}"
+            stream.comments.append(line[2:])
+        elif line:
+            block.append(line)
+        elif block == ["data: [DONE]"]:
+            done, block = True, []
+        else:
+            *named, data = block
+            assert data.startswith("data: "), block
+            assert not named or (len(named) == 1 and named[0].startswith("event: ")), block
+            stream.frames.append((named[0][7:] if named else None, json.loads(data[6:])))
+            block = []
+    assert not block, f"the stream ends in mid-event: {block}"
+    return msgspec.structs.replace(stream, done=done)
+
+
+def named_frames(response: httpx.Response) -> list[tuple[str | None, Json]]:
+    """The events of a stream."""
+    return read_stream(response.read()).frames
 
 
 # Chat
 
 
-def _chat_stream(response: httpx.Response) -> Held:
-    frames = list(read_sse(response))
-    asked = b'"include_usage"' in response.request.content
-    assert chat_faults(frames, usage=asked) == []
-    came = [value for kind, value in frames if kind == "data" and value != "[DONE]"]
+def _chat_stream(stream: Stream, request: bytes, extended: bool) -> Held:
+    assert not any(name for name, _ in stream.frames)
+    came = [data for _, data in stream.frames]
+    frames: list[tuple[str, Any]] = [("data", data) for data in (*came, *(["[DONE]"] if stream.done else []))]
+    assert chat_faults(frames, usage=b'"include_usage"' in request) == []
     folded = fold_chat(frames)
     return _chat(folded["message"], folded["finish"], folded["usage"], folded["error"], came)
 
@@ -135,12 +220,14 @@ def _chat_tokens(usage: Json) -> Tokens:
 # Responses
 
 
-def _responses_stream(response: httpx.Response) -> Held:
-    events = read_events(response)
-    assert responses_faults(events.frames, done=events.done) == []
-    came = [data for _, data in events.frames]
+def _responses_stream(stream: Stream, request: bytes, extended: bool) -> Held:
+    assert responses_faults(stream.frames, done=stream.done, extended=extended) == []
+    return _responses_events([data for _, data in stream.frames])
+
+
+def _responses_events(came: list[Json]) -> Held:
     error = next((data for data in came if data["type"] == "error"), None)
-    return _responses(events.response, error, came)
+    return _responses(came[-1]["response"], error, came)
 
 
 def _responses_plain(response: httpx.Response) -> Held:
@@ -178,10 +265,15 @@ def _responses_call(item: Json) -> Call:
 def _responses_finish(response: Json, calls: tuple[Call, ...], refusal: str) -> Finish:
     if response["status"] == "failed":
         return "failed"
+    if response["status"] == "incomplete" and response["incomplete_details"] is None:  # in an extended stream
+        assert response["required_action"]
+        return "calls"
     if response["status"] == "incomplete":
         reasons: dict[str, Finish] = {"max_output_tokens": "length", "content_filter": "filter"}
         return reasons[response["incomplete_details"]["reason"]]
     assert response["status"] == "completed"
+    assert ("required_action" in response) == (bool(calls) and response["store"])
+    assert response["completed_at"] >= response["created_at"]
     return "calls" if calls else "refused" if refusal else "stop"
 
 
@@ -200,27 +292,13 @@ def _responses_tokens(usage: Json) -> Tokens:
 # Messages
 
 
-def named_frames(response: httpx.Response) -> list[tuple[str | None, Json]]:
-    """The events of a stream: an `event` line and a `data` line each."""
-    frames: list[tuple[str | None, Json]] = []
-    name = None
-    for line in response.iter_lines():
-        if line.startswith("event: "):
-            name = line[7:]
-        elif line.startswith("data: "):
-            frames.append((name, json.loads(line[6:])))
-            name = None
-        else:
-            assert not line or line.startswith(": "), line
-    return frames
-
-
-def _messages_stream(response: httpx.Response) -> Held:
-    frames = named_frames(response)
-    assert messages_faults(frames) == []
-    events = [data for _, data in frames if data["type"] != "ping"]
+def _messages_stream(stream: Stream, request: bytes, extended: bool) -> Held:
+    assert not stream.done
+    assert messages_faults(stream.frames) == []
+    came = [data for _, data in stream.frames]
+    events = [data for data in came if data["type"] != "ping"]
     error = events[-1]["error"] if events[-1]["type"] == "error" else None
-    return _messages(_folded(events), error, [data for _, data in frames])
+    return _messages(_folded(events), error, came)
 
 
 def _folded(events: list[Json]) -> Json:
@@ -340,23 +418,45 @@ def _messages_tokens(usage: Json) -> Tokens:
 
 
 def shape_faults(held: Held, dialect: Name, *, stream: bool) -> list[str]:
-    """What the published types say against all that came. Deltas are alike, so a few of each kind are looked at."""
-    if not stream:
-        return PLAIN_SHAPES[dialect](held.came[0])
+    """What the published types say against all that came."""
+    return event_faults(held.came, dialect) if stream else PLAIN_SHAPES[dialect](held.came[0])
+
+
+def event_faults(events: Iterable[Json], dialect: Name = "responses", *, extended: bool = False) -> list[str]:
+    """What the published types say against events. Of deltas with the same fields a few are looked at."""
     some: dict[str, list[Json]] = {}
-    for data in held.came:
+    for data in events:
         some.setdefault(_kind(data), []).append(data)
-    return [fault for alike in some.values() for data in alike[:4] for fault in EVENT_SHAPES[dialect](data)]
+    errors = _extended_errors if extended else EVENT_SHAPES[dialect]
+    return [fault for alike in some.values() for data in alike[:4] for fault in errors(data)]
 
 
 def _kind(data: Json) -> str:
-    """What an event is alike to: its type, or the keys of its delta."""
-    if "choices" in data:
-        return " ".join(sorted(key for choice in data["choices"] for key in choice["delta"]))
-    if not data.get("type", "").endswith("delta"):
-        return str(data)
-    delta: Any = data["delta"]
-    return data["type"] if isinstance(delta, str) else f"{data['type']} {delta.get('type')}"
+    """What an event is alike to: events of its type and form if it is a delta, else none."""
+    is_delta = "choices" in data or data.get("type", "").endswith("delta")
+    return f"{data.get('type')} {_form(data)}" if is_delta else str(data)
+
+
+def _form(value: Any) -> str:
+    """The fields of a value and the types of what is in them."""
+    if isinstance(value, dict):
+        fields: Json = value
+        return str([(name, fields["type"] if name == "type" else _form(fields[name])) for name in sorted(fields)])
+    if isinstance(value, list):
+        return str([_form(each) for each in value])
+    return type(value).__name__
+
+
+def _extended_errors(data: Json) -> list[str]:
+    """What is wrong with an event of a stream that was asked for as extended."""
+    match data:
+        case {"type": "ping"}:
+            return [] if set(data) == {"type", "sequence_number"} else [f"a ping has more than its number: {data}"]
+        case {"type": "response.required_action", "response": response, "required_action": action}:
+            return [*response_errors(response), *([] if response["required_action"] == action else ["two actions"])]
+        case _:
+            # A failure keeps the code of the server, of which the SDK lists only some.
+            return [fault for fault in event_errors(data) if "$.response.error.code" not in fault]
 
 
 def _chunk_errors(chunk: Json) -> list[str]:
@@ -374,11 +474,13 @@ PLAIN_SHAPES: dict[Name, Callable[[Json], list[str]]] = {
     "messages": message_errors,
 }
 
-READERS: dict[tuple[Name, bool], Callable[[httpx.Response], Held]] = {
-    ("chat", True): _chat_stream,
-    ("chat", False): _chat_plain,
-    ("responses", True): _responses_stream,
-    ("responses", False): _responses_plain,
-    ("messages", True): _messages_stream,
-    ("messages", False): _messages_plain,
+STREAM_READERS: dict[Name, Callable[[Stream, bytes, bool], Held]] = {
+    "chat": _chat_stream,
+    "responses": _responses_stream,
+    "messages": _messages_stream,
+}
+PLAIN_READERS: dict[Name, Callable[[httpx.Response], Held]] = {
+    "chat": _chat_plain,
+    "responses": _responses_plain,
+    "messages": _messages_plain,
 }

@@ -4,6 +4,7 @@ A fault that needs two factors to show shows there. The rest of the product runs
 """
 
 from collections.abc import Callable, Sequence
+from heapq import heapify, heappop, heappush
 from itertools import combinations
 from typing import Any
 
@@ -19,12 +20,20 @@ def pairs_of(row: Sequence[Any]) -> set[Pair]:
 
 def covering(rows: Sequence[Sequence[Any]]) -> set[int]:
     """Indexes of rows that together hold every pair, chosen greedily and always alike."""
-    missing = {pair for row in rows for pair in pairs_of(row)}
+    pairs = [pairs_of(row) for row in rows]
+    missing: set[Pair] = set().union(*pairs)
+    # What a row adds only shrinks, so an entry that is still right at the top of the heap is the best.
+    heap = [(-len(each), index) for index, each in enumerate(pairs)]
+    heapify(heap)
     chosen: set[int] = set()
     while missing:
-        best = max(range(len(rows)), key=lambda index: (len(pairs_of(rows[index]) & missing), -index))
-        missing -= pairs_of(rows[best])
-        chosen.add(best)
+        gain, index = heappop(heap)
+        left = len(pairs[index] & missing)
+        if left == -gain:
+            missing -= pairs[index]
+            chosen.add(index)
+        elif left:
+            heappush(heap, (-left, index))
     return chosen
 
 
