@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.steps import Meter, counted, metered
 
-SIZE = 80
+SIZE = 40
 """Units of the smaller input; the larger has four times as many."""
 
 MOST = 6
@@ -386,7 +386,7 @@ def test_lines_of_codex() -> None:
         return counted(meter, converse)
 
     # A line costs many steps, so that those for each of the others before it are seen late.
-    grown = {what: _grown(lambda size, lines=lines: steps(size, lines), 2 * SIZE, 4.5) for what, lines in LINES.items()}
+    grown = {what: _grown(lambda size, lines=lines: steps(size, lines), 4 * SIZE, 4.5) for what, lines in LINES.items()}
     assert not {what: found for what, found in grown.items() if found}
 
 
