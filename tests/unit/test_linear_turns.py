@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.steps import Meter, counted, metered
 
-SIZE = 40
+SIZE = 80
 """Units of the smaller input; the larger has four times as many."""
 
 MOST = 6
@@ -234,7 +234,14 @@ FRAMES: dict[str, Callable[[range], Iterable[bytes]]] = {
 }
 
 
-@pytest.mark.parametrize("length", [1, 100, 1_000_000], ids=["by byte", "in pieces", "whole"])
+LENGTHS = [
+    pytest.param(1, id="by byte"),
+    pytest.param(100, id="in pieces"),
+    pytest.param(1_000_000, id="whole", marks=pytest.mark.soak),
+]
+
+
+@pytest.mark.parametrize("length", LENGTHS)
 def test_replies(length: int) -> None:
     """From bytes to the client's bytes, through everything between."""
     meter, modules = loaded()
@@ -386,7 +393,7 @@ def test_lines_of_codex() -> None:
         return counted(meter, converse)
 
     # A line costs many steps, so that those for each of the others before it are seen late.
-    grown = {what: _grown(lambda size, lines=lines: steps(size, lines), 4 * SIZE, 4.5) for what, lines in LINES.items()}
+    grown = {what: _grown(lambda size, lines=lines: steps(size, lines), 2 * SIZE, 4.5) for what, lines in LINES.items()}
     assert not {what: found for what, found in grown.items() if found}
 
 
