@@ -103,18 +103,24 @@ def add(a: int, b: int) -> int:
 
 
 @server.tool()
-async def slow(seconds: float, context: Context, mark: str = "") -> list[float]:
-    """Take some time, and say from when to when. The file `mark` tells what becomes of it."""
+async def slow(seconds: float, context: Context, mark: str = "", gate: str = "") -> list[float]:
+    """Take some time, at most until the file `gate` is there, and say from when to when. The file `mark` tells what becomes of it."""
     began = time.monotonic()
     await context.report_progress(0, 1, "it begins")
     note(mark, "begun")
     try:
-        await anyio.sleep(seconds)
+        with anyio.move_on_after(seconds):
+            while not is_there(gate):  # noqa: ASYNC110 - another process makes the file
+                await anyio.sleep(0.01 if gate else seconds)
     except BaseException:
         note(mark, "cancelled")
         raise
     note(mark, "done")
     return [began, time.monotonic()]
+
+
+def is_there(gate: str) -> bool:
+    return bool(gate) and Path(gate).exists()
 
 
 def note(mark: str, word: str) -> None:

@@ -23,7 +23,7 @@ from pathlib import Path
 from tests.support import processes
 
 PROGRAM = (sys.executable, "-m", "toolwire")
-PATIENCE = 20.0
+PATIENCE = 120.0
 """Seconds after which a test that waits is over."""
 TAKE_TERMINAL = ("/bin/sh", "-c", 'true <"$0"; exec "$@"')
 """The first of a session that opens a terminal has it as its own; then Ctrl-C works."""

@@ -79,8 +79,8 @@ def test_pyright_knows_the_types(wrong: Path) -> None:
     assert lines == wrong_lines()
 
 
-def test_mypy_knows_the_types(wrong: Path, tmp_path: Path) -> None:
-    options = ["--strict", "--config-file=", f"--cache-dir={tmp_path}/cache", "--python-executable", sys.executable]
+def test_mypy_knows_the_types(wrong: Path) -> None:
+    options = ["--strict", "--config-file=", f"--cache-dir={ROOT}/.mypy_cache", "--python-executable", sys.executable]
     said = checked("mypy", *options, str(PROGRAM), str(wrong))
     found = re.findall(r"^(\S+):(\d+): error", said, re.MULTILINE)
     assert [each for each in found if not each[0].endswith(wrong.name)] == [], said

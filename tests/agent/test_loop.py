@@ -2155,7 +2155,7 @@ def test_what_a_thread_puts_out_is_told_while_it_runs() -> None:
     def loud(context: Context) -> str:
         time.sleep(0.12)  # until nothing else wakes the loop
         context.emit("one")
-        return "seen" if seen.wait(1.0) else "not seen"
+        return "seen" if seen.wait(60) else "not seen"
 
     async def main() -> list[AgentEvent]:
         async with Far(turn(Calls("c1", "loud")), turn(Says("done"))) as far, agent_on(far, loud) as agent:

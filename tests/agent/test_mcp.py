@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import msgspec
@@ -19,6 +20,7 @@ import pytest
 import uvloop
 from mcp_types import AudioContent, BlobResourceContents, CallToolResult, TextContent
 
+from tests.agent.clock import ClockLoop, skip
 from tests.support import processes
 from tests.support.gateway import PROXIES
 from tests.support.processes import warm_command
@@ -33,7 +35,7 @@ from toolwire.turns.tools.registry import Context, Registry, Result, tool
 SERVER = Path(__file__).with_name("mcp_server.py")
 pytestmark = pytest.mark.xdist_group("mcp")  # its servers are started once
 
-LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+LOOPS = {"asyncio": ClockLoop, "uvloop": uvloop.new_event_loop}
 
 
 # How a test runs
@@ -87,11 +89,14 @@ def is_running(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 
-async def until(holds: Callable[[], bool], seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
+async def until(holds: Callable[[], bool], skipping: float = 0) -> None:
+    """Wait for an event; meanwhile the clock of the loop moves on in steps of `skipping` seconds."""
+    end = time.monotonic() + 120
     while not holds():
         assert time.monotonic() < end
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.01)
+        if skipping:
+            skip(skipping)
 
 
 def context(emitted: list[str] | None = None, *, writable: bool = True) -> Context:
@@ -108,9 +113,17 @@ def stdio_process(name: str = "s", **fields: Any) -> Server:
     return Server(name=name, command=sys.executable, args=(str(SERVER),), **{"start_timeout": 120, **fields})
 
 
-def mute(name: str, **fields: Any) -> Server:
-    """One that starts and never answers, and does not go by itself either."""
-    return Server(name=name, command="sh", args=("-c", "echo I say nothing >&2; exec sleep 600"), **fields)
+def mute(name: str, mark: Path, **fields: Any) -> Server:
+    """One that starts, makes the file `mark` and never answers, and does not go by itself either."""
+    script = f"echo I say nothing >&2; touch {shlex.quote(str(mark))}; exec sleep 600"
+    return Server(name=name, command="sh", args=("-c", script), **{"start_timeout": 600, **fields})
+
+
+@pytest.fixture
+def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that does not go by itself is ended soon."""
+    for name in ("PROCESS_TERMINATION_TIMEOUT", "FORCE_KILL_TIMEOUT"):
+        monkeypatch.setattr(f"mcp.client.stdio.{name}", 0.1)
 
 
 def a_call(name: str, /, **arguments: Any) -> ToolCall:
@@ -340,15 +353,25 @@ def test_calls_run_side_by_side(reach: Reach, tmp_path: Path):
 
 
 @pytest.mark.parametrize("parallel", [True, False])
-def test_the_engine_runs_tools_side_by_side_where_the_server_allows_it(parallel: bool):
+def test_the_engine_runs_tools_side_by_side_where_the_server_allows_it(parallel: bool, tmp_path: Path):
+    marks = [tmp_path / str(number) for number in range(3)]
+    gate = tmp_path / "gate"
+
     async def main() -> list[Result]:
         async with Servers([stdio(parallel=parallel)], Said()) as servers:
             await servers.ready()
             registry = Registry()
             servers.update(registry)
             runtime = TurnCalls(registry, CallHooks(lambda _: context()))
-            for number in range(3):
-                runtime.start(ToolCall("s__slow", f"call_{number}", FunctionPayload('{"seconds":0.5}')))
+            for mark in marks:
+                runtime.start(a_call("s__slow", seconds=600, mark=str(mark), gate=str(gate)))
+            await until(lambda: any(mark.exists() for mark in marks))
+            if parallel:
+                await until(lambda: all(mark.exists() for mark in marks))
+            else:
+                await ask(servers, "s__echo", text="after all that was sent")
+                assert sum(mark.exists() for mark in marks) == 1
+            gate.touch()
             return [each.result for each in await runtime.results()]
 
     assert overlap(run(main())) is parallel
@@ -375,13 +398,16 @@ def test_a_call_that_takes_too_long_fails_and_is_cancelled_at_the_server(reach: 
     mark = tmp_path / "mark"
 
     async def main() -> Result:
-        async with Servers([reach(timeout=3)], Said()) as servers:
+        async with Servers([reach(timeout=3000)], Said()) as servers:
             await servers.ready()
-            result = await ask(servers, "s__slow", seconds=600, mark=str(mark))
+            call = asyncio.create_task(ask(servers, "s__slow", seconds=600, mark=str(mark)))
+            await until(mark.exists)
+            skip(3000)
+            result = await call
             await until(lambda: mark.read_text() == "cancelled")
             return result
 
-    words = "the MCP server s has no result: slow did not answer within 3 seconds and was cancelled"
+    words = "the MCP server s has no result: slow did not answer within 3000 seconds and was cancelled"
     assert run(main()) == Result((TextPart(words),), failed=True)
 
 
@@ -440,12 +466,14 @@ def test_a_server_that_dies_fails_the_call_and_is_back_at_the_next(
     assert capfd.readouterr() == ("", "")
 
 
-def test_all_calls_under_way_fail_when_their_server_dies():
+def test_all_calls_under_way_fail_when_their_server_dies(tmp_path: Path):
+    marks = [tmp_path / str(number) for number in range(5)]
+
     async def main() -> list[Result]:
         async with Servers([stdio()], Said()) as servers:
             await servers.ready()
-            calls = [asyncio.create_task(ask(servers, "s__slow", seconds=600)) for _ in range(5)]
-            await asyncio.sleep(0.2)
+            calls = [asyncio.create_task(ask(servers, "s__slow", seconds=600, mark=str(mark))) for mark in marks]
+            await until(lambda: all(mark.exists() for mark in marks))
             await ask(servers, "s__dies")
             return await asyncio.gather(*calls)
 
@@ -468,7 +496,9 @@ def test_a_server_that_died_while_nobody_asked_is_started_by_the_next_call():
     assert second.isdigit()
 
 
-def test_a_server_that_dies_again_and_again_is_given_a_pause():
+def test_a_server_that_dies_again_and_again_is_given_a_pause(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("toolwire.agent.mcp.remote.time", SimpleNamespace(monotonic=lambda: 0.0))
+
     async def main() -> list[str]:
         async with Servers([stdio()], Said()) as servers:
             await servers.ready()
@@ -522,19 +552,16 @@ def test_a_session_that_the_server_forgot_is_opened_again_without_a_word():
 # Servers that do not start, or hang
 
 
-def failed_start(*servers: Server) -> tuple[Said, tuple[str, ...], float]:
-    """What is said when some servers are to start, which tools there are, and how long it took to know."""
+def failed_start(*servers: Server) -> tuple[Said, tuple[str, ...]]:
+    """What is said when some servers are to start, and which tools there are."""
     said = Said()
 
-    async def main() -> tuple[tuple[str, ...], float]:
-        began = time.monotonic()
+    async def main() -> tuple[str, ...]:
         async with Servers(servers, said) as running:
             await running.ready()
-            seconds = time.monotonic() - began
-            return tuple(each.name for each in running.tools), seconds
+            return tuple(each.name for each in running.tools)
 
-    tools, seconds = run(main())
-    return said, tools, seconds
+    return said, run(main())
 
 
 NEVER: dict[str, tuple[Server, str]] = {
@@ -554,10 +581,6 @@ NEVER: dict[str, tuple[Server, str]] = {
         Server(name="bad", command="sh", args=("-c", "printf 'no \\033[31mlicence\\033[0m' >&2; exit 3")),
         "is not running: it ended\nIt wrote:\nno licence",
     ),
-    "says nothing": (
-        mute("bad", start_timeout=2),
-        "is not running: it did not start within 2 seconds\nIt wrote:\nI say nothing",
-    ),
     "lists without end": (
         stdio("bad", "--endless"),
         "is not running: its list has no end",
@@ -572,7 +595,7 @@ NEVER: dict[str, tuple[Server, str]] = {
 @pytest.mark.parametrize("case", NEVER)
 def test_a_server_that_cannot_be_started_is_reported_and_the_others_run(case: str, capfd: pytest.CaptureFixture[str]):
     server, words = NEVER[case]
-    said, tools, _ = failed_start(server, stdio("good"))
+    said, tools = failed_start(server, stdio("good"))
     assert said.lines == [("bad", words)]
     assert "good__echo" in tools
     assert not any(name.startswith("bad") for name in tools)
@@ -584,7 +607,7 @@ def test_an_http_server_that_refuses_is_reported_with_its_status(path: str, word
     server = HttpServer("--key", "right")
     try:
         url = server.url.replace("/mcp", path)
-        said, tools, _ = failed_start(
+        said, tools = failed_start(
             Server(name="bad", url=url, headers={"Authorization": "Bearer wrong"}),
             Server(name="good", url=server.url, headers={"Authorization": "Bearer right"}),
         )
@@ -595,10 +618,40 @@ def test_an_http_server_that_refuses_is_reported_with_its_status(path: str, word
     assert "good__echo" in tools
 
 
-def test_all_servers_start_at_once():
-    said, _, seconds = failed_start(*(mute(f"s{number}", start_timeout=3) for number in range(10)))
-    assert len(said.lines) == 10
-    assert seconds < 25
+@pytest.mark.usefixtures("short_grace")
+def test_a_server_that_says_nothing_is_reported_and_the_others_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    said = Said()
+    mark = tmp_path / "mark"
+
+    async def main() -> tuple[str, ...]:
+        async with Servers([mute("bad", mark), stdio("good")], said) as servers:
+            await until(lambda: mark.exists() and bool(servers.tools))
+            assert not said.lines
+            skip(600)
+            await servers.ready()
+            return tuple(each.name for each in servers.tools)
+
+    tools = run(main())
+    assert said.lines == [("bad", "is not running: it did not start within 600 seconds\nIt wrote:\nI say nothing")]
+    assert "good__echo" in tools
+    assert not any(name.startswith("bad") for name in tools)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.usefixtures("short_grace")
+def test_all_servers_start_at_once(tmp_path: Path):
+    said = Said()
+    marks = [tmp_path / str(number) for number in range(10)]
+
+    async def main() -> None:
+        async with Servers([mute(mark.name, mark) for mark in marks], said) as servers:
+            await until(lambda: all(mark.exists() for mark in marks))
+            assert not said.lines, "none has settled"
+            skip(600)
+            await servers.ready()
+
+    run(main())
+    assert sorted(name for name, _ in said.lines) == [mark.name for mark in marks]
 
 
 def test_calls_wait_together_for_a_server_that_is_starting():
@@ -632,16 +685,19 @@ def test_leaving_ends_the_wait_for_a_server_that_is_starting(tmp_path: Path):
     assert run(main()).text == "the MCP server s is not running: it was closed"
 
 
+@pytest.mark.usefixtures("short_grace")
 def test_a_server_that_stopped_for_good_does_not_keep_us():
     async def main() -> tuple[Result, int]:
-        async with Servers([stdio_process("s", timeout=3)], Said()) as servers:
+        async with Servers([stdio_process("s", timeout=600)], Said()) as servers:
             await servers.ready()
             pid = int((await ask(servers, "s__pid")).text)
             os.kill(pid, signal.SIGSTOP)
-            return await ask(servers, "s__echo", text="hello?"), pid
+            call = asyncio.create_task(ask(servers, "s__echo", text="hello?"))
+            await until(call.done, skipping=600)
+            return await call, pid
 
     result, pid = run(main())
-    assert "echo did not answer within 3 seconds" in result.text
+    assert "echo did not answer within 600 seconds" in result.text
     assert not is_running(pid)
 
 
@@ -677,11 +733,23 @@ def test_nothing_that_a_server_or_the_package_writes_reaches_our_terminal():
     assert (done.stdout, done.stderr) == (b"", b"")
 
 
-def test_leaving_while_servers_start_leaves_nothing():
+@pytest.mark.usefixtures("short_grace")
+@pytest.mark.parametrize("moment", ["at once", "in a while", "one runs", "one is open"])
+def test_leaving_while_servers_start_leaves_nothing(moment: str, tmp_path: Path):
+    mark = tmp_path / "mark"
+
     async def main() -> None:
-        for seconds in (0, 0.01, 0.2, 0.6, 1):
-            async with Servers([stdio("a"), mute("b")], Said()):
-                await asyncio.sleep(seconds)
+        async with Servers([stdio("a"), mute("b", mark)], Said()) as servers:
+            match moment:
+                case "in a while":
+                    for _ in range(20):
+                        await asyncio.sleep(0)
+                case "one runs":
+                    await until(mark.exists)
+                case "one is open":
+                    await until(lambda: bool(servers.tools))
+                case _:
+                    pass
 
     run(main())
 
@@ -701,22 +769,26 @@ def test_leaving_ends_the_calls_under_way_at_the_server_too(reach: Reach, tmp_pa
     assert run(main()) == Result((TextPart("the MCP server s is not running: it was closed"),), failed=True)
 
 
+@pytest.mark.usefixtures("short_grace")
 @pytest.mark.parametrize("loop", LOOPS)
-def test_a_task_that_is_cancelled_while_it_leaves_still_leaves_nothing(loop: str):
+def test_a_task_that_is_cancelled_while_it_leaves_still_leaves_nothing(loop: str, tmp_path: Path):
+    mark = tmp_path / "mark"
     pids: list[int] = []
 
     async def inside() -> None:
-        async with Servers([stdio_process("a"), mute("b")], Said()) as servers:
-            await until(lambda: bool(servers.tools))
+        async with Servers([stdio_process("a"), mute("b", mark)], Said()) as servers:
+            await until(lambda: bool(servers.tools) and mark.exists())
             pids.append(int((await ask(servers, "a__pid")).text))
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
 
     async def main() -> None:
         task = asyncio.create_task(inside())
         await until(lambda: bool(pids))
         for _ in range(3):
+            assert not task.done(), "a server is still to be ended"
             task.cancel()
-            await asyncio.sleep(0.2)
+            for _ in range(3):
+                await asyncio.sleep(0)
         with pytest.raises(asyncio.CancelledError):
             await task
 
@@ -766,15 +838,15 @@ def test_a_tool_that_is_new_is_there_and_the_others_stay_what_they_were(reach: R
 
 
 def test_a_subscription_that_ended_is_asked_for_again(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("toolwire.agent.mcp.connection.LISTENING_AGAIN", 1.0)
+    monkeypatch.setattr("toolwire.agent.mcp.connection.LISTENING_AGAIN", 60.0)
 
     async def main() -> None:
-        async with Servers([stdio("s", "--modern")], Said()) as servers:
+        async with Servers([stdio("s", "--modern", start_timeout=1e6)], Said()) as servers:
             await servers.ready()
             for name in ("unheard", "heard"):
                 await ask(servers, "s__hush")
                 await ask(servers, "s__grow", name=name)
-                await until(lambda name=name: servers.tools[-1].tool == name)
+                await until(lambda name=name: servers.tools[-1].tool == name, skipping=10)
 
     run(main())
 
@@ -1076,7 +1148,7 @@ def test_a_bad_configuration_is_refused_with_the_name_of_its_field(case: str):
 
 
 def test_settings_that_mean_nothing_here_are_said():
-    said, tools, _ = failed_start(
+    said, tools = failed_start(
         *read_config(
             msgspec.json.encode(
                 {

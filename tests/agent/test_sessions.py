@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.agent.test_process import Loop, die_soon, is_clean, on_both_loops, read_pids, traces_before, until
+from tests.agent.test_process import Loop, die_soon, is_alive, is_clean, on_both_loops, read_pids, traces_before, until
 from toolwire.agent.tools.sessions import IDS, STDIN_CLOSED, Sessions
 from toolwire.turns.tools.call import FunctionPayload, ToolCall, ToolError
 from toolwire.turns.tools.registry import Context, Registry
@@ -23,6 +23,23 @@ ANSWER = re.compile(
     r"Output:\n(?P<output>.*)",
     re.DOTALL,
 )
+
+
+LONG = 300_000
+"""Milliseconds of a call that the end of its command ends."""
+
+
+@pytest.fixture(autouse=True)
+def yields(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short calls are shorter here, and long ones are as long as a slow machine needs."""
+    monkeypatch.setattr("toolwire.agent.tools.sessions.MIN_YIELD", 20.0)
+    monkeypatch.setattr("toolwire.agent.tools.sessions.MIN_POLL", 20.0)
+    monkeypatch.setattr("toolwire.agent.tools.sessions.MAX_YIELD", float(LONG))
+
+
+def gated(before: str, gate: str, after: str) -> str:
+    """A line of shell that waits for a file in between."""
+    return f"{before}; until [ -e {gate} ]; do sleep 0.01; done; {after}"
 
 
 class Answer(msgspec.Struct):
@@ -54,7 +71,7 @@ class Model:
         return Answer(int(code) if code else None, int(match["session"] or 0), int(match["tokens"]), match["output"])
 
     async def start(self, cmd: str, **arguments: object) -> Answer:
-        return await self.call("exec_command", cmd=cmd, **{"yield_time_ms": 250, **arguments})
+        return await self.call("exec_command", cmd=cmd, **{"yield_time_ms": 20, **arguments})
 
     async def write(self, session: int, chars: str, **arguments: object) -> Answer:
         return await self.call("write_stdin", session_id=session, chars=chars, **arguments)
@@ -62,25 +79,42 @@ class Model:
     async def poll(self, session: int) -> Answer:
         return await self.write(session, "")
 
+    async def finish(self, session: int) -> Answer:
+        """Poll until the session has ended."""
+        return await self.write(session, "", yield_time_ms=LONG)
+
+    async def start_until(self, word: str, cmd: str, **arguments: object) -> Answer:
+        """Start a command, and read on until a word has come."""
+        answer = await self.start(cmd, **arguments)
+        return await self.read_until(answer, word)
+
     async def kill(self, session: int) -> Answer:
         return await self.call("kill_session", session_id=session)
 
     async def write_until(self, session: int, chars: str, word: str) -> Answer:
         """Write, and read on until a word has come; the machine may be slow."""
-        answer = await self.write(session, chars)
+        return await self.read_until(await self.write(session, chars), word)
+
+    async def read_until(self, answer: Answer, word: str) -> Answer:
         deadline = time.monotonic() + 60
         while word not in answer.output and answer.code is None:
             assert time.monotonic() < deadline, answer
-            more = await self.write(session, "", yield_time_ms=5000)
+            more = await self.poll(answer.session)
             answer = msgspec.structs.replace(more, output=answer.output + more.output)
         return answer
 
 
 def talk(
-    loop: Loop, cwd: Path, talk: Callable[[Model], Awaitable[None]], *, writable: bool = True, most: int = 64
+    loop: Loop,
+    cwd: Path,
+    talk: Callable[[Model], Awaitable[None]],
+    *,
+    writable: bool = True,
+    most: int = 64,
+    shown: list[str] | None = None,
 ) -> list[str]:
     """A conversation of a model with sessions that are closed at its end; what was shown of it."""
-    shown: list[str] = []
+    shown = [] if shown is None else shown
 
     async def whole() -> None:
         sessions = Sessions(most)
@@ -96,11 +130,16 @@ def talk(
     return shown
 
 
+async def has_ended(pids: list[int]) -> None:
+    """Wait until the supervisors of commands are gone, which are the parents of their shells."""
+    await until(lambda: not any(map(is_alive, pids)))
+
+
 @on_both_loops
 class TestExecCommand:
     def test_a_short_command_answers_as_in_codex(self, loop: Loop, tmp_path: Path):
         async def work(model: Model) -> None:
-            answer = await model.start("echo hi from tool", yield_time_ms=10_000)
+            answer = await model.start("echo hi from tool", yield_time_ms=LONG)
             assert answer == Answer(0, 0, 4, "hi from tool\n")  # recording codex-cli-client/02
             assert len(model.sessions) == 0
 
@@ -108,16 +147,17 @@ class TestExecCommand:
 
     def test_a_command_fails_with_its_code(self, loop: Loop, tmp_path: Path):
         async def work(model: Model) -> None:
-            assert await model.start("echo no >&2; exit 7", yield_time_ms=10_000) == Answer(7, 0, 1, "no\n")
+            assert await model.start("echo no >&2; exit 7", yield_time_ms=LONG) == Answer(7, 0, 1, "no\n")
 
         talk(loop, tmp_path, work)
 
     def test_a_long_command_goes_on(self, loop: Loop, tmp_path: Path):
         async def work(model: Model) -> None:
-            answer = await model.start("echo begun; sleep 2; echo done", yield_time_ms=1000)
+            answer = await model.start_until("\n", gated("echo begun", "gate", "echo done"))
             assert (answer.code, answer.output) == (None, "begun\n")
             assert answer.session in IDS
-            assert await model.poll(answer.session) == Answer(0, 0, 2, "done\n")
+            (tmp_path / "gate").touch()
+            assert await model.finish(answer.session) == Answer(0, 0, 2, "done\n")
             assert len(model.sessions) == 0
 
         assert "".join(talk(loop, tmp_path, work)) == "begun\ndone\n"
@@ -126,13 +166,13 @@ class TestExecCommand:
         (tmp_path / "below").mkdir()
 
         async def work(model: Model) -> None:
-            assert (await model.start("pwd", workdir="below", yield_time_ms=10_000)).output == f"{tmp_path}/below\n"
+            assert (await model.start("pwd", workdir="below", yield_time_ms=LONG)).output == f"{tmp_path}/below\n"
 
         talk(loop, tmp_path, work)
 
     def test_cancelling_a_new_command_ends_it(self, loop: Loop, tmp_path: Path):
         async def work(model: Model) -> None:
-            call = asyncio.create_task(model.start("sleep 1000 & echo $! > pids; wait", yield_time_ms=30_000))
+            call = asyncio.create_task(model.start("sleep 1000 & echo $! > pids; wait", yield_time_ms=LONG))
             pids = await read_pids(tmp_path / "pids", 1)
             call.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -144,7 +184,7 @@ class TestExecCommand:
 
     def test_what_a_finished_command_left_is_ended(self, loop: Loop, tmp_path: Path):
         async def work(model: Model) -> None:
-            answer = await model.start("sleep 1000 & echo $!", yield_time_ms=10_000)
+            answer = await model.start("sleep 1000 & echo $!", yield_time_ms=LONG)
             assert answer.code == 0
             assert die_soon([int(answer.output)])
 
@@ -155,7 +195,7 @@ class TestExecCommand:
 class TestTerminal:
     def test_cat_echoes(self, loop: Loop, tmp_path: Path):
         async def work(model: Model) -> None:
-            session = (await model.start("stty -echo; exec cat", tty=True, yield_time_ms=1000)).session
+            session = (await model.start_until("ready", "stty -echo; printf ready; exec cat", tty=True)).session
             assert (await model.write_until(session, "grüße 😀\n", "\n")).output == "grüße 😀\r\n"
             assert (await model.write_until(session, "\x04", "never")).code == 0
 
@@ -172,21 +212,21 @@ class TestTerminal:
 
     def test_control_c_stops_what_runs(self, loop: Loop, tmp_path: Path):
         async def work(model: Model) -> None:
-            started = await model.start("trap 'echo caught; exit 9' INT; echo ready; sleep 1000", tty=True)
-            session = started.session
-            if "ready" not in started.output:
-                await model.write_until(session, "", "ready")
+            cmd = "trap 'echo caught; exit 9' INT; echo ready; sleep 1000"
+            session = (await model.start_until("ready", cmd, tty=True)).session
             answer = await model.write_until(session, "\x03", "caught")
-            assert (await model.poll(session) if answer.code is None else answer).code == 9
+            assert (await model.finish(session) if answer.code is None else answer).code == 9
 
         talk(loop, tmp_path, work)
 
     def test_what_ended_between_two_calls_is_told_once(self, loop: Loop, tmp_path: Path):
         async def work(model: Model) -> None:
-            answer = await model.start("read line; sleep 0.5; echo late; exit 4", tty=True)
-            session = answer.session
+            line = gated("stty -echo; echo $PPID > pids; read line", "gate", "echo late; exit 4")
+            session = (await model.start(line, tty=True)).session
+            pids = await read_pids(tmp_path / "pids", 1)
             await model.write(session, "go\n")
-            await asyncio.sleep(2)
+            (tmp_path / "gate").touch()
+            await has_ended(pids)
             assert await model.write(session, "too late\n") == Answer(4, 0, 2, "late\r\n")
             with pytest.raises(ToolError, match=f"write_stdin failed: Unknown process id {session}"):
                 await model.poll(session)
@@ -195,7 +235,7 @@ class TestTerminal:
 
     def test_a_process_that_does_not_read_is_told_of(self, loop: Loop, tmp_path: Path):
         async def work(model: Model) -> None:
-            session = (await model.start("stty raw -echo; sleep 1000", tty=True, yield_time_ms=1000)).session
+            session = (await model.start_until("ready", "stty raw -echo; echo ready; sleep 1000", tty=True)).session
             with pytest.raises(ToolError, match=r"the process took \d+ of 1000000 bytes"):
                 await model.write(session, "x" * 1_000_000)
 
@@ -204,42 +244,53 @@ class TestTerminal:
 
 @on_both_loops
 class TestPolling:
-    def test_a_poll_waits_and_gives_only_what_is_new(self, loop: Loop, tmp_path: Path):
+    def test_a_poll_waits_and_gives_only_what_is_new(self, loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         async def work(model: Model) -> None:
-            session = (await model.start("for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 1; done; sleep 1000")).session
+            line = gated("echo 1", "second", gated("echo 2", "third", "echo 3"))
+            session = (await model.start_until("1\n", line)).session
             answer = await model.poll(session)
-            assert answer.session == session
-            assert answer.output.startswith("2\n3\n4\n"), "it has waited"
-            assert "1\n" not in answer.output
+            assert (answer.session, answer.output) == (session, ""), "only what is new"
+            monkeypatch.setattr("toolwire.agent.tools.sessions.MIN_POLL", float(LONG))
+            poll = asyncio.create_task(model.poll(session))
+            (tmp_path / "second").touch()
+            await until(lambda: "2\n" in shown)
+            (tmp_path / "third").touch()
+            answer = await poll
+            assert (answer.code, answer.output) == (0, "2\n3\n"), "it has waited"
 
-        talk(loop, tmp_path, work)
+        shown: list[str] = []
+        talk(loop, tmp_path, work, shown=shown)
 
     def test_a_poll_ends_with_the_process(self, loop: Loop, tmp_path: Path):
         async def work(model: Model) -> None:
-            session = (await model.start("sleep 1; exit 2")).session
-            began = time.monotonic()
-            assert (await model.call("write_stdin", session_id=session, yield_time_ms=300_000)).code == 2
-            assert time.monotonic() - began < 20
+            session = (await model.start(gated(":", "gate", "exit 2"))).session
+            (tmp_path / "gate").touch()
+            assert (await model.finish(session)).code == 2
 
         talk(loop, tmp_path, work)
 
     def test_a_cancelled_poll_loses_nothing(self, loop: Loop, tmp_path: Path):
         async def work(model: Model) -> None:
-            session = (await model.start("sleep 0.5; echo kept; sleep 1.5; echo more")).session
-            poll = asyncio.create_task(model.poll(session))
-            await asyncio.sleep(1)
+            line = gated(gated(":", "first", "echo kept"), "second", "echo more")
+            session = (await model.start(line)).session
+            poll = asyncio.create_task(model.finish(session))
+            (tmp_path / "first").touch()
+            await until(lambda: "kept\n" in shown)
             poll.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await poll
-            assert await model.poll(session) == Answer(0, 0, 3, "kept\nmore\n")
+            (tmp_path / "second").touch()
+            assert await model.finish(session) == Answer(0, 0, 3, "kept\nmore\n")
 
-        talk(loop, tmp_path, work)
+        shown: list[str] = []
+        talk(loop, tmp_path, work, shown=shown)
 
     def test_a_letter_between_two_polls_is_not_cut(self, loop: Loop, tmp_path: Path):
         async def work(model: Model) -> None:
-            answer = await model.start(r"printf 'a\xe2\x82'; sleep 1.5; printf '\xacb'", yield_time_ms=700)
+            answer = await model.start_until("a", gated(r"printf 'a\xe2\x82'", "gate", r"printf '\xacb'"))
             assert (answer.output, answer.tokens) == ("a", 1)
-            assert (await model.poll(answer.session)).output == "€b"
+            (tmp_path / "gate").touch()
+            assert (await model.finish(answer.session)).output == "€b"
 
         talk(loop, tmp_path, work)
 
@@ -247,7 +298,7 @@ class TestPolling:
 class TestBounds:
     def test_output_is_cut_to_the_budget(self, tmp_path: Path):
         async def work(model: Model) -> None:
-            answer = await model.start("seq 1000", max_output_tokens=5, yield_time_ms=10_000)
+            answer = await model.start("seq 1000", max_output_tokens=5, yield_time_ms=LONG)
             assert answer.tokens == 974
             assert answer.output == (
                 "Warning: truncated output (original token count: 974)\nTotal output lines: 1000\n\n"
@@ -258,15 +309,16 @@ class TestBounds:
 
     def test_no_budget_is_larger_than_the_most(self, tmp_path: Path):
         async def work(model: Model) -> None:
-            answer = await model.start("seq 100000", max_output_tokens=10**9, yield_time_ms=10_000)
+            answer = await model.start("seq 100000", max_output_tokens=10**9, yield_time_ms=LONG)
             assert len(answer.output) < 40_200
 
         talk(asyncio.run, tmp_path, work)
 
     def test_output_that_nobody_asks_for_is_bounded_too(self, tmp_path: Path):
         async def work(model: Model) -> None:
-            answer = await model.start("sleep 1; seq 1000000")
-            answer = await model.poll(answer.session)
+            answer = await model.start(gated(":", "gate", "seq 1000000"))
+            (tmp_path / "gate").touch()
+            answer = await model.finish(answer.session)
             assert answer.tokens == 1_722_224
             assert "\n1\n2\n" in answer.output
             assert answer.output.endswith("\n1000000\n")
@@ -295,9 +347,12 @@ class TestBounds:
 
     def test_the_oldest_finished_session_makes_room(self, tmp_path: Path):
         async def work(model: Model) -> None:
-            old, new = [(await model.start("sleep 0.5; echo mine")).session for _ in range(2)]
+            line = gated("echo $PPID >> pids", "gate", "echo mine")
+            old, new = [(await model.start(line)).session for _ in range(2)]
             running = (await model.start("sleep 1000")).session
-            await asyncio.sleep(2)
+            pids = await read_pids(tmp_path / "pids", 2)
+            (tmp_path / "gate").touch()
+            await has_ended(pids)
             await model.start("sleep 1000")
             with pytest.raises(ToolError, match="Unknown process id"):
                 await model.poll(old)
@@ -318,19 +373,20 @@ class TestRefusals:
 
     def test_read_only_mode_lets_a_session_be_read_and_ended_but_not_written(self, tmp_path: Path):
         async def work(model: Model) -> None:
-            session = (await model.start("echo ready; sleep 1; echo set", tty=True)).session
+            session = (await model.start(gated("echo ready", "gate", "echo set"), tty=True)).session
             other = (await model.start("sleep 1000")).session
             reader = Model(model.sessions, msgspec.structs.replace(model.context, writable=False))
             with pytest.raises(ToolError, match="read-only mode: "):
                 await reader.write(session, "touch made\n")
-            assert "set" in (await reader.poll(session)).output
+            (tmp_path / "gate").touch()
+            assert "set" in (await reader.finish(session)).output
             assert (await reader.kill(other)).code == 143
 
         talk(asyncio.run, tmp_path, work)
 
     def test_without_a_terminal_there_is_no_input(self, tmp_path: Path):
         async def work(model: Model) -> None:
-            assert (await model.start("cat; echo done", yield_time_ms=10_000)).output == "done\n"
+            assert (await model.start("cat; echo done", yield_time_ms=LONG)).output == "done\n"
             session = (await model.start("sleep 1000")).session
             with pytest.raises(ToolError, match=f"write_stdin failed: {STDIN_CLOSED}"):
                 await model.write(session, "hello\n")
@@ -365,21 +421,26 @@ class TestRefusals:
 class TestEnding:
     def test_killing_a_session_ends_its_children_and_tells_the_rest(self, loop: Loop, tmp_path: Path):
         async def work(model: Model) -> None:
-            session = (await model.start("sleep 1000 & echo $! > pids; sleep 1; echo rest; wait", tty=True)).session
+            line = gated("sleep 1000 & echo $! > pids", "gate", "echo rest; wait")
+            session = (await model.start(line, tty=True)).session
             pids = await read_pids(tmp_path / "pids", 1)
-            await asyncio.sleep(2)
+            poll = asyncio.create_task(model.finish(session))
+            (tmp_path / "gate").touch()
+            await until(lambda: "rest\r\n" in shown)
+            poll.cancel()
             answer = await model.kill(session)
             assert (answer.code, answer.output) == (143, "rest\r\n")
             assert die_soon(pids)
             assert len(model.sessions) == 0
 
-        talk(loop, tmp_path, work)
+        shown: list[str] = []
+        talk(loop, tmp_path, work, shown=shown)
 
     def test_a_poll_under_way_sees_a_session_killed(self, loop: Loop, tmp_path: Path):
         async def work(model: Model) -> None:
             session = (await model.start("sleep 1000")).session
-            poll = asyncio.create_task(model.poll(session))
-            await asyncio.sleep(0.1)
+            poll = asyncio.create_task(model.finish(session))
+            await asyncio.sleep(0)
             assert (await model.kill(session)).code == 143
             assert (await poll).code == 143
 
@@ -399,7 +460,7 @@ class TestEnding:
 
     def test_closing_ends_a_call_under_way(self, loop: Loop, tmp_path: Path):
         async def work(model: Model) -> None:
-            call = asyncio.create_task(model.start("sleep 1000", yield_time_ms=30_000))
+            call = asyncio.create_task(model.start("sleep 1000", yield_time_ms=LONG))
             await until(lambda: len(model.sessions) == 1)
             await model.sessions.close()
             assert (await call).code == 143
@@ -432,7 +493,7 @@ class TestTools:
 
     def test_numbers_may_come_as_floats(self, tmp_path: Path):
         async def work(model: Model) -> None:
-            answer = await model.start("sleep 1000", yield_time_ms=250.0, max_output_tokens=100.0)
+            answer = await model.start("sleep 1000", yield_time_ms=20.0, max_output_tokens=100.0)
             assert (await model.call("kill_session", session_id=float(answer.session))).code == 143
 
         talk(asyncio.run, tmp_path, work)

@@ -11,7 +11,7 @@ import pyte
 
 from tests.support import processes
 
-PATIENCE = 40.0
+PATIENCE = 120.0
 """Seconds after which a test that waits is over."""
 
 

@@ -5,7 +5,6 @@ import json
 import re
 import stat
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -375,10 +374,8 @@ def test_a_budget_of_nothing_is_no_check(checker: CheckRunner, gateway: Gateway,
 
 def test_a_server_that_hangs_is_left(checker: CheckRunner, faulty: Faulty):
     url = faulty.add(Fault(lambda _: Reply([Hold()])))
-    began = time.monotonic()
     checker.check(url, "--timeout", "0.2", "--model", "demo").refuses("no answer in time")
     checker.run_in_process(url, "--timeout", "0.2").refuses("no answer in time")
-    assert time.monotonic() - began < 10
 
 
 # What cannot be checked

@@ -41,8 +41,11 @@ from toolwire.check.verdicts import Report
 
 Json = dict[str, Any]
 APIS = ("chat", "responses", "messages")
-TIMEOUT = 20.0
-"""Seconds for one answer. Faults that never answer have a shorter one, and are tried when little else runs."""
+TIMEOUT = 120.0
+"""Seconds for one answer. Faults that never answer have a shorter one."""
+ATTEMPTS = ((1.5, 1.6), (10.0, 8.0), (60.0, 40.0))
+"""Timeouts of a fault that never answers, and how long a stream is held back."""
+SILENCE = {"seconds": ATTEMPTS[0][1]}
 ANSWERS = ("stream.whole", "stream.live", "sse.content-type", "plain.json")
 """Rules about one answer that only a server can break, or that need one to be seen."""
 TORN = LONG[:2003] + LONG[2100:]
@@ -165,12 +168,12 @@ def half(received: ReceivedRequest) -> None:
 
 
 def held_back(received: ReceivedRequest, reply: Reply) -> Reply:
-    return msgspec.structs.replace(reply, steps=[Pause(1.6), *reply.steps])
+    return msgspec.structs.replace(reply, steps=[Pause(SILENCE["seconds"]), *reply.steps])
 
 
 def held_back_after_the_first(received: ReceivedRequest, reply: Reply) -> Reply:
     first, *others = frames(reply)
-    return msgspec.structs.replace(reply, steps=[first, Pause(1.6), b"".join(others)])
+    return msgspec.structs.replace(reply, steps=[first, Pause(SILENCE["seconds"]), b"".join(others)])
 
 
 def cut_in_the_middle(received: ReceivedRequest, reply: Reply) -> Reply:
@@ -257,7 +260,8 @@ class Case(msgspec.Struct, frozen=True):
     """What it breaks on Responses besides, where the request is repeated as it was understood."""
     echo_alone: bool = False
     """That is also seen where the fault has no other effect."""
-    timeout: float = TIMEOUT
+    hangs: bool = False
+    """The fault is an answer that never ends."""
 
     def broken(self, api: str) -> set[str]:
         return self.breaks | ({self.echo} if self.echo and api == "responses" else set())
@@ -407,7 +411,7 @@ CASES = (
         "lone results are never answered",
         where(contains("callchec3"), lambda _: Reply([Hold()])),
         "history.orphan-result",
-        timeout=5,
+        hangs=True,
         apis=ONLY_CHAT,
     ),
     answers("bad requests are fine", is_bad, with_status(200), "errors.status"),
@@ -555,7 +559,7 @@ CASES = (
         "a second message over a WebSocket is never answered",
         where(lambda received: is_socket(received) and received.contains("Oslo"), lambda _: Reply([])),
         "socket.queue",
-        timeout=5,
+        hangs=True,
         apis=ONLY_RESPONSES,
     ),
     answers(
@@ -621,7 +625,7 @@ CASES = (
         apis=ONLY_RESPONSES,
         echo=TOOLS,
     ),
-    Case("who comes after one who left waits", lambda: Fault(hangs_after_leaving()), {"stream.disconnect"}, timeout=5),
+    Case("who comes after one who left waits", lambda: Fault(hangs_after_leaving()), {"stream.disconnect"}, hangs=True),
     Case(
         "who comes after one who left gets his answer",
         lambda: Fault(mixes_up_users()),
@@ -647,7 +651,7 @@ CASES = (
         lambda received: contains("three words")(received) and received.streamed,
         endless,
         "stream.whole",
-        timeout=5,
+        hangs=True,
         apis=ONLY_RESPONSES,
     ),
     answers("a stream comes at its end", is_long, held_back, "stream.live"),
@@ -760,24 +764,18 @@ def faulty(gateway: Gateway) -> Iterator[Faulty]:
     server.stop()
 
 
-@pytest.fixture(scope="module")
-def reports(request: pytest.FixtureRequest, faulty: Faulty) -> dict[str, Report]:
-    """What came of all runs that this session has tests for: several go on at a time, as they mostly wait."""
-    called = [getattr(item, "callspec", None) for item in request.session.items]
-    runs: list[Run] = [each.params["run"] for each in called if each is not None and "run" in each.params]
-
-    async def some(runs: list[Run], at_once: int) -> dict[str, Report]:
-        gate = asyncio.Semaphore(at_once)
-
-        async def one(run: Run) -> Report:
-            async with gate:
-                return await tried(faulty.add(run.fault()), run.api, only=run.only, timeout=run.case.timeout)
-
-        return dict(zip(map(str, runs), await asyncio.gather(*map(one, runs)), strict=True))
-
-    timed = [run for run in runs if "stream.live" in run.case.breaks or run.case.timeout < TIMEOUT]
-    others = [run for run in runs if run not in timed]
-    return {**asyncio.run(some(others, 16)), **asyncio.run(some(timed, 2))}
+def report_of(run: Run, faulty: Faulty, monkeypatch: pytest.MonkeyPatch) -> Report:
+    """What comes of a run. Where time matters, there are others with more of it, for a machine that is slow."""
+    report = None
+    for timeout, silence in ATTEMPTS if run.case.hangs or "stream.live" in run.case.breaks else ((TIMEOUT, 0.0),):
+        monkeypatch.setitem(SILENCE, "seconds", silence)
+        how = {"timeout": timeout} if run.case.hangs else {}
+        report = asyncio.run(tried(faulty.add(run.fault()), run.api, only=run.only, **how))
+        if {each.rule for each in report.broken} == run.case.broken(run.api):
+            break
+        monkeypatch.setattr("toolwire.check.endpoint.RATE", 20)
+    assert report is not None
+    return report
 
 
 def test_every_rule_of_behaviour_has_a_fault():
@@ -788,8 +786,8 @@ def test_every_rule_of_behaviour_has_a_fault():
 
 
 @pytest.mark.parametrize("run", WHOLE, ids=str)
-def test_a_fault_breaks_its_rule_and_no_other(run: Run, reports: dict[str, Report]):
-    report = reports[str(run)]
+def test_a_fault_breaks_its_rule_and_no_other(run: Run, faulty: Faulty, monkeypatch: pytest.MonkeyPatch):
+    report = report_of(run, faulty, monkeypatch)
     found = {each.rule for each in report.broken}
     assert found == run.case.broken(run.api), [str(each) for each in report.broken]
     causes = [each.rule for each in report.broken if not each.follows]
@@ -799,8 +797,10 @@ def test_a_fault_breaks_its_rule_and_no_other(run: Run, reports: dict[str, Repor
 
 
 @pytest.mark.parametrize("run", KINDS, ids=str)
-def test_a_fault_in_one_kind_of_answers_is_found(run: Run, reports: dict[str, Report]):
-    assert broken(reports[str(run)]) >= {rule for rule in run.case.breaks if RULES[rule].on == "conversation"}
+def test_a_fault_in_one_kind_of_answers_is_found(run: Run, faulty: Faulty, monkeypatch: pytest.MonkeyPatch):
+    assert broken(report_of(run, faulty, monkeypatch)) >= {
+        rule for rule in run.case.breaks if RULES[rule].on == "conversation"
+    }
 
 
 # Sound servers
@@ -841,13 +841,18 @@ def speaks_after(silence: float, pause: float) -> ReplyChange:
 
 
 def test_a_stream_that_comes_while_the_model_speaks_is_live(faulty: Faulty):
-    async def both() -> list[Report]:
+    async def both(pace: float) -> list[Report]:
         """One that speaks slowly, and one that thinks in silence before it speaks."""
-        faults = [Fault(answer=speaks_after(*times), to=is_long) for times in ((0, 0.08), (1.6, 0.004))]
+        times = ((0, 0.08 * pace), (1.6 * pace, 0.008 * pace))
+        faults = [Fault(answer=speaks_after(*each), to=is_long) for each in times]
         return await asyncio.gather(*(tried(faulty.add(fault), "chat", only=["stream.live"]) for fault in faults))
 
-    for report in asyncio.run(both()):
-        assert (report.broken, passed(report)) == ([], {"stream.live"})
+    found: list[tuple[list[Any], set[str]]] = []
+    for pace in (1, 4, 16):  # a slow machine sees less of the pauses
+        found = [(report.broken, passed(report)) for report in asyncio.run(both(pace))]
+        if not any(each for each, _ in found):
+            break
+    assert found == [([], {"stream.live"})] * 2
 
 
 def compressed(received: ReceivedRequest, reply: Reply) -> Reply:
@@ -1168,15 +1173,17 @@ def test_a_rule_of_another_api_cannot_be_tried(faulty: Faulty):
 
 def test_streams_without_an_end_are_left_and_then_given_up(faulty: Faulty):
     def drip(received: ReceivedRequest, reply: Reply) -> Reply:
-        return msgspec.structs.replace(reply, steps=[frames(reply)[0], *[Pause(0.02), b": still there\n\n"] * 500])
+        return msgspec.structs.replace(reply, steps=[frames(reply)[0], *[Pause(0.02), b": still there\n\n"] * 5000])
 
-    url = faulty.add(Fault(answer=drip, to=is_streamed))
-    report = run(url, "chat", timeout=2)
+    for timeout in (0.6, 5, 30):  # as long as this machine needs for all other answers
+        report = run(faulty.add(Fault(answer=drip, to=is_streamed)), "chat", timeout=timeout)
+        if broken(report) == {"stream.whole"}:
+            break
     streams = [each for each in report.exchanges if each.streamed]
     assert streams
-    assert all(each.body.count(b": still there") < 500 for each in streams), "no stream was read to its end"
+    assert all(each.body.count(b": still there") < 5000 for each in streams), "no stream was read to its end"
     assert broken(report) == {"stream.whole"}
-    assert "3 answers took longer than 2 s" in not_observed(report)["errors.status"]
+    assert f"3 answers took longer than {timeout:g} s" in not_observed(report)["errors.status"]
     assert "chat.done-marker" in not_observed(report), "a stream without an end says nothing about its end"
 
 
@@ -1207,18 +1214,23 @@ def test_an_answer_without_an_end_over_a_socket_is_left(faulty: Faulty):
     assert too_large(report) > 0
 
 
-def test_all_answers_together_are_bounded(faulty: Faulty):
+def test_all_answers_together_are_bounded(faulty: Faulty, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("toolwire.check.endpoint.MAX_TOTAL_BYTES", MAX_TOTAL_BYTES // 10)
+
     def large(received: ReceivedRequest, reply: Reply) -> Reply:
-        return msgspec.structs.replace(reply, steps=[b": " + b"x" * 15_000_000 + b"\n\n", *reply.steps])
+        return msgspec.structs.replace(reply, steps=[b": " + b"x" * 1_500_000 + b"\n\n", *reply.steps])
 
     report = run(faulty.add(Fault(answer=large, to=is_streamed)), "chat")
-    assert sum(len(each.body) for each in report.exchanges) < MAX_TOTAL_BYTES + MAX_BYTES
+    assert sum(len(each.body) for each in report.exchanges) < MAX_TOTAL_BYTES // 10 + MAX_BYTES
     assert "bytes together" in str(not_observed(report))
 
 
 def test_what_hangs_on_one_api_does_not_keep_the_others(faulty: Faulty):
     url = faulty.add(Fault(where(lambda received: received.api == "chat", lambda _: Reply([Hold()]))))
-    report = run(url, "chat", "messages", only=["choice.none"], timeout=3)
+    for timeout in (0.6, 5, 30):  # as long as this machine needs for the answer of the other
+        report = run(url, "chat", "messages", only=["choice.none"], timeout=timeout)
+        if report.apis:
+            break
     assert (report.absent, report.apis) == ({"chat": "no answer in time"}, ["messages"])
 
 

@@ -24,6 +24,15 @@ class Desk:
         kept = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
         self.environment = {**kept, "PATH": "/usr/bin:/bin", "HOME": str(self.home), "LANG": "C.UTF-8"}
 
+    def give_patience(self, seconds: float) -> None:
+        """Set how long the program waits for the answer of a backend when it looks whether all is well."""
+        folder = self.home / "patience"
+        folder.mkdir(exist_ok=True)
+        text = f"import toolwire.cli.health_backends\ntoolwire.cli.health_backends.PATIENCE = {seconds}\n"
+        (folder / "sitecustomize.py").write_text(text)
+        earlier = self.environment.get("PYTHONPATH")
+        self.environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(folder), earlier)))
+
     def configure(self, text: str) -> None:
         self.config.write_text(text)
         self.config.chmod(0o600)

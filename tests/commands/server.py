@@ -10,6 +10,25 @@ Answer = tuple[int, str, bytes]
 """Status, type and body."""
 
 
+class Silence:
+    """Answers nothing while the context lasts; `asked` is released for each request."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Semaphore(0)
+        self._over = threading.Event()
+
+    def __enter__(self) -> "Silence":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+
+    def __call__(self, method: str, path: str, headers: Mapping[str, str]) -> Answer:
+        self.asked.release()
+        self._over.wait(600)
+        return 503, "application/json", b"{}"
+
+
 class Server:
     """Answers on a free port while the context lasts."""
 

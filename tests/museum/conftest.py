@@ -1,4 +1,4 @@
-"""Fixtures of the museum: the gateway as everybody has it, and one with no patience."""
+"""Fixtures of the museum: the gateway as everybody has it, one with no patience, and one that asks again."""
 
 from collections.abc import Iterator
 
@@ -13,13 +13,14 @@ _IMPATIENT = """
 [server]
 commit_after = 0.2
 keepalive = 0.2
+"""
+_RETRYING = """
+[server]
+commit_after = 120
 
 [tools]
 stop_after = true
-
-[timeouts]
-idle = 0.8
-progress = 1.6
+stop_after_grace_ms = 60000
 """
 
 
@@ -30,9 +31,17 @@ def wire(gateway: Gateway, upstream: Upstream, http: httpx.Client) -> Wire:
 
 @pytest.fixture(scope="session")
 def impatient(upstream: Upstream, http: httpx.Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wire]:
-    """Short clocks, one more try, and no waiting for text after a burst of calls."""
+    """A gateway that soon says that it is there."""
+    gateway = Gateway(tmp_path_factory.mktemp("impatient"), _IMPATIENT + backend(upstream.url))
+    yield Wire(gateway, upstream, http)
+    gateway.stop()
+
+
+@pytest.fixture(scope="session")
+def retrying(upstream: Upstream, http: httpx.Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wire]:
+    """One more try, as long as nothing was shown, and no text after a burst of calls."""
     table = backend(upstream.url).replace("retries = 0", "retries = 1")
-    gateway = Gateway(tmp_path_factory.mktemp("impatient"), _IMPATIENT + table)
+    gateway = Gateway(tmp_path_factory.mktemp("retrying"), _RETRYING + table)
     yield Wire(gateway, upstream, http)
     gateway.stop()
 

@@ -142,7 +142,7 @@ def _() -> None:
 
 
 @theme.row("stop-after-first")
-def _(impatient: Wire) -> None:
+def _(retrying: Wire) -> None:
     two = stream(
         created(), call("a", "f", "{}"), call("b", "g", "{}", index=1), text("Guessing.", "msg_9", 2), completed()
     )
@@ -156,7 +156,7 @@ def _(impatient: Wire) -> None:
     assert (capped.calls, capped.content, capped.notes) == ([("a", "f", "{}")], "Guessing.", ("call_capped",))
 
     # A burst: the second call comes 80 ms after the first, well within the grace period.
-    model = impatient.script(
+    model = retrying.script(
         Reply(
             [
                 created(),
@@ -168,7 +168,7 @@ def _(impatient: Wire) -> None:
             ]
         )
     )
-    for door in impatient.doors:
+    for door in retrying.doors:
         burst = door.stream(model)
         assert [id for id, _, _ in burst.said.calls] == ["a", "b"]
         assert burst.said.text == ""

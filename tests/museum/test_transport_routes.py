@@ -75,11 +75,11 @@ def _leaves(routes: Routes, door: Door, model: str) -> None:
     routes.upstream.gone.clear()
     with routes.http.stream("POST", door.url, json=door.body(model, stream=True)) as response:
         assert len([*islice(response.iter_lines(), 6)]) == 6
-    assert routes.upstream.gone.wait(4), "the upstream is still being read"
+    assert routes.upstream.gone.wait(60), "the upstream is still being read"
     routes.upstream.gone.clear()
     with pytest.raises(httpx.ReadTimeout):
         routes.http.post(door.url, json=door.body(model), timeout=0.3)
-    assert routes.upstream.gone.wait(4), "the upstream is still being read"
+    assert routes.upstream.gone.wait(60), "the upstream is still being read"
 
 
 @theme.row("err-disconnect-mid")

@@ -193,10 +193,19 @@ def _read(name: str, text: Callable[[int], str], way: str, mode: str, size: int 
     return _grows(steps, size)
 
 
+WAYS = (("whole", "whole"), ("whole", "live"), ("by letter", "whole"), ("at random", "live"))
+COSTLY = {(name, "by letter") for name in READERS if name not in ("usual", "kimi")}
+"""What is tried in long runs only."""
+
+
 @pytest.mark.parametrize(
-    ("way", "mode"), [("whole", "whole"), ("whole", "live"), ("by letter", "whole"), ("at random", "live")]
+    ("name", "way", "mode"),
+    [
+        pytest.param(name, way, mode, marks=pytest.mark.soak if (name, way) in COSTLY else ())
+        for name in READERS
+        for way, mode in WAYS
+    ],
 )
-@pytest.mark.parametrize("name", READERS)
 def test_reading(name: str, way: str, mode: str) -> None:
     size = SIZE // 2 if way == "by letter" else SIZE
     found = {what: grown for what, text in _texts(name).items() if (grown := _read(name, text, way, mode, size))}

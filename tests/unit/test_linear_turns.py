@@ -234,7 +234,14 @@ FRAMES: dict[str, Callable[[range], Iterable[bytes]]] = {
 }
 
 
-@pytest.mark.parametrize("length", [1, 100, 1_000_000], ids=["by byte", "in pieces", "whole"])
+LENGTHS = [
+    pytest.param(1, id="by byte"),
+    pytest.param(100, id="in pieces"),
+    pytest.param(1_000_000, id="whole", marks=pytest.mark.soak),
+]
+
+
+@pytest.mark.parametrize("length", LENGTHS)
 def test_replies(length: int) -> None:
     """From bytes to the client's bytes, through everything between."""
     meter, modules = loaded()
