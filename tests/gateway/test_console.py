@@ -356,7 +356,9 @@ def test_so_many_replays_at_a_time_and_no_more(gateway, upstream, console):
             pages.enter_context(replaying(console, id, "up/held-too"))
             until(lambda wanted=count: running() == wanted)
         for _ in range(2):
-            assert console.http.post(f"/console/api/turns/{id}/replay", json={"model": "up/held-too"}).status_code == 429
+            assert (
+                console.http.post(f"/console/api/turns/{id}/replay", json={"model": "up/held-too"}).status_code == 429
+            )
         assert running() == 4
     until(lambda: running() == 0)
 
@@ -410,7 +412,7 @@ def test_a_page_does_not_wait_for_a_list_of_models(monkeypatch: pytest.MonkeyPat
         lists = model_lists.ModelLists(cast("Router", router))
         assert [dict(await lists.known()), dict(await lists.known())] == [{}, {}]
         answered.set()
-        while not await lists.known():
+        while not await lists.known():  # noqa: ASYNC110
             await asyncio.sleep(0)
         assert await lists.known() == {"slow": ["late"]}
 
