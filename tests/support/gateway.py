@@ -281,6 +281,18 @@ def good(response: httpx.Response) -> httpx.Response:
     return response
 
 
+def post_through(http: httpx.Client, url: str, body: Any, gate: "Gate", seen: str, **headers: str) -> httpx.Response:
+    """The whole of a streamed answer whose upstream goes on when the client has seen this."""
+    received = b""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    with http.stream("POST", url, json=body, headers=named) as response:
+        for piece in response.iter_bytes():
+            received += piece
+            if seen.encode() in received:
+                gate.open()
+    return httpx.Response(response.status_code, headers=response.headers, content=received)
+
+
 def error_of(response: httpx.Response) -> tuple[int, dict[str, Any]]:
     """The status and the error object of an answer that is nothing else."""
     body = response.json()
