@@ -1141,7 +1141,7 @@ def complaint(folder: Path, shed: Path, config: str) -> tuple[int, list[str]]:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         check=False,
     )
     return done.returncode, done.stderr.splitlines()

@@ -15,7 +15,7 @@ import pytest
 from tests.support import processes
 from tests.support.fold import fold_chat
 from tests.support.frames import call, completed, created, stream, text
-from tests.support.gateway import Gate, Gateway, backend, chat_body, read_sse, tool
+from tests.support.gateway import Gate, Gateway, backend, chat_body, leave_when, read_sse, tool
 from tests.support.gateways import until
 from tests.support.upstream import Hold, Reply, Upstream
 from toolwire.core.terminal import clean
@@ -226,11 +226,8 @@ def test_a_client_that_leaves_stops_the_upstream_at_once(gateway: Gateway, upstr
 def test_a_plain_client_that_leaves_stops_the_upstream_too(gateway, upstream):
     upstream.replies["endless-plain"] = Reply([stream(created(), text("x")), Hold()])
     upstream.gone.clear()
-    body = json.dumps(chat_body("up/endless-plain")).encode()
-    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
-    with socket.create_connection(("127.0.0.1", int(gateway.url.rpartition(":")[2]))) as client:
-        client.sendall(head + body)
-        until(lambda: upstream.of("endless-plain"))
+    body = chat_body("up/endless-plain")
+    leave_when(gateway, "/v1/chat/completions", body, lambda: upstream.of("endless-plain"))
     assert upstream.gone.wait(60)
     left = until(lambda: [turn for turn in gateway.turns() if turn.get("model") == "up/endless-plain"])
     assert [turn["status"] for turn in left] == [499]

@@ -21,6 +21,7 @@ from tests.support.gateway import (
     error_of,
     good,
     iter_events,
+    leave_when,
     post_through,
     read_events,
     response_body,
@@ -571,8 +572,8 @@ def test_nothing_is_kept_of_a_response_that_is_not_stored_when_its_client_leaves
 
 
 def test_a_plain_client_that_leaves_stops_the_upstream_too(gateway, upstream):
-    upstream.replies["endless"] = Reply([stream(created(), text("Once upon")), Hold()])
+    upstream.replies["endless-plainly"] = Reply([stream(created(), text("Once upon")), Hold()])
     upstream.gone.clear()
-    with httpx.Client(trust_env=False, timeout=0.4) as client, pytest.raises(httpx.ReadTimeout):
-        Responses(client, gateway).create("up/endless")
+    body = response_body("up/endless-plainly")
+    leave_when(gateway, "/v1/responses", body, lambda: upstream.of("endless-plainly"))
     assert upstream.gone.wait(60)

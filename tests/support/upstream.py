@@ -66,7 +66,7 @@ class Upstream:
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(5)
+        self._thread.join(60)
 
     def of(self, model: str) -> list[Asked]:
         return [asked for asked in self.asked if isinstance(asked.body, dict) and asked.body.get("model") == model]
