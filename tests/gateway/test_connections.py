@@ -1,39 +1,70 @@
 """Connections that never become a request, stop in the middle, or are too many; and what a client sees of their end."""
 
+import asyncio
+import itertools
 import json
+import select
 import socket
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
 
 import httpx
 import pytest
+import uvicorn
 from websockets.exceptions import ConnectionClosed
 from websockets.frames import Frame, Opcode
 from websockets.sync.client import ClientConnection, connect
 
-from tests.support.gateway import Gateway, chat_body, response_body
+from tests.support.frames import completed, created, stream, text
+from tests.support.gateway import Gate, Gateway, backend, chat_body, response_body
+from tests.support.upstream import Reply, Upstream
+from toolwire.gateway.connections import LINGER, LINGER_SILENT, Connections, HttpConnection, SocketConnection
+from toolwire.gateway.flight import Flight
+from toolwire.turns.settings import Server
 
-PATIENCE = 20
+PATIENCE = 90
 """Seconds to wait for what must come."""
-BRIEF = "header_timeout = 0.6\nbody_timeout = 0.8\nidle_timeout = 1.5\nwebsocket_idle = 1.2\n"
 CHAT = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
+LIMITS = {"header_timeout": 600, "body_timeout": 600, "idle_timeout": 600, "websocket_idle": 600, "max_body": "100KB"}
+
+Limited = Callable[..., Gateway]
 
 
 @pytest.fixture(scope="module")
-def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    """A gateway that waits for nobody for long."""
-    gateway = Gateway(tmp_path_factory.mktemp("hasty"), f'[server]\n{BRIEF}max_body = "100KB"\n')
-    yield gateway
-    gateway.stop()
+def limited(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Limited]:
+    """A gateway that waits for a client without end but for the limits that are given."""
+    started: dict[tuple[tuple[str, float], ...], Gateway] = {}
+
+    def limit(**limits: float) -> Gateway:
+        key = tuple(limits.items())
+        if key not in started:
+            lines = (f"{name} = {json.dumps(value)}\n" for name, value in {**LIMITS, **limits}.items())
+            config = f"[server]\n{''.join(lines)}{backend(upstream.url)}"
+            started[key] = Gateway(tmp_path_factory.mktemp("limited"), config)
+        return started[key]
+
+    yield limit
+    for gateway in started.values():
+        gateway.stop()
+
+
+@pytest.fixture(scope="module")
+def lasting(limited: Limited) -> Gateway:
+    return limited()
+
+
+@pytest.fixture(scope="module")
+def hasty(limited: Limited) -> Gateway:
+    return limited(header_timeout=0.3)
 
 
 @pytest.fixture(scope="module")
 def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    """The same with a key, which nobody here has."""
+    """A gateway with a key that no test has."""
     keys = '[[keys]]\nname = "a"\nkey = "k"\n'
-    gateway = Gateway(tmp_path_factory.mktemp("locked"), f'[server]\n{BRIEF}max_body = "100KB"\n{keys}')
+    gateway = Gateway(tmp_path_factory.mktemp("locked"), f'[server]\nidle_timeout = 0.3\nmax_body = "100KB"\n{keys}')
     yield gateway
     gateway.stop()
 
@@ -47,14 +78,21 @@ class Wire:
     def send(self, data: bytes) -> None:
         self._connection.sendall(data)
 
-    def drip(self, data: bytes, pause: float) -> None:
-        """One byte after the other, until the gateway has enough."""
-        for byte in data:
-            try:
-                self._connection.sendall(bytes([byte]))
-            except OSError:
+    @property
+    def is_answered(self) -> bool:
+        """Whether something can be read."""
+        return bool(select.select([self._connection], [], [], 0.01)[0])
+
+    def drip(self, data: bytes) -> None:
+        """Send one byte after the other, again and again, until the gateway answers."""
+        for byte in itertools.cycle(data):
+            if self.is_answered:
                 return
-            time.sleep(pause)
+            self._connection.sendall(bytes([byte]))
+
+    def wait(self) -> None:
+        """Wait until something can be read."""
+        assert select.select([self._connection], [], [], PATIENCE)[0]
 
     def answer(self) -> tuple[int, bytes]:
         """One answer that says how long it is."""
@@ -68,6 +106,10 @@ class Wire:
         while len(body) < length:
             body += self._connection.recv(65536)
         return int(head.split()[1]), body
+
+    def peek(self) -> bytes:
+        """What has come, which stays."""
+        return self._connection.recv(65536, socket.MSG_PEEK)
 
     def rest(self) -> bytes:
         """All that comes until the gateway closes the connection, which it must do in an orderly way."""
@@ -84,6 +126,20 @@ def opened(gateway: Gateway) -> Iterator[Wire]:
         yield Wire(connection)
 
 
+@contextmanager
+def opened_and_used(gateway: Gateway) -> Iterator[Wire]:
+    """A connection with one answer. It is made again if the gateway did not wait for its first request."""
+    for _ in range(100):
+        with opened(gateway) as wire:
+            wire.send(HEALTH + b"\r\n")
+            wire.wait()
+            if wire.peek().startswith(b"HTTP/1.1 200"):
+                wire.answer()
+                yield wire
+                return
+    raise AssertionError("no request was answered")
+
+
 def error_of(body: bytes) -> str:
     return json.loads(body)["error"]["code"]
 
@@ -96,66 +152,78 @@ def test_a_connection_that_sends_nothing_is_closed(hasty):
         assert wire.rest() == b""
 
 
-@pytest.mark.parametrize("sent", [b"", HEALTH + b"\r\n"], ids=["first", "second"])
-def test_headers_that_drip_in_are_not_waited_for(hasty, sent):
-    with opened(hasty) as wire:
-        if sent:
-            wire.send(sent)
-            assert wire.answer()[0] == 200
-        wire.drip(HEALTH + b"X-Long: " + b"x" * 200, 0.05)
+@pytest.mark.parametrize("open_", [opened, opened_and_used], ids=["first", "second"])
+def test_headers_that_drip_in_are_not_waited_for(hasty, open_):
+    with open_(hasty) as wire:
+        wire.send(HEALTH + b"X-Long: ")
+        wire.drip(b"x")
         status, body = wire.answer()
         assert (status, error_of(body)) == (408, "request_timeout")
         assert wire.rest() == b""
 
 
 def test_line_ends_between_two_requests_do_not_hold_a_connection(hasty):
-    with opened(hasty) as wire:
-        wire.send(HEALTH + b"\r\n")
-        assert wire.answer()[0] == 200
+    with opened_and_used(hasty) as wire:
         wire.send(b"\r\n")
         wire.rest()
 
 
 def test_headers_behind_a_whole_request_are_not_waited_for_either(hasty):
-    with opened(hasty) as wire:
-        wire.send(HEALTH + b"\r\n" + HEALTH)
-        assert wire.answer()[0] == 200
-        wire.drip(b"X-Long: " + b"x" * 200, 0.05)
-        assert wire.answer()[0] == 408
+    for _ in range(100):
+        with opened(hasty) as wire:
+            wire.send(HEALTH + b"\r\n" + HEALTH)
+            wire.wait()
+            if wire.peek().startswith(b"HTTP/1.1 200"):  # or it was not sent in time
+                assert wire.answer()[0] == 200
+                wire.drip(b"x")
+                assert wire.answer()[0] == 408
+                return
+    raise AssertionError("no request was answered")
 
 
-def test_headers_behind_a_request_do_not_spoil_its_answer(hasty):
-    body = json.dumps(chat_body("demo-slow", stream=True)).encode()
-    with opened(hasty) as wire:
-        wire.send(CHAT + b"Content-Length: %d\r\n\r\n" % len(body) + body + HEALTH)
-        answer = wire.rest()
-    before, _, after = answer.partition(b"\r\n0\r\n\r\n")
-    assert (before.count(b"HTTP/1.1"), b"data: [DONE]" in before) == (1, True)
-    assert after == b"" or after.startswith(b"HTTP/1.1 408 ")
+def test_headers_behind_a_request_do_not_spoil_its_answer(hasty, upstream):
+    body = json.dumps(chat_body("up/behind", stream=True)).encode()
+    whole = CHAT + b"Content-Length: %d\r\n\r\n" % len(body) + body + HEALTH
+    gate = Gate(stream(created(), text("a")), after=(stream(text("b"), completed()),))
+    upstream.replies["behind"] = Reply(gate)
+    for _ in range(100):
+        with opened(hasty) as wire:
+            wire.send(whole)
+            wire.wait()
+            if not wire.peek():  # it was not sent in time
+                continue
+            with opened(hasty) as later:
+                assert later.rest() == b""
+            gate.open()
+            before, _, after = wire.rest().partition(b"\r\n0\r\n\r\n")
+            assert (before.count(b"HTTP/1.1"), b"data: [DONE]" in before) == (1, True)
+            assert after == b"" or after.startswith(b"HTTP/1.1 408 ")
+            return
+    raise AssertionError("no request was answered")
 
 
-def test_an_idle_connection_is_closed(hasty):
-    with opened(hasty) as wire:
+def test_an_idle_connection_is_closed(limited):
+    with opened(limited(idle_timeout=0.2)) as wire:
         wire.send(HEALTH + b"\r\n")
         assert wire.answer()[0] == 200
         assert wire.rest() == b""
 
 
-def test_headers_without_end_are_refused(hasty):
-    with opened(hasty) as wire:
+def test_headers_without_end_are_refused(lasting):
+    with opened(lasting) as wire:
         wire.send(HEALTH + b"X-Long: " + b"x" * 300_000)
         status, body = wire.answer()
         assert (status, error_of(body)) == (431, "headers_too_large")
 
 
-def test_many_short_headers_are_refused_too(hasty):
-    with opened(hasty) as wire:
+def test_many_short_headers_are_refused_too(lasting):
+    with opened(lasting) as wire:
         wire.send(HEALTH + b"a: b\r\n" * 60_000)
         assert wire.answer()[0] == 431
 
 
-def test_large_headers_that_come_at_once_are_read(hasty):
-    with opened(hasty) as wire:
+def test_large_headers_that_come_at_once_are_read(lasting):
+    with opened(lasting) as wire:
         wire.send(HEALTH + b"X-Long: " + b"x" * 30_000 + b"\r\n\r\n")
         assert wire.answer()[0] == 200
 
@@ -164,43 +232,27 @@ def test_large_headers_that_come_at_once_are_read(hasty):
 
 
 @pytest.mark.parametrize("head", [b"Content-Length: 100\r\n\r\n{", b"Transfer-Encoding: chunked\r\n\r\n64\r\n{"])
-def test_a_body_that_stops_is_not_waited_for(hasty, head):
-    with opened(hasty) as wire:
+def test_a_body_that_stops_is_not_waited_for(limited, head):
+    with opened(limited(body_timeout=0.2)) as wire:
         wire.send(CHAT + head)
         status, body = wire.answer()
         assert (status, error_of(body)) == (408, "request_timeout")
         assert wire.rest() == b""
 
 
-def test_a_client_of_messages_is_told_in_its_own_words(hasty):
-    with opened(hasty) as wire:
+def test_a_client_of_messages_is_told_in_its_own_words(limited):
+    with opened(limited(body_timeout=0.2)) as wire:
         wire.send(CHAT.replace(b"chat/completions", b"messages") + b"Content-Length: 100\r\n\r\n{")
         status, body = wire.answer()
         assert (status, json.loads(body)["type"]) == (408, "error")
 
 
-def test_a_slow_body_whose_bytes_keep_coming_is_read(hasty):
-    body = json.dumps(chat_body("demo")).encode()
-    with opened(hasty) as wire:
-        wire.send(CHAT + b"Content-Length: %d\r\n\r\n" % len(body))
-        wire.drip(body, 3 * 0.8 / len(body))  # three times as long as a silence may be
-        assert wire.answer()[0] == 200
-
-
-def test_a_body_that_nobody_wants_does_not_hold_a_connection(locked):
-    with opened(locked) as wire:
-        wire.send(CHAT + b"Content-Length: 1000\r\n\r\n{")
-        assert wire.answer()[0] == 401
-        wire.send(b"x")
-        assert wire.rest() == b""
-
-
-def test_a_connection_can_be_used_again_when_an_unwanted_body_has_come(locked):
-    with opened(locked) as wire:
+def test_a_connection_can_be_used_again_when_an_unwanted_body_has_come(tmp_path, start):
+    gateway = start('[[keys]]\nname = "a"\nkey = "k"\n')
+    with opened(gateway) as wire:
         wire.send(CHAT + b"Content-Length: 5\r\n\r\n{")
         assert wire.answer()[0] == 401
         wire.send(b"xxxx")
-        time.sleep(0.1)
         wire.send(HEALTH + b"\r\n")
         assert wire.answer()[0] == 200
 
@@ -214,29 +266,29 @@ def test_a_connection_is_idle_when_an_unwanted_body_has_come(locked):
 
 
 @pytest.mark.parametrize("closing", [b"", b"Connection: close\r\n"], ids=["kept", "closing"])
-def test_a_client_that_is_still_sending_sees_why_it_is_refused(hasty, closing):
-    with opened(hasty) as wire:
+def test_a_client_that_is_still_sending_sees_why_it_is_refused(lasting, closing):
+    with opened(lasting) as wire:
         wire.send(CHAT + closing + b"Content-Length: 20000000\r\n\r\n")
+        wire.wait()
         for _ in range(100):
             wire.send(b"x" * 50_000)
-            time.sleep(0.001)
         status, body = wire.answer()
         assert (status, error_of(body)) == (413, "request_too_large")
 
 
-def test_what_is_no_http_is_refused_in_a_way_that_is_seen(hasty):
-    with opened(hasty) as wire:
+def test_what_is_no_http_is_refused_in_a_way_that_is_seen(lasting):
+    with opened(lasting) as wire:
         wire.send(b"HELO\r\n\r\n")
+        wire.wait()
         for _ in range(20):
             wire.send(b"x" * 50_000)
-            time.sleep(0.001)
         status, body = wire.answer()
         assert (status, error_of(body)) == (400, "invalid_request")
 
 
 @pytest.mark.parametrize("flood", [b"X-Trailer: " + b"x" * 400_000, b"a: b\r\n" * 70_000], ids=["one", "many"])
-def test_trailers_without_end_are_refused(hasty, flood):
-    with opened(hasty) as wire:
+def test_trailers_without_end_are_refused(lasting, flood):
+    with opened(lasting) as wire:
         wire.send(CHAT + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n0\r\n")
         wire.send(flood)
         assert wire.answer()[0] == 431
@@ -277,12 +329,12 @@ def test_connections_have_a_limit_and_room_again_when_one_ends(http, start):
 @contextmanager
 def socket_of(gateway: Gateway) -> Iterator[ClientConnection]:
     url = gateway.url.replace("http", "ws", 1) + "/v1/responses"
-    with connect(url, proxy=None, open_timeout=PATIENCE, close_timeout=2) as connection:
+    with connect(url, proxy=None, open_timeout=PATIENCE, close_timeout=0.2) as connection:
         yield connection
 
 
-def test_a_socket_that_asks_for_nothing_is_closed(hasty):
-    with socket_of(hasty) as connection:
+def test_a_socket_that_asks_for_nothing_is_closed(limited):
+    with socket_of(limited(websocket_idle=0.3)) as connection:
         said = json.loads(connection.recv(PATIENCE))
         assert said["error"]["code"] == "websocket_connection_limit_reached"
         assert "server.websocket_idle" in said["error"]["message"]
@@ -290,9 +342,8 @@ def test_a_socket_that_asks_for_nothing_is_closed(hasty):
             connection.recv(PATIENCE)
 
 
-def test_a_message_that_stops_in_the_middle_is_not_waited_for(tmp_path, start):
-    gateway = start("[server]\nbody_timeout = 0.8\n")
-    with socket_of(gateway) as connection:
+def test_a_message_that_stops_in_the_middle_is_not_waited_for(limited):
+    with socket_of(limited(body_timeout=0.2)) as connection:
         whole = Frame(Opcode.TEXT, json.dumps({"type": "response.create"}).encode()).serialize(mask=True)
         connection.socket.sendall(whole[:-3])
         with pytest.raises(ConnectionClosed) as closed:
@@ -301,15 +352,12 @@ def test_a_message_that_stops_in_the_middle_is_not_waited_for(tmp_path, start):
     assert closed.value.rcvd.code == 1008
 
 
-def test_a_message_whose_bytes_keep_coming_is_read(start):
-    gateway = start("[server]\nbody_timeout = 0.8\n")
-    with socket_of(gateway) as connection:
-        asked = json.dumps({"type": "response.create", **response_body("demo")}).encode()
-        whole = Frame(Opcode.TEXT, asked).serialize(mask=True)
-        for at in range(0, len(whole), 8):
-            connection.socket.sendall(whole[at : at + 8])
-            time.sleep(0.2)
-        assert json.loads(connection.recv(PATIENCE))["type"] == "response.created"
+def read_turn(connection: ClientConnection) -> list[str]:
+    """The types of the events of a turn, to its end: a client that closes before waits for what it does not read."""
+    types: list[str] = []
+    while types[-1:] != ["response.completed"]:
+        types.append(json.loads(connection.recv(PATIENCE))["type"])
+    return types
 
 
 def begin_message(connection: ClientConnection, size: int, form: str) -> None:
@@ -353,7 +401,7 @@ def test_a_message_in_fragments_is_read_whole(gateway: Gateway):
         for at, piece in enumerate(pieces):
             frame = Frame(Opcode.CONT if at else Opcode.TEXT, piece, fin=at == len(pieces) - 1)
             connection.socket.sendall(frame.serialize(mask=True) + Frame(Opcode.PING, b"p").serialize(mask=True))
-        assert json.loads(connection.recv(PATIENCE))["type"] == "response.created"
+        assert read_turn(connection)[0] == "response.created"
 
 
 @pytest.mark.parametrize("size", [0, 200_000, 3_000_000])
@@ -374,13 +422,169 @@ def test_a_binary_message_that_is_no_utf_8_is_an_error_and_the_next_one_is_read(
         connection.socket.sendall(Frame(Opcode.BINARY, b'{"type":"\xff"}').serialize(mask=True))
         assert "UTF-8" in json.loads(connection.recv(PATIENCE))["error"]["message"]
         connection.send(json.dumps({"type": "response.create", **response_body("demo")}))
-        assert json.loads(connection.recv(PATIENCE))["type"] == "response.created"
+        assert read_turn(connection)[0] == "response.created"
 
 
-def test_a_long_turn_is_no_idle_connection(http: httpx.Client, hasty):
+def test_a_long_turn_is_no_idle_connection(limited, upstream):
     """A request that has been read may take as long as its model does."""
-    body = chat_body("demo-slow", stream=True)
-    assert http.post(f"{hasty.base_url}/chat/completions", json=body).status_code == 200
+    gate = Gate(stream(created(), text("a")), after=(stream(text("b"), completed()),))
+    upstream.replies["long"] = Reply(gate)
+    gateway = limited(idle_timeout=0.2)
+    body = json.dumps(chat_body("up/long", stream=True)).encode()
+    with opened(gateway) as wire:
+        wire.send(CHAT + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        wire.wait()
+        with opened(gateway) as later:
+            later.send(HEALTH + b"\r\n")
+            assert later.answer()[0] == 200
+            assert later.rest() == b"", "it was idle for as long as a connection may be"
+        gate.open()
+        assert b"data: [DONE]" in wire.rest()
+
+
+# Times of the client, by a clock of our own
+
+
+class Served:
+    """A connection to an application that answers at once, or with what it read. Time passes when the test says so."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, limits: Server) -> None:
+        self._loop = loop
+        self._state = Connections(limits, Flight(1 << 20))
+        self._ours, self._theirs = socket.socketpair()
+        self._ours.setblocking(False)
+        self.now = loop.time()
+        loop.time = lambda: self.now
+        self.received = b""
+
+    async def open(self, app: Any) -> None:
+        config = uvicorn.Config(app, http=HttpConnection, ws=SocketConnection, lifespan="off", log_level="critical")
+        config.load()
+        await self._loop.connect_accepted_socket(lambda: HttpConnection(config, self._state, {}), self._theirs)
+
+    async def send(self, data: bytes, after: float = 0.0) -> None:
+        """Send after so many seconds, and let the connection read it and look at the clock."""
+        self.now += after
+        await self._loop.sock_sendall(self._ours, data)
+        await self.settle()
+
+    async def settle(self) -> None:
+        for _ in range(20):
+            await asyncio.sleep(0)
+        self._state.check(self.now)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        with suppress(BlockingIOError):
+            self.received += self._ours.recv(65536)
+
+    async def wait(self, seconds: float) -> None:
+        self.now += seconds
+        await self.settle()
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self._state.connections)
+
+    def close(self) -> None:
+        self._ours.close()
+
+
+def serve(main: Callable[[Served], Coroutine[None, None, None]], limits: Server) -> None:
+    loop = asyncio.new_event_loop()
+    served = Served(loop, limits)
+    try:
+        loop.run_until_complete(main(served))
+    finally:
+        served.close()
+        loop.run_until_complete(asyncio.sleep(0))
+        loop.close()
+
+
+def test_a_slow_body_whose_bytes_keep_coming_is_read():
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        body = b""
+        while (message := await receive())["type"] == "http.request":
+            body += message["body"]
+            if not message["more_body"]:
+                break
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
+        await send({"type": "http.response.body", "body": body})
+
+    async def main(served: Served) -> None:
+        await served.open(app)
+        await served.send(CHAT + b"Content-Length: 9\r\n\r\n")
+        for byte in b"unhurried":
+            assert served.received == b""
+            await served.send(bytes([byte]), after=0.9)
+        assert served.received.startswith(b"HTTP/1.1 200")
+        assert served.received.endswith(b"unhurried")
+
+    serve(main, Server(body_timeout=1))
+
+
+async def refuse(scope: Any, receive: Any, send: Any) -> None:
+    """Answer without a look at the body."""
+    await send({"type": "http.response.start", "status": 401, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def test_a_body_that_nobody_wants_does_not_hold_a_connection():
+    async def main(served: Served) -> None:
+        await served.open(refuse)
+        await served.send(CHAT + b"Content-Length: 1000\r\n\r\n{")
+        assert served.received.startswith(b"HTTP/1.1 401")
+        await served.send(b"x", after=LINGER_SILENT - 0.1)
+        await served.wait(LINGER_SILENT - 0.1)
+        assert served.is_open
+        await served.wait(0.2)
+        assert not served.is_open
+
+    serve(main, Server())
+
+
+def test_an_unwanted_body_that_keeps_coming_does_not_hold_a_connection_for_long():
+    async def main(served: Served) -> None:
+        await served.open(refuse)
+        await served.send(CHAT + b"Content-Length: 1000\r\n\r\n{")
+        for _ in range(int(LINGER)):
+            assert served.is_open
+            await served.send(b"x", after=1)
+        await served.wait(0.1)
+        assert not served.is_open
+
+    serve(main, Server())
+
+
+def test_the_next_request_may_come_when_an_unwanted_body_has_come():
+    async def main(served: Served) -> None:
+        await served.open(refuse)
+        await served.send(CHAT + b"Content-Length: 5\r\n\r\n{")
+        await served.send(b"xxxx", after=1)
+        await served.send(HEALTH + b"\r\n", after=1)
+        assert served.received.count(b"HTTP/1.1 401") == 2
+
+    serve(main, Server())
+
+
+def test_a_message_whose_bytes_keep_coming_is_read():
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        assert (await receive())["type"] == "websocket.connect"
+        await send({"type": "websocket.accept"})
+        message = await receive()
+        await send({"type": "websocket.send", "text": f"read {bytes(message.get('bytes') or b'').decode()}"})
+        await receive()
+
+    async def main(served: Served) -> None:
+        await served.open(app)
+        upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+        await served.send(HEALTH + upgrade + b"Sec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n\r\n")
+        assert b" 101 " in served.received
+        for byte in Frame(Opcode.TEXT, b"unhurried").serialize(mask=True):
+            assert b"read" not in served.received
+            await served.send(bytes([byte]), after=0.9)
+        assert served.received.endswith(b"read unhurried")
+
+    serve(main, Server(body_timeout=1))
 
 
 # What is hardly a request
@@ -409,7 +613,8 @@ def test_a_client_that_reads_no_pongs_gets_the_latest(gateway: Gateway):
     """Beyond what a connection takes they are not kept."""
     count = 150_000
     with socket_of(gateway) as connection:
-        pings = b"".join(Frame(Opcode.PING, b"%0125d" % number).serialize(mask=True) for number in range(count))
+        head = bytes([0x80 | Opcode.PING, 0x80 | 125]) + bytes(4)  # a mask that changes nothing
+        pings = b"".join(b"%b%0125d" % (head, number) for number in range(count))
         with socket.socket(fileno=connection.socket.detach()) as wire:
             wire.settimeout(PATIENCE)
             for start in range(0, len(pings), 1 << 20):

@@ -58,7 +58,8 @@ def keyless(upstream: Upstream, state: Path, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture(scope="module")
 def keyed(state: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    gateway = Gateway(tmp_path_factory.mktemp("console-keyed"), KEYS, XDG_STATE_HOME=str(state))
+    soon = "[server]\ncommit_after = 0.1\n"  # an answer begins, though its model says nothing
+    gateway = Gateway(tmp_path_factory.mktemp("console-keyed"), soon + KEYS, XDG_STATE_HOME=str(state))
     yield gateway
     gateway.stop()
 
@@ -305,16 +306,13 @@ def test_a_check_that_cannot_be_started_is_over(monkeypatch: pytest.MonkeyPatch)
             await asyncio.sleep(0.01)
         assert "could not be started: No such file" in tried.state.said
 
-    asyncio.run(asyncio.wait_for(main(), 30))
+    asyncio.run(asyncio.wait_for(main(), 60))
 
 
 def test_the_token_checks_a_backend_without_an_address_where_there_are_keys(keyed: Gateway):
     with ConsoleClient(keyed) as console:
         console.post("backends/demo/check")
-        end = time.monotonic() + 300
-        while (state := console.get("check"))["running"]:
-            assert time.monotonic() < end
-            time.sleep(0.2)
+        state = until(lambda: not (state := console.get("check"))["running"] and state)
         assert state["has_report"], state
         assert console.wait_for(key="(console)")["status"] == 200
 

@@ -223,5 +223,5 @@ def test_ctrl_c_says_what_is_still_running_and_a_second_one_ends_at_once(tmp_pat
         terminal.until("1 turn is still running; waiting up to 30 s. Ctrl-C again ends at once.")
         terminal.press_ctrl_c()
         assert terminal.end() == 0
-        asking.join(20)
+        asking.join(90)
         assert not any("Traceback" in line for line in terminal.lines)

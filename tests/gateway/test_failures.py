@@ -11,7 +11,18 @@ from tests.gateway.test_socket import opened
 from tests.support.client_readers import PATHS
 from tests.support.fold import fold_chat
 from tests.support.frames import call, completed, created, rs, sse, stream, text
-from tests.support.gateway import Gateway, Responses, backend, chat_body, read_events, read_sse, tool
+from tests.support.gateway import (
+    Gate,
+    Gateway,
+    Responses,
+    backend,
+    chat_body,
+    post_through,
+    read_events,
+    read_sse,
+    tool,
+)
+from tests.support.pace import at_any_pace
 from tests.support.routes import question
 from tests.support.upstream import Cut, Hold, Pause, Reply, Upstream
 
@@ -110,7 +121,7 @@ def test_an_unreachable_backend_is_a_502(http, start, streamed):
 @pytest.mark.parametrize(
     "ending",
     [
-        [Pause(0.05), Cut()],
+        [Cut()],
         [],
         [sse({"type": "error", "code": "server_error", "message": "boom"})],
         [rs("failed", response={"status": "failed", "error": {"code": "server_error", "message": "boom"}})],
@@ -127,7 +138,7 @@ def test_a_failure_in_mid_stream_is_an_error_frame(http, gateway, upstream, endi
 
 
 def test_a_turn_that_fails_after_its_calls_can_be_finished_on_demand(http, start, upstream):
-    upstream.replies["fails-after"] = Reply([stream(created(), call("c", "find", "{}")), Pause(0.05), Cut()])
+    upstream.replies["fails-after"] = Reply([stream(created(), call("c", "find", "{}")), Cut()])
     gateway = start(backend(upstream.url), PROXY_FINISH_AFTER_CALLS="true")
     result = folded(http, gateway, "up/fails-after", tools=FIND)
     assert (result["error"], result["finish"]) == (None, "tool_calls")
@@ -190,7 +201,7 @@ TIMEOUTS = "[timeouts]\nconnect = 5\nfirst_byte = {first_byte}\nidle = {idle}\np
 
 
 def limits(**given: float) -> str:
-    return TIMEOUTS.format(**{"first_byte": 20, "idle": 20, "progress": 20, "total": 20, **given})
+    return TIMEOUTS.format(**{"first_byte": 600, "idle": 600, "progress": 600, "total": 600, **given})
 
 
 @STREAMED
@@ -198,36 +209,50 @@ def limits(**given: float) -> str:
     ("name", "steps"),
     [
         ("first_byte", [Hold()]),
-        ("idle", [created(), Pause(0.05), Hold()]),
-        ("progress", [created(), *([b": ping\n\n", Pause(0.1)] * 40)]),
-        ("total", [created(), *([text("x"), Pause(0.1)] * 40)]),
+        ("idle", [created(), Hold()]),
+        ("progress", [created(), *([b": ping\n\n", Pause(0.05)] * 10_000)]),
+        ("total", [created(), *([text("x"), Pause(0.05)] * 10_000)]),
     ],
 )
 def test_every_timeout_ends_a_turn_and_says_which(http, start, upstream, name, steps, streamed):
     upstream.replies[f"slow-{name}"] = Reply(steps)
-    gateway = start(backend(upstream.url) + limits(**{name: 0.5}))
-    response = post(http, gateway, f"up/slow-{name}", stream=streamed)
-    if streamed and name == "total":
-        assert f"timeouts.{name}" in fold_chat(list(read_sse(response)))["error"]["message"]
-    else:
-        assert response.status_code == 504
-        assert f"timeouts.{name}" in response.json()["error"]["message"]
+
+    def end(factor: float) -> None:
+        gateway = start(backend(upstream.url) + limits(**{name: 0.2 * factor}))
+        response = post(http, gateway, f"up/slow-{name}", stream=streamed)
+        if streamed and name == "total":
+            assert response.status_code == 200
+            assert f"timeouts.{name}" in fold_chat(list(read_sse(response)))["error"]["message"]
+        else:
+            assert response.status_code == 504
+            assert f"timeouts.{name}" in response.json()["error"]["message"]
+
+    at_any_pace(end)
 
 
 @pytest.mark.parametrize(
-    ("name", "steps"), [("idle", [Hold()]), ("progress", [b": ping\n\n", Pause(0.1)] * 40)], ids=["idle", "progress"]
+    ("name", "steps"),
+    [("idle", [Hold()]), ("progress", [b": ping\n\n", Pause(0.05)] * 10_000)],
+    ids=["idle", "progress"],
 )
 def test_timeouts_hold_after_content_too_whatever_the_keepalive(http, start, upstream, name, steps):
     upstream.replies[f"stalls-{name}"] = Reply([stream(created(), text("x")), *steps])
-    gateway = start("[server]\nkeepalive = 0.2\n" + backend(upstream.url) + limits(**{name: 0.7}))
-    result = folded(http, gateway, f"up/stalls-{name}")
-    assert f"timeouts.{name}" in result["error"]["message"]
+
+    def stall(factor: float) -> None:
+        pace = f"[server]\nkeepalive = {0.1 * factor}\n"
+        gateway = start(pace + backend(upstream.url) + limits(**{name: 0.4 * factor}))
+        response = post(http, gateway, f"up/stalls-{name}", stream=True)
+        assert response.status_code == 200
+        assert f"timeouts.{name}" in fold_chat(list(read_sse(response)))["error"]["message"]
+
+    at_any_pace(stall)
 
 
 def test_the_commit_comes_after_a_while_and_a_later_failure_is_a_frame(http, start, upstream):
-    upstream.replies["thinks"] = Reply([created(), Pause(0.8), Cut()])
-    gateway = start("[server]\ncommit_after = 0.3\nkeepalive = 0.2\n" + backend(upstream.url))
-    response = post(http, gateway, "up/thinks", stream=True)
+    upstream.replies["thinks"] = Reply(gate := Gate(created(), after=(Cut(),)))
+    gateway = start("[server]\ncommit_after = 0.2\nkeepalive = 0.1\n" + backend(upstream.url))
+    url = f"{gateway.base_url}/chat/completions"
+    response = post_through(http, url, chat_body("up/thinks", stream=True), gate, "keepalive")
     frames = list(read_sse(response))
     assert response.status_code == 200
     assert ("comment", "keepalive") in frames
@@ -301,9 +326,11 @@ def told(answer: httpx.Response) -> str:
 
 
 @pytest.mark.parametrize("dialect", PATHS)
-def test_a_stream_ends_as_its_dialect_wants_though_nothing_can_be_encoded(http, faulty, dialect):
-    body = question(dialect, "up/breaks", (), stream=True)
-    answer = http.post(faulty.url + PATHS[dialect], json=body)
+def test_a_stream_ends_as_its_dialect_wants_though_nothing_can_be_encoded(http, faulty, upstream, dialect):
+    gate = Gate(stream(created(), text("Hi")), after=(stream(text("FAULT"), text("more"), completed()),))
+    upstream.replies["breaks-late"] = Reply(gate)
+    body = question(dialect, "up/breaks-late", (), stream=True)
+    answer = post_through(http, faulty.url + PATHS[dialect], body, gate, "Hi")
     assert answer.status_code == 200
     frames = [frame for frame in answer.text.split("\n\n") if frame]
     assert "Hi" in answer.text
@@ -379,9 +406,7 @@ def test_the_upstreams_request_id_is_in_the_headers_and_the_log(http, gateway, u
 
 
 def test_a_failure_in_mid_stream_has_the_upstreams_request_id_in_the_log(http, gateway, upstream):
-    upstream.replies["named-late"] = Reply(
-        [stream(created(), text("Hi")), Pause(0.3), Cut()], headers={"x-request-id": "late_1"}
-    )
+    upstream.replies["named-late"] = Reply([stream(created(), text("Hi")), Cut()], headers={"x-request-id": "late_1"})
     answer = post(http, gateway, "up/named-late", stream=True)
     assert fold_chat(list(read_sse(answer)))["error"]
     assert logged(gateway, answer)["upstream_request_id"] == "late_1"

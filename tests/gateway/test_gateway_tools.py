@@ -5,7 +5,6 @@ import os
 import re
 import socket
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -46,7 +45,7 @@ from toolwire.turns.tools.repeats import WARNING
 pytestmark = pytest.mark.xdist_group("own")  # its gateways are started once
 
 Json = dict[str, Any]
-PATIENCE = 10
+PATIENCE = 90
 MCP_SERVER = Path(__file__).parent.parent / "agent" / "mcp_server.py"
 
 SHED = '''
@@ -67,17 +66,20 @@ def fails() -> str:
     raise RuntimeError("no such luck")
 
 @tool(parallel=True)
-async def takes(seconds: float) -> list[float]:
-    """Take some time, and say from when to when."""
-    began = time.monotonic()
-    await asyncio.sleep(seconds)
-    return [seconds, began, time.monotonic()]
+async def takes(folder: str, number: int, count: int) -> int:
+    """Begin beside all the others, and end after the one that comes next."""
+    marks = Path(folder)
+    (marks / f"begun {number}").touch()
+    while len(list(marks.glob("begun *"))) < count or not (number + 1 == count or (marks / f"ended {number + 1}").exists()):
+        await asyncio.sleep(0.005)
+    (marks / f"ended {number}").touch()
+    return number
 
 async def hangs(mark: str) -> str:
     """Never end. The file `mark` tells what becomes of it."""
     Path(mark).write_text("begun")
     try:
-        await asyncio.sleep(60)
+        await asyncio.sleep(3600)
     except asyncio.CancelledError:
         Path(mark).write_text("cancelled")
         raise
@@ -86,7 +88,8 @@ async def hangs(mark: str) -> str:
 def sleeps(mark: str) -> str:
     """Take long, and be nothing that could be cancelled."""
     Path(mark).write_text("begun")
-    time.sleep(1)
+    while not Path(f"{mark} over").exists():
+        time.sleep(0.01)
     return "done"
 
 def times_out() -> str:
@@ -309,15 +312,19 @@ def test_a_response_has_a_message_of_each_round(own: Routes, tells: Any, kind: N
 
 
 @pytest.mark.parametrize("kind", NAMES)
-def test_calls_run_side_by_side_and_are_told_in_order(own: Routes, tells: Any, kind: Name):
-    calls = [Calls(f"call_{n}", "takes", f'{{"seconds":{s}}}') for n, s in enumerate((0.3, 0.1, 0.2))]
+def test_calls_run_side_by_side_and_are_told_in_order(own: Routes, tells: Any, tmp_path: Path, kind: Name):
+    """Each waits for the others to begin, and ends before the one that was called before it."""
+    calls = [taking(tmp_path, number, 3) for number in range(3)]
     service = tells(kind, then(*calls), DONE)
     own.ask("chat", question("chat", service.model, (), stream=False))
     _, model, results = service.transcript()
     assert model == gateway_calls(*calls)
-    spans = [json.loads(text) for _, text, _, _ in results.results]
-    assert [seconds for seconds, _, _ in spans] == [0.3, 0.1, 0.2]
-    assert max(began for _, began, _ in spans) < min(ended for _, _, ended in spans)
+    assert [json.loads(text) for _, text, _, _ in results.results] == [0, 1, 2]
+
+
+def taking(folder: Path, number: int, count: int) -> Calls:
+    arguments = {"folder": str(folder), "number": number, "count": count}
+    return Calls(f"call_{number}", "takes", json.dumps(arguments, separators=(",", ":")))
 
 
 @pytest.mark.parametrize("kind", NAMES)
@@ -354,6 +361,7 @@ def test_a_tool_that_takes_too_long_has_failed(
     assert failed
     assert f"{name} did not answer within 0.2 seconds and was cancelled" in text
     assert mark.read_text() == ("cancelled" if name == "hangs" else "begun")
+    Path(f"{mark} over").touch()
     assert gateway.stop() == 0
 
 
@@ -859,7 +867,6 @@ def test_a_tool_stops_when_the_client_leaves(own: Routes, tells: Any, tmp_path: 
     with socket.create_connection(("127.0.0.1", int(own.gateway.url.rpartition(":")[2])), PATIENCE) as client:
         client.sendall(posted(PATHS[dialect], question(dialect, service.model, (), stream=stream)))
         own.gateway.wait_until(mark.exists)
-        time.sleep(0.05)  # the gateway waits for the tool
     own.gateway.wait_until(lambda: mark.read_text() == "cancelled")
     assert mark.read_text() == "cancelled"
     line = line_of(own, service.model)
@@ -894,19 +901,22 @@ def test_no_connection_is_broken_off_between_rounds(own: Routes):
 
 
 @pytest.mark.parametrize("dialect", NAMES)
-def test_a_slow_tool_does_not_look_like_a_dead_connection(guarded: Routes, http: httpx.Client, dialect: Name):
+def test_a_slow_tool_does_not_look_like_a_dead_connection(
+    guarded: Routes, http: httpx.Client, tmp_path: Path, dialect: Name
+):
     """Headers leave, and signs of life come, while nothing else does."""
-    call = Calls("call_s", "takes", '{"seconds":0.6}')
-    service = RawFrame(guarded.upstream, f"slow {dialect}", "responses", (then(call), DONE), stream=True)
+    service = RawFrame(
+        guarded.upstream, f"slow {dialect}", "responses", (then(taking(tmp_path, 0, 2)), DONE), stream=True
+    )
     body = question(dialect, service.model, (), stream=True)
-    came: list[tuple[float, str]] = []
-    began = time.monotonic()
+    came: list[str] = []
     with http.stream("POST", guarded.gateway.url + PATHS[dialect], json=body, headers={"authorization": "Bearer bob-key"}) as response:  # fmt: skip
-        opened = time.monotonic() - began
-        came += [(time.monotonic() - began, line) for line in response.iter_lines() if line]
-    assert opened < 0.5
-    assert [line for seconds, line in came if seconds < 0.55 and ("keepalive" in line or "ping" in line)]
-    assert any("mild" in line for _, line in came)
+        for line in response.iter_lines():
+            came.append(line)
+            if (tmp_path / "begun 0").exists() and ("keepalive" in line or "ping" in line):
+                for mark in ("begun 1", "ended 1"):  # only now the tool ends
+                    (tmp_path / mark).touch()
+    assert any("mild" in line for line in came)
 
 
 # What is counted, kept and logged
@@ -1000,7 +1010,7 @@ def test_outputs_can_be_submitted_to_a_turn_of_both(own: Routes, tells: Any, htt
 def test_a_turn_over_a_socket(own: Routes, tells: Any):
     service = tells("chat", then(Says("Let me see. "), ROME), DONE, then(OSLO), DONE, stream=True)
     url = own.gateway.url.replace("http", "ws", 1) + "/v1/responses"
-    with connect(url, proxy=None, open_timeout=PATIENCE, close_timeout=2) as connection:
+    with connect(url, proxy=None, open_timeout=PATIENCE, close_timeout=0.2) as connection:
         first = turn_of(connection, {"model": service.model, "input": "Go."})
         assert text_of(first) == "Let me see. It is mild."
         asked = {"model": service.model, "input": "And in Oslo?", "previous_response_id": first["id"]}
@@ -1045,10 +1055,11 @@ def test_tools_of_mcp_servers(upstream: Upstream, http: httpx.Client, tmp_path: 
 def slowly(
     upstream: Upstream, http: httpx.Client, tmp_path: Path, start: Callable[..., Gateway]
 ) -> Callable[..., Routes]:
-    """A gateway whose MCP server takes some time to start. It is ready before that."""
+    """A gateway whose MCP server starts when there is a file `go`, or never. It is ready before that."""
 
-    def begin(seconds: float, **fields: Any) -> Routes:
-        program = f"sleep {seconds}; exec {sys.executable} {MCP_SERVER}"
+    def begin(*, never: bool = False, **fields: Any) -> Routes:
+        program = f"while [ ! -e '{tmp_path}/go' ]; do sleep 0.05; done; exec {sys.executable} {MCP_SERVER}"
+        program = "cat > /dev/null" if never else program
         servers = {"slow": {"command": "sh", "args": ["-c", program], **fields}}
         (tmp_path / "servers.json").write_text(json.dumps({"mcpServers": servers}))
         pace = "[server]\nkeepalive = 0.1\ncommit_after = 0.1\n"
@@ -1057,11 +1068,20 @@ def slowly(
     return begin
 
 
-def test_the_first_requests_wait_for_the_tools_and_show_signs_of_life(slowly: Callable[..., Routes]):
-    routes = slowly(1)
+def test_the_first_requests_wait_for_the_tools_and_show_signs_of_life(
+    slowly: Callable[..., Routes], http: httpx.Client, tmp_path: Path
+):
+    routes = slowly(startTimeout=PATIENCE)
     call = Calls("call_e", "slow__echo", '{"text":"hello"}')
     service = RawFrame(routes.upstream, "slow mcp", "chat", (then(call), DONE), stream=True)
-    comments, words = telling(routes.post("chat", question("chat", service.model, (FIND,), stream=True)))
+    body = question("chat", service.model, (FIND,), stream=True)
+    received = b""
+    with http.stream("POST", routes.gateway.url + PATHS["chat"], json=body) as response:
+        for piece in response.iter_bytes():
+            received += piece
+            if b"keepalive" in received:
+                (tmp_path / "go").touch()
+    comments, words = telling(httpx.Response(200, content=received))
     assert comments[0] == "keepalive"
     assert json.loads(comments[-1])["notes"] == []
     assert "mild" in words
@@ -1080,7 +1100,7 @@ def telling(response: httpx.Response) -> tuple[list[str], str]:
 
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "plain"])
 def test_they_wait_no_longer_than_a_server_may_take(slowly: Callable[..., Routes], stream: bool):
-    routes = slowly(60, startTimeout=0.5)
+    routes = slowly(never=True, startTimeout=0.5)
     routes.upstream.replies["never mcp"] = reply(DONE, "chat", stream=stream)
     held = routes.ask("chat", with_hosted("chat", "chat/never mcp", stream=stream))
     assert (held.seen.text, held.seen.finish) == ("It is mild.", "stop")
@@ -1090,18 +1110,19 @@ def test_they_wait_no_longer_than_a_server_may_take(slowly: Callable[..., Routes
 
 
 def test_a_request_that_cannot_be_is_refused_after_the_wait(slowly: Callable[..., Routes]):
-    refused = slowly(60, startTimeout=0.5).refused("chat", question("chat", "nobody", (), stream=False))
+    refused = slowly(never=True, startTimeout=0.5).refused("chat", question("chat", "nobody", (), stream=False))
     assert (refused.status, refused.body["error"]["code"]) == (404, "model_not_found")
 
 
-def test_who_leaves_meanwhile_stops_nobody_else(slowly: Callable[..., Routes]):
-    routes = slowly(1)
+def test_who_leaves_meanwhile_stops_nobody_else(slowly: Callable[..., Routes], tmp_path: Path):
+    routes = slowly(startTimeout=PATIENCE)
     body = question("chat", "chat/left early", (), stream=True)
     with httpx.Client(trust_env=False) as client:
         with client.stream("POST", routes.gateway.url + PATHS["chat"], json=body) as response:
             next(response.iter_bytes())
     assert line_of(routes, "chat/left early")["status"] == 499
     assert routes.upstream.of("left early") == []
+    (tmp_path / "go").touch()
     service = RawFrame(routes.upstream, "stayed", "chat", (DONE,), stream=False)
     routes.ask("chat", question("chat", service.model, (), stream=False))
     assert "slow__echo" in service.declared()
@@ -1120,7 +1141,7 @@ def complaint(folder: Path, shed: Path, config: str) -> tuple[int, list[str]]:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         check=False,
     )
     return done.returncode, done.stderr.splitlines()

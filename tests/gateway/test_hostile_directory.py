@@ -107,7 +107,7 @@ class Serving:
 
     def __exit__(self, *_: object) -> None:
         self._process.terminate()
-        self._process.communicate(timeout=40)
+        self._process.communicate(timeout=120)
 
 
 @pytest.fixture

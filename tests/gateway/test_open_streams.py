@@ -10,6 +10,7 @@ import pytest
 from tests.support.backend_writers import STREAMED, frame, reply
 from tests.support.client_readers import shape_faults
 from tests.support.gateway import Gateway, chat_body, read_sse
+from tests.support.pace import at_any_pace
 from tests.support.routes import Routes, backends, question
 from tests.support.scripts import NAMES, Calls, Name, Says, Script, Tokens, truth
 from tests.support.upstream import Cut, Hold, Pause, Reply, Upstream
@@ -26,7 +27,7 @@ HEARTBEATS: dict[Name, list[Any]] = {
     "chat": [b": ping\n\n", frame("", {"choices": []}), frame("", {"choices": [{"index": 0, "delta": {}}]})],
     "messages": [b": ping\n\n", frame("ping", {"type": "ping"})],
 }
-LIMITS = "[timeouts]\nidle = 20\nafter_finish = 0.4\n"
+LIMITS = "[timeouts]\nidle = 600\nafter_finish = 0.3\n"
 
 
 @pytest.fixture(scope="module")
@@ -61,19 +62,25 @@ def test_a_stream_that_stays_open_after_its_finish_reason_is_a_whole_turn(
 @KIND
 def test_heartbeats_do_not_hold_the_end_back(hasty: Routes, kind: Name, stream: bool):
     beats = [step for beat in HEARTBEATS[kind] for step in (beat, Pause(0.1))]
-    hasty.upstream.replies["beats"] = Reply([*without_end(CALL, kind), *beats * 100])
+    hasty.upstream.replies["beats"] = Reply([*without_end(CALL, kind), *beats * 10_000])
     held = hasty.ask("chat", question("chat", f"{kind}/beats", CALL.tools, stream=stream))
     assert held.seen == truth(CALL, "chat", kind, stream=True)
 
 
 @STREAM
 @DIALECT
-def test_usage_that_comes_a_moment_after_the_finish_reason_is_in_the_turn(hasty: Routes, dialect: Name, stream: bool):
-    *told, usage = without_end(CALL, "chat")
-    hasty.upstream.replies["usage"] = Reply([*told, Pause(0.15), usage, Hold()])
-    held = hasty.ask(dialect, question(dialect, "chat/usage", CALL.tools, stream=stream))
-    assert held.seen == truth(CALL, dialect, "chat", stream=True)
-    assert held.seen.tokens == Tokens(10, 6)
+def test_usage_that_comes_a_moment_after_the_finish_reason_is_in_the_turn(
+    upstream: Upstream, http: httpx.Client, start, dialect: Name, stream: bool
+):
+    def ask(factor: float) -> None:
+        *told, usage = without_end(CALL, "chat")
+        upstream.replies["usage"] = Reply([*told, Pause(0.1 * factor), usage, Hold()])
+        routes = Routes(start(f"[timeouts]\nafter_finish = {0.3 * factor}\n{backends(upstream.url)}"), upstream, http)
+        held = routes.ask(dialect, question(dialect, "chat/usage", CALL.tools, stream=stream))
+        assert held.seen == truth(CALL, dialect, "chat", stream=True)
+        assert held.seen.tokens == Tokens(10, 6)
+
+    at_any_pace(ask)
 
 
 @STREAM
@@ -82,7 +89,7 @@ def test_usage_that_comes_a_moment_after_the_finish_reason_is_in_the_turn(hasty:
 def test_a_connection_that_breaks_after_the_finish_reason_is_a_whole_turn(
     hasty: Routes, dialect: Name, kind: Name, stream: bool
 ):
-    hasty.upstream.replies["breaks"] = Reply([*without_end(CALL, kind), Pause(0.05), Cut()])
+    hasty.upstream.replies["breaks"] = Reply([*without_end(CALL, kind), Cut()])
     held = hasty.ask(dialect, question(dialect, f"{kind}/breaks", CALL.tools, stream=stream))
     assert held.seen == truth(CALL, dialect, kind, stream=True)
 
@@ -91,8 +98,8 @@ def test_a_connection_that_breaks_after_the_finish_reason_is_a_whole_turn(
 @pytest.mark.parametrize("break_off", [Hold(), Cut()], ids=["open", "broken"])
 def test_before_the_finish_reason_a_silent_stream_is_no_turn(hasty: Routes, start, http, kind: Name, break_off: Any):
     cut = Script(CALL.items, end="cut")
-    hasty.upstream.replies["silent"] = Reply([*STREAMED[kind](cut), Pause(0.05), break_off])
-    limits = "[timeouts]\nidle = 1\nafter_finish = 0.1\n"
+    hasty.upstream.replies["silent"] = Reply([*STREAMED[kind](cut), break_off])
+    limits = "[timeouts]\nidle = 0.5\nafter_finish = 0.1\n"
     routes = Routes(start(limits + backends(hasty.upstream.url)), hasty.upstream, http)
     assert routes.ask("chat", question("chat", f"{kind}/silent", CALL.tools, stream=True)).seen.finish == "failed"
 
@@ -104,9 +111,9 @@ def chunk(index: int, delta: dict[str, Any], finish: str | None = None) -> bytes
 def test_every_choice_must_have_its_finish_reason(hasty: Routes, http):
     steps = [
         chunk(0, {"content": "one"}, "stop"),
-        Pause(0.8),
+        Pause(0.5),
         chunk(1, {"content": "two"}),
-        Pause(0.8),
+        Pause(0.5),
         chunk(1, {}, "length"),
         Hold(),
     ]
@@ -125,7 +132,7 @@ def test_a_server_that_ends_every_chunk_may_pause(hasty: Routes):
     steps = [
         chunk(0, {"content": "It "}, "stop"),
         chunk(0, {"content": "is "}, "stop"),
-        Pause(1.0),
+        Pause(0.6),
         chunk(0, {"content": "42."}, "stop"),
         frame("", "[DONE]"),
     ]

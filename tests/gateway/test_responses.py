@@ -21,13 +21,16 @@ from tests.support.gateway import (
     error_of,
     good,
     iter_events,
+    leave_when,
+    post_through,
     read_events,
     response_body,
     text_of,
     tool,
 )
+from tests.support.pace import at_any_pace
 from tests.support.schemas import event_errors, response_errors
-from tests.support.upstream import Cut, Hold, Pause, Reply, Upstream
+from tests.support.upstream import Cut, Hold, Reply, Upstream
 from toolwire.core.events import TextDelta, TurnStarted
 from toolwire.core.notes import TurnStats
 from toolwire.dialects import responses as dialect
@@ -48,8 +51,8 @@ def api(http: httpx.Client, gateway: Gateway) -> Responses:
 
 @pytest.fixture(scope="module")
 def impatient(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    """A gateway that does not wait long for anything."""
-    pace = "[server]\ncommit_after = 0.2\nkeepalive = 0.15\n[timeouts]\nidle = 1.0\n"
+    """A gateway that speaks up soon."""
+    pace = "[server]\ncommit_after = 0.2\nkeepalive = 0.15\n"
     server = Gateway(tmp_path_factory.mktemp("impatient"), pace + backend(upstream.url))
     yield server
     server.stop()
@@ -268,10 +271,10 @@ BEGUN = {
     "after a call": (call("c1", "find", '{"q":"x"}'), "function_call"),
 }
 ENDINGS = {
-    "cut": [Pause(0.05), Cut()],
-    "nothing": [Pause(0.05)],
-    "error": [Pause(0.05), sse({"type": "error", "code": "server_error", "message": "boom"})],
-    "failed": [Pause(0.05), rs("failed", response={"status": "failed", "error": {"code": "x", "message": "boom"}})],
+    "cut": [Cut()],
+    "nothing": [],
+    "error": [sse({"type": "error", "code": "server_error", "message": "boom"})],
+    "failed": [rs("failed", response={"status": "failed", "error": {"code": "x", "message": "boom"}})],
 }
 
 
@@ -300,18 +303,26 @@ def test_the_demo_shows_how_a_stream_breaks(api, model):
 
 
 def test_after_a_while_of_waiting_the_stream_begins_and_a_failure_is_told_in_it(http, impatient, upstream):
-    upstream.replies["thinks"] = Reply([Pause(0.6), b"{}"], 200, "application/json")
-    response = Responses(http, impatient).post(response_body("up/thinks", stream=True))
+    upstream.replies["thinks"] = Reply(gate := Gate(after=(b"{}",)), 200, "application/json")
+    body = response_body("up/thinks", stream=True)
+    response = post_through(http, f"{impatient.base_url}/responses", body, gate, "keepalive")
     events = read_events(good(response))
     is_sound(events)
     assert events.types == ["response.created", "response.in_progress", "error", "response.failed"]
 
 
-def test_a_timeout_is_told_in_the_stream(http, impatient, upstream):
+def test_a_timeout_is_told_in_the_stream(http, start, upstream):
     upstream.replies["stalls"] = Reply([stream(created(), text("x")), Hold()])
-    events = Responses(http, impatient).stream("up/stalls")
-    is_sound(events)
-    assert "timeouts.idle" in events.of("error")[0]["message"]
+
+    def stall(factor: float) -> None:
+        gateway = start(f"[timeouts]\nidle = {0.3 * factor}\n" + backend(upstream.url))
+        response = Responses(http, gateway).post(response_body("up/stalls", stream=True))
+        assert response.status_code == 200
+        events = read_events(response)
+        is_sound(events)
+        assert "timeouts.idle" in events.of("error")[0]["message"]
+
+    at_any_pace(stall)
 
 
 @STREAMED
@@ -399,24 +410,38 @@ def test_the_setting_makes_extended_events_the_default_and_the_header_wins(http,
     assert usual.response["status"] == "completed"
 
 
+KINDS = ("openai", "extended")
+
+
 def test_a_stream_on_request_is_pinged_in_silence_and_no_other(http, gateway, upstream):
-    upstream.replies["ponders"] = Reply([stream(created(), text("a")), Pause(2.8), stream(text("b"), completed())])
+    gates = {kind: Gate(stream(created(), text("a")), after=(stream(text("b"), completed()),)) for kind in KINDS}
+    upstream.replies |= {f"ponders-{kind}": Reply(gate) for kind, gate in gates.items()}
     got: dict[str, Events] = {}
+    first = threading.Event()
 
     def ask(kind: str) -> None:
         with httpx.Client(trust_env=False, timeout=120) as client:
-            body = response_body("up/ponders", stream=True)
-            api = Responses(client, gateway)
-            got[kind] = read_events(good(api.post(body, x_proxy_responses_events=kind)))
+            body = response_body(f"up/ponders-{kind}", stream=True)
+            headers = {"x-proxy-responses-events": kind}
+            events = got[kind] = Events()
+            with client.stream("POST", f"{gateway.base_url}/responses", json=body, headers=headers) as response:
+                for frame in iter_events(response, events):
+                    events.frames.append(frame)
+                    if frame[0] == "response.output_text.delta":
+                        first.set()
+                    if frame[0] == "ping":  # the other stream is as silent, and longer
+                        for gate in gates.values():
+                            gate.open()
 
-    threads = [threading.Thread(target=ask, args=(kind,)) for kind in ("openai", "extended")]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
+    usual, pinged = (threading.Thread(target=ask, args=(kind,)) for kind in KINDS)
+    usual.start()
+    assert first.wait(60)
+    pinged.start()
+    for thread in (usual, pinged):
         thread.join()
     is_sound(got["extended"], extended=True)
     is_sound(got["openai"])
-    assert got["extended"].types.count("ping") == 1
+    assert got["extended"].types.count("ping") >= 1
     assert [type for type in got["extended"].types if type != "ping"] == got["openai"].types
     assert got["extended"].response["status"] == "completed"
 
@@ -464,8 +489,10 @@ def test_an_extended_stream_has_begun_and_the_backend_is_asked_again_all_the_sam
 
 
 def test_a_comment_keeps_a_silent_stream_alive_and_takes_no_number(http, impatient, upstream):
-    upstream.replies["pauses"] = Reply([stream(created(), text("a")), Pause(0.5), stream(text("b"), completed())])
-    events = Responses(http, impatient).stream("up/pauses")
+    gate = Gate(stream(created(), text("a")), after=(stream(text("b"), completed()),))
+    upstream.replies["pauses"] = Reply(gate)
+    body = response_body("up/pauses", stream=True)
+    events = read_events(good(post_through(http, f"{impatient.base_url}/responses", body, gate, "keepalive")))
     is_sound(events)
     assert "keepalive" in events.comments
     assert text_of(events.response) == "ab"
@@ -545,8 +572,8 @@ def test_nothing_is_kept_of_a_response_that_is_not_stored_when_its_client_leaves
 
 
 def test_a_plain_client_that_leaves_stops_the_upstream_too(gateway, upstream):
-    upstream.replies["endless"] = Reply([stream(created(), text("Once upon")), Hold()])
+    upstream.replies["endless-plainly"] = Reply([stream(created(), text("Once upon")), Hold()])
     upstream.gone.clear()
-    with httpx.Client(trust_env=False, timeout=0.4) as client, pytest.raises(httpx.ReadTimeout):
-        Responses(client, gateway).create("up/endless")
+    body = response_body("up/endless-plainly")
+    leave_when(gateway, "/v1/responses", body, lambda: upstream.of("endless-plainly"))
     assert upstream.gone.wait(60)

@@ -111,10 +111,10 @@ def test_a_burst_is_numbered_without_a_gap(api: Responses, model: str):
 def test_on_a_socket_every_event_of_a_burst_is_one_message(routes: Routes, model: str):
     url = routes.gateway.url.replace("http", "ws", 1) + "/v1/responses"
     messages: list[Json] = []
-    with connect(url, proxy=None, open_timeout=15, close_timeout=2) as connection:
+    with connect(url, proxy=None, open_timeout=90, close_timeout=0.2) as connection:
         connection.send(json.dumps({"type": "response.create", "model": model, "input": "Go.", "tools": FIND}))
         while not messages or messages[-1]["type"] != "response.completed":
-            messages.append(json.loads(connection.recv(15)))
+            messages.append(json.loads(connection.recv(90)))
     is_whole(messages)
 
 

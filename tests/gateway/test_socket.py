@@ -3,7 +3,7 @@
 import json
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from tests.support.checked import responses_faults
 from tests.support.frames import call, completed, created, stream, text
 from tests.support.gateway import Gate, Gateway, Responses, backend, calls_of, flat, text_of, tool
 from tests.support.schemas import event_errors
-from tests.support.upstream import Hold, Pause, Reply, Upstream
+from tests.support.upstream import Hold, Reply, Upstream
 
 pytestmark = pytest.mark.xdist_group("socket")  # its gateways are started once
 
@@ -26,7 +26,7 @@ SAYS_HI = Reply([stream(created(), text("hi"), completed())])
 CALLS_FIND = Reply([stream(created(), call("c1", "find", '{"q":"x"}'), completed())])
 BUSY = Reply([b'{"error":{"message":"Busy."}}'], 503, "application/json")
 CODEX = Path(__file__).parent.parent / "recordings" / "codex-cli-client" / "59-websocket-accepted-tool-call.jsonl"
-PATIENCE = 15
+PATIENCE = 90
 """Seconds to wait for a message that must come."""
 
 
@@ -63,12 +63,13 @@ class Socket:
         named = {"model": model} if model else {}
         self.connection.send(json.dumps({"type": "response.create", **named, "input": input, **fields}))
 
-    def turn(self) -> Turn:
-        """The next turn, to its closing event or its error."""
+    def turn(self, heard: Callable[[list[str]], None] = lambda _: None) -> Turn:
+        """The next turn, to its closing event or its error; `heard` gets the types so far after each."""
         turn = Turn()
         while True:
             message = self.receive()
             turn.messages.append(message)
+            heard([each["type"] for each in turn.messages])
             if message["type"] in ("response.completed", "response.failed", "response.incomplete"):
                 return turn
             if message["type"] == "error" and len(turn.messages) == 1:
@@ -88,7 +89,7 @@ class Socket:
 def opened(gateway: Gateway, path: str = "/v1/responses", **headers: str) -> Iterator[Socket]:
     url = gateway.url.replace("http", "ws", 1) + path
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    with connect(url, additional_headers=named, proxy=None, open_timeout=PATIENCE, close_timeout=2) as connection:
+    with connect(url, additional_headers=named, proxy=None, open_timeout=PATIENCE, close_timeout=0.2) as connection:
         yield Socket(connection)
 
 
@@ -475,9 +476,10 @@ def test_a_message_beyond_the_limit_ends_the_connection(particular):
 
 
 def test_a_silent_turn_is_kept_alive_with_events(particular, upstream):
-    upstream.replies["ponders"] = Reply([Pause(0.8), stream(created(), text("a")), Pause(0.4), completed()])
+    upstream.replies["ponders"] = Reply(gate := Gate(after=(stream(created(), text("a"), completed()),)))
     with opened(particular) as socket:
-        turn = socket.ask("up/ponders")
+        socket.send("up/ponders")
+        turn = socket.turn(lambda types: gate.open() if types.count("response.in_progress") > 1 else None)
     is_sound(turn)
     assert turn.types.count("response.in_progress") > 1
     assert text_of(turn.response) == "a"
@@ -504,12 +506,25 @@ def test_a_connection_has_a_limit(short):
 
 
 def test_a_turn_that_runs_at_the_limit_is_finished_first(short, upstream):
-    upstream.replies["takes-its-time"] = Reply(
-        [stream(created(), text("a")), Pause(0.8), stream(text("b"), completed())]
-    )
-    with opened(short) as socket:
-        assert text_of(socket.ask("up/takes-its-time").response) == "ab"
-        assert socket.turn().error[1] == "websocket_connection_limit_reached"
+    gate = Gate(stream(created(), text("a")), after=(stream(text("b"), completed()),))
+    upstream.replies["takes-its-time"] = Reply(gate)
+
+    def wait_for_the_limit(types: list[str]) -> None:
+        if types[-1] == "response.output_text.delta" and types.count(types[-1]) == 1:
+            with opened(short) as later:
+                assert later.turn().error[1] == "websocket_connection_limit_reached"
+            gate.open()
+
+    for _ in range(20):
+        with opened(short) as socket:
+            socket.send("up/takes-its-time")
+            turn = socket.turn(wait_for_the_limit)
+            if turn.types == ["error"]:  # it was not sent before the limit
+                continue
+            assert text_of(turn.response) == "ab"
+            assert socket.turn().error[1] == "websocket_connection_limit_reached"
+            return
+    raise AssertionError("no turn was begun")
 
 
 def test_a_client_that_leaves_cancels_its_turn(gateway, upstream, http):

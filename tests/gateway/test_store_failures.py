@@ -8,7 +8,8 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from tests.support.gateway import (
     text_of,
     tool,
 )
+from tests.support.gateways import until
 from tests.support.upstream import Reply, Upstream
 
 pytestmark = pytest.mark.xdist_group("store-failures")
@@ -72,6 +74,11 @@ class Place:
             database.execute("ROLLBACK")
             database.close()
 
+    def status(self, id: str) -> str:
+        """The status of a response in the file."""
+        with closing(sqlite3.connect(self.file)) as database:
+            return database.execute("SELECT status FROM holders WHERE id = ?", (id,)).fetchone()[0]
+
     def log(self, event: str) -> list[dict[str, Any]]:
         lines = [json.loads(line) for line in self.gateway.log if line.startswith("{")]
         return [line for line in lines if line["event"] == event]
@@ -103,6 +110,22 @@ def start(http: httpx.Client, upstream: Upstream, tmp_path: Path) -> Iterator[St
     yield begin
     for gateway in begun:
         gateway.stop()
+
+
+IMPATIENT = """
+import toolwire.gateway.responses.background
+import toolwire.memory.sqlite.engine
+
+toolwire.gateway.responses.background.END_PATIENCE = 1.2
+toolwire.memory.sqlite.engine.PATIENCE = 0.3
+"""
+"""Python reads this when it starts: a gateway that does not wait long for a store that fails."""
+
+
+@pytest.fixture
+def impatient(start: Start, tmp_path: Path) -> Start:
+    (tmp_path / "sitecustomize.py").write_text(IMPATIENT)
+    return partial(start, PYTHONPATH=str(tmp_path))
 
 
 @pytest.fixture
@@ -159,7 +182,7 @@ def ask_extended(place: Place) -> tuple[dict[str, Any], list[dict[str, str]]]:
 def ask_by_socket(place: Place) -> tuple[dict[str, Any], list[dict[str, str]]]:
     with connect(place.gateway.url.replace("http", "ws") + "/v1/responses", proxy=None) as socket:
         socket.send(json.dumps({"type": "response.create", **response_body("up/calls", tools=FIND)}))
-        while (message := json.loads(socket.recv(20)))["type"] != "response.completed":
+        while (message := json.loads(socket.recv(90)))["type"] != "response.completed":
             assert message["type"] != "error", message
     return message["response"], message["response"]["toolwire"]["notes"]
 
@@ -237,8 +260,9 @@ def test_a_chain_is_continued_while_nothing_can_be_written(place, upstream):
     assert len(upstream.of("hi")[-1].body["input"]) == 3
 
 
-def test_a_lock_of_another_program_holds_up_no_reading(place, upstream):
-    first = place.api.create("up/hi", "one")
+def test_a_lock_of_another_program_holds_up_no_reading(impatient):
+    place = impatient()
+    first = stored_again(place)
     with place.locked():
         responses = [place.api.create("up/hi", "two", previous_response_id=first["id"]) for _ in range(3)]
         assert place.api.retrieve(first["id"]) == first
@@ -246,7 +270,7 @@ def test_a_lock_of_another_program_holds_up_no_reading(place, upstream):
     assert [response["store"] for response in responses] == [False] * 3
     assert [text_of(response) for response in responses] == ["hi"] * 3
     assert place.metric('toolwire_store_failures_total{reason="busy"}') > 0
-    assert place.api.create("up/hi")["store"] is True
+    assert stored_again(place)
 
 
 def unavailable(response: httpx.Response) -> None:
@@ -305,7 +329,7 @@ def test_a_chain_that_cannot_be_read_is_503_everywhere(fresh, start):
         unavailable(response)
     with connect(fresh.gateway.url.replace("http", "ws") + "/v1/responses", proxy=None) as socket:
         socket.send(json.dumps({"type": "response.create", **response_body("up/hi", **continued)}))
-        message = json.loads(socket.recv(20))
+        message = json.loads(socket.recv(90))
         assert (message["type"], message["status"], message["error"]["code"]) == ("error", 503, "store_unavailable")
     not_stored(fresh.api.create("up/hi"), [{"code": "not_stored"}])
     assert fresh.metric('toolwire_store_failures_total{reason="corrupt"}') > 10
@@ -316,10 +340,11 @@ def test_a_chain_that_cannot_be_read_is_503_everywhere(fresh, start):
 # Background
 
 
-def test_a_background_run_that_cannot_be_stored_says_so_to_whoever_asks(place, upstream):
+def test_a_background_run_that_cannot_be_stored_says_so_to_whoever_asks(impatient, upstream):
+    place = impatient(CONFIG + "lease = 120\n")
     gate = Gate(stream(created(), text("Once ")), after=(stream(text("upon"), completed()),))
-    upstream.replies["slow"] = Reply(gate)
-    id = place.api.create("up/slow", background=True)["id"]
+    upstream.replies["stopped"] = Reply(gate)
+    id = place.api.create("up/stopped", background=True)["id"]
     place.api.wait_for(id, "in_progress")
     with place.without_room():
         gate.open()
@@ -336,27 +361,27 @@ def test_a_background_run_that_cannot_be_stored_says_so_to_whoever_asks(place, u
     assert place.gateway.turns()[-1]["notes"] == {"not_stored": 1}
 
 
-def test_a_cancelled_background_run_that_cannot_be_stored_is_cancelled(start, upstream):
-    place = start(CONFIG + "lease = 120\n")  # a process that cannot say for long that it is there loses its runs
-    upstream.replies["slow"] = Reply(Gate(stream(created(), text("Once "))))
-    id = place.api.create("up/slow", background=True)["id"]
+def test_a_cancelled_background_run_that_cannot_be_stored_is_cancelled(impatient, upstream):
+    place = impatient(CONFIG + "lease = 120\n")  # a process that cannot say for long that it is there loses its runs
+    upstream.replies["stopped"] = Reply(Gate(stream(created(), text("Once "))))
+    id = place.api.create("up/stopped", background=True)["id"]
     place.api.wait_for(id, "in_progress")
     with place.without_room():
         cancelled = place.api.post({}, f"/{id}/cancel").json()
     assert (cancelled["status"], cancelled["store"]) == ("cancelled", False)
 
 
-def test_a_background_run_that_ends_while_the_store_is_away_for_long_is_kept_and_not_repeated(start, upstream):
-    place = start(CONFIG + "lease = 1\n")
+def test_a_background_run_that_ends_while_the_store_is_away_for_long_is_kept_and_not_repeated(impatient, upstream):
+    place = impatient(CONFIG + "lease = 1\n")
     gate = Gate(stream(created()), after=(stream(text("Once upon"), completed()),))
     upstream.replies["outlasting"] = Reply(gate)
     id = place.api.create("up/outlasting", background=True)["id"]
     place.gateway.wait_until(lambda: bool(upstream.of("outlasting")))
     with place.locked():  # longer than a lease, and than the run waits for its end to be kept
         gate.open()
-        shown = place.api.wait_for(id, "completed", seconds=60)
+        shown = place.api.wait_for(id, "completed")
         assert (shown["store"], text_of(shown)) == (False, "Once upon")
-    place.gateway.wait_until(lambda: place.api.retrieve(id)["store"] is True or None, seconds=30)
+    until(lambda: place.status(id) == "completed")
     assert text_of(place.api.retrieve(id)) == "Once upon"
     assert len(upstream.of("outlasting")) == 1
 

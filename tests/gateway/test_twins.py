@@ -10,6 +10,7 @@ from tests.support.conversations import AGENTS, Client, Result, ScriptedConversa
 from tests.support.fold import fold_chat
 from tests.support.frames import call, completed, created, text
 from tests.support.gateway import Gateway, backend, chat_body, read_sse, tool
+from tests.support.pace import at_any_pace
 from tests.support.routes import Routes
 from tests.support.scripts import NAMES, Calls, Name, Says, Script, Thinks
 from tests.support.transcripts import Model, Tools, transcript
@@ -88,7 +89,7 @@ def test_the_signature_of_a_twin_returns_with_the_call_that_stands_for_it(routes
 
 @pytest.mark.parametrize("mode", ["burst", "first"])
 def test_a_textual_call_is_stopped_after_where_tools_went_upstream_too(http, start, upstream: Upstream, mode):
-    upstream.replies["talks on"] = Reply([created(), text(BLOCK), *[text("tail "), Pause(0.05)] * 100, Hold()])
+    upstream.replies["talks on"] = Reply([created(), text(BLOCK), *[text("tail "), Pause(0.05)] * 10_000, Hold()])
     upstream.gone.clear()
     gateway = start(
         backend(upstream.url),
@@ -105,13 +106,20 @@ def test_a_textual_call_is_stopped_after_where_tools_went_upstream_too(http, sta
 
 @pytest.mark.parametrize("mode", ["openai-json", "obsidian-xml"])
 def test_a_call_that_is_on_its_way_keeps_a_burst_open(http, start, upstream: Upstream, mode):
-    slowly = [step for letter in BLOCK.replace("<q>x", "<q>y") for step in (text(letter), Pause(0.02))]
-    second = [call("c2", "look", '{"q":"z"}', index=2)[:-1], Pause(1.5), b"\n"]
-    upstream.replies["slow"] = Reply([created(), text(BLOCK), *slowly, *second, completed()])
-    gateway = start(backend(upstream.url), PROXY_STOP_AFTER_TOOLS="1", PROXY_STOP_AFTER_TOOLS_GRACE_MS="1000")
-    message, _ = asked_of(http, gateway, "up/slow", **{"x-proxy-output-mode": mode})
-    made = [json.loads(each["function"]["arguments"])["q"] for each in message["tool_calls"]]
-    assert made == ["x", "y", "z"]
+    def count(factor: float) -> None:
+        """Each further call takes longer than the grace period."""
+        letters = BLOCK.replace("<q>x", "<q>y")
+        pause = Pause(0.4 * factor / len(letters))
+        slowly = [step for letter in letters for step in (text(letter), pause)]
+        second = [call("c2", "look", '{"q":"z"}', index=2)[:-1], Pause(0.4 * factor), b"\n"]
+        upstream.replies["on its way"] = Reply([created(), text(BLOCK), *slowly, *second, completed()])
+        grace = str(int(300 * factor))
+        gateway = start(backend(upstream.url), PROXY_STOP_AFTER_TOOLS="1", PROXY_STOP_AFTER_TOOLS_GRACE_MS=grace)
+        message, _ = asked_of(http, gateway, "up/on its way", **{"x-proxy-output-mode": mode})
+        made = [json.loads(each["function"]["arguments"])["q"] for each in message["tool_calls"]]
+        assert made == ["x", "y", "z"]
+
+    at_any_pace(count)
 
 
 def asked_of(http: httpx.Client, gateway: Gateway, model: str, **headers: str) -> tuple[Any, Any]:

@@ -144,7 +144,7 @@ def transports(gateway: Gateway, ids: list[str]) -> list[str | None]:
 def watched_http() -> Iterator[httpx2.Client]:
     """A connection pool for clients that take one; what was heard is checked at the end."""
     ears = Ears()
-    with httpx2.Client(transport=_Wire(ears), timeout=30) as http:
+    with httpx2.Client(transport=_Wire(ears), timeout=120) as http:
         yield http
     ears.check()
 
@@ -152,7 +152,7 @@ def watched_http() -> Iterator[httpx2.Client]:
 @asynccontextmanager
 async def watched_async_http() -> AsyncIterator[httpx2.AsyncClient]:
     ears = Ears()
-    async with httpx2.AsyncClient(transport=_AsyncWire(ears), timeout=30) as http:
+    async with httpx2.AsyncClient(transport=_AsyncWire(ears), timeout=120) as http:
         yield http
     ears.check()
 

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -88,8 +89,8 @@ class Gateway:
     def stop(self) -> int:
         if self.process.poll() is None:
             self.process.terminate()
-        code = self.process.wait(40)
-        self._reader.join(5)
+        code = self.process.wait(120)
+        self._reader.join(60)
         assert self.process.stderr is not None
         self.process.stderr.close()
         return code
@@ -279,6 +280,27 @@ class Responses:
 def good(response: httpx.Response) -> httpx.Response:
     assert response.status_code == 200, response.text
     return response
+
+
+def post_through(http: httpx.Client, url: str, body: Any, gate: "Gate", seen: str, **headers: str) -> httpx.Response:
+    """The whole of a streamed answer whose upstream goes on when the client has seen this."""
+    received = b""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    with http.stream("POST", url, json=body, headers=named) as response:
+        for piece in response.iter_bytes():
+            received += piece
+            if seen.encode() in received:
+                gate.open()
+    return httpx.Response(response.status_code, headers=response.headers, content=received)
+
+
+def leave_when(gateway: Gateway, path: str, body: Any, arrived: Callable[[], Any]) -> None:
+    """Ask, and leave without an answer once the question has arrived."""
+    content = json.dumps(body).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(content)}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", int(gateway.url.rpartition(":")[2]))) as client:
+        client.sendall(head.encode() + content)
+        gateway.wait_until(lambda: bool(arrived()))
 
 
 def error_of(response: httpx.Response) -> tuple[int, dict[str, Any]]:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,7 +18,7 @@ class Pause(msgspec.Struct, frozen=True):
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """Reset the connection here."""
+    """Reset the connection, once the other side has read what was sent."""
 
 
 class Hold(msgspec.Struct, frozen=True):
@@ -65,7 +66,7 @@ class Upstream:
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(5)
+        self._thread.join(60)
 
     def of(self, model: str) -> list[Asked]:
         return [asked for asked in self.asked if isinstance(asked.body, dict) and asked.body.get("model") == model]
@@ -130,11 +131,28 @@ class Upstream:
         if isinstance(step, Pause):
             await asyncio.sleep(step.seconds)
         elif isinstance(step, Hold):
-            await asyncio.sleep(60)
+            await asyncio.sleep(3600)
         elif isinstance(step, Cut):
             assert request.transport is not None
+            while _is_unread(request.transport):  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
             request.transport.abort()
             raise ConnectionResetError
         else:
             await response.write(step)
             self.sent += len(step)
+
+
+def _is_unread(transport: asyncio.Transport) -> bool:
+    """Whether the other side, a process on this machine, has not read all that was sent."""
+    if transport.get_write_buffer_size():
+        return True
+    names = [transport.get_extra_info(name) for name in ("peername", "sockname")]
+    theirs, ours = (f"0100007F:{port:04X}" for _, port in names)
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        if fields[1:3] in ([theirs, ours], [ours, theirs]):
+            sent, received = fields[4].split(":")
+            if int(received if fields[1] == theirs else sent, 16):
+                return True
+    return False

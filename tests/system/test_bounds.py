@@ -36,7 +36,7 @@ def test_a_gateway_that_is_full_says_so(http, start, upstream, dialect, status):
     begun = threading.Event()
 
     def hold() -> None:
-        with httpx.stream("POST", gateway.base_url + PATHS["chat"], json=large, timeout=30) as response:
+        with httpx.stream("POST", gateway.base_url + PATHS["chat"], json=large, timeout=120) as response:
             next(response.iter_bytes())
             begun.set()
             release.wait(60)

@@ -48,7 +48,7 @@ def ask(socket: ClientConnection, input: Any = "Go.", model: str = "up/hi", **fi
     """The closing message of a turn."""
     socket.send(json.dumps({"type": "response.create", "model": model, "input": input, **fields}))
     while True:
-        message = json.loads(socket.recv(20))
+        message = json.loads(socket.recv(90))
         if message["type"] in ("response.completed", "response.failed", "error") and "sequence_number" not in message:
             return message
         if message["type"] in ("response.completed", "response.failed"):
@@ -180,7 +180,7 @@ def test_a_socket_keeps_nothing_of_a_message_that_was_refused(tmp_path):
             for _ in range(count):
                 socket = stack.enter_context(opened(gateway))
                 socket.send("x" * 1_000_000)
-                assert json.loads(socket.recv(20))["type"] == "error"
+                assert json.loads(socket.recv(90))["type"] == "error"
         assert memory_of(gateway) - before < 15_000_000
     gateway.stop()
 
@@ -197,7 +197,7 @@ def test_requests_that_wait_on_a_socket_are_counted_and_each_is_answered(gateway
         gate.open()
         kinds: list[str] = []
         while len(kinds) < many + 1:
-            message = json.loads(socket.recv(20))
+            message = json.loads(socket.recv(90))
             if message["type"] in ("response.completed", "error"):
                 kinds.append(message["type"] if message["type"] != "error" else message["error"]["code"])
         assert ask(socket)["type"] == "response.completed"

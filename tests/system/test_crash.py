@@ -161,7 +161,7 @@ def live_through_a_crash(folder: Path, moment: Moment) -> tuple[Witness, list[Cl
     for client in clients:
         client.start()
     for client in clients:
-        client.join(30)
+        client.join(90)
     gateway.kill()
     assert [client.fault for client in clients if client.fault is not None] == []
     return witness, clients
@@ -316,7 +316,7 @@ def test_the_closing_event_does_not_leave_before_the_turn_is_committed(locked):
     assert begun.wait(60)
     with locked.while_the_turn_ends():
         assert not ended.wait(0.5)
-    reader.join(10)
+    reader.join(90)
     assert ended.is_set()
     assert "".join(said) == "Once upon"
 
@@ -333,7 +333,7 @@ def test_a_plain_answer_does_not_leave_before_the_turn_is_committed(locked, upst
     with locked.while_the_turn_ends():
         asking.join(0.5)
         assert answers == []
-    asking.join(10)
+    asking.join(90)
     assert text_of(answers[0]) == "Once upon"
 
 

@@ -381,7 +381,8 @@ def test_nobody_is_killed_who_has_ended_long_ago(tmp_path):
     command = [*program, "serve", "-c", "toolwire.toml", "--port", "0", "--workers", "2"]
     with Terminal(command, {**os.environ, "NO_COLOR": "1"}, cwd=tmp_path, columns=300, rows=40) as terminal:
         terminal.until("built in")
-        time.sleep(1)
+        tasks = Path(f"/proc/{terminal.process.pid}/task/{terminal.process.pid}/children")
+        until(lambda: len(tasks.read_text().split()) == 2)  # what told the banner has ended
         terminal.process.terminate()
         terminal.process.wait(PATIENCE)
     fleet = Fleet(tmp_path, patch=STRANGERS)
