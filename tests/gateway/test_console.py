@@ -229,7 +229,7 @@ def test_a_background_turn_is_kept(gateway, upstream, console):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="another platform: workers are looked at in /proc")
 def test_a_run_that_another_worker_took_over_is_watched_like_any_other(start_fleet):
-    fleet = start_fleet('[store]\nurl = "sqlite:kept.db"\nlease = 1\n')
+    fleet = start_fleet('[server]\ndrain = 1\n[store]\nurl = "sqlite:kept.db"\nlease = 1\n')
     with ConsoleClient(fleet) as console:
         made = ask(fleet, response_body("demo-silent", background=True), "/v1/responses").json()["id"]
         [first] = until(lambda: [row for row in under_way(console) if f"resp_{row['id']}" == made])
