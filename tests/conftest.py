@@ -115,7 +115,7 @@ def start_fleet(tmp_path: Path) -> Iterator[Callable[..., Fleet]]:
     yield begin
     for fleet in started:
         if fleet.process.poll() is None:
-            fleet.process.send_signal(signal.SIGTERM)  # a second one ends it at once
+            os.killpg(fleet.process.pid, signal.SIGKILL)  # with its workers: it has a session of its own
         fleet.stop()
 
 
