@@ -84,7 +84,9 @@ def gateway(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture(scope="session")
 def http() -> Iterator[httpx.Client]:
-    with httpx.Client(timeout=120, trust_env=False) as client:
+    """A client that keeps no connection: a gateway that ends would wait a second for the next request on it."""
+    limits = httpx.Limits(max_keepalive_connections=0)
+    with httpx.Client(timeout=120, trust_env=False, limits=limits) as client:
         yield client
 
 
