@@ -1,6 +1,7 @@
 """`toolwire run` as people use it: the real program, in a real terminal where it matters."""
 
 import json
+import os
 import re
 import shlex
 import signal
@@ -243,10 +244,11 @@ def test_a_question_and_its_answer(desk: Desk, keys: str, line: str, runs: bool)
 def test_one_question_at_a_time(desk: Desk) -> None:
     """Both calls may run side by side, and so may the questions come."""
     ask = ASK.replace("Bash", "exec_command")
-    prompt = "Run commands: `echo first; touch mark` `echo second`"
+    os.mkfifo(desk.folder / "gate")
+    prompt = "Run commands: `touch mark; cat gate` `echo second`"
     with desk.terminal(prompt, "--tools", "exec") as terminal:
         terminal.until(ask)
-        assert terminal.lines == ["exec_command wants to run:", "  cmd: echo first; touch mark", ask]
+        assert terminal.lines == ["exec_command wants to run:", "  cmd: touch mark; cat gate", ask]
         terminal.type("yes\n")
         terminal.until(f"  cmd: echo second\n{ask}")
         assert terminal.lines[2:] == [
@@ -259,10 +261,11 @@ def test_one_question_at_a_time(desk: Desk) -> None:
         terminal.look()
         assert len(terminal.lines) == 6
         terminal.type("n\n")
+        (desk.folder / "gate").write_text("open")
         assert terminal.end() == 0
     assert terminal.lines[5] == f"{ask} n"
     assert sorted(line[:24] for line in terminal.lines if line[0] in "✓✗") == [
-        "✓ exec_command echo firs",
+        "✓ exec_command touch mar",
         "✗ exec_command echo seco",
     ]
 

@@ -164,7 +164,7 @@ def not_stored(response: dict[str, Any], notes: list[dict[str, str]]) -> None:
 
 def ask_plain(place: Place, **fields: Any) -> tuple[dict[str, Any], list[dict[str, str]]]:
     response = good(place.api.post(response_body("up/calls", tools=FIND, **fields)))
-    return response.json(), json.loads(response.headers["x-toolwire-notes"])
+    return response.json(), json.loads(response.headers.get("x-toolwire-notes", "[]"))
 
 
 def ask_streamed(place: Place, **headers: str) -> tuple[dict[str, Any], list[dict[str, str]]]:
