@@ -137,7 +137,8 @@ def test_workers_that_do_not_start_are_rolled_back(start_fleet, tmp_path):
         [line] = fleet.wait_for("reload", state="rolled back")
         asking.more(5)
     assert line["configuration"] == version
-    assert (asking.failed, set(fleet.versions())) == ({}, {version})
+    assert asking.failed == {}
+    until(lambda: set(fleet.versions()) == {version})  # the one that leaves may answer what it has accepted
     until(lambda: len(fleet.pids) == 2)
     assert len(fleet.pids & before) == 1, "the second worker was never replaced"
 
