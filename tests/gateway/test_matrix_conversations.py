@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.test_matrix import case_id
+from tests.gateway.test_matrix import case_id, translates
 from tests.support.conversations import AGENTS, CLIENTS, Client, Result, ScriptedConversation, Step, Strict, dialect_of
 from tests.support.pairs import pairwise
 from tests.support.routes import Routes
@@ -79,7 +79,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "client", "kind", "stream"), pairwise(CASES, case_id))
+@pytest.mark.parametrize(("name", "client", "kind", "stream"), pairwise(CASES, case_id, translates))
 def test_a_conversation_goes_on(routes: Routes, name: str, client: Client, kind: Name, stream: bool):
     conversation, model = CONVERSATIONS[name], f"talks {name} {client} {kind} {stream}"
     service = Strict(kind, [step.turn for step in conversation.steps], stream=stream)

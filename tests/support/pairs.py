@@ -37,9 +37,16 @@ def covering(rows: Sequence[Sequence[Any]]) -> set[int]:
     return chosen
 
 
-def pairwise(rows: Sequence[Sequence[Any]], name: Callable[[Sequence[Any]], str]) -> list[Any]:
-    """Parameters for every row; those beyond a covering part bear the mark `soak`."""
-    chosen = covering(rows)
+def pairwise(
+    rows: Sequence[Sequence[Any]],
+    name: Callable[[Sequence[Any]], str],
+    further: Callable[[Sequence[Any]], Sequence[Any]] = lambda row: (),
+) -> list[Any]:
+    """Parameters for every row; those beyond a covering part bear the mark `soak`.
+
+    `further` gives factors that follow from a row, such as whether a route translates: they meet every value, too.
+    """
+    chosen = covering([(*row, *further(row)) for row in rows])
     return [
         pytest.param(*row, id=name(row), marks=() if index in chosen else pytest.mark.soak)
         for index, row in enumerate(rows)

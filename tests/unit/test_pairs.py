@@ -21,3 +21,10 @@ def test_the_rest_is_for_soak():
     marks = [bool(param.marks) for param in pairwise([*product("ab", "xy", "uv")], "".join)]
     assert marks.count(False) == 4
     assert marks.count(True) == 4
+
+
+def test_a_factor_that_follows_from_a_row_meets_every_value():
+    rows = [*product("abcdef", "xyz", "xyz")]
+    params = pairwise(rows, "".join, lambda row: (row[1] == row[2],))
+    kept = [param.values for param in params if not param.marks]
+    assert {(name, left == right) for name, left, right in kept} == {*product("abcdef", (True, False))}
