@@ -22,14 +22,14 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="session", autouse=True)
 async def one_event_loop(anyio_backend: str) -> AsyncIterator[None]:
-    """LangChain keeps its connections from one model to the next, so the loop has to stay as well."""
+    """LangChain keeps its connections for as long as the process lives, so the loop has to stay as well."""
     yield  # noqa: PT022 - the loop stays for as long as a fixture waits here
 
 
