@@ -357,6 +357,7 @@ def test_a_background_run_that_cannot_be_stored_says_so_to_whoever_asks(impatien
         assert place.api.post({}, f"/{id}/cancel").json() == found
     assert good(place.api.delete(id)).json()["deleted"] is True
     assert place.api.get(id).status_code == 404
+    place.gateway.wait_for_turns(1)
     place.gateway.wait_until(lambda: place.gateway.turns()[-1]["notes"] == {"not_stored": 1})
     assert place.gateway.turns()[-1]["notes"] == {"not_stored": 1}
 
