@@ -25,8 +25,6 @@ from tests.support import processes
 PROGRAM = (sys.executable, "-m", "toolwire")
 PATIENCE = 120.0
 """Seconds after which a test that waits is over."""
-TAKE_TERMINAL = ("/bin/sh", "-c", 'true <"$0"; exec "$@"')
-"""The first of a session that opens a terminal has it as its own; then Ctrl-C works."""
 
 _CONTROL = re.compile(r"\x1b\[([?0-9;]*)([@-~])|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[^\[\]]")
 _COLOUR = re.compile(r"(?:3|4|9|10)[0-7]|[34]8")

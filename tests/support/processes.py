@@ -24,6 +24,8 @@ from tests.support.process_server import Order
 
 ROOT = Path(__file__).parents[2]
 LINUX = sys.platform == "linux"
+TAKE_TERMINAL = ("/bin/sh", "-c", 'true <"$0"; exec "$@"')
+"""The first process of a session that opens a terminal has it as its own; then Ctrl-C works."""
 
 
 class Popen(subprocess.Popen[Any]):
@@ -37,7 +39,9 @@ class Popen(subprocess.Popen[Any]):
         self._terminal = terminal
         self._session = start_new_session or terminal
         self._control: socket.socket | None = None
-        super().__init__(args, start_new_session=start_new_session, **how)
+        if terminal and not LINUX:
+            args = (*TAKE_TERMINAL, os.ttyname(how["stdin"]), *args)
+        super().__init__(args, start_new_session=self._session, **how)
 
     if LINUX:
 
@@ -135,6 +139,8 @@ def _is_plain(argv: list[str], env: dict[str, str]) -> bool:
 
 def warm_command(*argv: str) -> list[str]:
     """A command for programs of ours that start a Python program themselves. It stands for the process it starts."""
+    if not LINUX:
+        return [sys.executable, *argv]
     _server()
     return [sys.executable, "-I", "-S", str(Path(__file__).with_name("warm.py")), str(_path()), *argv]
 
