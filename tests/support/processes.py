@@ -86,10 +86,9 @@ class Popen(subprocess.Popen[Any]):
             return self.returncode
 
         def _has_ended(self, timeout: float | None) -> bool:
-            with self._waitpid_lock:
-                if self.returncode is not None or self._control is None:
-                    return True
-                return bool(select.select([self._control], [], [], timeout)[0])
+            if self.returncode is not None or self._control is None:
+                return True
+            return bool(select.select([self._control], [], [], timeout)[0])
 
         def _take_end(self) -> None:
             with self._waitpid_lock:
