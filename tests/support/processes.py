@@ -88,7 +88,9 @@ class Popen(subprocess.Popen[Any]):
         def _has_ended(self, timeout: float | None) -> bool:
             if self.returncode is not None or self._control is None:
                 return True
-            return bool(select.select([self._control], [], [], timeout)[0])
+            poll = select.poll()  # select() knows the first 1,024 descriptors only
+            poll.register(self._control, select.POLLIN)
+            return bool(poll.poll(None if timeout is None else timeout * 1000))
 
         def _take_end(self) -> None:
             with self._waitpid_lock:
