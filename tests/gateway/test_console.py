@@ -304,13 +304,13 @@ def test_a_replay_asks_the_same_and_stores_nothing(gateway, upstream, console):
     first = ask(gateway, response_body("up/same"), "/v1/responses").json()["id"]
     ask(gateway, {"model": "up/same", "previous_response_id": first, "input": "And?"}, "/v1/responses")
     before = {row["id"] for row in console.get("stored")}
-    rows = [row for row in console.rows() if row["model"] == "up/same"]
+    rows = [row for row in console.rows() if row.get("model") == "up/same"]
     for row in rows:
         assert console.post(f"turns/{row['id']}/replay", model="up/same")["status"] == 200
     assert {row["id"] for row in console.get("stored")} == before
     ask(gateway, chat_body("up/same", store=True, stream=True, tools=WEATHER), "/obsidian-xml/v1/chat/completions")
     ask(gateway, chat_body("up/same", tools=WEATHER), **{"x-proxy-output-mode": "obsidian-xml"})
-    for row in [row for row in console.rows() if row["model"] == "up/same" and row["dialect"] == "chat"]:
+    for row in [row for row in console.rows() if row.get("model") == "up/same" and row["dialect"] == "chat"]:
         done = console.post(f"turns/{row['id']}/replay", model="up/same")
         whole = console.get(f"turns/{done['turn']}")["whole"]
         assert whole["answer"]["text"].startswith("<use_tool>")
@@ -339,7 +339,7 @@ def test_a_replay_ends_when_the_page_leaves(gateway, upstream, console):
     ask(gateway, chat_body("demo-short"))
     row = console.wait_for(model="demo-short")
     with replaying(console, row["id"], "up/held"):
-        until(lambda: [each for each in under_way(console) if each["model"] == "up/held"])
+        until(lambda: [each for each in under_way(console) if each.get("model") == "up/held"])
     assert console.wait_for(model="up/held", replay_of=row["id"])["status"] == 499
 
 
@@ -349,7 +349,7 @@ def test_so_many_replays_at_a_time_and_no_more(gateway, upstream, console):
     id = console.wait_for(model="demo-short")["id"]
 
     def running() -> int:
-        return len([row for row in under_way(console) if row["model"] == "up/held-too"])
+        return len([row for row in under_way(console) if row.get("model") == "up/held-too"])
 
     with ExitStack() as pages:
         for count in range(1, 5):

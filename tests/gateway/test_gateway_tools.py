@@ -501,7 +501,7 @@ def test_they_stay_in_the_conversation(own: Routes, tells: Any, client: Client):
     both = Tools(((0, IN_ROME.text, False, False), (1, FOUND.text, False, False)))
     assert lines == [both, Tools(((2, IN_OSLO.text, False, False),))]
     turns = own.gateway.wait_for_turns(1)
-    assert all(line["notes"] == {} for line in turns if line["model"] == service.model)
+    assert all(line["notes"] == {} for line in turns if line.get("model") == service.model)
 
 
 @pytest.mark.parametrize("client", ["chat", "messages"])

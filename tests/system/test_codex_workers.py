@@ -858,7 +858,7 @@ def _abandon(stage: Stage, crew: Workers, rounds: int) -> int:
     running, gateway = 0, stage.gateway
 
     def ended() -> int:  # of these turns only: others may still be ending
-        return sum(turn["model"] in models.values() for turn in gateway.turns())
+        return sum(turn.get("model") in models.values() for turn in gateway.turns())
 
     over = ended()
     for number in range(rounds):
