@@ -12,7 +12,7 @@ import msgspec
 ROOT = Path(__file__).parent.parent
 
 
-def measured() -> dict[str, tuple[int, int]]:
+def measure() -> dict[str, tuple[int, int]]:
     """Statements and covered statements of each package; modules beside the packages count for themselves."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "coverage.json")
@@ -33,7 +33,7 @@ def main() -> int:
     floors = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["toolwire"]["coverage"]
     below = 0
     print(f"{'package':16} {'statements':>10} {'covered':>8} {'floor':>6}")
-    for name, (statements, covered) in measured().items():
+    for name, (statements, covered) in measure().items():
         share = 100 * covered / statements if statements else 100.0
         floor = floors.get(name, floors["others"])
         below += share < floor

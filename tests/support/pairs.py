@@ -18,7 +18,7 @@ def pairs_of(row: Sequence[Any]) -> set[Pair]:
     return {(*one, *two) for one, two in combinations(enumerate(row), 2)}
 
 
-def covering(rows: Sequence[Sequence[Any]]) -> set[int]:
+def cover(rows: Sequence[Sequence[Any]]) -> set[int]:
     """Indexes of rows that together hold every pair, chosen greedily and always alike."""
     pairs = [pairs_of(row) for row in rows]
     missing: set[Pair] = set().union(*pairs)
@@ -46,7 +46,7 @@ def pairwise(
 
     `further` gives factors that follow from a row, such as whether a route translates: they meet every value, too.
     """
-    chosen = covering([(*row, *further(row)) for row in rows])
+    chosen = cover([(*row, *further(row)) for row in rows])
     return [
         pytest.param(*row, id=name(row), marks=() if index in chosen else pytest.mark.soak)
         for index, row in enumerate(rows)

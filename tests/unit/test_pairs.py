@@ -2,19 +2,19 @@
 
 from itertools import product
 
-from tests.support.pairs import covering, pairs_of, pairwise
+from tests.support.pairs import cover, pairs_of, pairwise
 
 
 def test_every_pair_of_a_product_is_there():
     rows = [*product("abcdefgh", "xyz", "uvw", (True, False))]
-    chosen = [rows[index] for index in covering(rows)]
+    chosen = [rows[index] for index in cover(rows)]
     assert set().union(*map(pairs_of, chosen)) == set().union(*map(pairs_of, rows))
     assert len(chosen) < len(rows) / 4
 
 
 def test_a_pair_that_cannot_be_is_not_asked_for():
     rows = [("a", 1, "x"), ("a", 2, "x"), ("b", 1, "y")]
-    assert covering(rows) == {0, 1, 2}
+    assert cover(rows) == {0, 1, 2}
 
 
 def test_the_rest_is_for_soak():
