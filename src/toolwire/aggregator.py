@@ -12,7 +12,7 @@ changes what it is given, and does nothing but answer. A delta holds what is new
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 from uuid import uuid4
 
 import msgspec
@@ -20,8 +20,10 @@ import msgspec
 from toolwire.core.calls import CallRow, CallTable, Fragment
 from toolwire.core.collect import Call, whole_calls
 from toolwire.core.events import CallArgs, CallEnded, CallKind, CallStarted, CallTwin, Event, TextDelta
-from toolwire.core.loose import choice_of, ending_of, read_fragments
-from toolwire.core.loose_text import text_delta, whole_text
+from toolwire.core.loose import choice_of, ending_of, ends_with_blank_call, other_block, read_fragments
+from toolwire.core.loose_text import text_delta
+from toolwire.core.loose_text import whole_text as answer_text
+from toolwire.core.surrogates import whole_text
 from toolwire.core.text import canonical, checked_names, is_json
 from toolwire.notations.read import ReadTextCalls, extract_calls
 from toolwire.notations.tool_call import TOOL_CALL
@@ -53,24 +55,32 @@ class Ingested(msgspec.Struct, frozen=True):
 class ToolCallAggregator:
     """Collects the calls of one turn, choice by choice, from deltas and messages of any shape."""
 
-    def __init__(self, names: Iterable[str] = (), seed: str | None = None) -> None:
-        """`names` are the declared tools, if known; `seed` makes ids unique for calls that came without one."""
+    def __init__(
+        self, names: Iterable[str] = (), seed: str | None = None, arguments: Literal["delta", "snapshot"] = "delta"
+    ) -> None:
+        """`names` are the declared tools, if known; `seed` makes ids unique for calls that came without one.
+
+        `arguments` says whether a streamed fragment of arguments is an increment or everything so far.
+        """
+        if arguments not in ("delta", "snapshot"):
+            raise ValueError(f'arguments: "delta" or "snapshot" is needed, not {arguments!r}')
         self._names = checked_names("names", names)
         self._seed = uuid4().hex[:16] if seed is None else seed
+        self._snapshots = arguments == "snapshot"
+        self._resets = 0
         self._choices: dict[int, _Choice] = {}
         self._parallel = True
         self._patterns: dict[str, TextPattern] = {"text": _extract_all}
 
     def ingest_delta(self, delta: Any, choice: int = 0) -> Ingested:
         """Take one streamed payload and return what is new. A call in its text is new when its block closes."""
-        return _ingested(self._ingest(delta, choice, total=False))
+        return self._ingest(delta, choice, total=False)
 
     def ingest_message(self, message: Any, emit_if_missing: bool = False, choice: int = 0) -> Ingested:
         """Take a finished message. With `emit_if_missing`, calls written in its text count too, twins excepted."""
-        deltas = self._ingest(message, choice, total=True)
-        if emit_if_missing:
-            deltas += self._ingest_text(whole_text(message), choice)
-        return _ingested(deltas)
+        ingested = self._ingest(message, choice, total=True)
+        deltas = self._ingest_text(answer_text(message), choice) if emit_if_missing else []
+        return Ingested(ingested.updated or bool(deltas), (*ingested.deltas, *deltas))
 
     def snapshot(self, choice: int = 0) -> tuple[Call, ...]:
         """All calls so far, in the order they began."""
@@ -79,6 +89,7 @@ class ToolCallAggregator:
 
     def reset_turn(self, choice: int | None = None) -> None:
         """Forget the calls of one choice, or of all. Registered patterns stay."""
+        self._resets += 1
         if choice is None:
             self._choices.clear()
         else:
@@ -103,19 +114,28 @@ class ToolCallAggregator:
 
         return unregister
 
-    def _ingest(self, payload: Any, choice: int, *, total: bool) -> list[CallDelta]:
+    def _ingest(self, payload: Any, choice: int, *, total: bool) -> Ingested:
         if _denies_parallel(payload):
             self._parallel = False
         deltas: list[CallDelta] = []
+        has_named = False  # a call that waits for its id has its name and its arguments
         for number, part in _by_choice(payload, choice):
             found, ending = self._choice(number), ending_of(part)
             if not total and self._patterns.get("text") is _extract_all:
                 deltas += found.read(text_delta(part))
-            for fragment in read_fragments(part, total=total):
-                deltas += found.take(_judged(fragment, ending))
+            if other := other_block(part):
+                deltas += found.pass_block(other)
+            fragments = read_fragments(part, total=total)
+            if fragments and ending == "length" and ends_with_blank_call(part):
+                fragments[-1] = msgspec.structs.replace(fragments[-1], text="")
+            for fragment in fragments:
+                snapshot = self._snapshots and not fragment.total and bool(fragment.text)
+                read = msgspec.structs.replace(fragment, total=True) if snapshot else _judged(fragment, ending)
+                deltas += found.take(read)
+                has_named = has_named or (fragment.early and fragment.final and bool(fragment.name))
             if ending:
                 deltas += found.end(ending)
-        return deltas
+        return Ingested(bool(deltas) or has_named, tuple(deltas))
 
     def _ingest_text(self, text: str, choice: int) -> list[CallDelta]:
         found = self._choice(choice)
@@ -132,7 +152,7 @@ class ToolCallAggregator:
 
     def _choice(self, choice: int) -> "_Choice":
         if choice not in self._choices:
-            seed = self._seed if choice == 0 else f"{self._seed}{choice}"
+            seed = self._seed if choice == self._resets == 0 else f"{self._seed}_{self._resets}_{choice}_"
             self._choices[choice] = _Choice(seed, self._names)
         return self._choices[choice]
 
@@ -146,18 +166,49 @@ class _Choice:
         self._indexes: dict[str, int] = {}  # of the calls that were reported
         self._twins: set[str] = set()  # calls that are reported under another id
         self._ending = ""
+        self._other_blocks: set[str] = set()  # items that are no calls
+        self._last_block: Fragment | None = None  # the end of a call that may have been cut there
+        self._blank_block: CallRow | None = None  # the same of one without arguments, which has ended
 
     def records(self) -> tuple[Call, ...]:
         stopped = self._ending == "stop"
-        calls = (call for call in self.table.calls if call.id not in self._twins)
-        return tuple(_record(call, stopped) for call in calls if call.id or call.name or call.parts)
+        calls = (call for call in self.table.calls if call.id not in self._twins and not call.is_bare)
+        return tuple(
+            _record(call, self.table.id_of(call) if call.early and call.final else call.id, stopped)
+            for call in calls
+            if call.id or call.name or call.parts
+        )
 
     def take(self, fragment: Fragment) -> list[CallDelta]:
-        deltas = self._without_twins(self.table.feed(fragment))
+        if fragment.item in self._other_blocks:
+            if not fragment.name:
+                return []
+            self._other_blocks.remove(fragment.item)
+        deltas = self._close_block() if fragment.name else []
+        if fragment.ended and fragment.early:
+            call = self.table.in_item(fragment.item)
+            if call is not None and not (call.is_blank() or is_json(call.text)):
+                self._last_block = fragment
+                return deltas
+            self._blank_block = call if call is not None and call.is_blank() and not call.default else None
+        deltas += self._without_twins(self.table.feed(fragment))
         if self._reader.held:
             whole = [call.id for call in self.table.calls if call.id in self._reader.held and _is_closed(call)]
             deltas += [delta for id in whole for delta in self._deltas(self._reader.settle(id))]
         return deltas
+
+    def pass_block(self, item: str) -> list[CallDelta]:
+        """Take the start of a block that is no call."""
+        self._other_blocks.add(item)
+        return self._close_block()
+
+    def _close_block(self, *, complete: bool = True) -> list[CallDelta]:
+        """End the call of the last block: the model went on after it, or the turn has ended."""
+        last, self._last_block = self._last_block, None
+        if self._blank_block is not None and not complete:
+            self._blank_block.closing = False
+        self._blank_block = None
+        return self._without_twins(self.table.feed(msgspec.structs.replace(last, complete=complete))) if last else []
 
     def read(self, text: str) -> list[CallDelta]:
         """Read a fragment of the answer's text."""
@@ -171,7 +222,8 @@ class _Choice:
     def end(self, ending: str) -> list[CallDelta]:
         """Take an ending. Some servers send one in every chunk, so names are settled, but no call is closed."""
         self._ending = ending
-        deltas = self._found(self._reader.recover()) + self._without_twins(self.table.settle_names())
+        deltas = self._close_block(complete=ending == "stop")
+        deltas += self._found(self._reader.recover()) + self._without_twins(self.table.settle_names())
         for id in tuple(self._reader.held):
             deltas += self._deltas(self._reader.settle(id))
         return deltas
@@ -221,16 +273,14 @@ def _judged(fragment: Fragment, ending: str) -> Fragment:
     return msgspec.structs.replace(fragment, complete=False)
 
 
-def _record(call: CallRow, stopped: bool) -> Call:
+def _record(call: CallRow, id: str, stopped: bool) -> Call:
     """The call so far. Without arguments it is complete once it ended, or its turn did without being cut."""
+    if call.default and call.is_blank():
+        return Call(id, call.name, call.default, call.kind, stopped and is_json(call.default), namespace=call.namespace)
     is_blank = call.kind == "function" and call.is_blank()
     whole = bool(call.closing) if call.ended else (call.is_whole() and not is_blank) or (stopped and call.may_be_all())
-    arguments, complete = "{}" if is_blank and whole else call.text, whole and not call.broken
-    return Call(call.id, call.name, arguments, call.kind, complete, namespace=call.namespace, signature=call.signature)
-
-
-def _ingested(deltas: list[CallDelta]) -> Ingested:
-    return Ingested(bool(deltas), tuple(deltas))
+    arguments, complete = "{}" if is_blank and whole else whole_text(call.text), whole and not call.broken
+    return Call(id, call.name, arguments, call.kind, complete, namespace=call.namespace, signature=call.signature)
 
 
 def _by_choice(payload: Any, choice: int) -> list[tuple[int, Any]]:

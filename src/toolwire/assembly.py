@@ -29,7 +29,7 @@ from toolwire.core.policies import (
     StopAfterFirstCall,
     SuppressTail,
 )
-from toolwire.core.request import Request, ToolChoice
+from toolwire.core.request import SEARCH, Request, ToolChoice
 from toolwire.notations.read import ReadTextCalls
 from toolwire.notations.tool_call import TOOL_CALL
 from toolwire.notations.use_tool import USE_TOOL, WriteUseTool
@@ -70,6 +70,23 @@ def output_mode(rules: ToolRules, request: Request) -> OutputMode:
     return "openai-json"
 
 
+def without_search(request: Request) -> Request:
+    """The request for a backend that does not search for tools: the model sees all of them from the start."""
+    if not any(tool.searches for tool in request.hosted_tools):
+        return request
+    dropped = [tool.type for tool in request.hosted_tools if tool.searches]
+    choice = request.tool_choice
+    if choice is not None and choice.hosted is not None and b'"' + SEARCH.encode() in bytes(choice.hosted):
+        raise _unmet_choice()
+    return msgspec.structs.replace(
+        request,
+        tools=tuple(tool.shown for tool in request.tools),
+        hosted_tools=tuple(tool for tool in request.hosted_tools if not tool.searches),
+        tools_changed=True,
+        notes=(*request.notes, *(Note("tool_dropped", type) for type in dropped)),
+    )
+
+
 def without_hosted_tools(request: Request, rules: ToolRules, hosts: Sequence[str] = ()) -> Request:
     """The request for a backend that runs only these types of tools itself: others are left out, or refused."""
     if not request.hosted_tools:
@@ -83,10 +100,12 @@ def without_hosted_tools(request: Request, rules: ToolRules, hosts: Sequence[str
     notes = [Note("tool_dropped", type) for type in dropped]
     choice = request.tool_choice
     if choice is not None and _asks_for_dropped(choice, [*request.tools, *kept], hosts):
-        raise BadRequest(
-            "tool_choice asks for a tool that this model does not have.", "tool_choice", "unsupported_tool"
-        )
+        raise _unmet_choice()
     return msgspec.structs.replace(request, hosted_tools=kept, notes=(*request.notes, *notes))
+
+
+def _unmet_choice() -> BadRequest:
+    return BadRequest("tool_choice asks for a tool that this model does not have.", "tool_choice", "unsupported_tool")
 
 
 def _asks_for_dropped(choice: ToolChoice, left: Sequence[object], hosts: Sequence[str]) -> bool:
@@ -201,14 +220,17 @@ def request_for_backend(
     *,
     hosts_tools: Sequence[str] = (),
     hosts: Sequence[str] = (),
+    search: str = "",
     results_anywhere: bool = False,
 ) -> Request:
     """The request for a backend of this kind, with the operator's rules applied and without tools it does not have.
 
     `hosts_tools`: the dialects whose names for hosted tools it knows. `hosts`: the types of such tools that it takes
-    from clients of its own dialect.
+    from clients of its own dialect. `search`: the dialect whose search for tools it knows.
     """
     request = apply_rules(request, rules, results_anywhere=results_anywhere)
+    if not search or search != request.dialect or "tool_search" in request.without:
+        request = without_search(request)
     if request.dialect not in hosts_tools:
         request = without_hosted_tools(request, rules, hosts if request.dialect == kind else ())
     if not request.tools and not request.hosted_tools and request.tool_choice is not None:

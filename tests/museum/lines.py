@@ -19,6 +19,7 @@ from tests.museum.clients import (
     said_by_message,
     sound_response,
 )
+from tests.support.agreement import agreed_calls, agreed_plain_calls
 from tests.support.chunks import in_any_chunking
 from tests.support.fold import fold_chat
 from tests.support.frames import completed, created, stream, text
@@ -142,6 +143,7 @@ class Carried(msgspec.Struct, frozen=True):
 def answer(data: bytes, request: Request | None = None, rules: ToolRules = RULES, profile: Profile = OPENAI) -> Answer:
     """This stream, carried to clients of both dialects: in any chunking, streamed and plain."""
     asked = request or ask()
+    agreed_calls("responses", data, [tool.name for tool in asked.tools], snapshots=profile.arguments == "snapshot")
     return _alike(
         asked,
         *(
@@ -171,6 +173,7 @@ def answer_once(data: bytes, request: Request, rules: ToolRules = RULES) -> Answ
 
 def carry_plain(body: Json, request: Request, rules: ToolRules = RULES) -> Carried:
     """A reply that is one plain response object, through all stages."""
+    agreed_plain_calls("responses", json.dumps(body).encode(), [tool.name for tool in request.tools])
     conversation = Conversation(request, SEED)
     events = conversation.feed_plain(json.dumps(body).encode())
     return encode(events, request, policies_for(request, rules, SEED, conversation.stand_in))
@@ -193,6 +196,7 @@ def answer_responses(
 ) -> Received:
     """This stream, carried to a Responses client that asks in its own words."""
     asked = request or ask_responses()
+    agreed_calls("responses", data, [tool.name for tool in asked.tools], snapshots=profile.arguments == "snapshot")
     return folded_responses(asked, in_any_chunking(data, lambda pieces: carry(pieces, asked, rules, profile)))
 
 

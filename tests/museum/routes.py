@@ -24,6 +24,7 @@ from tests.museum.lines import (
     read_all_frames,
 )
 from tests.museum.messages_client import Blocks, received_blocks, said_by_blocks, sound_message
+from tests.support.agreement import agreed_calls, agreed_plain_calls
 from tests.support.chunks import in_any_chunking
 from tests.support.fold import fold_chat
 from tests.support.frames import sse, stream
@@ -234,11 +235,13 @@ def hear(kind: str, data: bytes, request: Request, rules: ToolRules = RULES, **p
         events = [event for frame in read_all_frames(pieces) for event in conversation.feed(frame)]
         return _encoded([*events, *conversation.end()], conversation, request, rules)
 
+    agreed_calls(kind, data, [tool.name for tool in request.tools], snapshots=profile.get("arguments") == "snapshot")
     return _read(in_any_chunking(data, carry), request)
 
 
 def hear_plain(kind: str, body: Json, request: Request, rules: ToolRules = RULES, **profile: Any) -> Heard:
     """A server's plain answer, as this client hears it."""
+    agreed_plain_calls(kind, json.dumps(body).encode(), [tool.name for tool in request.tools])
     conversation = _converse(kind, request, profile)
     conversation.start()
     events = conversation.feed_plain(json.dumps(body).encode())

@@ -184,8 +184,14 @@ def _(codex: Codex) -> None:
         assert "timeouts.progress" in streamed.error["message"]
 
     at_once(codex, look)
-    rows = codex.rows(lambda rows: len(rows.said("turn/completed")) == 3)
-    assert len(rows.heard("turn/interrupt")) == 3
+
+    def own(rows: Rows, told: list[Json]) -> list[str]:
+        """The threads of this row that were told of; an earlier row may end its turns only now."""
+        return sorted(each["threadId"] for each in told if each["threadId"] in rows.threads)
+
+    rows = codex.rows(lambda rows: len(own(rows, [each["params"] for each in rows.said("turn/completed")])) == 3)
+    assert len(rows.threads) == 3
+    assert own(rows, rows.heard("turn/interrupt")) == sorted(rows.threads)
     assert rows.answers() == []
 
 

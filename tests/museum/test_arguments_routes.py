@@ -168,7 +168,7 @@ def _() -> None:
     assert among.calls == [("a", "f", broken), ("b", "g", '{"x":1}')]
     assert [each["input"] for each in among.plain["content"]] == [{MARKER: broken}, {"x": 1}]
     chatted = told("chat", chunks(cc(part(broken, index=0, id="t1", name="f")), cc(finish="tool_calls")))
-    assert (chatted.calls, chatted.plain["content"]) == (streamed.calls, streamed.plain["content"])
+    assert (chatted.calls, chatted.plain["content"]) == (streamed.calls, [{**made, "caller": {"type": "direct"}}])
 
 
 def test_the_marker_is_documented() -> None:

@@ -168,7 +168,8 @@ def _() -> None:
     for kind, body in _PLAIN.items():
         answered = told_plainly(kind, body, ask_all("Bash"))
         block = {"type": "tool_use", "id": "a", "name": "Bash", "input": {"command": "ls"}}
-        assert answered.plain["content"] == [block], kind
+        written = block if kind == "messages" else {**block, "caller": {"type": "direct"}}
+        assert answered.plain["content"] == [written], kind
         assert (answered.said.text, answered.said.finish) == ("", "tool_calls")
 
 

@@ -224,7 +224,7 @@ def _() -> None:
     parts = [{"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b"}]
     assert _sent(_item("c"), _output("c", parts))[-1]["output"] == parts
     texts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
-    assert _sent(_made(_call("c")), _result("c", texts))[-1]["output"] == "ab"
+    assert _sent(_made(_call("c")), _result("c", texts))[-1]["output"] == "a\nb"
     image = [*parts, {"type": "input_image", "image_url": "data:image/png;base64,AA"}]
     assert _sent(_item("c"), _output("c", image))[-1]["output"] == image
     for output, written in (({"a": [1]}, '{"a": [1]}'), (3, "3"), (1.5, "1.5"), (True, "true")):

@@ -172,8 +172,8 @@ _REPLIES: dict[Kind, Json] = {
 @theme.row("rs-unknown-input")
 def _(routes: Routes) -> None:
     history = [*_UNKNOWN[:2], _item("c"), *_UNKNOWN[2:], _output("c")]
-    dropped = [("item_dropped", item["type"]) for item in _UNKNOWN[1:]]
-    roles = {"chat": ["user", "assistant", "tool"], "messages": ["user", "assistant", "user"]}
+    dropped = [("item_dropped", item["type"]) for item in _UNKNOWN[3:]]  # a search is a call with a result
+    roles = {"chat": ["user", "assistant", "tool", "tool"], "messages": ["user", "assistant", "user"]}
     for kind in _FOREIGN:
         request = _in_responses(*history)
         assert [each["role"] for each in sent(kind, request).messages] == roles[kind]
@@ -210,9 +210,9 @@ def _() -> None:
     parts = [{"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b"}]
     request = _in_responses(_item("c"), _output("c", parts))
     texts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
-    assert (_results("chat", request), _results("messages", request)) == (["ab"], [texts])
+    assert (_results("chat", request), _results("messages", request)) == (["a\nb"], [texts])
     for same in (_in_chat(_made("c"), _result("c", texts)), _in_messages([_used("c")], [_block("c", texts)])):
-        assert (_results("chat", same), _results("messages", same)) == (["ab"], [texts])
+        assert (_results("chat", same), _results("messages", same)) == (["a\nb"], [texts])
     for output, written in (({"a": [1]}, '{"a": [1]}'), (3, "3"), (1.5, "1.5"), (True, "true")):
         other = _in_responses(_item("c"), _output("c", output))
         assert (_results("chat", other), _results("messages", other)) == ([written], [written])  # JSON once
@@ -223,7 +223,7 @@ def _() -> None:
     assert shown[2]["source"] == {"type": "base64", "media_type": "image/png", "data": "AA"}
     _, _, result, seen = sent("chat", image).messages
     assert (result["role"], seen["role"]) == ("tool", "user")
-    assert result["content"].startswith("ab")
+    assert result["content"].startswith("a\nb\n")
     assert seen["content"][-1]["image_url"]["url"] == _PNG
 
 

@@ -267,6 +267,7 @@ def _(impatient: Wire) -> None:
 
 ENDED = {
     "busy": "",  # argument deltas are progress, however long they go on
+    "busy behind a call": "",  # so are those that wait for the end of another call
     "silent": "idle",
     "pinging": "progress",  # bytes, so it is not idle; but not for ever
     "pinging after text": "progress",
@@ -292,9 +293,17 @@ def _limits(wire: Wire, pause: float) -> list[dict[str, str]]:
     """Which limit ends the streams of some models, at both doors."""
     ping = b'event: keepalive\ndata: {"type":"keepalive"}\n\n'
     delta = rs("function_call_arguments.delta", item_id="fc_1", output_index=0, delta="1")
+    second = rs("output_item.added", output_index=1, item=call_item("b", "f", "", "fc_2"))
+    opening, behind, *closing = (
+        rs("function_call_arguments.delta", item_id=f"fc_{index + 1}", output_index=index, delta=delta)
+        for index, delta in ((1, '{"x":"'), (1, "1"), (1, '"}'), (0, "1}"))
+    )
     done = rs("function_call_arguments.done", item_id="fc_1", arguments="")
     replies = {
         "busy": Reply([_half_a_call(), *[Pause(pause), delta] * 20, done, completed()]),
+        "busy behind a call": Reply(
+            [_half_a_call() + second + opening, *[Pause(pause), behind] * 20, *closing, completed()]
+        ),
         "silent": Reply([created() + text("Hi"), Pause(40 * pause)]),
         "pinging": Reply([created(), *[Pause(pause), ping] * 40]),
         "pinging after text": Reply([created() + text("Hi"), *[Pause(pause), ping] * 40]),
@@ -307,7 +316,7 @@ def _limits(wire: Wire, pause: float) -> list[dict[str, str]]:
             error = Wire(wire.gateway, wire.upstream, http).doors[place].stream(models[name]).error
         return re.sub(r".*timeouts\.(\w+).*", r"\1", error["message"]) if error else ""
 
-    with ThreadPoolExecutor(8) as pool:
+    with ThreadPoolExecutor(10) as pool:
         streams = [(name, place) for name in models for place in (0, 1)]
         ended = dict(zip(streams, pool.map(limit, *zip(*streams, strict=True)), strict=True))
     return [{name: ended[name, place] for name in models} for place in (0, 1)]

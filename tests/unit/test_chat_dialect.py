@@ -13,7 +13,6 @@ from toolwire.core.events import (
     CallEnded,
     CallStarted,
     MessageEnded,
-    Note,
     ReasoningDelta,
     RefusalDelta,
     TextDelta,
@@ -29,6 +28,7 @@ from toolwire.core.request import (
     FilePart,
     ImagePart,
     Message,
+    OtherPart,
     RefusalPart,
     Request,
     ResultEntry,
@@ -87,7 +87,7 @@ def test_messages_become_entries():
         Message("system", (TextPart("S"),)),
         Message("developer", (TextPart("D"),)),
         Message("user", (TextPart("U"), ImagePart("https://x/i", "low"), ImagePart("https://x/j"), FilePart(id="f1", name="n"),
-                         AudioPart("AA", "wav"), TextPart("bare")), "Ann"),
+                         AudioPart("AA", "wav"), TextPart("bare"), OtherPart("video")), "Ann"),
         Message("assistant", (TextPart("T"), RefusalPart("R"))),
         CallEntry("a", "f", '{"x": 1}'),
         CallEntry("b", "f", '{"y":2.5}'),
@@ -98,7 +98,7 @@ def test_messages_become_entries():
         ResultEntry("c", (TextPart("three"),), "custom"),
         ResultEntry("d", (TextPart("four"),)),
     )  # fmt: skip
-    assert request.notes == (Note("part_dropped", "video"),)
+    assert request.notes == ()
 
 
 @pytest.mark.parametrize("content", [None, "", []])

@@ -23,6 +23,7 @@ from tests.unit.codex_lines import (
     raw_call,
     recorded,
 )
+from toolwire.adapt.history import OPENING
 from toolwire.adapt.schemas import adjusted
 from toolwire.backends import codex
 from toolwire.backends.codex import config as codex_config
@@ -166,7 +167,7 @@ def test_a_history_becomes_items():
         shown("assistant", "A"),
         {"type": "function_call", "call_id": "c1", "name": "f", "arguments": '{"a": 1}'},
         {"type": "function_call", "call_id": "c2", "name": "f", "arguments": "{}"},
-        {"type": "function_call_output", "call_id": "c1", "output": "onetwo"},
+        {"type": "function_call_output", "call_id": "c1", "output": "one\ntwo"},
         {"type": "function_call_output", "call_id": "c2", "output": ""},
         {"type": "function_call", "call_id": "c3", "name": "f", "arguments": "{}"},
         {"type": "function_call", "call_id": "c4", "name": "f", "arguments": "{}"},
@@ -203,9 +204,12 @@ def test_parts_that_there_is_no_word_for_are_dropped_and_noted(part: Any, kind: 
     assert found.notes == [("part_dropped", kind)]
 
 
-def test_a_message_of_such_parts_alone_still_stands():
+def test_a_message_of_such_parts_alone_is_left_out():
+    found = opened(USER, Message("user", (FilePart(id="f1"),)))
+    assert (found.items, found.notes) == ([shown("user", "Go.")], [("part_dropped", "file")])
     found = opened(Message("user", (FilePart(id="f1"),)))
-    assert found.items == [shown("user", "")]
+    assert found.items == [shown("user", OPENING)]
+    assert found.notes == [("part_dropped", "file"), ("message_added", "user")]
 
 
 def test_entries_of_another_dialect_are_dropped_and_noted():

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft4Validator, Draft7Validator, Draft202012Validator
 
-from toolwire.backends.demo.schema import regex
 from toolwire.backends.demo.schema.fill import LARGEST, MOST_ITEMS, Place, fill
-from toolwire.backends.demo.schema.plain import Budget
 from toolwire.backends.demo.schema.texts import LONGEST
+from toolwire.core import regex
+from toolwire.core.regex import Budget
 
 Json = Any
 

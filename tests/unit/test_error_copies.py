@@ -19,7 +19,7 @@ from toolwire.gateway.keys import Unauthorized
 from toolwire.gateway.responses.ordering import Locked
 from toolwire.gateway.workers.supervisor import StartFailed
 from toolwire.memory.postgres.faults import NotUsable
-from toolwire.memory.store import StoreFailed
+from toolwire.memory.store import RunLimits, StoreFailed, TooManyRuns
 from toolwire.testing import ScriptedModel
 
 FAILURE = Failure(502, "odd", "It broke.")
@@ -32,6 +32,7 @@ MADE: dict[type[Any], Callable[[type[Any]], Any]] = {
     StoreFailed: lambda kind: kind("busy", "locked"),
     Unauthorized: lambda kind: kind(is_sent=True),
     Locked: lambda kind: kind("conversation"),
+    TooManyRuns: lambda kind: kind(RunLimits(512, 64), of_owner=True),
 }
 VALUES = {
     "limit": 1000,

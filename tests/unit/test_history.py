@@ -42,10 +42,35 @@ def test_an_id_may_be_used_again_once_its_call_is_answered():
     assert repair_pairs(history, "strict") == (history, [])
 
 
-def test_a_result_before_its_call_answers_nothing():
-    entries, notes = repair_pairs((result("a"), call("a")), "repair")
-    assert entries == (call("a"), NO_ANSWER)
+@pytest.mark.parametrize("moves", [True, False])
+def test_a_result_before_its_call_is_moved_behind_it(moves):
+    for history in ((result("a"), call("a")), (USER, result("b"), call("a"), result("a"), call("b"))):
+        entries, notes = repair_pairs(history, "repair", moves=moves)
+        assert (
+            sorted(entry.call_id for entry in entries if isinstance(entry, ResultEntry))
+            == ["a", "b"][: len(history) // 2]
+        )
+        assert [note.code for note in notes] == ["result_moved"]
+        assert repair_pairs(entries, "strict", moves=moves) == (entries, [])
+    with pytest.raises(BadRequest, match="'a' stands before it"):
+        repair_pairs((result("a"), call("a")), "strict", moves=moves)
+
+
+def test_a_result_before_its_call_stands_behind_the_calls_made_with_it():
+    entries, _ = repair_pairs((USER, result("a"), call("a"), call("b"), result("b")), "repair")
+    assert entries == (USER, call("a"), call("b"), result("a"), result("b"))
+
+
+def test_a_result_of_an_earlier_turn_is_not_that_of_a_later_call():
+    entries, notes = repair_pairs((result("a"), USER, call("a")), "repair")
+    assert entries == (USER, call("a"), NO_ANSWER)
     assert [note.code for note in notes] == ["result_dropped", "result_missing"]
+
+
+def test_a_result_in_its_place_counts_before_one_that_came_too_early():
+    later = ResultEntry("a", (TextPart("later"),))
+    entries, notes = repair_pairs((result("a"), call("a"), later), "repair")
+    assert (entries, [note.code for note in notes]) == ((call("a"), later), ["result_dropped"])
 
 
 def test_a_missing_result_at_the_end_is_added_there():

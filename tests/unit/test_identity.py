@@ -33,7 +33,7 @@ def test_a_total_adds_only_the_missing_end():
 
 def test_a_total_that_contradicts_what_was_sent_ends_the_call_incomplete():
     start = Fragment(item="i", id="c", name="f", named=True)
-    for sent, total in (('{"a":1', '{"b":2}'), ('{"a":1}', '{"a":2}'), ('{"a":1}{"a":1}', '{"a":1}')):
+    for sent, total in (('{"a":1', '{"b":2}'), ('{"a":1}', '{"a":2}')):
         events = fed(start, Fragment(sent, item="i"), Fragment(total, item="i", total=True, ended=True), cut=False)
         assert events[2:] == [Note("arguments_differ", "c"), BROKEN]
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolwire.adapt.lowering import lowered
+from toolwire.adapt.lowering import Restore, lowered
 from toolwire.adapt.names import Limits
 from toolwire.adapt.unwrap import Unwrap, wrap
 from toolwire.backends import messages, responses
@@ -320,3 +320,68 @@ def test_a_tool_is_called_by_the_clients_name_again():
     assert (restore.name(*shown), restore.name("", "other")) == ("my tool", "other")
     assert list(restore.feed(TurnEnded("stop"))) == [TurnEnded("stop")]
     assert list(Pipeline(restore).end()) == []
+
+
+# Names as models write them
+
+
+NODE = Tool("js", namespace="mcp__node_repl")
+
+
+def restored(name: str, *tools: Tool, namespace: str = "") -> tuple[str, str]:
+    _, restore = lowered(Request("m", (USER,), tools=tools), NARROW)
+    [call] = restore.feed(CallStarted("c", name, namespace=namespace))
+    assert isinstance(call, CallStarted)
+    return call.namespace, call.name
+
+
+def test_a_dot_between_namespace_and_name_is_understood():
+    for name in ("mcp__node_repl.js", "mcp__node_repl__js", "js"):
+        assert restored(name, NODE, Tool("find")) == ("mcp__node_repl", "js")
+    assert restored("mcp__node_repl.ts", NODE) == ("", "mcp__node_repl.ts")
+
+
+def test_a_dotted_name_of_another_tool_is_that_tool():
+    assert restored("mcp__node_repl.js", NODE, Tool("mcp__node_repl.js")) == ("", "mcp__node_repl.js")
+
+
+def test_two_tools_of_one_dotted_name_are_never_guessed():
+    tools = (Tool("b.c", namespace="a"), Tool("c", namespace="a.b"))
+    assert restored("a.b.c", *tools) == ("", "a.b.c")
+
+
+# The parameter that carries the input of a custom tool
+
+
+def test_the_input_of_a_custom_tool_keeps_clear_of_the_tools_own_parameters():
+    tool = Tool("run", 'Takes JSON: {"input": "text", "mode": "fast"}.', kind="custom")
+    again = Tool("again", "Takes `input`, `tool_input`, or 'tool_input_2'.", kind="custom")
+    usual = Tool("patch", "The input is a patch.", kind="custom")
+    call = CallEntry("c", "run", '{"input": "a"}', "custom")
+    request = Request("m", (USER, call, ResultEntry("c", (), "custom")), tools=(tool, again, usual))
+    lower, restore = lowered(request, NARROW)
+    keys = [[*json.loads(bytes(each.parameters or b"{}"))["properties"]] for each in lower.tools]
+    assert keys == [["tool_input"], ["tool_input_3"], ["input"]]
+    written = lower.entries[1]
+    assert isinstance(written, CallEntry)
+    assert json.loads(written.arguments) == {"tool_input": '{"input": "a"}'}
+    for arguments, input in (
+        (written.arguments, '{"input": "a"}'),
+        ('{"input": "a"}', '{"input": "a"}'),
+        ('{"input": "a", "mode": "fast"}', '{"input": "a", "mode": "fast"}'),
+    ):
+        assert unwrapped_call(restore, "run", arguments) == input
+
+
+def unwrapped_call(restore: Restore, name: str, arguments: str) -> str:
+    """The input of a call that comes letter by letter."""
+    sent = (CallStarted("c", name), *(CallArgs("c", letter) for letter in arguments), CallEnded("c"))
+    events = [event for each in sent for event in restore.feed(each)]
+    return "".join(event.text for event in events if isinstance(event, CallArgs))
+
+
+@pytest.mark.parametrize("arguments", ['{"code": "a", "timeout": 5}', '{"text": "a", "lang": "en"}', '{"patch": 1, "b": 2}'])  # fmt: skip
+def test_an_object_with_several_keys_is_the_input_itself(arguments: str):
+    for told in ([arguments], list(arguments)):
+        unwrap = Unwrap()
+        assert "".join([*map(unwrap.feed, told), unwrap.end()]) == arguments

@@ -429,18 +429,21 @@ def finished(events: Any) -> dict[str, Any]:
     return message
 
 
+DIRECT = {"type": "direct"}
+
+
 def test_the_stream_adds_up_to_the_plain_message():
     whole = finished(EVENTS)
     assert folded(written(EVENTS)) == whole
     assert whole["content"] == [
         {"type": "thinking", "thinking": "why\n\nthen", "signature": "SIG"},
-        {"type": "text", "text": "Hi \u00e9"},
-        {"type": "tool_use", "id": "a", "name": "f", "input": {"x": 1}},
-        {"type": "tool_use", "id": "b", "name": "p", "input": {"input": 'raw "text"'}},
-        {"type": "tool_use", "id": "c", "name": "f", "input": {}},
-        {"type": "tool_use", "id": "d", "name": "f", "input": {}},
+        {"citations": None, "type": "text", "text": "Hi \u00e9"},
+        {"caller": DIRECT, "type": "tool_use", "id": "a", "name": "f", "input": {"x": 1}},
+        {"caller": DIRECT, "type": "tool_use", "id": "b", "name": "p", "input": {"input": 'raw "text"'}},
+        {"caller": DIRECT, "type": "tool_use", "id": "c", "name": "f", "input": {}},
+        {"caller": DIRECT, "type": "tool_use", "id": "d", "name": "f", "input": {}},
         {"type": "redacted_thinking", "data": "HIDDEN"},
-        {"type": "text", "text": "bye"},
+        {"citations": None, "type": "text", "text": "bye"},
     ]
     assert (whole["id"], whole["model"], whole["role"], whole["stop_reason"]) == ("msg_1", "m", "assistant", "tool_use")
 
@@ -559,7 +562,7 @@ def test_a_ping_keeps_the_stream_alive():
     first, second = read(b"".join(encoder.keepalive(15))), read(b"".join(encoder.keepalive(30)))
     assert [event["type"] for event in first + second] == ["message_start", "ping", "ping"]
     rest = written([TurnStarted(), TextDelta("x"), TurnEnded()], encoder)
-    assert folded(first + second + rest)["content"] == [{"type": "text", "text": "x"}]
+    assert folded(first + second + rest)["content"] == [{"citations": None, "type": "text", "text": "x"}]
 
 
 @pytest.mark.parametrize(
@@ -1195,3 +1198,37 @@ def test_an_image_that_is_written_out_is_coded():
     image = ImagePart("data:image/svg+xml,%3Csvg/%3E")
     [message] = asked_messages(Message("user", (image,)))
     assert message["content"][0]["source"] == {"type": "base64", "media_type": "image/svg+xml", "data": "PHN2Zy8+"}
+
+
+# Fields that every block has
+
+
+def test_blocks_have_the_fields_that_the_specification_requires():
+    """The types of Anthropic's SDK leave these optional; its API reference does not."""
+    events = [
+        TurnStarted(),
+        TextDelta("x"),
+        CallStarted("a", "f"),
+        CallArgs("a", "{}"),
+        CallEnded("a"),
+        TurnEnded("calls"),
+    ]
+    text, call = finished(events)["content"]
+    assert (text["citations"], call["caller"]) == (None, DIRECT)
+    starts = [event["content_block"] for event in written(events) if event["type"] == "content_block_start"]
+    assert [(block.get("citations", 0), block.get("caller")) for block in starts] == [(None, None), (0, DIRECT)]
+
+
+def test_a_parameter_named_as_the_wrapper_of_arguments_is_the_tools_own():
+    schema = {"type": "object", "properties": {"__arguments": {"type": "string"}}}
+    used = {"type": "tool_use", "id": "a", "name": "f", "input": {"__arguments": "{bad"}}
+    body = {
+        "model": "m",
+        "max_tokens": 9,
+        "messages": [{"role": "user", "content": "Go."}, {"role": "assistant", "content": [used]}],
+    }
+    for name, arguments in (("f", '{"__arguments": "{bad"}'), ("g", "{bad")):
+        tools = [{"name": name, "input_schema": schema}]
+        entry = messages.decode_request(json.dumps({**body, "tools": tools}).encode()).entries[1]
+        assert isinstance(entry, CallEntry)
+        assert entry.arguments == arguments

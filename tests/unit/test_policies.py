@@ -1,5 +1,6 @@
 """Every policy is a decision; every decision has a test."""
 
+import json
 import re
 
 import msgspec
@@ -13,6 +14,7 @@ from toolwire.core.events import (
     CallEnded,
     CallStarted,
     CallTwin,
+    MessageEnded,
     Note,
     RawFrame,
     ReasoningDelta,
@@ -23,6 +25,7 @@ from toolwire.core.events import (
 )
 from toolwire.core.request import HostedTool, Message, Request, ResultEntry, TextPart, Tool, ToolChoice
 from toolwire.core.stage import Pipeline
+from toolwire.dialects.chat import encode_turn
 
 TOOLS = (Tool("f"), Tool("g"))
 REQUEST = Request("m", (), tools=TOOLS)
@@ -282,6 +285,23 @@ def test_the_delimiter_stands_between_blocks():
     assert turn(*called("a"), *called("b"), TurnEnded(), rules=rules).text.count("</use_tool>|<use_tool>") == 1
     bare = ToolRules(output_mode="obsidian-xml", delimiter="")
     assert "</use_tool><use_tool>" in turn(*called("a"), *called("b"), TurnEnded(), rules=bare).text
+
+
+def test_text_that_is_withheld_between_two_calls_leaves_no_blank_line():
+    rules = ToolRules(output_mode="obsidian-xml", delimiter="|")
+    between = (MessageEnded(""), TextDelta("Now the next one."))
+    events = (TextDelta("Look:"), *called("a"), *between, *called("b"), *between, TurnEnded())
+    folded, assembly = through(*events, rules=rules)
+    text = json.loads(encode_turn(folded, REQUEST, "chatcmpl_1", 1))["choices"][0]["message"]["content"]
+    assert text.count("</use_tool>|<use_tool>") == 1
+    assert text.endswith("</use_tool>")
+    assert assembly.stats.counts == {"tail_withheld": 1}
+
+
+def test_messages_stay_separate_where_nothing_is_withheld():
+    folded, _ = through(TextDelta("one"), *called("a"), MessageEnded(""), TextDelta("two"), TurnEnded())
+    text = json.loads(encode_turn(folded, REQUEST, "chatcmpl_1", 1))["choices"][0]["message"]["content"]
+    assert text == "one\n\ntwo"
 
 
 NAMED = msgspec.structs.replace(REQUEST, tool_choice=ToolChoice("required", "g"))

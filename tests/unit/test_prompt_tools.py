@@ -269,6 +269,14 @@ def test_a_custom_tool_is_lowered_first():
     assert (call.kind, call.arguments) == ("custom", "a\nb")
 
 
+def test_the_texts_of_a_result_are_on_lines_of_their_own():
+    parts = (TextPart("one"), TextPart("two"))
+    assert told(said("user", "U"), CallEntry("c", "now", "{}"), ResultEntry("c", parts))[-1] == (
+        "user",
+        "<tool_response>\none\ntwo\n</tool_response>",
+    )
+
+
 def test_arguments_that_are_no_object_travel_inside_one():
     conversation = Conversation(Request("m", (CallEntry("c", "now", "[1"), ResultEntry("c", ()))), "S", PROMPT)
     assert "__arguments" in json.loads(conversation.start().body)["messages"][0]["content"]
@@ -282,7 +290,7 @@ def test_arguments_that_are_no_object_travel_inside_one():
 @given(texts=st.lists(st.text(st.sampled_from("<>/[]|ab\\ \n")) | st.sampled_from(["</tool_response>", "<tool_response>", "<tool_call>now</tool_call>", "[TOOL_CALLS]", "</invoke>", "<|tool_call_end|>"]), min_size=3, max_size=3))  # fmt: skip
 def test_no_text_of_a_history_passes_for_a_call_or_a_result(texts, name):
     profile = Profile(tools="prompt", notations=(name,) if name else ())
-    own, model, result = texts
+    own, model, result = texts[0] or "a", *texts[1:]
     entries = (
         said("user", own),
         said("assistant", model),

@@ -87,7 +87,7 @@ def test_a_history_becomes_items():
         {"type": "function_call", "call_id": "c1", "name": "f", "arguments": '{"a":1}'},
         {"type": "function_call", "call_id": "c2", "name": "f", "arguments": "{}"},
         {"type": "custom_tool_call", "call_id": "c3", "name": "patch", "input": "raw"},
-        {"type": "function_call_output", "call_id": "c1", "output": "onetwo"},
+        {"type": "function_call_output", "call_id": "c1", "output": "one\ntwo"},
         {"type": "function_call_output", "call_id": "c2", "output": [
             {"type": "input_text", "text": "see"},
             {"type": "input_image", "image_url": "data:image/png;base64,AA", "detail": "low"}]},

@@ -110,6 +110,24 @@ def test_an_event_is_shown_when_it_is_committed():
     tried(lambda store: is_shown_after_its_commit(Desk(store), store))
 
 
+def test_signs_of_life_show_nothing_of_a_turn():
+    log = RunLog(OWNER, Fence("resp_1", 1))
+
+    def commit() -> bool:
+        assert log.to_send() is not None
+        log.take_commit()
+        return log.is_seen
+
+    log.add([event(0), event(1), event(2)], shows=False)
+    log.add([event(3)], shows=False)
+    assert commit() is False
+    log.add([event(4)])
+    log.add([event(5)], shows=False)
+    assert log.is_seen is False, "nothing of it is committed"
+    assert commit() is True
+    assert RunLog(OWNER, Fence("resp_1", 2), log.committed).is_seen is False, "of this process"
+
+
 class Hasty(RunLog):
     """Shows what is only sent."""
 

@@ -6,6 +6,7 @@ import gzip
 import os
 import socket
 import ssl
+import tracemalloc
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 from unittest import mock
@@ -17,7 +18,7 @@ from aiohttp.base_protocol import BaseProtocol
 from yarl import URL
 
 from toolwire.core.backend import Post
-from toolwire.upstream import drain
+from toolwire.upstream import drain, paced
 from toolwire.upstream.alarm import PERIOD, Alarm, Ticker
 from toolwire.upstream.credentials import ApiKey
 from toolwire.upstream.http import LARGE, HttpReply, HttpUpstream, make_session, proxy_for
@@ -293,6 +294,70 @@ def test_a_response_may_end_with_its_connection():
     assert (replies, connections) == ([(200, b"hi")] * 2, 2)
 
 
+NUMBERS = b"".join(b"%d " % number for number in range(60_000))
+WHOLE = {
+    "length": b"content-length: %d\r\n\r\n" % len(NUMBERS) + NUMBERS,
+    "large chunks": b"transfer-encoding: chunked\r\n\r\n" + chunk(NUMBERS) + b"0\r\n\r\n",
+    "small chunks": b"transfer-encoding: chunked\r\n\r\n%b0\r\n\r\n"
+    % b"".join(chunk(NUMBERS[start : start + 5]) for start in range(0, len(NUMBERS), 5)),
+    "end of file": b"connection: close\r\n\r\n" + NUMBERS,
+    "gzip": b"content-encoding: gzip\r\nconnection: close\r\n\r\n" + gzip.compress(NUMBERS),
+}
+
+
+@pytest.mark.parametrize("form", WHOLE)
+@pytest.mark.parametrize(("size", "seconds"), [(7, -1.0), (1000, -1.0), (16384, -1.0), (1000, 60.0), (1 << 20, 60.0)])
+def test_a_response_is_read_whole_however_often_parsing_gives_way(monkeypatch, form: str, size: int, seconds: float):
+    """Two of them on one connection, if that stays open. Without time it gives way after each slice."""
+    monkeypatch.setattr(paced, "SLICE", size)
+    monkeypatch.setattr(paced, "STEP", seconds)
+    answer = b"HTTP/1.1 200 OK\r\n" + WHOLE[form]
+    interim = b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n"
+    posts = [Post("/responses", b"{}"), Post("/responses", b"{}")]
+    _, replies, connections = asyncio.run(posted([interim + answer, answer], *posts))
+    assert replies == [(200, NUMBERS)] * 2
+    assert connections == (2 if b"connection: close" in answer else 1)
+
+
+def test_a_flood_of_responses_ends_the_connection():
+    flood = b"HTTP/1.1 100 Continue\r\n\r\n" * (paced.MAX_RESPONSES + 1)
+    for body in (b"{}", b"x" * LARGE):
+        with pytest.raises(Broken):
+            asyncio.run(posted([flood + b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n"], Post("/responses", body)))
+
+
+def test_a_large_body_is_let_go_when_it_is_written():
+    """The answer may take minutes."""
+
+    async def main() -> int:
+        is_read, is_over = asyncio.Event(), asyncio.Event()
+
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            left = 8 * LARGE
+            await reader.readuntil(b"\r\n\r\n")
+            while left:
+                left -= len(await reader.read(65536))
+            is_read.set()
+            await is_over.wait()
+            writer.write(OK)
+            writer.close()
+
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        async with server, make_session(Timeouts()) as session:
+            upstream = HttpUpstream(session, url, ApiKey(), {})
+            tracemalloc.start()
+            asking = asyncio.create_task(upstream.open(Post("/responses", b"x" * 8 * LARGE), ""))
+            await is_read.wait()
+            held, _ = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            is_over.set()
+            assert (await asking).status == 200
+        return held
+
+    assert asyncio.run(main()) < 2 * LARGE
+
+
 def test_a_compressed_response_is_unpacked():
     packed = gzip.compress(b"hello")
     head = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(packed)
@@ -377,3 +442,38 @@ def test_the_installed_aiohttp_gives_a_burst_of_chunks_at_once(monkeypatch: pyte
     texts = [b"data: %d\n\n" % number for number in range(40)]
     data = asyncio.run(in_chunks([chunk(text) for text in texts], read))
     assert (data, used) == ((b"".join(texts), []) if batching else (b"", ["read_nowait"]))
+
+
+@pytest.mark.parametrize("size", [2, LARGE])  # small requests are written straight to a connection of the pool
+def test_bytes_behind_an_answer_are_no_answer_to_the_next_request(size):
+    async def main() -> list[bytes]:
+        opened, numbers = asyncio.Event(), iter((b"one", b"two", b"three"))
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            extra = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nextra"
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                length = next(line for line in head.lower().splitlines() if line.startswith(b"content-length:"))
+                await reader.readexactly(int(length.partition(b":")[2]))
+                body = next(numbers)
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body))
+                await opened.wait()
+                opened.clear()
+                writer.write(body + extra)
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        said: list[bytes] = []
+        async with make_session(Timeouts()) as session:
+            upstream = HttpUpstream(session, f"http://127.0.0.1:{port}", ApiKey("authorization", "sk-1"), {})
+            for _ in range(3):
+                reply = await upstream.open(Post("/x", b"x" * size), "")
+                opened.set()
+                said.append(b"".join([piece async for piece in pieces_of(reply)]))
+        server.close()
+        return said
+
+    async def pieces_of(reply: HttpReply):
+        while piece := await reply.read():
+            yield piece
+
+    assert asyncio.run(main()) == [b"one", b"two", b"three"]

@@ -13,15 +13,37 @@ import msgspec
 
 from toolwire.core.errors import BadRequest
 from toolwire.core.events import Note
-from toolwire.core.request import CallEntry, Entry, Message, ReasoningEntry, ResultEntry, TextPart
+from toolwire.core.request import CallEntry, Entry, Message, ReasoningEntry, RefusalPart, ResultEntry, TextPart
 
 HistoryRule: TypeAlias = Literal["repair", "strict"]
 
 OPENING = "(The assistant begins.)"
-"""The user message that is added where a server requires one before the assistant's."""
+"""The text of a user message that is added where a server requires one."""
+BEGINNING = Message("user", (TextPart(OPENING),))
 
 NO_RESULT = "Error: the call was not answered."
 """The text of a result that is missing."""
+
+
+def drop_empty_messages(entries: tuple[Entry, ...]) -> tuple[tuple[Entry, ...], list[Note]]:
+    """The history without messages that hold nothing, which servers refuse, and notes of what was changed.
+
+    If nothing else is there, one short message of the user stands for them. Those of the assistant need no note.
+    """
+    empty = [entry for entry in entries if isinstance(entry, Message) and _is_empty(entry)]
+    if not empty:
+        return entries, []
+    notes = [Note("message_dropped", entry.role) for entry in empty if entry.role != "assistant"]
+    if kept := tuple(entry for entry in entries if not isinstance(entry, Message) or not _is_empty(entry)):
+        return kept, notes
+    return (BEGINNING,), [*notes, Note("message_added", "user")]
+
+
+def _is_empty(message: Message) -> bool:
+    for part in message.parts:  # noqa: SIM110 - a third of the time for a long history
+        if not isinstance(part, TextPart | RefusalPart) or part.text:
+            return False
+    return True
 
 
 def repair_pairs(
@@ -29,15 +51,16 @@ def repair_pairs(
 ) -> tuple[tuple[Entry, ...], list[Note]]:
     """The history with every call and result paired, and notes of what was changed.
 
-    Results follow the calls they answer. One that comes later, after another message, is moved there, unless client
-    and backend allow it anywhere (`moves` is false); an id may be used again once its call is answered. A result
-    without its call is left out, unless there is nothing else to answer: then it becomes a user message.
+    Results follow the calls they answer. One that stands before its call is moved behind it. One that comes later,
+    after another message, is moved there, unless client and backend allow it anywhere (`moves` is false); an id may be
+    used again once its call is answered. A result without its call is left out, unless there is nothing else to
+    answer: then it becomes a user message.
     """
     history = tuple(entries)
     if not any(isinstance(entry, CallEntry | ResultEntry) for entry in history):
         return history, []
     notes: list[Note] = []
-    history = tuple(_with_distinct_ids(_without_blanks(history), notes))
+    history = tuple(_with_distinct_ids(_with_results_behind(_without_blanks(history), rule, notes), notes))
     out: list[Entry] = []
     waiting: dict[str, CallEntry] = {}
     positions = _Positions(history)
@@ -153,6 +176,51 @@ def _without_blanks(history: tuple[Entry, ...]) -> tuple[Entry, ...]:
         and _is_blank(history[index])
     }
     return tuple(entry for index, entry in enumerate(history) if index not in blank) if blank else history
+
+
+def _with_results_behind(history: tuple[Entry, ...], rule: HistoryRule, notes: list[Note]) -> tuple[Entry, ...]:
+    """The history with every result that stands before its call moved behind that call and those made with it."""
+    moved = _early_results(history)
+    if not moved:
+        return history
+    for index in moved:
+        call = history[index]
+        assert isinstance(call, CallEntry)
+        _refuse(rule, f"The result of the call {call.id!r} stands before it.")
+        notes.append(Note("result_moved", call.id))
+    out, left_out, pending = list[Entry](), {*moved.values()}, list[Entry]()
+    for index, entry in enumerate(history):
+        if not isinstance(entry, CallEntry):
+            out += pending
+            pending = []
+        if index not in left_out:
+            out.append(entry)
+        if index in moved:
+            pending.append(history[moved[index]])
+    return (*out, *pending)
+
+
+def _early_results(history: tuple[Entry, ...]) -> dict[int, int]:
+    """The indexes of results that stand before their calls, by the indexes of the calls."""
+    unanswered = Counter[str]()
+    early: dict[str, deque[int]] = {}  # results of this turn that no call before them waits for
+    moved: dict[int, int] = {}
+    calls: dict[str, int] = {}  # the latest such call of each id
+    for index, entry in enumerate(history):
+        if isinstance(entry, CallEntry):
+            unanswered[entry.id] += 1
+            if early.get(entry.id):
+                moved[index] = early[entry.id].popleft()
+                calls[entry.id] = index
+        elif isinstance(entry, ResultEntry):
+            if unanswered[entry.call_id]:
+                unanswered[entry.call_id] -= 1
+                moved.pop(calls.pop(entry.call_id, -1), None)  # the one in its place counts
+            else:
+                early.setdefault(entry.call_id, deque()).append(index)
+        elif _ends_turn(entry):
+            early = {}
+    return moved
 
 
 def _is_blank(entry: Entry) -> bool:

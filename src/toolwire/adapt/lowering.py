@@ -3,10 +3,14 @@
 Namespaces are flattened into names, custom tools become functions with one argument, schemas lose what the server
 refuses, and invalid names are replaced. The request holds all that is needed to undo it, so no state is kept between
 turns.
+
+A server that knows no search for tools gets a function for the search, and of the deferred tools those that the history
+names, behind all others in the order in which they were found: what is declared only grows.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from operator import is_not
 from typing import Any
 
@@ -15,31 +19,59 @@ import msgspec
 from toolwire.adapt.history import FreshIds
 from toolwire.adapt.names import Limits, Naming
 from toolwire.adapt.schemas import adjusted
-from toolwire.adapt.unwrap import WRAPPED, Unwrap, wrap
+from toolwire.adapt.unwrap import WRAPPED, Unwrap, wrap, wrapper_key
 from toolwire.core.cache import BoundedDict, size_of
 from toolwire.core.events import CallArgs, CallEnded, CallKind, CallStarted, Event, Note
-from toolwire.core.request import CallEntry, Entry, Request, ResultEntry, Tool, ToolChoice, ToolsEntry
-
-WRAPPER = msgspec.Raw(
-    msgspec.json.encode(
-        {
-            "type": "object",
-            "properties": {WRAPPED[0]: {"type": "string", "description": "The input of the tool, as plain text."}},
-            "required": [WRAPPED[0]],
-            "additionalProperties": False,
-        }
-    )
+from toolwire.core.raw import to_raw
+from toolwire.core.request import (
+    CallEntry,
+    Entry,
+    OtherEntry,
+    Part,
+    Request,
+    ResultEntry,
+    TextPart,
+    Tool,
+    ToolChoice,
+    ToolPart,
+    ToolsEntry,
 )
+
+
+def search_parameters(query: str) -> msgspec.Raw:
+    """The schema of a search for tools, with this description of its query."""
+    properties = {
+        "query": {"type": "string", "description": query},
+        "limit": {"type": "integer", "description": "How many tools to find at most."},
+    }
+    return to_raw({"type": "object", "properties": properties, "required": ["query"]})
+
+
+SEARCH_PARAMETERS = search_parameters("What the tool should do.")
+"""The schema of a search for tools that has none."""
 
 
 def lowered(request: Request, limits: Limits) -> tuple[Request, "Restore"]:
     """The request as the server accepts it, and the stage that restores its calls."""
+    if limits.search and (limits.search != request.dialect or "tool_search" in request.without):
+        # A namespace would change where a tool of it is found later, and came with the search, which may be refused.
+        namespaces = (
+            limits.namespaces
+            and "tool_search" not in request.without
+            and not any(tool.deferred for tool in request.tools)
+        )
+        limits = msgspec.structs.replace(limits, search="", namespaces=namespaces)
     tools = _lowered_tools(request.tools, limits)
-    restore = Restore(tools.table, tools.notes)
-    changed: dict[str, Any] = {} if tools.shown is request.tools else {"tools": tools.shown}
-    kept = request.entries
+    kept: Sequence[Entry] = request.entries
     if not limits.additional_tools:
         kept = [entry for entry in kept if not isinstance(entry, ToolsEntry)]
+    if not limits.search:
+        kept = with_searches(kept)
+    declared, shown = tools.found_in(request)
+    restore = Restore(tools.table, tools.notes, declared)
+    changed: dict[str, Any] = {} if shown is request.tools else {"tools": shown}
+    if tools.is_declared_anew:
+        changed["tools_changed"] = True
     entries = tuple(map(tools.entry, kept))
     if limits.unique_ids:
         entries = _with_unique_ids(entries)
@@ -68,6 +100,7 @@ class _Lowering:
         self.tools = tools
         self._limits = limits
         self._naming = Naming([(tool.namespace, tool.name) for tool in tools], limits)
+        self._keys = {(tool.namespace, tool.name): _wrapper_key(tool) for tool in tools if tool.kind == "custom"}
         self.notes: list[Note] = []
         shown = tuple(self._tool(tool) for tool in tools)
         self.shown = tools if all(one is other for one, other in zip(shown, tools, strict=True)) else shown
@@ -76,21 +109,45 @@ class _Lowering:
             for tool, lower in zip(tools, shown, strict=True)
             if (tool.name, tool.namespace, tool.kind) != (lower.name, lower.namespace, lower.kind)
         }
-        self.table |= self._bare_names() if self.table else {}
+        self.table |= self._other_spellings() if self.table else {}
+        self._deferred = {(tool.namespace, tool.name): index for index, tool in enumerate(tools) if tool.deferred}
+        self.is_declared_anew = not limits.search and any(
+            tool.deferred or tool.kind == "search" or tool.namespace != lower.namespace
+            for tool, lower in zip(tools, shown, strict=True)
+        )
 
-    def _bare_names(self) -> dict[tuple[str, str], Tool]:
-        """Names without their namespace, which a model may leave out, where only one tool has the name."""
-        names = Counter(tool.name for tool in self.tools)
-        names.update(tool.name for tool in self.shown)
-        return {("", tool.name): tool for tool in self.tools if tool.namespace and names[tool.name] == 1}
+    def _other_spellings(self) -> dict[tuple[str, str], Tool]:
+        """Names of tools in namespaces as a model may write them, without the namespace or with a dot behind it.
+
+        Only names that one tool has.
+        """
+        dotted = [(f"{tool.namespace}.{tool.name}", tool) for tool in self.tools if tool.namespace]
+        names = Counter(tool.name for tool in (*self.tools, *self.shown))
+        names.update(name for name, _ in dotted)
+        bare = [(tool.name, tool) for tool in self.tools if tool.namespace]
+        return {("", name): tool for name, tool in (*bare, *dotted) if names[name] == 1}
+
+    def found_in(self, request: Request) -> tuple[tuple[Tool, ...], tuple[Tool, ...]]:
+        """The tools that the server is told of, and their lowered form: of deferred ones, those that were found."""
+        if not self._deferred or self._limits.search:
+            return self.tools, self.shown
+        named = [*request.named_tools, *(key for key in self._deferred if key[1] == request.forced_tool)]
+        indexes = [index for index, tool in enumerate(self.tools) if not tool.deferred]
+        indexes += [self._deferred[key] for key in dict.fromkeys(named) if key in self._deferred]
+        return tuple(self.tools[index] for index in indexes), tuple(self.shown[index] for index in indexes)
 
     def _tool(self, tool: Tool) -> Tool:
         name = self._naming.of(tool.namespace, tool.name)
         lower = self._fitting(tool)
+        if tool.kind == "search" and not self._limits.search:
+            parameters = lower.parameters or SEARCH_PARAMETERS
+            lower = msgspec.structs.replace(lower, kind="function", parameters=parameters)
         if lower.kind == "custom" and not self._limits.custom:
+            description, parameters = tool.description + _grammar(tool), _wrapper(_wrapper_key(tool))
             lower = msgspec.structs.replace(
-                tool, description=tool.description + _grammar(tool), parameters=WRAPPER, kind="function", format=None
+                tool, description=description, parameters=parameters, kind="function", format=None
             )
+        lower = lower if self._limits.search else lower.shown
         namespace = self._namespace(tool.namespace)
         if (name, namespace) == (tool.name, tool.namespace):
             return lower
@@ -114,16 +171,33 @@ class _Lowering:
             return self._call(entry)
         if isinstance(entry, ResultEntry):
             id, kind = self._limits.id(entry.call_id), self._kind(entry.kind)
+            if not self._limits.search and (entry.kind == "search" or any(map(_is_reference, entry.parts))):
+                parts = self._spelled_out(entry)
+                return msgspec.structs.replace(entry, call_id=id, kind=kind, parts=parts, raw=None)
             if (id, kind) != (entry.call_id, entry.kind):
                 return msgspec.structs.replace(entry, call_id=id, kind=kind)
         return entry
+
+    def _spelled_out(self, entry: ResultEntry) -> tuple[Part, ...]:
+        """The parts of a result, with the tools that it names in words."""
+        out: list[Part] = []
+        for is_reference, parts in groupby(entry.parts, _is_reference):
+            if is_reference:
+                names = [self._naming.of(part.namespace, part.name) for part in parts if isinstance(part, ToolPart)]
+                tools = f"tool {names[0]}" if len(names) == 1 else f"tools {', '.join(names)}"
+                out.append(TextPart(f"The {tools} can be called."))
+            else:
+                out += parts
+        return tuple(out) or (TextPart("No tool was found."),)
 
     def _call(self, entry: CallEntry) -> CallEntry:
         name, id = self._naming.of(entry.namespace, entry.name), self._limits.id(entry.id)
         kind, namespace = self._kind(entry.kind), self._namespace(entry.namespace)
         if (name, id, kind, namespace) == (entry.name, entry.id, entry.kind, entry.namespace):
             return entry
-        arguments = entry.arguments if kind == entry.kind else wrap(entry.arguments)
+        arguments = entry.arguments
+        if entry.kind == "custom" and kind != "custom":
+            arguments = wrap(arguments, self._keys.get((entry.namespace, entry.name), WRAPPED))
         return msgspec.structs.replace(entry, id=id, name=name, arguments=arguments, kind=kind, namespace=namespace)
 
     def choice(self, choice: ToolChoice) -> ToolChoice:
@@ -138,7 +212,8 @@ class _Lowering:
         )
 
     def _kind(self, kind: CallKind) -> CallKind:
-        return kind if self._limits.custom else "function"
+        is_known = self._limits.custom if kind == "custom" else self._limits.search
+        return kind if is_known else "function"
 
     def _namespace(self, namespace: str) -> str:
         return namespace if self._limits.namespaces else ""
@@ -147,6 +222,25 @@ class _Lowering:
 _cache: BoundedDict[tuple[int, Limits], _Lowering] = BoundedDict(
     lambda _, made: size_of(made.tools) + size_of(made.shown)
 )
+
+
+def _is_reference(part: Part) -> bool:
+    return isinstance(part, ToolPart)
+
+
+def with_searches(entries: Sequence[Entry]) -> Sequence[Entry]:
+    """The entries, with searches for tools as calls and results, if both halves are there."""
+    halves = [entry.means for entry in entries if isinstance(entry, OtherEntry) and entry.means is not None]
+    if not halves:
+        return entries
+    calls = {half.id for half in halves if isinstance(half, CallEntry)}
+    both = calls & {half.call_id for half in halves if isinstance(half, ResultEntry)}
+    out: list[Entry] = []
+    for entry in entries:
+        half = entry.means if isinstance(entry, OtherEntry) else None
+        id = half.id if isinstance(half, CallEntry) else half.call_id if half is not None else ""
+        out.append(half if half is not None and id in both else entry)
+    return out
 
 
 def _with_unique_ids(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
@@ -171,6 +265,16 @@ class _Format(msgspec.Struct):
     definition: str = ""
 
 
+def _wrapper_key(tool: Tool) -> str:
+    return wrapper_key(tool.description + _grammar(tool))
+
+
+def _wrapper(key: str) -> msgspec.Raw:
+    """The parameters of a function that stands for a custom tool."""
+    text = {"type": "string", "description": "The input of the tool, as plain text."}
+    return to_raw({"type": "object", "properties": {key: text}, "required": [key], "additionalProperties": False})
+
+
 def _grammar(tool: Tool) -> str:
     try:
         format = msgspec.json.decode(tool.format or b"{}", type=_Format)
@@ -184,7 +288,11 @@ def _grammar(tool: Tool) -> str:
 class Restore:
     """A stage that restores the names, namespaces and kinds of calls."""
 
-    def __init__(self, table: Mapping[tuple[str, str], Tool], notes: Sequence[Note] = ()) -> None:
+    def __init__(
+        self, table: Mapping[tuple[str, str], Tool], notes: Sequence[Note] = (), declared: tuple[Tool, ...] = ()
+    ) -> None:
+        self.declared = declared
+        """The client's tools that the server is told of, in the order of the lowered ones."""
         self.table = table
         """The tools that have another name, namespace or kind at the server, by namespace and name there."""
         self.notes = notes
@@ -221,5 +329,5 @@ class Restore:
         if tool is None:
             return event
         if tool.kind == "custom" and event.kind == "function":
-            self._unwrap = Unwrap()
+            self._unwrap = Unwrap(_wrapper_key(tool))
         return msgspec.structs.replace(event, name=tool.name, kind=tool.kind, namespace=tool.namespace)

@@ -10,6 +10,7 @@ import msgspec
 
 from toolwire.adapt.schemas import Need
 from toolwire.core.cache import Cache
+from toolwire.core.events import Origin
 
 _MINTED_ITEM = re.compile(r"[a-z]+_[0-9a-f]{24}i?[0-9]{2,4}")
 
@@ -41,6 +42,8 @@ class Limits(msgspec.Struct, frozen=True):
     """It supports tools in namespaces."""
     additional_tools: bool = False
     """It supports tools that are declared inside the history."""
+    search: Origin = ""
+    """The dialect whose search for tools it knows: its search tools, deferred tools and references to found ones."""
     strict: bool = True
     """It supports `strict` on a tool."""
     unique_ids: bool = False

@@ -2,27 +2,40 @@ r"""Extracts the input of a custom tool from the JSON arguments of a function, i
 
     {"input": "*** Begin Patch\n…"}   →   *** Begin Patch⏎…
 
-An escape or a pair of surrogates may be split anywhere. Text that is not such JSON is the input itself.
+An escape or a pair of surrogates may be split anywhere. Text that is not such JSON is the input itself, and so is an
+object with several keys, because they may be parameters that the tool reads from its input.
 """
 
 import json
 import re
+from itertools import chain, count
 from typing import Any, cast
 
-WRAPPED = ("input", "patch", "content", "text", "code")
-"""Keys under which models were seen to put the input; the first one is the declared key."""
+WRAPPED = "input"
+"""The key under which the input is declared, unless the tool has a parameter of that name."""
 
-_OPENING = re.compile(r'\s*\{\s*"(?:' + "|".join(WRAPPED) + r')"\s*:\s*"')
 _MAY_OPEN = re.compile(r'\s*(?:\{\s*(?:"\w*(?:"\s*(?::\s*)?)?)?)?\Z')
 _STRING_CHARS = re.compile(r'(?:[^"\\]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*')
 _HIGH = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\Z")
 
 
-class Unwrap:
-    """A stage from fragments of JSON to fragments of text."""
+def wrapper_key(description: str) -> str:
+    """The key for a tool's input: not one that its description, or its grammar, names as a parameter."""
+    names = chain((WRAPPED, f"tool_{WRAPPED}"), (f"tool_{WRAPPED}_{number}" for number in count(2)))
+    return next(name for name in names if not re.search(rf"""["'`]{name}["'`]""", description))
 
-    def __init__(self) -> None:
+
+class Unwrap:
+    """A stage from fragments of JSON to fragments of text.
+
+    Under the usual key models make mistakes: the only text of an object is the input whatever its key.
+    """
+
+    def __init__(self, key: str = WRAPPED) -> None:
+        self._key = key
+        self._opening = re.compile(rf'\s*\{{\s*"{key}"\s*:\s*"')
         self._held = ""
+        self._other: list[str] | None = None  # JSON of another form, which is read when it is complete
         self._inside = False
         self._over = False
         self._plain = False
@@ -30,9 +43,12 @@ class Unwrap:
     def feed(self, text: str) -> str:
         if self._plain or self._over:
             return "" if self._over else text
+        if self._other is not None:
+            self._other.append(text)
+            return ""
         self._held += text
         if not self._inside:
-            opening = _OPENING.match(self._held)
+            opening = self._opening.match(self._held)
             if opening is None:
                 return self._give_up() if not _MAY_OPEN.match(self._held) else ""
             self._inside = True
@@ -46,13 +62,15 @@ class Unwrap:
             return ""
         if self._inside:
             return held
-        return _only_text(held)
+        whole = "".join(self._other) if self._other is not None else held
+        return _only_text(whole) if self._key == WRAPPED else whole
 
     def _give_up(self) -> str:
-        if self._held.lstrip().startswith("{"):
-            return ""  # other JSON: decided when it is complete
-        self._plain = True
         held, self._held = self._held, ""
+        if held.lstrip().startswith("{"):
+            self._other = [held]
+            return ""
+        self._plain = True
         return held
 
     def _read(self) -> str:
@@ -67,9 +85,9 @@ class Unwrap:
         return json.loads(f'"{chars}"', strict=False) if chars else ""
 
 
-def wrap(text: str) -> str:
+def wrap(text: str, key: str = WRAPPED) -> str:
     """The JSON arguments that carry an input."""
-    return json.dumps({WRAPPED[0]: text}, ensure_ascii=False)
+    return json.dumps({key: text}, ensure_ascii=False)
 
 
 def _only_text(text: str) -> str:

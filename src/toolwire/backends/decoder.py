@@ -47,6 +47,7 @@ class TurnDecoder(ABC):
         self._opening: list[Event] = []
         self._started = False
         self._unreadable = 0
+        self._failure: Failure | None = None  # told by a finish reason; an error that follows says more
         self.ended = False
         self.finishing = 0  # frames since every choice has its finish reason, without heartbeats
         self.context_window = ContextWindow()
@@ -74,6 +75,11 @@ class TurnDecoder(ABC):
     def opening(self) -> Sequence[Event]:
         """The notes that it will deliver at the start of the turn."""
         return self._opening
+
+    @property
+    def held(self) -> int:
+        """Grows with content that has come and waits for its place in the turn."""
+        return self._sequencer.held
 
     def reasoning(self) -> str:
         """The reasoning so far, as the fields in which the server needs it back, if its protocol has such fields."""
@@ -120,7 +126,9 @@ class TurnDecoder(ABC):
         return [TurnFailed(failure)]
 
     def _cut(self) -> list[Event]:
-        """Fail the turn because its stream ended too early."""
+        """Fail the turn because its stream ended too early, or for the reason that was told."""
+        if self._failure is not None:
+            return self.fail(self._failure)
         message = "The backend's stream ended before the turn did."
         if self._unreadable and not self._started:
             message = "The backend's reply is not an event stream."

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from toolwire.core.events import Note
-from toolwire.core.request import CallEntry, Entry, Message, Role
+from toolwire.core.request import CallEntry, Entry, Message, OtherPart, Part, Role
 from toolwire.core.text import as_object, wrapped
 
 
@@ -23,6 +23,17 @@ def split_opening(entries: Sequence[Entry], *roles: Role) -> tuple[list[Message]
             break
         opening.append(entry)
     return opening, entries[len(opening) :]
+
+
+def system_text(text: str) -> str:
+    """A later instruction as text of the user, where the system speaks only at the beginning."""
+    return f"<system>\n{text}\n</system>"
+
+
+def dropped_part(part: Part) -> Note:
+    """The note of a part that the protocol does not have."""
+    kind = part.type if isinstance(part, OtherPart) else type(part).__name__.removesuffix("Part").lower()
+    return Note("part_dropped", kind)
 
 
 def object_arguments(call: CallEntry, notes: list[Note]) -> msgspec.Raw:

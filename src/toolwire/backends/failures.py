@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from toolwire.core.errors import CONTEXT_LENGTH_EXCEEDED, Failure
+from toolwire.core.events import FILTER_REASONS
 from toolwire.core.request import Omission
 
 STATUS = {
@@ -47,7 +48,7 @@ STATUS = {
 _RATE_LIMITS = frozenset(("rate_limit_exceeded", "rate_limit_error"))
 _RETRYABLE = _RATE_LIMITS | {"api_error", "overloaded_error", "server_error", "server_is_overloaded", "slow_down"}
 RETRYABLE_STATUS = frozenset((408, 409, 429, 500, 502, 503, 504, 529))
-_FINAL = frozenset(("insufficient_quota", "usage_limit_reached", "usage_not_included"))
+_FINAL = FILTER_REASONS | {"insufficient_quota", "usage_limit_reached", "usage_not_included"}
 
 
 NO_SUCH_ENDPOINT = "no_such_endpoint"
@@ -73,7 +74,30 @@ class _Body(msgspec.Struct):
     message: str | None = None
 
 
+class _Said(msgspec.Struct):
+    refusal: str | None = None
+    content: str | None = None
+
+
+class _Choice(msgspec.Struct):
+    finish_reason: str | None = None
+    message: _Said | None = None
+
+
+class _Details(msgspec.Struct):
+    reason: str | None = None
+
+
+class _Turn(msgspec.Struct):
+    """The end of a completion, a message or a response."""
+
+    choices: list[_Choice] = []
+    stop_reason: str | None = None
+    incomplete_details: _Details | None = None
+
+
 _decode = msgspec.json.Decoder(_Body).decode
+_decode_turn = msgspec.json.Decoder(_Turn).decode
 
 
 def http_failure(status: int, headers: Mapping[str, str], body: bytes) -> Failure:
@@ -126,6 +150,12 @@ def stream_failure(given: Any) -> Failure:
         ),
         kind,
     )
+
+
+def completed_error(error: Error, later: Error) -> Error:
+    """An error, with what it leaves out taken from a later one."""
+    pairs = zip(msgspec.structs.astuple(error), msgspec.structs.astuple(later), strict=True)
+    return Error(*(first or second for first, second in pairs))
 
 
 FAILED_REASONS: dict[str, int] = {
@@ -219,9 +249,26 @@ def _read(body: bytes) -> Error:
     if isinstance(read.error, Error):
         return read.error
     message = read.error or read.message or read.detail
+    if message is None:
+        return _read_turn(body)
     if message is not None and not isinstance(message, str):  # FastAPI's list of what is wrong
         message = msgspec.json.encode(message)[:300].decode("utf-8", "replace")
     return Error(message=message)
+
+
+def _read_turn(body: bytes) -> Error:
+    """The error in the form of a turn, as some filters answer: its finish reason, and what it says."""
+    try:
+        turn = _decode_turn(body)
+    except msgspec.ValidationError:
+        return Error()
+    choice = turn.choices[0] if turn.choices else _Choice()
+    details, said = turn.incomplete_details or _Details(), choice.message or _Said()
+    reason = choice.finish_reason or turn.stop_reason or details.reason
+    if not reason:
+        return Error()
+    default = f"The backend ended the turn with the reason {reason!r}."
+    return Error(said.refusal or said.content or default, code=reason.lower())
 
 
 def _text(value: Any) -> str:
@@ -234,6 +281,8 @@ _REFUSING_STATUS = (400, 422)
 _INCLUDE = re.compile(r"""['"`]include\b|\binclude\[|encrypted content is not supported""")
 _REASONING_FIELD = re.compile(r"""\breasoning_(?:content|details)\b|\bmessages?\b.*[.'"`\]]reasoning\b""", re.DOTALL)
 """A field of a message. `reasoning` alone is also a field of a request."""
+_SEARCH_FIELD = re.compile(r"\btool_search|\bdefer_loading\b|\btool_reference\b")
+_INVALID = re.compile(r"does not match|invalid (?:value|type)|input should be|must be one of|deserialize")
 _REFUSES = re.compile(r"not (?:supported|permitted|allowed)|unsupported|unexpected|unknown|unrecogni|extra|forbidden")
 _WANTS = re.compile(r"missing|required|passed back|must be (?:passed|provided|included|present|set)")
 
@@ -254,6 +303,8 @@ def refused(failure: Failure) -> Refused | None:
         return Refused("reasoning", always=False)  # OpenAI's words for a signature that it cannot read, and Anthropic's
     if (failure.param or "").startswith("include") or _INCLUDE.search(message):
         return Refused("include", always=True)
+    if _SEARCH_FIELD.search(f"{message} {failure.param}") and (_REFUSES.search(message) or _INVALID.search(message)):
+        return Refused("tool_search", always=True)
     if not _REASONING_FIELD.search(f"{message} {failure.param}"):
         return None
     # DeepSeek and Kimi name the field where they miss it.

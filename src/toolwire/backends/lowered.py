@@ -5,6 +5,9 @@ A server supports less than a `Request` holds: the request is lowered, and the c
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
+from toolwire.adapt.history import drop_empty_messages
 from toolwire.adapt.lowering import Restore, lowered
 from toolwire.adapt.names import Limits
 from toolwire.backends.decoder import TurnDecoder
@@ -21,8 +24,11 @@ from toolwire.core.stage import Pipeline
 
 def fit_request(request: Request, limits: Limits) -> tuple[Request, Restore]:
     """The request as the server accepts it, with the client's JSON where possible, and how to restore its calls."""
+    entries, notes = drop_empty_messages(request.entries)
+    if entries is not request.entries:
+        request = msgspec.structs.replace(request, entries=entries, notes=(*request.notes, *notes))
     lower, restore = lowered(request, limits)
-    return with_original_fields(request, lower, limits.schema_field), restore
+    return with_original_fields(request, lower, restore.declared, limits.schema_field), restore
 
 
 def only_fields(body: bytes, names: frozenset[str]) -> bytes:
@@ -38,7 +44,8 @@ class LoweredConversation:
     def __init__(self, request: Request, limits: Limits) -> None:
         self._request, self._restore = fit_request(request, limits)
         self._names = [tool.name for tool in self._request.tools]
-        self._notes: Sequence[Note] = self._restore.notes  # to be delivered with the turn
+        dropped = self._request.notes[len(request.notes) :]
+        self._notes: Sequence[Note] = (*dropped, *self._restore.notes)  # to be delivered with the turn
         self._stages = Pipeline(self._restore) if self._restore.table else None
 
     @property
@@ -91,6 +98,11 @@ class LoweredConversation:
     def finishing(self) -> int:
         """Frames since every choice has its finish reason, without heartbeats; 0 before that."""
         return self._decoder.finishing
+
+    @property
+    def held(self) -> int:
+        """Grows with content that has come and waits for its place in the turn."""
+        return self._decoder.held
 
     def end(self) -> Sequence[Event]:
         """The events caused by the end of the stream."""

@@ -20,11 +20,14 @@ _decode_choice = msgspec.json.Decoder(dict[str, Any]).decode
 _name = msgspec.json.Decoder(str | None).decode
 
 
-def with_original_fields(request: Request, lower: Request, schema_field: str) -> Request:
-    """The lowered request, with its original fields and declarations changed as its tools are."""
+def with_original_fields(request: Request, lower: Request, declared: tuple[Tool, ...], schema_field: str) -> Request:
+    """The lowered request, with its original fields and declarations changed as its tools are.
+
+    `declared` are the tools of the lowered request as the client declared them.
+    """
     if not request.fields:
         return lower
-    pairs = zip(request.tools, lower.tools, strict=True)
+    pairs = zip(declared, lower.tools, strict=True)
     changes = {(tool.namespace, tool.name): (tool, new) for tool, new in pairs if tool is not new}
     if not changes and not _may_lack_schema(request):
         return lower

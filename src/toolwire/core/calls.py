@@ -6,10 +6,12 @@ good, and returns what is new as events. Calls may interleave here; `sequence.py
 
 Rules, each for servers that were seen to do it:
 
-- An empty string, null or a word for null counts as absent (`NULL_LIKE`).
-- An id takes precedence over an index: a new id under a known index is a new call, unless that call has no id yet.
-- The same id under another index, with a name, is another call whose id was not unique.
-- One item may have several calls: a total that differs from the one it has, or another id, is another call.
+- An empty string, null or a word for null counts as absent (`NULL_LIKE`), unless a tool is declared under that name.
+- An item or an index whose arguments are open is the call; ids are its attributes. A new id beside no name and
+  unfinished arguments continues it. A new id beside a new name, or after whole arguments, begins another call.
+- The same id under another index, with a name, is another call whose id was not unique. So is an entry of a finished
+  list whose id an earlier entry of that list has.
+- One item may have several calls: a total that differs from the one it has is another call.
 - A fragment before its item waits for the id and the name that the item may bring. Argument text alone is no call.
 - An item that ends without arguments waits for them until the turn ends or a final total comes.
 - Without id and index a fragment continues the last call, or begins one if it has a name and the last is done.
@@ -18,11 +20,15 @@ Rules, each for servers that were seen to do it:
   the call ends incomplete.
 - After a lost frame no fragment is passed on: only a total closes the gap. Without one the call ends incomplete.
 - What follows arguments that are complete and final is dropped.
+- Arguments that are said twice are said once; two values that differ make the call incomplete.
+- Arguments that came with the start of a block count if no others follow.
 - A call without arguments has the arguments `{}`.
 """
 
+import re
 from collections.abc import Collection
 from itertools import pairwise
+from typing import NoReturn
 
 import msgspec
 
@@ -30,7 +36,7 @@ from toolwire.core.cache import Cache
 from toolwire.core.errors import BackendFault, Failure
 from toolwire.core.events import CallArgs, CallEnded, CallKind, CallStarted, Event, Note
 from toolwire.core.sse import Frame
-from toolwire.core.text import is_begun_object, is_blank, is_json, same_json
+from toolwire.core.text import FirstObject, is_begun_object, is_blank, is_json, json_values, same_json
 
 LIMIT = 64 * 1024 * 1024
 """Most characters that all arguments of one turn may have, unless configured."""
@@ -64,8 +70,8 @@ class Fragment(msgspec.Struct, frozen=True, gc=False):
     """The name is complete: no fragment of it follows."""
     ended: bool = False
     complete: bool = True
-    reused: bool = False
-    """The id belongs to another call of the same list."""
+    place: int = 0
+    """The position among the calls of a finished list, from 1; 0 outside of one."""
     namespace: str = ""
     final: bool = False
     """The text is a total, and no more of it follows."""
@@ -77,6 +83,8 @@ class Fragment(msgspec.Struct, frozen=True, gc=False):
     """The fragment is not part of the call's item, which may still bring an id and a name."""
     open: bool = False
     """The call may have ended without its arguments, which may still follow."""
+    default: str = ""
+    """All of the arguments, if none follow."""
 
 
 class CallRow(msgspec.Struct, eq=False):
@@ -92,6 +100,17 @@ class CallRow(msgspec.Struct, eq=False):
     signature: str = ""
     parts: list[str] = []
     """The arguments, as they came."""
+    surplus: list[str] = []
+    """Text behind the end of the arguments, which repeats or contradicts them."""
+    default: str = ""
+    """The arguments, if none come."""
+    list_number: int = 0
+    """The finished list that it was last found in."""
+    raw_name: str = ""
+    """The name before it was cleaned."""
+    first_object: FirstObject | None = None
+    read_parts: int = 0
+    """How many of `parts` were read for it."""
     has_backend_id: bool = False
     """The id came from the backend."""
     announced: bool = False
@@ -119,13 +138,16 @@ class CallRow(msgspec.Struct, eq=False):
     def text(self) -> str:
         """All arguments so far."""
         if len(self.parts) > 1:
+            if self.first_object is not None:
+                self.is_closed()
+                self.read_parts = 1
             self.parts = ["".join(self.parts)]
         return self.parts[0] if self.parts else ""
 
     @property
     def is_bare(self) -> bool:
         """Whether there is argument text and nothing that identifies it as a call."""
-        return self.early and not self.name and not self.final
+        return self.early and not (self.name or self.final or self.gap)
 
     def is_blank(self) -> bool:
         """Whether there are no arguments."""
@@ -135,13 +157,38 @@ class CallRow(msgspec.Struct, eq=False):
         """Whether the arguments are complete JSON, though the call has not ended."""
         return bool(self.parts) and self.parts[-1].rstrip().endswith("}") and is_json(self.text)
 
+    def is_closed(self) -> bool:
+        """Whether the arguments are an object that has ended. Every character is looked at once."""
+        found = self.first_object
+        if found is None:
+            found = self.first_object = FirstObject()
+        if not found.is_closed:
+            for part in self.parts[self.read_parts :]:
+                found.feed(part)
+            self.read_parts = len(self.parts)
+        return found.is_closed
+
     def may_be_all(self) -> bool:
         """Whether arguments that are not complete JSON may be all there are: none, or text that is not JSON at all."""
-        return not self.broken and (self.is_blank() or not is_begun_object(self.text))
+        if self.broken or self.contradicts_itself():
+            return False
+        return self.is_blank() or not is_begun_object(self.text)
 
     def is_whole(self) -> bool:
         """Whether the arguments are complete and nothing is missing."""
-        return not self.broken and (self.kind == "custom" or is_json(self.text))
+        if self.broken or (self.surplus and self.contradicts_itself()):
+            return False
+        return self.kind == "custom" or is_json(self.text)
+
+    def contradicts_itself(self) -> bool:
+        """Whether the arguments are several JSON values that are not all equal."""
+        if self.kind == "custom":
+            return False
+        if self.surplus:
+            repeated = json_values("".join(self.surplus))
+            return not repeated or not _are_equal([self.text, *repeated])
+        text = self.text
+        return bool(_REPEATS.search(text)) and not is_json(text) and len(json_values(text)) > 1
 
 
 def _settle(names: frozenset[str]) -> frozenset[str]:
@@ -169,28 +216,45 @@ class CallTable:
         self._gap = False  # a frame was lost
         self._names = frozenset(names)
         self._settled = _settled[self._names]
+        self._no_name = NULL_LIKE - self._names
         self.calls: list[CallRow] = []
+        self._list_number = 0  # of the finished list that is being read
+        self._listed_ids: dict[str, int] = {}  # how many of its entries have each id
         self._by_item: dict[str, CallRow] = {}
         self._shared: dict[str, list[CallRow]] = {}  # items with several calls, which are not in `_by_item`
         self._by_id: dict[str, CallRow] = {}
+        self._same_id: dict[str, list[CallRow]] = {}  # ids that several calls came with
         self._by_index: dict[int, CallRow] = {}
 
     def feed(self, fragment: Fragment) -> list[Event]:
+        if fragment.place == 1:
+            self._list_number += 1
+            self._listed_ids = {}
         call = self._by_item.get(fragment.item)
         if call is None and fragment.ended and fragment.total and self._is_new(fragment):
             return self._add_whole(fragment)
         events: list[Event] = []
         if (
             call is None
-            or fragment.reused
+            or fragment.place
             or self._has_other_id(call, fragment)
             or self._is_another_total(call, fragment)
+            or _begins_anew(call, fragment)
         ):
-            call = self._find(fragment) or self._add(fragment)
+            call = self._find(fragment)
+            if call is None:
+                if (
+                    not (fragment.text or fragment.total or fragment.default)
+                    and fragment.id in NULL_LIKE
+                    and fragment.name in self._no_name
+                ):
+                    return events  # the end of a block that is no call
+                call = self._add(fragment)
         if not call.id and self._by_id.get(fragment.id, call) is not call:  # another call has the id that came with it
+            self._same_id.setdefault(fragment.id, [self._by_id[fragment.id]]).append(call)
             self._assign_id(call, "")
             events.append(Note("id_reused", call.id))
-        self._learn(call, fragment)
+        self._learn(call, fragment, events)
         self._grow(call, fragment, events)
         if fragment.ended and fragment.open and fragment.complete and not call.final and call.is_blank():
             call.awaits_arguments = True
@@ -200,20 +264,15 @@ class CallTable:
 
     def _is_new(self, fragment: Fragment) -> bool:
         """Whether this is a whole call that was not seen before: the common case of a plain reply."""
-        if (
-            fragment.reused
-            or fragment.index in self._by_index
-            or fragment.id in NULL_LIKE
-            or fragment.id in self._by_id
-        ):
+        if fragment.index in self._by_index or fragment.id in NULL_LIKE or fragment.id in self._by_id:
             return False
         if fragment.item in self._shared:
             return False
-        named = fragment.name in self._names or (not self._names and fragment.name not in NULL_LIKE)
-        return named and fragment.kind == "function" and not is_blank(fragment.text)
+        named = fragment.name in self._names or (not self._names and fragment.name not in self._no_name)
+        return named and fragment.kind == "function" and not (is_blank(fragment.text) or _REPEATS.search(fragment.text))
 
     def _add_whole(self, fragment: Fragment) -> list[Event]:
-        call = CallRow(len(self.calls), fragment.kind)
+        call = CallRow(len(self.calls), fragment.kind, list_number=self._list_number)
         self.calls.append(call)
         if fragment.item:
             call.item = fragment.item
@@ -223,8 +282,10 @@ class CallTable:
             self._by_index[fragment.index] = call
         call.id, call.has_backend_id = fragment.id, True
         self._by_id[fragment.id] = call
-        call.name, call.namespace = fragment.name, fragment.namespace
+        call.name, call.raw_name, call.namespace = fragment.name, fragment.name, fragment.namespace
         call.fallback, call.final, call.signature = fragment.fallback, fragment.final, fragment.signature
+        if fragment.place:
+            self._listed_ids[fragment.id] = 1
         self._count(len(fragment.text))
         call.parts = [fragment.text]
         call.announced = call.sent = call.has_total = call.ended = True
@@ -244,9 +305,13 @@ class CallTable:
         return self._extended(self._by_index.get(index), text)
 
     def _extended(self, call: CallRow | None, text: str, frame: Frame | None = None) -> CallArgs | None:
-        if call is None or not call.sent or call.ended or call.gap or call.final or not text:
+        if call is None or not call.sent or call.ended or call.gap or call.final or not text or call.surplus:
             return None
-        self._count(len(text))
+        if "}{" in text or (text[0] == "{" and call.parts[-1].endswith("}")):  # perhaps they are repeated
+            return None
+        self._size += len(text)
+        if self._size > self._limit:
+            self._refuse_size()
         call.parts.append(text)
         return CallArgs(call.id, text, frame)
 
@@ -268,9 +333,21 @@ class CallTable:
             self.calls = [call for call in self.calls if not call.is_bare]
         return [Note("arguments_unclaimed", call.item) for call in bare]
 
+    def in_item(self, item: str) -> CallRow | None:
+        """The latest call in an item."""
+        shared = self._shared.get(item)
+        return shared[-1] if shared else self._by_item.get(item)
+
     def ordinal(self, id: str) -> int:
         """The position of a call among all calls of the turn."""
         return self._by_id[id].ordinal
+
+    def id_of(self, call: CallRow) -> str:
+        """The id of a call; for one that waits for it, the id that it gets if no other comes."""
+        if call.id:
+            return call.id
+        fallback = "" if call.fallback in NULL_LIKE or call.fallback in self._by_id else call.fallback
+        return fallback or f"{minted_prefix(self._seed)}{call.ordinal + 1:02d}"
 
     def settle_names(self) -> list[Event]:
         """Announce every call that has a name, because no more of it follows."""
@@ -288,6 +365,7 @@ class CallTable:
                 call.name or call.has_backend_id or call.parts or call.gap
             ):  # nothing was ever said of it
                 continue
+            self._use_default(call)
             complete = True if call.awaits_arguments and call.is_blank() else call.closing
             if complete is None:
                 complete = call.is_whole() or (not cut and call.may_be_all())
@@ -299,18 +377,66 @@ class CallTable:
     def _find(self, fragment: Fragment) -> CallRow | None:
         given = "" if fragment.id in NULL_LIKE else fragment.id
         there = self._at_index(fragment)
-        if fragment.reused:
-            return there
+        if fragment.place:
+            return self._find_listed(fragment, given, there)
         if fragment.item in self._shared or (there is not None and self._is_another_total(there, fragment)):
             return self._of_item(fragment)
         call = self._by_id.get(given)
+        if there is not None and (call is None or call.index not in (None, fragment.index)):
+            return there if self._continues(there, fragment, given) else None
         if call is not None:
-            return None if self._is_another(call, fragment) else call
-        if there is not None and ((given and there.has_backend_id) or self._begins_again(there, fragment)):
+            return None if self._is_another(call, fragment) or _begins_anew(call, fragment) else call
+        if fragment.index is not None or fragment.item or not self.calls:
             return None
-        if there is not None or given or fragment.index is not None or fragment.item or not self.calls:
-            return there
-        return self._after_the_last(fragment)
+        if not given:
+            return self._after_the_last(fragment)
+        last = self.calls[-1]
+        return last if fragment.name in self._no_name and self._goes_on(last, fragment) else None
+
+    def _find_listed(self, fragment: Fragment, given: str, there: CallRow | None) -> CallRow | None:
+        """The call that an entry of a finished list repeats. No two entries of one list are the same call."""
+        if given:
+            count = self._listed_ids[given] = self._listed_ids.get(given, 0) + 1
+            if given in self._by_id:
+                calls = self._same_id.get(given, [self._by_id[given]])
+                return calls[count - 1] if count <= len(calls) else None
+        if fragment.item in self._shared:
+            call = self._of_item(fragment)
+        else:
+            call = self._by_item.get(fragment.item, there)
+            if call is None and not given and fragment.index is None and self.calls:
+                call = self._after_the_last(fragment)
+            if call is not None and given and call.has_backend_id and not self._repeats(call, fragment):
+                return None
+        return call if call is not None and call.list_number != self._list_number else None
+
+    def _repeats(self, call: CallRow, fragment: Fragment) -> bool:
+        """Whether an entry with another id is a call of the same item, with the same name and arguments."""
+        same_item = bool(fragment.item) and call.item == fragment.item and call.name == fragment.name
+        return same_item and (call.is_blank() or same_json(call.text, fragment.text))
+
+    def _continues(self, call: CallRow, fragment: Fragment, given: str) -> bool:
+        """Whether a fragment at the index of a call belongs to it."""
+        if _begins_anew(call, fragment):
+            return False
+        if given and call.has_backend_id and given != call.id and self._by_id.get(given) is not call:
+            return self._goes_on(call, fragment)
+        return given == call.id or not self._begins_again(call, fragment)
+
+    def _goes_on(self, call: CallRow, fragment: Fragment) -> bool:
+        """Whether a fragment with a new id continues this call: some servers make up an id for every fragment."""
+        if call.ended:
+            return False
+        is_named = fragment.name not in self._no_name
+        if is_named and call.name and fragment.name != call.name:
+            return False
+        if fragment.total:
+            if is_blank(fragment.text) or call.is_blank():
+                return fragment.ended or not is_named
+            return fragment.text.startswith(call.text) or same_json(fragment.text, call.text)
+        if not is_named:
+            return not fragment.text or not call.is_closed()
+        return not (call.is_blank() or fragment.text.lstrip().startswith("{") or call.is_closed())
 
     def _of_item(self, fragment: Fragment) -> CallRow | None:
         """One of several calls of an item: found by id, name or index, else by the text or the order."""
@@ -318,7 +444,7 @@ class CallTable:
         if given in self._by_id:
             return self._by_id[given]
         calls = [call for call in self._shared.get(fragment.item, ()) if not (given and call.has_backend_id)]
-        if fragment.name not in NULL_LIKE:
+        if fragment.name not in self._no_name:
             calls = [call for call in calls if call.name in ("", fragment.name)]
         if fragment.index is not None and len({call.index for call in calls}) > 1:
             there = [call for call in calls if call.index == fragment.index]
@@ -351,9 +477,10 @@ class CallTable:
         return last if continues and not last.ended else None
 
     def _has_other_id(self, call: CallRow, fragment: Fragment) -> bool:
-        """Whether this is a second call of one item: the same key, another id."""
-        says_more = bool(fragment.name) or fragment.total
-        return call.has_backend_id and says_more and fragment.id not in NULL_LIKE and fragment.id != call.id
+        """Whether this is a second call of one item: the same key, and an id that is not another one of this call."""
+        if not (fragment.name or fragment.total) or fragment.id in NULL_LIKE or fragment.id == call.id:
+            return False
+        return call.has_backend_id and self._by_id.get(fragment.id) is not call and not self._goes_on(call, fragment)
 
     def _is_another_total(self, call: CallRow, fragment: Fragment) -> bool:
         """Whether this is a second call of one item: its total differs from the complete arguments of the first."""
@@ -369,26 +496,28 @@ class CallTable:
     def _is_another(self, call: CallRow, fragment: Fragment) -> bool:
         if not fragment.name or fragment.index is None or call.index in (None, fragment.index):
             return False
-        if not fragment.total:
-            return True
-        # A call that is repeated is the same. Another item with other arguments is not.
-        return call.ended and bool(call.item and fragment.item) and fragment.text != call.text
+        # The end of a call that has only begun may have another index.
+        return not (fragment.total and fragment.ended) or call.ended or not call.is_blank()
 
     def _begins_again(self, call: CallRow, fragment: Fragment) -> bool:
         """Whether a name and a new object follow complete arguments: a second call under the same index."""
         if not (fragment.name and call.name and fragment.text.lstrip().startswith("{")) or fragment.total:
             return False
-        return call.text.rstrip().endswith("}") and is_json(call.text)
+        return call.is_closed()
 
     def _add(self, fragment: Fragment) -> CallRow:
         call = CallRow(len(self.calls), fragment.kind)
         self.calls.append(call)
         call.early = fragment.early
-        if self._gap and fragment.name in NULL_LIKE:  # its beginning was in the lost frame
+        if self._gap and fragment.name in self._no_name:  # its beginning was in the lost frame
             call.gap = call.broken = True
         return call
 
-    def _learn(self, call: CallRow, fragment: Fragment) -> None:
+    def _learn(self, call: CallRow, fragment: Fragment, events: list[Event]) -> None:
+        if fragment.place:
+            call.list_number = self._list_number
+        if fragment.default:
+            call.default = fragment.default
         if fragment.item:
             call.item = call.item or fragment.item
             self._learn_item(call, fragment.item)
@@ -403,11 +532,18 @@ class CallTable:
             self._by_index[fragment.index] = call
             if call.index is None:
                 call.index = fragment.index
-        if fragment.id not in NULL_LIKE and not fragment.reused:
+        if fragment.id not in NULL_LIKE:
             self._assign_id(call, fragment.id)
-        if fragment.name not in NULL_LIKE and not call.announced:
+        if fragment.name not in self._no_name:
+            self._learn_name(call, fragment, events)
+
+    def _learn_name(self, call: CallRow, fragment: Fragment, events: list[Event]) -> None:
+        if not call.announced:
             call.name = self._joined_name(call.name, fragment)
             call.namespace = call.namespace or fragment.namespace
+        elif fragment.name != call.name and fragment.name not in call.raw_name:
+            call.raw_name = fragment.name  # noted once
+            events.append(Note("name_changed", call.id))
 
     def _learn_item(self, call: CallRow, item: str) -> None:
         shared = self._shared.get(item)
@@ -425,8 +561,7 @@ class CallTable:
     def _assign_id(self, call: CallRow, given: str) -> None:
         """Give the call an id, once. An id that comes after another was announced becomes an alias."""
         if not call.id:
-            fallback = "" if call.fallback in NULL_LIKE or call.fallback in self._by_id else call.fallback
-            call.id = given or fallback or f"{minted_prefix(self._seed)}{call.ordinal + 1:02d}"
+            call.id = given or self.id_of(call)
             call.has_backend_id = bool(given)
         self._by_id.setdefault(given or call.id, call)
 
@@ -446,6 +581,8 @@ class CallTable:
             if not call.broken and not new.isspace():
                 events.append(Note("arguments_late", call.id))
             new = ""
+        elif new and call.kind == "function" and not call.ended:
+            new = self._without_surplus(call, new)
         if new:
             if call.ended:
                 events.append(Note("arguments_late", call.id))
@@ -461,14 +598,36 @@ class CallTable:
         if call.announced and call.closing is not None and not call.ended:
             self._settle(call, events)
 
+    def _without_surplus(self, call: CallRow, text: str) -> str:
+        """The text up to the end of the arguments; what follows that is kept until the call ends."""
+        if not call.surplus and not _REPEATS.search(text) and not (call.parts and text.lstrip().startswith("{")):
+            return text
+        end = 0 if call.is_closed() else self._end_of_arguments(call, text)
+        if end < len(text) and (call.surplus or text[end:].lstrip().startswith("{")):
+            self._count(len(text) - end)
+            call.surplus.append(text[end:])
+            return text[:end]
+        return text
+
+    def _end_of_arguments(self, call: CallRow, text: str) -> int:
+        assert call.first_object is not None
+        end = call.first_object.feed(text)
+        call.read_parts += 1  # the text becomes a part
+        return len(text) if end is None else end
+
     def _count(self, chars: int) -> None:
         self._size += chars
         if self._size > self._limit:
-            message = f"The arguments of this turn's calls exceed the limit of {self._limit} characters."
-            raise BackendFault(Failure(502, "arguments_too_large", message))
+            self._refuse_size()
+
+    def _refuse_size(self) -> NoReturn:
+        message = f"The arguments of this turn's calls exceed the limit of {self._limit} characters."
+        raise BackendFault(Failure(502, "arguments_too_large", message))
 
     def _missing(self, call: CallRow, total: str, events: list[Event]) -> str:
         before = call.text
+        if _REPEATS.search(total) and (values := json_values(total)) and _are_equal(values):
+            total = values[0]
         if not total or (call.kind == "function" and is_blank(total)):
             return ""
         fits = total.startswith(before)
@@ -480,7 +639,7 @@ class CallTable:
         if not call.sent:
             if had_total and not same_json(before, total):
                 events.append(Note("arguments_differ", call.id or call.item))
-            call.parts = []
+            call.parts, call.first_object, call.read_parts = [], None, 0
             return total
         self._contradict(call, total, events)
         return ""
@@ -509,7 +668,7 @@ class CallTable:
         if call.announced:
             return
         self._assign_id(call, "")
-        call.name = self._cleaned(call, events)
+        call.raw_name, call.name = call.name, self._cleaned(call, events)
         call.announced = True
         events.append(self._started(call))
         if call.parts:
@@ -531,12 +690,22 @@ class CallTable:
     def _close(self, call: CallRow, complete: bool, events: list[Event]) -> None:
         if call.ended:
             return
+        self._use_default(call)
         call.closing = complete
         if call.name:
             self._announce(call, events)
             self._settle(call, events)
 
+    def _use_default(self, call: CallRow) -> None:
+        """Take the arguments that came with the start, if no others did."""
+        if call.default and call.is_blank() and not call.sent:
+            self._count(len(call.default))
+            call.parts, call.default = [call.default], ""
+
     def _settle(self, call: CallRow, events: list[Event]) -> None:
+        if call.contradicts_itself():
+            events.append(Note("arguments_differ", call.id))
+            call.broken = True
         call.closing = complete = bool(call.closing) and not call.broken
         if not call.sent and call.kind == "function":
             text = call.text if call.text.strip() not in ("", "null") else "{}" if complete else ""
@@ -548,3 +717,17 @@ class CallTable:
         if call.broken and call.gap:
             events.append(Note("arguments_gap", call.id))
         events.append(CallEnded(call.id, complete, call.broken))
+
+
+_REPEATS = re.compile(r"\}\s*\{")
+"""Where a second value may begin."""
+
+
+def _begins_anew(call: CallRow, fragment: Fragment) -> bool:
+    """Whether a block starts where a call has ended: some servers give all of them one index."""
+    is_start = fragment.name not in NULL_LIKE and not (fragment.total or fragment.text or fragment.early)
+    return call.ended and is_start
+
+
+def _are_equal(values: list[str]) -> bool:
+    return all(same_json(values[0], value) for value in values[1:])

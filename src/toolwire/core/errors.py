@@ -11,6 +11,8 @@
     ├── StoreFailed         the store cannot be used now (memory/store.py)
     │   ├── Overtaken       another process has taken over what was to be written
     │   └── NotUsable       the database lets nobody in (memory/postgres/faults.py)
+    ├── TooManyRuns         the limit of unfinished background runs is reached (memory/store.py)
+    ├── TooManyTools        the gateway adds more tools than a request may have (gateway/tools/tools.py)
     ├── Locked              what is continued is being continued by another (gateway/responses/ordering.py)
     ├── Overloaded          too much is in flight (gateway/flight.py)
     └── InternalError       ours

@@ -20,9 +20,26 @@ Dialect: TypeAlias = Literal["chat", "responses", "messages"]
 """The dialects by name: OpenAI Chat Completions, OpenAI Responses, Anthropic Messages."""
 Origin: TypeAlias = Literal["", "chat", "responses", "messages"]
 """In which dialect something was written; empty if that is not known."""
-CallKind: TypeAlias = Literal["function", "custom"]
+CallKind: TypeAlias = Literal["function", "custom", "search"]
+"""How a tool is called: with JSON arguments, with free text, or as a search for other tools."""
 ReasoningKind: TypeAlias = Literal["summary", "content"]
 Reason: TypeAlias = Literal["stop", "calls", "length", "filter"]
+FILTER_REASONS = frozenset(
+    (
+        "blocklist",
+        "content_filter",
+        "content_filtered",
+        "guardrail_intervened",
+        "image_safety",
+        "prohibited_content",
+        "recitation",
+        "refusal",
+        "safety",
+        "sensitive",
+        "spii",
+    )
+)
+"""The words of servers for the reason `filter`: the model or a filter declined."""
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):

@@ -33,6 +33,8 @@ class LineReader:
         self._limit = limit
         self._pending: list[bytes] = []
         self._held = 0
+        self.skipped = 0
+        """Lines so far that held nothing."""
 
     def feed(self, data: bytes) -> list[Frame]:
         whole = data.split(b"\n")
@@ -46,7 +48,9 @@ class LineReader:
             self._held += len(rest)
         if may_exceed and (self._held > self._limit or any(len(line) > self._limit for line in whole)):
             raise BackendFault(Failure(502, "line_too_long", f"A line has more than {self._limit} bytes."))
-        return [Frame(b"", line) for line in whole if line and not line.isspace()]
+        frames = [Frame(b"", line) for line in whole if line and not line.isspace()]
+        self.skipped += len(whole) - len(frames)
+        return frames
 
     def end(self) -> list[Frame]:
         """Discard a last line without its line end: it was cut."""

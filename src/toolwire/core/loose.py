@@ -22,6 +22,7 @@ from typing import Any, TypeAlias, cast
 import msgspec
 
 from toolwire.core.calls import NULL_LIKE, Fragment
+from toolwire.core.events import FILTER_REASONS
 from toolwire.core.raw import fields_of, list_of
 from toolwire.core.text import arguments_text, is_begun_object
 
@@ -73,27 +74,19 @@ def choice_of(payload: Any, *keys: str) -> int | None:
 
 
 _ENDINGS = {"response.completed": "stop", "response.incomplete": "length", "message_stop": "stop"}
-_CUT = frozenset(
-    (
-        "length",
-        "max_tokens",
-        "model_length",
-        "model_context_window_exceeded",
-        "content_filter",
-        "content_filtered",
-        "guardrail_intervened",
-        "refusal",
-        "safety",
-        "sensitive",
-    )
-)
+_CUT = FILTER_REASONS | {"length", "max_tokens", "model_length", "model_context_window_exceeded"}
 """Finish reasons that mean the model had not finished."""
 
 
 def ending_of(payload: Any) -> str:
     """`stop` or `length` if the payload ends its turn, else the empty string."""
     payload = _mapping(payload)
-    reason = payload.get("finish_reason") or _mapping(payload.get("delta")).get("stop_reason")
+    stated = (
+        payload.get("finish_reason"),
+        payload.get("stop_reason"),
+        _mapping(payload.get("delta")).get("stop_reason"),
+    )
+    reason = next(filter(None, stated), None)
     if isinstance(reason, str) and reason not in NULL_LIKE:
         return "length" if reason.lower() in _CUT else "stop"
     return _ENDINGS.get(_text(payload.get("type")), "")
@@ -103,8 +96,12 @@ def _walk(payload: Any, total: bool, depth: int) -> Iterator[Fragment]:
     if depth == 0:
         return
     if isinstance(payload, list | tuple):
+        place = 0
         for each in cast("list[Any]", payload):
-            yield from _walk(each, total, depth - 1)
+            is_call = _is_call(each)
+            place += is_call
+            for fragment in _walk(each, total, depth - 1):
+                yield msgspec.structs.replace(fragment, place=place) if is_call else fragment
     elif isinstance(payload, Mapping):
         yield from _read(cast("Payload", payload), total, depth)
 
@@ -127,13 +124,14 @@ def _read(payload: Payload, total: bool, depth: int) -> Iterator[Fragment]:
         case "content_block_delta":
             yield from _block_delta(payload)
         case "content_block_stop":
-            yield Fragment(index=_index(payload), ended=True, item=_block_key(payload))
+            yield Fragment(index=_index(payload), ended=True, item=_block_key(payload), early=True)
         case "dynamic_tool_call_request":
             yield _dynamic(_mapping(payload.get("msg")) or payload)
         case _ if payload.get("method") == "item/tool/call":
             yield _dynamic(_mapping(payload.get("params")))
-        case _ if kind in CALL_TYPES and _name(payload):
-            yield _whole(payload)
+        case _ if _is_call(payload):
+            item = _text(payload.get("id")) if _call_id(payload) else ""
+            yield msgspec.structs.replace(_whole(payload), item=item, place=1)
         case _:
             yield from _lists(payload, total, depth)
 
@@ -155,18 +153,14 @@ def _lists(payload: Payload, total: bool, depth: int) -> Iterator[Fragment]:
 
 
 def _entries(calls: list[Any], total: bool) -> Iterator[Fragment]:
-    """The calls of one list. An id that occurs twice in it identifies only the first."""
-    seen: set[str] = set()
+    """The calls of one list."""
     for position, call in enumerate(calls):
         if not isinstance(call, Mapping):
             continue
         entry = _entry(cast("Payload", call), position, total)
         if len(calls) == 1:
             entry = msgspec.structs.replace(entry, position=None)
-        if total and entry.id in seen:
-            entry = msgspec.structs.replace(entry, reused=True)
-        seen.add(entry.id)
-        yield entry
+        yield msgspec.structs.replace(entry, place=position + 1) if total else entry
 
 
 def _entry(call: Payload, position: int, total: bool) -> Fragment:
@@ -189,9 +183,15 @@ def _entry(call: Payload, position: int, total: bool) -> Fragment:
     )
 
 
+def _is_call(payload: Any) -> bool:
+    """Whether this is a whole call by itself: an item, a part or a block."""
+    return _text(_mapping(payload).get("type")) in CALL_TYPES and bool(_name(payload))
+
+
 def _whole(call: Payload) -> Fragment:
     kind = "custom" if _text(call.get("type")).startswith("custom") else "function"
-    return msgspec.structs.replace(_dynamic(call), kind=kind, complete=call.get("status") != "incomplete")
+    is_complete, namespace = call.get("status") != "incomplete", _text(call.get("namespace"))
+    return msgspec.structs.replace(_dynamic(call), kind=kind, complete=is_complete, namespace=namespace)
 
 
 def _event_fragment(payload: Payload, text: Any, *, total: bool) -> Fragment:
@@ -242,8 +242,7 @@ def _from_item(call: Payload, item: str, *, ended: bool) -> Fragment:
     """A call as its item states it: until the item ends, empty arguments or `{}` mean that they are yet to come."""
     fragment = _whole(call)
     text = fragment.text if ended or "".join(fragment.text.split()) != "{}" else ""
-    namespace = _text(call.get("namespace"))
-    return msgspec.structs.replace(fragment, text=text, item=item, ended=ended, open=ended, namespace=namespace)
+    return msgspec.structs.replace(fragment, text=text, item=item, ended=ended, open=ended)
 
 
 def _block(payload: Payload) -> Iterator[Fragment]:
@@ -252,13 +251,30 @@ def _block(payload: Payload) -> Iterator[Fragment]:
         # The input is an empty object here, to be filled by deltas, unless a proxy sends it whole.
         whole = block.get("input")
         text = _as_text(whole) if whole else ""
-        yield Fragment(text, _block_key(payload), _id(block), _index(payload), name=_name(block), named=True)
+        yield Fragment(
+            "", _block_key(payload), _id(block), _index(payload), name=_name(block), named=True, default=text
+        )
+
+
+def ends_with_blank_call(payload: Any) -> bool:
+    """Whether the last block of a message is a call with an empty input, which a cut turn leaves behind."""
+    content = _mapping(payload).get("content")
+    last = _mapping(cast("list[Any]", content)[-1:][0] if isinstance(content, list) and content else None)
+    return last.get("type") == "tool_use" and not last.get("input")
+
+
+def other_block(payload: Any) -> str:
+    """The key of a block that starts here and is no call of a client's tool, such as `server_tool_use`."""
+    payload = _mapping(payload)
+    block = _mapping(payload.get("content_block"))
+    is_other = payload.get("type") == "content_block_start" and block.get("type") != "tool_use"
+    return _block_key(payload) if is_other else ""
 
 
 def _block_delta(payload: Payload) -> Iterator[Fragment]:
     delta = _mapping(payload.get("delta"))
     if delta.get("type") == "input_json_delta":
-        yield Fragment(_text(delta.get("partial_json")), _block_key(payload), index=_index(payload))
+        yield Fragment(_text(delta.get("partial_json")), _block_key(payload), index=_index(payload), early=True)
 
 
 def _block_key(payload: Payload) -> str:

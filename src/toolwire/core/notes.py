@@ -37,11 +37,15 @@ CODES: dict[str, str] = {
     "failure_after_calls": "the backend failed after complete calls, and the turn was finished instead",
     "field_dropped": "a request field has no counterpart in the backend's protocol",
     "frame_skipped": "a frame of the backend could not be read",
+    "id_missing": "a shell call came without an id and was given one",
     "id_reused": "the backend gave one id to two calls; the second has a new one",
     "item_dropped": "an item of the backend has no place in the client's dialect",
     "letter_replaced": "the backend cut a character in half and never sent the other half",
     "message_added": "a message was put in because the backend insists on one",
+    "message_dropped": "an empty message in the history was left out",
+    "message_repeated": "the final answer repeats the commentary before it and was left out",
     "model_changed": "the backend had another model answer",
+    "name_changed": "the backend gave a call another name after it had been announced; the first one counts",
     "name_cleaned": "control tokens were removed from a tool name",
     "name_inferred": "the backend sent no tool name; it was inferred",
     "name_suspect": "a tool name holds control tokens and is not a declared tool",
@@ -57,13 +61,14 @@ CODES: dict[str, str] = {
     "request_declined": "the backend asked for something that is not served here",
     "result_as_message": "results that answer no call were all there was, and the user says them",
     "result_dropped": "a result in the history answers no call of it and was left out",
-    "result_moved": "a result in the history stood behind other messages and was moved to its call",
+    "result_moved": "a result in the history stood before its call or behind other messages and was moved to its call",
     "result_retyped": "a result in the history had the form of another kind of call and was given its own",
     "result_missing": "a call in the history had no result and got a placeholder",
     "retried": "the backend was asked again",
     "retry_withheld": "the backend failed and was not asked again, because too many requests had been of late",
     "max_turns_reached": "the model wanted more rounds of the gateway's own tools than are allowed",
     "schema_changed": "a tool's schema has something that the backend refuses, and was written without it",
+    "signature_late": "the signature of a thought came after the thought had been delivered and was dropped",
     "tail_withheld": "text after a call was withheld",
     "text_block_kept": "a block that looks like a call could not be read and stayed text",
     "text_call_recovered": "a textual call without its closing tag was complete and was kept",
@@ -107,11 +112,15 @@ ADVICE: dict[str, str] = {
     "field_dropped": "Leave the field out, or use a backend that has it.",
     "frame_skipped": "Record the turn and look at the frame.",
     "gateway_tools_left_out": "Leave these out, if the request should have the gateway's tools.",
+    "id_missing": "Nothing; answer with the id you received.",
     "id_reused": "Nothing; answer with the id you received.",
     "item_dropped": "Nothing, unless you asked for a hosted tool and need its output.",
     "letter_replaced": "Tell the backend's makers.",
     "max_turns_reached": "Raise `gateway_tools.max_turns`.",
+    "message_dropped": "Nothing; servers refuse empty messages.",
+    "message_repeated": "Nothing; the text is there once.",
     "model_changed": "Nothing; its server decided so.",
+    "name_changed": "Tell the backend's makers; record the turn to show it.",
     "name_cleaned": "Nothing; the name is a declared one again.",
     "name_inferred": "Check the call if you have set `PROXY_TOOL_NAME_FALLBACK=position`, which guesses.",
     "name_suspect": "Answer the call with an error result; the model mostly recovers.",
@@ -138,6 +147,7 @@ ADVICE: dict[str, str] = {
     "schema_changed": (
         "Move alternatives into a property. If the server takes such schemas, set `profile = { schema = [] }`."
     ),
+    "signature_late": "Tell the backend's makers; record the turn to show it.",
     "tail_withheld": "Nothing; unset the stop and tail flags if you want the text.",
     "text_block_kept": "Look at the model's text. `x-proxy-strict-tools: true` makes it a failure.",
     "text_call_twin": "Nothing; the model said it twice.",
@@ -157,6 +167,33 @@ ADVICE: dict[str, str] = {
 _TRUNCATING = frozenset(("call_capped", "call_cut"))
 KEPT = 32
 """Most notes a turn keeps; more are only counted."""
+IN_HEADER = 16
+"""Most notes in a header."""
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """What clients are told of a turn beside its content."""
+
+    tool_call_count: int = 0
+    tool_call_truncated: bool = False
+    stop_after_tools_mode: StopMode = "burst"
+    notes: tuple[dict[str, str], ...] = ()
+    """Each with its `code` and, if it has one, its `subject`."""
+
+    def comment(self) -> bytes:
+        """As JSON, for the comment that closes a stream."""
+        return msgspec.json.encode(self)
+
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """As headers, for an answer that is not streamed."""
+        headers = [
+            (b"x-codex-tool-call-count", b"%d" % self.tool_call_count),
+            (b"x-codex-tool-call-truncated", b"true" if self.tool_call_truncated else b"false"),
+            (b"x-codex-stop-after-tools-mode", self.stop_after_tools_mode.encode()),
+        ]
+        if self.notes:
+            headers.append((b"x-toolwire-notes", msgspec.json.encode(self.notes[:IN_HEADER])))
+        return headers
 
 
 class TurnStats:
@@ -199,30 +236,18 @@ class TurnStats:
         """How many calls were delivered."""
         return len(self.call_ids)
 
-    def notes_json(self, limit: int = KEPT) -> bytes:
-        """The notes as a bounded JSON list of `{"code", "subject"}`."""
-        return msgspec.json.encode([_shown(note) for note in self.notes[:limit]])
+    @property
+    def figures(self) -> Figures:
+        """What clients are told."""
+        return Figures(self.call_count, self.truncated, self.mode, tuple(map(_shown, self.notes)))
 
     def comment(self) -> bytes:
         """The figures as JSON, for the comment that closes a stream."""
-        truncated = b"true" if self.truncated else b"false"
-        return b'{"tool_call_count":%d,"tool_call_truncated":%b,"stop_after_tools_mode":"%b","notes":%b}' % (
-            self.call_count,
-            truncated,
-            self.mode.encode(),
-            self.notes_json(),
-        )
+        return self.figures.comment()
 
     def headers(self) -> list[tuple[bytes, bytes]]:
         """The same figures as headers, for an answer that is not streamed."""
-        headers = [
-            (b"x-codex-tool-call-count", b"%d" % self.call_count),
-            (b"x-codex-tool-call-truncated", b"true" if self.truncated else b"false"),
-            (b"x-codex-stop-after-tools-mode", self.mode.encode()),
-        ]
-        if self.notes:
-            headers.append((b"x-toolwire-notes", self.notes_json(limit=16)))
-        return headers
+        return self.figures.headers()
 
 
 class PassingStats(TurnStats):

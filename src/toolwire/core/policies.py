@@ -18,6 +18,7 @@ from toolwire.core.events import (
     CallStarted,
     CallTwin,
     Event,
+    MessageEnded,
     Note,
     RawFrame,
     Reason,
@@ -240,9 +241,9 @@ class NoteMissingCall:
 
 
 class SuppressTail:
-    """Withholds text after the first call: the model is guessing by then."""
+    """Withholds text after the first call, and what separates it from other text: the model is guessing by then."""
 
-    handles: ClassVar[Kinds] = (CallEnded, TextDelta, RefusalDelta)
+    handles: ClassVar[Kinds] = (CallEnded, MessageEnded, TextDelta, RefusalDelta)
 
     def __init__(self) -> None:
         self._called = False
@@ -251,6 +252,8 @@ class SuppressTail:
     def feed(self, event: Event) -> Events | None:
         if isinstance(event, CallEnded):
             self._called = True
+        elif self._called and isinstance(event, MessageEnded):
+            return None if event.item else ()
         elif self._called:
             noted, self._noted = self._noted, True
             return () if noted else (Note("tail_withheld"),)

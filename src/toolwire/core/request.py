@@ -14,8 +14,9 @@ from toolwire.core.events import CallKind, Note, Origin
 
 Role: TypeAlias = Literal["system", "developer", "user", "assistant"]
 ToolMode: TypeAlias = Literal["auto", "none", "required"]
-Omission: TypeAlias = Literal["reasoning", "include"]
-"""A part of a request that a server may refuse: reasoning in the history, or the `include` of encrypted reasoning."""
+Omission: TypeAlias = Literal["reasoning", "include", "tool_search"]
+"""A part of a request that a server may refuse: reasoning in the history, the `include` of encrypted reasoning, or the
+search for tools."""
 
 # In much text these are several times faster than `in`, and nothing is copied.
 _cache_named = re.compile(b"cache_control").search
@@ -60,13 +61,20 @@ class AudioPart(msgspec.Struct, frozen=True, tag=True, tag_field="part"):
     format: str
 
 
+class ToolPart(msgspec.Struct, frozen=True, tag=True, tag_field="part"):
+    """A tool that a search has found: the model may call it from here on."""
+
+    name: str
+    namespace: str = ""
+
+
 class OtherPart(msgspec.Struct, frozen=True, tag=True, tag_field="part"):
     """A part that has no counterpart here; it survives in the raw form of its entry."""
 
     type: str
 
 
-Part: TypeAlias = TextPart | RefusalPart | ImagePart | FilePart | AudioPart | OtherPart
+Part: TypeAlias = TextPart | RefusalPart | ImagePart | FilePart | AudioPart | ToolPart | OtherPart
 
 
 class Message(msgspec.Struct, frozen=True, tag=True, tag_field="entry"):
@@ -149,6 +157,8 @@ class OtherEntry(msgspec.Struct, frozen=True, tag=True, tag_field="entry"):
     type: str
     raw: msgspec.Raw
     message: int = -1
+    means: CallEntry | ResultEntry | None = None
+    """The same for other backends: one half of a search for tools, of use where the history has both halves."""
 
 
 class ToolsEntry(msgspec.Struct, frozen=True, tag=True, tag_field="entry"):
@@ -173,7 +183,17 @@ class Tool(msgspec.Struct, frozen=True):
     format: msgspec.Raw | None = None
     namespace: str = ""
     cache: msgspec.Raw | None = None
+    deferred: bool = False
+    """The model sees it only once a search has found it."""
 
+    @property
+    def shown(self) -> "Tool":
+        """The same tool for a model that sees it."""
+        return msgspec.structs.replace(self, deferred=False) if self.deferred else self
+
+
+SEARCH = "tool_search"
+"""The name of the tool that searches for others, and the prefix of all types of such tools."""
 
 NO_PARAMETERS = msgspec.Raw(b'{"type":"object","properties":{}}')
 """The schema of a tool without parameters, or without a schema."""
@@ -184,6 +204,11 @@ class HostedTool(msgspec.Struct, frozen=True):
 
     type: str
     raw: msgspec.Raw
+
+    @property
+    def searches(self) -> bool:
+        """Whether it searches for other tools."""
+        return self.type.startswith(SEARCH)
 
 
 class ToolChoice(msgspec.Struct, frozen=True):
@@ -272,6 +297,8 @@ class Request(msgspec.Struct, frozen=True):
     None stands for an entry whose JSON servers would not accept."""
     without: tuple[Omission, ...] = ()
     """What must be left out, because the server refuses it."""
+    tools_changed: bool = False
+    """The tools are not those of the client's JSON any more, so they must be encoded."""
     continues: bool = False
     """The history begins with stored turns, so a result without its call is the client's mistake."""
     notes: tuple[Note, ...] = ()
@@ -297,6 +324,18 @@ class Request(msgspec.Struct, frozen=True):
         # A marker may stand elsewhere too. Inside a text its quotes would be escaped, so they tell it from prose.
         written = (self.body, *(self.fields.get(name, b"") for name in ("messages", "system", "tools")))
         return any(map(_cache_marked, written))
+
+    @property
+    def named_tools(self) -> dict[tuple[str, str], None]:
+        """The namespaces and names of tools that the history has found or called, in order."""
+        named: dict[tuple[str, str], None] = {}
+        for entry in self.entries:
+            meant = entry.means if isinstance(entry, OtherEntry) else entry
+            if isinstance(meant, CallEntry):
+                named[meant.namespace, meant.name] = None
+            elif isinstance(meant, ResultEntry):
+                named |= {(part.namespace, part.name): None for part in meant.parts if isinstance(part, ToolPart)}
+        return named
 
     @property
     def allowed_tools(self) -> tuple[Tool, ...]:

@@ -23,7 +23,8 @@ class OneCallAtATime:
         self._early: set[str] = set()  # calls that were ended here before the backend ended them
         self._queue: list[list[Event]] = []  # what waits: a call's events so far, or one other event
         self._queued: dict[str, list[Event]] = {}  # the calls among them
-        self._held = 0
+        self.held = 0
+        """Characters that wait."""
 
     def feed(self, event: Event) -> list[Event]:
         current = self._open
@@ -81,8 +82,8 @@ class OneCallAtATime:
             self._queue.append(entry)
             if isinstance(event, CallStarted):
                 self._queued[event.id] = entry
-        self._held += len(getattr(event, "text", ""))
-        if self._held > self._limit:
+        self.held += len(getattr(event, "text", ""))
+        if self.held > self._limit:
             message = f"More than {self._limit} characters wait behind a call that does not end."
             raise BackendFault(Failure(502, "call_too_large", message))
 
@@ -108,5 +109,5 @@ class OneCallAtATime:
                 continue
             self._queue = rest
             return out
-        self._held = 0
+        self.held = 0
         return out

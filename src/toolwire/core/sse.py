@@ -13,6 +13,7 @@ Only ASCII bytes are ever searched for, so a multi-byte character is never cut.
 
 import re
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 
@@ -24,10 +25,15 @@ DEFAULT_LIMIT = 32 * 1024 * 1024
 MOST_LINES = 100_000
 """Lines of one event; JSON that is indented has many."""
 
+MUCH = 1024
+"""Bytes at the end of a read. If a quarter of them is line feeds, blank lines are dropped from the read, because each
+would cost as much as a frame."""
+
 _usual_blocks = re.compile(rb"event: ([^\n]*)\ndata: ([^\n]*)\n\n").findall
 _AROUND = len(b"event: \ndata: \n\n")
 
 _BOM = b"\xef\xbb\xbf"
+_without_blank_lines = partial(re.compile(rb"\n{3,}").sub, b"\n\n")
 
 
 TEMPLATE_MISSES = 4
@@ -58,6 +64,8 @@ class FrameReader:
         self._misses_left = TEMPLATE_MISSES
         self._pending: list[bytes] = []  # an unfinished block, without a blank line in it
         self._held = 0
+        self.skipped = 0
+        """Blocks so far that held no data, such as comments."""
         self._after_cr = False
         self._lead: bytes | None = b""  # the first bytes, until it is certain that they hold no BOM
 
@@ -66,6 +74,8 @@ class FrameReader:
             data = self._without_bom(data)
         if self._after_cr or b"\r" in data:
             data = self._with_line_feeds(data)
+        if len(data) > MUCH and data.count(b"\n", -MUCH) * 4 > MUCH:
+            data = _without_blank_lines(data)
         frames: list[Frame] = []
         if not data:
             return frames
@@ -212,6 +222,8 @@ class FrameReader:
                 event = value
         if data:
             frames.append(Frame(event, on_one_line(b"\n".join(data)) if len(data) > 1 else data[0]))
+        else:
+            self.skipped += 1
 
 
 def on_one_line(data: bytes) -> bytes:

@@ -10,6 +10,7 @@ from toolwire.core.request import (
     Request,
     ResultEntry,
     TextPart,
+    ToolPart,
     ToolsEntry,
 )
 
@@ -26,7 +27,10 @@ TOKENS_PER_IMAGE = 800
 def estimated_tokens(request: Request) -> int:
     """The estimated tokens of the prompt: instructions, history and tools."""
     chars = len(request.instructions)
+    named = request.named_tools if any(tool.deferred for tool in request.tools) else ()
     for tool in request.tools:
+        if tool.deferred and (tool.namespace, tool.name) not in named:
+            continue
         chars += len(tool.name) + len(tool.description) + len(tool.parameters or b"") + len(tool.format or b"")
     chars += sum(len(tool.raw) for tool in request.hosted_tools)
     return chars // CHARS_PER_TOKEN + sum(_tokens(entry) for entry in request.entries)
@@ -37,7 +41,8 @@ def _tokens(entry: Entry) -> int:
     match entry:
         case Message(_, parts) | ResultEntry(_, parts):
             texts = [part.text for part in parts if isinstance(part, TextPart | RefusalPart)]
-            chars, images = sum(map(len, texts)), len(parts) - len(texts)
+            tools = [part.name for part in parts if isinstance(part, ToolPart)]
+            chars, images = sum(map(len, (*texts, *tools))), len(parts) - len(texts) - len(tools)
         case CallEntry():
             chars = len(entry.name) + len(entry.arguments)
         case ReasoningEntry():

@@ -4,11 +4,12 @@ A server supports less than a request may hold, so names, ids, kinds and schemas
 does that. A `ConvertedRequest` knows what has changed, and reads the reply in the words of whoever asked.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Unpack
 
 import msgspec
 
+from toolwire.adapt.lowering import with_searches
 from toolwire.assembly import request_for_backend
 from toolwire.backends import chat as chat_backend
 from toolwire.backends import messages as messages_backend
@@ -17,7 +18,7 @@ from toolwire.core.backend import Post
 from toolwire.core.collect import Turn
 from toolwire.core.errors import BadRequest, Failure
 from toolwire.core.events import Dialect, Note
-from toolwire.core.request import CallEntry, Request
+from toolwire.core.request import CallEntry, Entry, Request
 from toolwire.dialects import chat, messages, responses
 from toolwire.library.bodies import Body, as_bytes, decode_body, translate_body
 from toolwire.library.options import ConvertOptions, EncodeOptions, check_options, rules_of
@@ -102,6 +103,7 @@ def convert_request(
         target,
         hosts_tools=facts.HOSTS_TOOLS,
         hosts=getattr(profile, "hosts", ()),
+        search=profile.limits.search,
         results_anywhere=facts.RESULTS_ANYWHERE,
     )
     if request.choices > 1 and source != target:
@@ -128,7 +130,13 @@ def _decoded(source: Dialect, body: bytes) -> Request:
     return parsed.request()
 
 
+def _calls(entries: Sequence[Entry]) -> list[CallEntry]:
+    return [entry for entry in entries if isinstance(entry, CallEntry)]
+
+
 def _changed_ids(request: Request, lowered: Request) -> dict[str, str]:
     """The ids of calls that have changed: lowering changes no order, and drops no call."""
-    before, after = ([entry for entry in each.entries if isinstance(entry, CallEntry)] for each in (request, lowered))
+    before, after = _calls(request.entries), _calls(lowered.entries)
+    if len(before) != len(after):
+        before = _calls(with_searches(request.entries))
     return {now.id: then.id for then, now in zip(before, after, strict=True) if now.id != then.id}

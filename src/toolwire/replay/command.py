@@ -9,6 +9,7 @@ import msgspec
 
 from toolwire.core.recording import Recording, read_recording
 from toolwire.core.terminal import escaped
+from toolwire.memory.private import read_file
 from toolwire.replay.steps import DIALECTS, Direction, Step, StepType, steps_of
 from toolwire.replay.text import show_turn
 from toolwire.replay.wire import FORMS, show_as
@@ -79,7 +80,7 @@ def _read(file: Path) -> Recording:
     if file.stat().st_size > MAX_BYTES:
         raise ValueError(f"{file}: it has more than {MAX_BYTES:,} bytes")
     try:
-        return read_recording(file.read_bytes())
+        return read_recording(read_file(file))
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from None
 

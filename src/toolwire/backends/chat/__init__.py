@@ -42,7 +42,7 @@ class Conversation(LoweredConversation):
         if readers := text_readers(profile, self._request, seed):
             self._stages = Pipeline(*readers, self._restore)
         self._profile = profile
-        self._declared = request.tools
+        self._declared = self._restore.declared
 
     def start(self) -> Post:
         if self._profile.tools == "prompt":

@@ -26,6 +26,7 @@ from toolwire.core.batch import delta_fields
 from toolwire.core.calls import NULL_LIKE, Fragment
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
+    FILTER_REASONS,
     CallArgs,
     Event,
     Note,
@@ -50,9 +51,7 @@ _REASONS: dict[str, Reason] = {
     "length": "length",
     "max_tokens": "length",
     "model_length": "length",
-    "content_filter": "filter",
-    "safety": "filter",
-    "sensitive": "filter",
+    **dict.fromkeys(FILTER_REASONS, "filter"),
 }
 
 
@@ -127,6 +126,8 @@ class Decoder(TurnDecoder):
         events = self._read(chunk)
         if self.ended:
             return events
+        if self._failure is not None:
+            return [*events, *self._cut()]
         if not chunk.choices:
             return self.fail(Failure(502, "bad_reply", "The backend's reply holds no choices."))
         raw = [RawFrame("completion", "", body)] if self._keeps_frames and is_well_formed(body) else []
@@ -144,7 +145,7 @@ class Decoder(TurnDecoder):
         out: list[Event] = [] if self._started else self._start(chunk)
         if self._opening:
             out += self._take_opening()
-        for choice in checked(chunk.choices or ()):
+        for choice in checked(chunk.choices or ()) if self._failure is None else ():
             if choice.finish_reason is not None and choice.finish_reason not in NULL_LIKE:
                 self._has_finished(choice)
             if choice.index:
@@ -161,7 +162,7 @@ class Decoder(TurnDecoder):
                     return [*out, *self.fail(failure)]
         if chunk.usage is not None:
             self._usage = _usage(chunk.usage)
-        if self._finished:
+        if self._finished and self._failure is None:
             self._count_frame(chunk)
         return out
 
@@ -177,7 +178,9 @@ class Decoder(TurnDecoder):
             return stream_failure(choice.error)
         reason = choice.finish_reason or ""
         if reason.lower() in FAILED_REASONS:
-            return finish_failure(reason)
+            self._failure = finish_failure(reason)
+            self.finishing += 1
+            return None
         if reason not in NULL_LIKE:
             self._reason = self._reason_of(reason, out)
         if choice.usage is not None:  # Kimi
@@ -281,6 +284,8 @@ class Decoder(TurnDecoder):
 
     def _finish(self) -> Sequence[Event]:
         """End the turn with the stream. Without a finish reason it counts as stopped."""
+        if self._failure is not None:
+            return self._cut()
         if not self._started:
             return self.fail(Failure(502, "stream_cut", "The backend ended its stream without a turn.", retryable=True))
         self.ended = True
@@ -341,25 +346,21 @@ def _framed(event: Event, text: str, frame: Frame) -> Event:
 
 
 def _fragments(message: ReplyMessage, *, whole: bool) -> Sequence[Fragment]:
-    """The calls of a message. An id that occurs twice in it identifies only the first."""
+    """The calls of a message."""
     if isinstance(message, LooseMessage):
         return message.fragments
     calls, legacy = message.tool_calls, message.function_call
     if calls:
         if len(calls) == 1:
             return [_fragment(calls[0], 0 if whole else None, whole=whole)]
-        first = {call.id: index for index, call in reversed([*enumerate(calls)])}
-        return [
-            _fragment(call, index, whole=whole, reused=whole and first[call.id] < index)
-            for index, call in enumerate(calls)
-        ]
+        return [_fragment(call, index, whole=whole) for index, call in enumerate(calls)]
     if legacy is None:
         return ()
     name = legacy.name or ""
     return [Fragment(arguments_text(legacy.arguments), "function_call", name=name, total=whole and bool(name))]
 
 
-def _fragment(call: ToolCall, position: int | None, *, whole: bool, reused: bool = False) -> Fragment:
+def _fragment(call: ToolCall, position: int | None, *, whole: bool) -> Fragment:
     function, signed = call.function or _NO_FUNCTION, call.extra_content
     return Fragment(
         arguments_text(function.arguments),
@@ -369,7 +370,7 @@ def _fragment(call: ToolCall, position: int | None, *, whole: bool, reused: bool
         name=function.name or "",
         total=whole,
         named=whole,
-        reused=reused,
+        place=(position or 0) + 1 if whole else 0,
         signature="" if signed is msgspec.UNSET else bytes(signed).decode(),
     )
 

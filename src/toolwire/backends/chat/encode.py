@@ -9,11 +9,20 @@ import msgspec
 from toolwire.adapt.history import OPENING
 from toolwire.backends.chat.fold import DIALECT, Fold, is_acceptable
 from toolwire.backends.chat.profile import Profile
-from toolwire.backends.encoding import given
+from toolwire.backends.encoding import given, split_opening, system_text
 from toolwire.backends.originals import Originals, changed_fields
 from toolwire.core.events import Note
 from toolwire.core.raw import NULL, Fields, fields_of, list_of, objects_of, to_json
-from toolwire.core.request import NO_PARAMETERS, OutputFormat, Request, Tool, ToolChoice
+from toolwire.core.request import (
+    NO_PARAMETERS,
+    Entry,
+    Message,
+    OutputFormat,
+    Request,
+    TextPart,
+    Tool,
+    ToolChoice,
+)
 from toolwire.core.text import shortened
 
 _name = msgspec.json.Decoder(str | None).decode
@@ -24,6 +33,8 @@ def encode_request(
 ) -> tuple[bytes, list[Note]]:
     """The body to post, and notes of what it could not hold. `declared`: the tools before they were lowered."""
     notes: list[Note] = []
+    if profile.system == "first":
+        request = _with_one_system_message(request)
     sampling, caller = request.sampling, request.caller
     original = _original_fields(request)
     body: dict[str, Any] = {
@@ -69,6 +80,27 @@ def encode_request(
     dropped += [name for name in profile.refuses if body.pop(name, None) is not None]
     notes += [Note("field_dropped", name) for name in dropped]
     return to_json(given(**body)), notes
+
+
+def _with_one_system_message(request: Request) -> Request:
+    """The request with all instructions before the conversation in one message, and later ones as text of the user."""
+    opening, rest = split_opening(request.entries, "system", "developer")
+    entries, instructions = (*opening, *map(_as_user, rest)), request.instructions
+    if len(opening) > 1 or (opening and instructions):
+        text = "\n\n".join(text for text in (instructions, *map(_text, opening)) if text)
+        one = Message("system", (TextPart(text),), message=opening[0].message)
+        entries, instructions = (one, *entries[len(opening) :]), ""
+    return msgspec.structs.replace(request, entries=entries, instructions=instructions)
+
+
+def _as_user(entry: Entry) -> Entry:
+    if not isinstance(entry, Message) or entry.role not in ("system", "developer"):
+        return entry
+    return msgspec.structs.replace(entry, role="user", parts=(TextPart(system_text(_text(entry))),), raw=None)
+
+
+def _text(message: Message) -> str:
+    return "".join(part.text for part in message.parts if isinstance(part, TextPart))
 
 
 def _original_fields(request: Request) -> Fields:

@@ -13,6 +13,7 @@ import msgspec
 
 from toolwire.backends.chat.profile import Profile
 from toolwire.backends.chat.reasoning import DETAILS, FIELDS, TEXTS
+from toolwire.backends.encoding import dropped_part
 from toolwire.backends.originals import Originals
 from toolwire.core.events import Note
 from toolwire.core.raw import Fields, fields_of, list_of, objects_of, text_of, to_raw
@@ -24,6 +25,7 @@ from toolwire.core.request import (
     ImagePart,
     Message,
     OtherEntry,
+    OtherPart,
     Part,
     ReasoningEntry,
     RefusalPart,
@@ -49,12 +51,18 @@ def is_acceptable(entry: Entry, profile: Profile) -> bool:
             return role != "developer" or profile.developer
         case CallEntry():
             return not is_blank(entry.arguments) and profile.content_beside_calls == "null"
-        case ResultEntry(_, (TextPart(text),)):
-            return bool(text)
+        case ResultEntry():
+            return _is_one_text(entry.parts)
         case ReasoningEntry():
             return not profile.reasoning
         case _:
             return False
+
+
+def _is_one_text(parts: tuple[Part, ...]) -> bool:
+    """Whether parts are one text, beside such as only the client's dialect has."""
+    known = [part for part in parts if not isinstance(part, OtherPart)]
+    return len(known) == 1 and isinstance(known[0], TextPart) and bool(known[0].text)
 
 
 class Fold:
@@ -142,7 +150,8 @@ class Fold:
                 self._close()
                 role = "system" if entry.role == "developer" and not self._profile.developer else entry.role
                 named = {"name": entry.name} if entry.name else {}
-                self._out.append({"role": role, "content": self._content(entry.parts), **named})
+                if content := self._content(entry.parts):
+                    self._out.append({"role": role, "content": content, **named})
             case ReasoningEntry():
                 self._add_reasoning(entry)
             case OtherEntry():
@@ -171,10 +180,13 @@ class Fold:
         self._out.append(message)
 
     def _add_text(self, entry: Message) -> None:
-        message = self._open()  # text after the calls moves before them
         text = "".join(part.text for part in entry.parts if isinstance(part, TextPart))
         refusal = "".join(part.text for part in entry.parts if isinstance(part, RefusalPart))
-        if text or not refusal:
+        self._notes += [dropped_part(part) for part in entry.parts if not isinstance(part, TextPart | RefusalPart)]
+        if not text and not refusal:
+            return
+        message = self._open()  # text after the calls moves before them
+        if text:
             self._text(message, "content").write(text)
         if refusal:
             self._text(message, "refusal").write(refusal)
@@ -221,9 +233,9 @@ class Fold:
         others = [part for part in entry.parts_with_error if not isinstance(part, TextPart)]
         shown = [written for part in others if (written := self._part(part))]
         if shown:
-            texts.append("\n" * bool(texts) + f"(The result of {entry.call_id} is shown in the next message.)")
+            texts.append(f"(The result of {entry.call_id} is shown in the next message.)")
             self._attachments += [{"type": "text", "text": f"The result of {entry.call_id}:"}, *shown]
-        text = "".join(texts) or self._profile.empty_result
+        text = "\n".join(texts) or self._profile.empty_result
         self._out.append({"role": "tool", "tool_call_id": entry.call_id, "content": text})
 
     def _flush_attachments(self) -> None:
@@ -249,7 +261,7 @@ class Fold:
             case AudioPart(data, format):
                 return {"type": "input_audio", "input_audio": {"data": data, "format": format}}
             case _:
-                self._notes.append(Note("part_dropped", type(part).__name__.removesuffix("Part").lower()))
+                self._notes.append(dropped_part(part))
                 return None
 
 

@@ -21,6 +21,8 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_tokens: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     developer: bool = False
     """It supports the role developer; other servers get system messages instead."""
+    system: Literal["anywhere", "first"] = "anywhere"
+    """`first`: its template accepts one system message, at the beginning; later ones are sent as text of the user."""
     strict: bool = True
     """It supports `strict` on a tool."""
     parallel: bool = True

@@ -15,6 +15,7 @@ gets has no tools.
 """
 
 from collections.abc import Iterable
+from itertools import zip_longest
 
 import msgspec
 
@@ -199,7 +200,7 @@ class _HistoryAsText:
             opening = ("\n" if parts else "") + f"{RESULT[0]}\n"
             parts += (
                 TextPart(opening),
-                *self._guarded(result.parts_with_error, result.call_id),
+                *self._guarded(_on_lines(result.parts_with_error), result.call_id),
                 TextPart(f"\n{RESULT[1]}"),
             )
         if parts and user_parts:
@@ -219,6 +220,14 @@ class _HistoryAsText:
         if not isinstance(part, TextPart):
             return part
         return msgspec.structs.replace(part, text=guarded(part.text, self._markers))
+
+
+def _on_lines(parts: Iterable[Part]) -> Iterable[Part]:
+    """The parts of a result, with each text on a line of its own."""
+    for part, following in zip_longest(parts := [*parts], parts[1:]):
+        yield part
+        if isinstance(part, TextPart) and isinstance(following, TextPart):
+            yield TextPart("\n")
 
 
 def _joined(parts: Iterable[Part]) -> tuple[Part, ...]:

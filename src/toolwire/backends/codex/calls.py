@@ -14,7 +14,7 @@ from toolwire.core.calls import CallTable, Fragment
 from toolwire.core.events import CallStarted, Event, Note
 from toolwire.core.jsonrpc import Id
 from toolwire.core.request import CallEntry
-from toolwire.core.text import arguments_text, is_json
+from toolwire.core.text import arguments_text, is_json, same_json
 
 
 class _Call(msgspec.Struct, eq=False):
@@ -50,7 +50,7 @@ class Calls:
         self._rows: list[_Call] = []
         self._passed = 0  # how many rows are delivered, or do not wait
         self._by_id: defaultdict[str, _SameId] = defaultdict(_SameId)
-        self._early: dict[str, _Call] = {}  # by id: requested, and no item yet
+        self._early: dict[str, deque[_Call]] = {}  # by id: requested, and no item yet
         self._is_requested = False
         self._complete = False
         self.is_raw = False
@@ -85,10 +85,8 @@ class Calls:
         same = self._by_id[fragment.id]
         if fragment.item and (fragment.item in same.items or "" in same.items):
             return ()  # it is known already, perhaps because of its request
-        early = self._early.pop(fragment.id, None)
+        early = self._take_early(fragment)
         waits = early is not None or (fragment.name in self._names and is_json(fragment.text))
-        if waits and same.items:
-            fragment = msgspec.structs.replace(fragment, reused=True)
         self._add(_Call(fragment, waits, early.requests if early is not None else []))
         return self._delivered()
 
@@ -96,19 +94,38 @@ class Calls:
         """App-server's request for a call's result."""
         self._is_requested = True
         call = params.call_id or ""
-        same = self._by_id[call]
-        row = same.unrequested.popleft() if same.unrequested else self._early.get(call) or same.latest
+        fragment = _whole(call, params.tool, params.namespace, params.arguments)
+        row = self._requested(fragment)
         if row is not None:
             row.waits = True
             row.requests.append(id)
             late = self._deliver(row) if row.is_passed and not row.id else ()
             return [*late, *self._delivered()]
-        row = _Call(_whole(call, params.tool, params.namespace, params.arguments), requests=[id])
+        row = _Call(fragment, requests=[id])
         if self.is_raw and not self._complete:
-            self._early[call] = row
+            self._early.setdefault(call, deque()).append(row)
         else:
             self._add(row)
         return self._delivered()
+
+    def _requested(self, fragment: Fragment) -> _Call | None:
+        """The call that a request is about, if it is known.
+
+        Items say how many calls there are. Without them every request is a call, also if its id was used before.
+        """
+        same = self._by_id[fragment.id]
+        if same.unrequested:
+            return same.unrequested.popleft()
+        if not self.is_raw:
+            return None
+        early = self._early.get(fragment.id)
+        latest = early[-1] if early else same.latest
+        return latest if latest is not None and _are_equal(latest.fragment, fragment) else None
+
+    def _take_early(self, fragment: Fragment) -> _Call | None:
+        """The call of an item that was requested before the item came."""
+        early = self._early.get(fragment.id)
+        return early.popleft() if early else None
 
     def add_result(self, call: str) -> Sequence[Event] | None:
         """App-server has a result. If the call was not delivered, the others need not wait for its request."""
@@ -139,7 +156,7 @@ class Calls:
 
     def _without_items(self) -> Sequence[Event]:
         early, self._early = self._early, {}
-        for row in early.values():
+        for row in (row for rows in early.values() for row in rows):
             self._add(row)
         return self._delivered()
 
@@ -166,13 +183,18 @@ class Calls:
         return out
 
     def _deliver(self, row: _Call) -> Sequence[Event]:
-        events = self._table.feed(row.fragment)
+        events = self._table.feed(msgspec.structs.replace(row.fragment, place=2 if self.are_any else 1))
         row.id = next((event.id for event in events if isinstance(event, CallStarted)), row.fragment.id)
         same = self._by_id[row.fragment.id]
         self.are_any = True
         self.share_an_id = self.share_an_id or same.is_delivered
         same.is_delivered = True
         return events
+
+
+def _are_equal(one: Fragment, other: Fragment) -> bool:
+    is_same = (one.name, one.namespace) == (other.name, other.namespace)
+    return is_same and same_json(one.text or "{}", other.text or "{}")
 
 
 def _whole(

@@ -15,8 +15,9 @@ from toolwire.backends.codex.calls import Calls
 from toolwire.backends.codex.failures import stopped, turn_failure
 from toolwire.backends.codex.protocol import CALL, TURN_COMPLETED, declined
 from toolwire.backends.codex.resume import Continuation
-from toolwire.backends.codex.wire import UNASSIGNED, Item, Line, Params
+from toolwire.backends.codex.wire import UNASSIGNED, Item, Line, Params, TurnError
 from toolwire.backends.decoder import UNREADABLE, TurnDecoder
+from toolwire.backends.phases import PhasedMessages
 from toolwire.core.backend import ContextWindow
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
@@ -74,8 +75,10 @@ class Decoder(TurnDecoder):
         self._running = resume is not None
         self._texts: dict[str, list[str]] = {}  # what was sent of each message, in pieces
         self._message: str | None = None  # the message of which the latest text is
+        self._phases = PhasedMessages()
         self._probes = 0  # since anything came
         self._reasoning = ""  # the reasoning item that is being sent
+        self._error_told: TurnError | None = None  # with which app-server gave up
         self.turn = resume.turn if resume is not None else ""
 
     def feed(self, frame: Frame) -> Sequence[Event]:
@@ -169,6 +172,11 @@ class Decoder(TurnDecoder):
 
     def _send_text(self, item: str, text: str) -> Sequence[Event]:
         self._texts.setdefault(item, []).append(text)
+        return self._show_text(item, self._phases.feed(item, text))
+
+    def _show_text(self, item: str, text: str) -> Sequence[Event]:
+        if not text:
+            return self._begun(())
         earlier, self._message = self._message, item
         delta = TextDelta(text)
         return self._begun((delta,) if earlier in (None, item) else (MessageEnded(""), delta))
@@ -178,9 +186,17 @@ class Decoder(TurnDecoder):
         known = 0
         for piece in self._texts.get(item, ()):
             if not text.startswith(piece, known):
-                return ()
+                return self._end_text(item)
             known += len(piece)
-        return self._send_text(item, text[known:]) if known < len(text) else ()
+        rest = self._send_text(item, text[known:]) if known < len(text) else ()
+        return [*rest, *self._end_text(item)]
+
+    def _end_text(self, item: str) -> Sequence[Event]:
+        """Deliver what was held back of a message, unless it repeats another."""
+        held = self._phases.end(item)
+        if isinstance(held, Note):
+            return self._begun([held])
+        return self._show_text(item, held) if held else ()
 
     def _summary_delta(self, params: Params) -> Sequence[Event]:
         return self._send_reasoning(params, "summary", params.summary_index)
@@ -195,11 +211,17 @@ class Decoder(TurnDecoder):
         delta = ReasoningDelta(params.delta, kind, part or 0)
         return self._begun((delta,) if earlier in ("", self._reasoning) else (ReasoningEnded(), delta))
 
+    def _item_started(self, params: Params) -> Sequence[Event]:
+        if params.item is not None:
+            self._phases.begin(params.item.id or "", params.item.phase)
+        return ()
+
     def _item_completed(self, params: Params) -> Sequence[Event]:
         item = params.item
         if item is None:
             return ()
         if item.type == "agentMessage":
+            self._phases.begin(item.id or "", item.phase)
             return self._whole_text(item.id or "", item.text or "")
         return () if item.type in _SHOWN_ELSEWHERE else self._begun([Note("item_dropped", item.type)])
 
@@ -211,6 +233,7 @@ class Decoder(TurnDecoder):
         self.calls.is_raw = True
         match item.type:
             case "message" if item.role == "assistant":
+                self._phases.begin(item.id or "", item.phase)
                 return self._whole_text(item.id or "", "".join(_texts(item.content)))
             case "reasoning":
                 return self._end_reasoning(item)
@@ -254,6 +277,7 @@ class Decoder(TurnDecoder):
     def _error(self, params: Params) -> Sequence[Event]:
         """App-server asks its server again, or has given up, which the end of the turn will say."""
         if not params.will_retry:
+            self._error_told = params.error
             return ()
         if self._texts or self.calls.are_any:
             return self.fail(turn_failure(params.error))  # what was shown would come again
@@ -265,17 +289,19 @@ class Decoder(TurnDecoder):
             return ()
         if turn.status == "completed":
             return self._end("stop")
-        reason = stopped(turn.error)
+        error = turn.error or self._error_told
+        reason = stopped(error)
         if reason is not None:
             return self._end(reason)
         if turn.status == "interrupted":
             return self.fail(Failure(502, "turn_interrupted", "The turn was interrupted.", retryable=True))
-        return self.fail(turn_failure(turn.error))
+        return self.fail(turn_failure(error))
 
     def _end(self, reason: Reason) -> Sequence[Event]:
         spent = self._spent
         self.ended = True
-        out: list[Event] = [] if reason == "calls" else [*self._table.finish(cut=reason != "stop")]
+        out: list[Event] = [*self._end_text(self._phases.held or "")]
+        out += () if reason == "calls" else self._table.finish(cut=reason != "stop")
         if spent.total:
             out.append(spent)
         return self._begun([*out, TurnEnded("stop" if reason == "calls" else reason)])
@@ -303,6 +329,7 @@ class Decoder(TurnDecoder):
         "item/reasoning/textDelta": _reasoning_delta,
         "turn/started": _turn_started,
         TURN_COMPLETED: _turn_completed,
+        "item/started": _item_started,
         "item/completed": _item_completed,
         "rawResponseItem/completed": _raw_item,
         "rawResponse/completed": _response_completed,

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from toolwire.adapt.history import BEGINNING
 from toolwire.backends.codex.profile import Profile
 from toolwire.backends.encoding import given, split_opening
 from toolwire.backends.responses.encode import as_developer, encoded_entry, returnable, without_foreign_parts
@@ -89,10 +90,13 @@ def opening(request: Request, profile: Profile, provider: str = PROVIDER) -> Ope
     if format.schema is not None and not format.strict:
         notes.append(Note("value_changed", "strict"))  # app-server asks for it always
     items = [
-        encoded_entry(_fitting(own, notes))
+        encoded_entry(fit)
         for entry in _signed(returnable(rest, notes), notes)
-        if (own := without_foreign_parts(entry, notes))
+        if (own := without_foreign_parts(entry, notes)) and (fit := _fitting(own, notes))
     ]
+    if rest and not items:
+        items = [encoded_entry(BEGINNING)]
+        notes.append(Note("message_added", "user"))
     notes += [Note("field_dropped", name) for name in _dropped(request, spelled_out)]
     return Opening(start, turn, items, notes)
 
@@ -118,13 +122,15 @@ def _signed(entries: Sequence[Entry], notes: list[Note]) -> Iterator[Entry]:
             yield entry
 
 
-def _fitting(entry: Entry, notes: list[Note]) -> Entry:
-    """An entry with the kinds of parts that app-server knows."""
+def _fitting(entry: Entry, notes: list[Note]) -> Entry | None:
+    """An entry with the kinds of parts that app-server knows; None for a message without any."""
     if not isinstance(entry, Message | ResultEntry):
         return entry
     parts = tuple(fit for part in entry.parts if (fit := _part(part, notes)) is not None)
     if parts == entry.parts:
         return entry
+    if not parts and isinstance(entry, Message):
+        return None
     return msgspec.structs.replace(entry, parts=parts or (TextPart(""),), raw=None)
 
 

@@ -6,7 +6,7 @@ from typing import Any, cast
 from toolwire.backends.codex.wire import ErrorInfo, RpcError, TurnError
 from toolwire.backends.failures import RETRYABLE_STATUS, http_failure, retry_delay_in, with_context_code
 from toolwire.core.errors import CONTEXT_LENGTH_EXCEEDED, Failure
-from toolwire.core.events import Reason
+from toolwire.core.events import FILTER_REASONS, Reason
 
 OVERLOADED = -32001
 
@@ -45,7 +45,7 @@ def stopped(error: TurnError | None) -> Reason | None:
     found = _INCOMPLETE.search(error.message) if error is not None else None
     if found is None:
         return None
-    return "filter" if found[1] == "content_filter" else "length"
+    return "filter" if found[1] in FILTER_REASONS else "length"
 
 
 def turn_failure(error: TurnError | None) -> Failure:

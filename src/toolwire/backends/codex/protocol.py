@@ -265,6 +265,10 @@ class _LimitLine(msgspec.Struct):
     params: _LimitParams = _LimitParams()
 
 
+_TOKEN = re.compile(r"[0-9A-Za-z_.-]+")
+"""An id that can stand in the name of a header."""
+
+
 def limit_headers(line: bytes) -> dict[str, str]:
     """A notification of rate limits as the headers that the model's server had sent them in."""
     try:
@@ -272,11 +276,12 @@ def limit_headers(line: bytes) -> dict[str, str]:
     except msgspec.DecodeError:
         return {}
     headers: dict[str, str] = {}
+    id = limits.limit_id if limits.limit_id and _TOKEN.fullmatch(limits.limit_id) else "codex"
     for part in ("primary", "secondary", "credits"):
         found: msgspec.Struct | None = getattr(limits, part)
         for field, value in msgspec.structs.asdict(found).items() if found is not None else ():
             if value is not None:
-                headers[f"x-{limits.limit_id or 'codex'}-{part}-{field.replace('_', '-')}"] = _header(value)
+                headers[f"x-{id}-{part}-{field.replace('_', '-')}"] = _header(value)
     return headers
 
 

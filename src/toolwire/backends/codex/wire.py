@@ -46,6 +46,7 @@ class Item(msgspec.Struct, gc=False):
     namespace: str | None = None
     call_id: str | None = None
     arguments: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    phase: str | None = None
 
 
 class TurnError(msgspec.Struct, rename="camel", gc=False):

@@ -7,8 +7,9 @@ import msgspec
 from toolwire.adapt.schemas_walk import Schema
 from toolwire.backends.demo.abilities import Ability
 from toolwire.backends.demo.schema.fill import LARGEST
-from toolwire.backends.demo.schema.plain import Budget, Schemas, TooMuch
+from toolwire.backends.demo.schema.plain import Schemas
 from toolwire.backends.demo.vocabulary import concept, parts_of
+from toolwire.core.regex import Budget, TooMuch
 
 Kind: TypeAlias = Literal["path", "command", "url", "glob", "remark", "message", "text"]
 

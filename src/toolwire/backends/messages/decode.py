@@ -1,4 +1,9 @@
-"""Messages events (or one plain message) to turn events. Blocks come one after the other, so nothing interleaves."""
+"""Messages events (or one plain message) to turn events.
+
+Some servers have several blocks open at once, some never stop one. So the first open block is read as it comes, and
+the events of those behind it wait until it ends: with its stop, when its input or its signature is there and another
+block starts, when it is no call and has grown no more since the start of a block that grows, or with the turn.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
@@ -11,8 +16,9 @@ from toolwire.backends.messages.wire import Block, RawContent, ReplyMessage, Str
 from toolwire.core.backend import ContextWindow
 from toolwire.core.batch import delta_fields
 from toolwire.core.calls import Fragment
-from toolwire.core.errors import Failure
+from toolwire.core.errors import BackendFault, Failure
 from toolwire.core.events import (
+    FILTER_REASONS,
     CallArgs,
     Event,
     MessageEnded,
@@ -21,11 +27,13 @@ from toolwire.core.events import (
     Reason,
     ReasoningDelta,
     ReasoningEnded,
+    RefusalDelta,
     TextDelta,
     TurnEnded,
     TurnStarted,
     Usage,
 )
+from toolwire.core.sequence import HELD_LIMIT
 from toolwire.core.sse import Frame
 from toolwire.core.text import arguments_text, is_json
 
@@ -34,6 +42,7 @@ _KNOWN_BLOCKS = ("text", "thinking", "redacted_thinking", "tool_use")
 """The types of blocks that there are events for."""
 
 _decode_event = msgspec.json.Decoder(StreamEvent).decode
+_decode_lax = msgspec.json.Decoder(StreamEvent, strict=False).decode  # numbers may be strings
 _decode_message = msgspec.json.Decoder(ReplyMessage).decode
 _decode_raw_content = msgspec.json.Decoder(RawContent).decode
 
@@ -47,12 +56,26 @@ _REASONS: dict[str, Reason] = {
     "compaction": "stop",
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
-    "refusal": "filter",
-    "content_filtered": "filter",
-    "guardrail_intervened": "filter",
+    **dict.fromkeys(FILTER_REASONS, "filter"),
 }
 
+_STARTS = ("content_block_start", b"content_block_start")
+_OF_BLOCKS = frozenset(("content_block_start", "content_block_delta", "content_block_stop"))
 _COUNTS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "thinking_tokens")
+
+
+EVENTS_BEFORE_SIGNATURE = 64
+"""Events of a block behind an open thought, after which no signature of that thought is expected any more."""
+
+
+class _Waiting(msgspec.Struct):
+    """A block behind the open one."""
+
+    start: int
+    """The number of its start among all starts; 0 if it continues a block that was closed without its stop."""
+    grown: int
+    """The number of the latest start when it grew last."""
+    events: list[tuple[StreamEvent, Frame]] = []
 
 
 class Decoder(TurnDecoder):
@@ -65,11 +88,21 @@ class Decoder(TurnDecoder):
         self, seed: str, names: Sequence[str] = (), *, snapshots: bool = False, keeps_frames: bool = False
     ) -> None:
         super().__init__(seed, names, snapshots=snapshots, keeps_frames=keeps_frames)
-        self._reason = ""
+        self._reason = self._explanation = ""
         self._usage: dict[str, float] = {}
-        self._blocks: dict[int, Block] = {}
-        self._grown: set[int] = set()  # tool blocks whose input came in deltas
+        self._blocks: dict[int, Block] = {}  # the open block
+        self._waiting: dict[int, _Waiting] = {}  # those behind it, in their order
+        self._left: dict[int, Block] = {}  # blocks that were closed without their stop, calls excepted
+        self._starts = 0  # of blocks, so far
+        self._grown = 0  # the number of the latest start when the open block grew last
+        self._held_bytes = 0  # of the events that wait
+        self._held_deltas = 0  # that had to wait so far
+        self._was_tested = False  # whether the open block is over, when another one started
         self._last: Fragment | None = None  # the end of a call whose arguments are not JSON
+
+    @property
+    def held(self) -> int:
+        return self._held_deltas + super().held
 
     def feed(self, frame: Frame) -> Sequence[Event]:
         if self.ended:
@@ -83,10 +116,14 @@ class Decoder(TurnDecoder):
             if repaired is None:
                 return ()
             event, frame = repaired
-        handler = self._HANDLERS.get(event.type or frame.event.decode("latin-1"))
+        type = event.type or frame.event.decode("latin-1")
+        handler = self._HANDLERS.get(type)
         if handler is None:
             return self._failed(event) if event.error is not None else ()
-        events = handler(self, event) if not self._keeps_frames else self._with_frame(event, frame)
+        if type == "content_block_start" or ((self._waiting or self._left) and type in _OF_BLOCKS):
+            events = self._in_order(event, frame)
+        else:
+            events = handler(self, event) if not self._keeps_frames else self._with_frame(event, frame)
         if self._reason and handler is not Decoder._ignore:
             self.finishing += 1
         if self._started and self._opening:
@@ -98,11 +135,121 @@ class Decoder(TurnDecoder):
         """A frame with split characters joined; None if it cannot be read."""
         if frame.data.strip() == b"[DONE]":
             return None
-        data, event = self._read_mended(frame.data, _decode_event)
+        data, event = self._read_mended(frame.data, _decode_lax)
         if event is None:
             self._skip_frame(frame)
             return None
         return event, Frame(frame.event, data)
+
+    def _in_order(self, event: StreamEvent, frame: Frame) -> list[Event]:
+        """Read an event about a block, or let it wait for the end of the open block."""
+        index, out = event.index, list[Event]()
+        if (event.type or frame.event) in _STARTS:
+            self._starts += 1
+            if index not in self._waiting:
+                while self._blocks and (index in self._blocks or self._is_over()):
+                    out += [*self._close_blocks(), *self._next_blocks()]
+                if self._blocks:
+                    self._waiting[index] = _Waiting(self._starts, self._starts)
+        elif index in self._left and index not in self._blocks and index not in self._waiting:
+            if not self._is_continued(event):
+                return self._pass_late(event)
+            if self._may_be_left():
+                out += self._close_blocks()
+            else:
+                self._waiting[index] = _Waiting(0, self._starts)
+        elif _has_content(event):
+            out += self._leave_for(index)
+        if index in self._waiting:
+            self._waiting[index].events.append((event, frame))
+            self._held_deltas += _has_content(event)
+            self._held_bytes += len(frame.data)
+            if self._held_bytes > HELD_LIMIT:
+                raise BackendFault(Failure(502, "call_too_large", f"More than {HELD_LIMIT} bytes wait behind a block."))
+            return out
+        out += self._read(event, frame)
+        return [*out, *self._next_blocks()]
+
+    def _leave_for(self, index: int) -> list[Event]:
+        """Close open blocks that have grown no more since the start of this one, which grows."""
+        out: list[Event] = []
+        if index in self._blocks:
+            self._grown = self._starts
+        elif index in self._waiting:
+            waiting = self._waiting[index]
+            waiting.grown = self._starts
+            while self._blocks and index in self._waiting and self._is_left(waiting):
+                out += [*self._close_blocks(), *self._next_blocks()]
+        return out
+
+    def _is_left(self, waiting: _Waiting) -> bool:
+        """Whether the open block needs no more, or has not grown since the start of this one.
+
+        A call waits for its input; a thought waits a while for its signature.
+        """
+        [block] = self._blocks.values()
+        if block.type == "tool_use" or (self._keeps_frames and block.type not in _KNOWN_BLOCKS):
+            return False
+        if _is_signed(block):
+            return True
+        is_late = block.type != "thinking" or len(waiting.events) >= EVENTS_BEFORE_SIGNATURE
+        return is_late and self._grown < waiting.start
+
+    def _is_continued(self, event: StreamEvent) -> bool:
+        """Whether an event continues a block that was closed without its stop."""
+        delta, left = event.delta, self._left[event.index]
+        if delta is None:
+            return False
+        return bool(delta.text or delta.thinking or (delta.signature and left.type == "thinking" and _is_blank(left)))
+
+    def _pass_late(self, event: StreamEvent) -> list[Event]:
+        """Take any other event of such a block: its stop, or a delta that comes too late."""
+        delta = event.delta
+        if delta is None:
+            del self._left[event.index]
+            return []
+        if delta.signature and delta.signature != self._left[event.index].signature:
+            return [Note("signature_late")]
+        return [Note("annotations_dropped")] if delta.type == "citations_delta" else []
+
+    def _may_be_left(self) -> bool:
+        """Whether late content of another block may be read at once: the open one is text, or is in parts already."""
+        return all(block.type == "text" or index in self._left for index, block in self._blocks.items())
+
+    def _is_over(self) -> bool:
+        """Whether the open block needs no more, tested when the first of others starts."""
+        if self._was_tested:
+            return False
+        self._was_tested = True
+        [(index, block)] = self._blocks.items()
+        if block.type == "tool_use":
+            call = self._table.in_item(f"{index}")
+            return call is not None and is_json(call.text)
+        return _is_signed(block)
+
+    def _next_blocks(self) -> list[Event]:
+        """Read what waits, until a block is open."""
+        out: list[Event] = []
+        while self._waiting and not self._blocks:
+            waiting = self._waiting.pop(next(iter(self._waiting)))
+            for event, frame in waiting.events:
+                self._held_bytes -= len(frame.data)
+                out += self._read(event, frame)
+            self._grown = waiting.grown
+        return out
+
+    def _read(self, event: StreamEvent, frame: Frame) -> Sequence[Event]:
+        left = self._left.get(event.index)
+        if left is not None and event.delta is not None and event.index not in self._blocks:
+            out = self._close_blocks()
+            self._blocks[event.index] = Block(left.type)
+            self._grown = self._starts
+            if _is_blank(left):
+                del self._left[event.index]  # nothing of it has been delivered
+            return [*out, *self._read(event, frame)]
+        if self._keeps_frames:
+            return self._with_frame(event, frame)
+        return self._HANDLERS[event.type or frame.event.decode("latin-1")](self, event)
 
     def _with_frame(self, event: StreamEvent, frame: Frame) -> Sequence[Event]:
         """The turn events of an event, with its frame in the delta if it is one, or as a `RawFrame`."""
@@ -158,7 +305,7 @@ class Decoder(TurnDecoder):
                 out.append(_block_start(f"{index}", data, block))
             out += self._open_block(StreamEvent(index=index, content_block=block))
             out += self._close_block(StreamEvent(index=index))
-        self._reason = message.stop_reason or ""
+        self._reason, self._explanation = message.stop_reason or "", _explanation(message.stop_details)
         return self._in_sequence((*out, *self._stop(StreamEvent())))
 
     def end(self) -> Sequence[Event]:
@@ -181,6 +328,9 @@ class Decoder(TurnDecoder):
         block = event.content_block or Block()
         out = [*self._ensured(), *self._close_blocks()]
         self._blocks[event.index] = block
+        self._left.pop(event.index, None)
+        self._grown = self._starts
+        self._was_tested = False
         match block.type:
             case "text":
                 if block.citations and not self._keeps_frames:
@@ -192,16 +342,22 @@ class Decoder(TurnDecoder):
             case "redacted_thinking":
                 return out
             case "tool_use":
-                key = f"{event.index}"
-                return [*out, *self._table.feed(Fragment("", key, block.id or "", name=block.name or "", named=True))]
+                fragment = Fragment(
+                    "", f"{event.index}", block.id or "", event.index, name=block.name or "", named=True
+                )
+                return [*out, *self._table.feed(msgspec.structs.replace(fragment, default=_input_of(block)))]
             case _:
                 return out if self._keeps_frames else [*out, Note("item_dropped", block.type)]
 
     def _close_blocks(self) -> list[Event]:
-        """Close open blocks because another one follows: some servers send no `content_block_stop`."""
+        """Close the open block because another one follows."""
         out: list[Event] = []
-        for index in sorted(self._blocks):
+        for index, block in tuple(self._blocks.items()):
             out += self._close_block(StreamEvent(index=index))
+            if block.type not in ("tool_use", "redacted_thinking"):
+                self._left[index] = block
+            if block.type == "text" and self._keeps_frames:
+                out += [MessageEnded(f"{index}"), RawFrame("content_block_stop", f"{index}", b"{}")]
         last, self._last = self._last, None
         return [*out, *self._table.feed(last)] if last is not None else out
 
@@ -214,19 +370,25 @@ class Decoder(TurnDecoder):
             block = self._blocks.get(event.index)
             if not delta.partial_json or (block is not None and block.type != "tool_use"):
                 return ()
-            self._grown.add(event.index)
             key, text = f"{event.index}", delta.partial_json
             more = None if self._snapshots else self._table.extend(key, text, frame)
             if more is not None:
                 return (more,)
-            events = self._table.feed(Fragment(text, key, total=self._snapshots))
-            return [CallArgs(each.id, each.text, frame) if isinstance(each, CallArgs) else each for each in events]
+            events = self._table.feed(Fragment(text, key, index=event.index, total=self._snapshots, early=True))
+            return [
+                CallArgs(each.id, text, frame) if isinstance(each, CallArgs) and each.text == text else each
+                for each in events
+            ]
         if delta.text:
             item = "" if frame is None else f"{event.index}"
             return [*self._ensured(), TextDelta(delta.text, item, frame=frame)]
-        if delta.thinking:
-            return [*self._ensured(), ReasoningDelta(delta.thinking, frame=frame)]
         block = self._blocks.get(event.index)
+        if delta.thinking:
+            if block is not None:
+                block.thinking = delta.thinking
+            return [*self._ensured(), ReasoningDelta(delta.thinking, frame=frame)]
+        if delta.signature and event.index in self._left:
+            return [Note("signature_late")]  # a part of what it signs was delivered without it
         if delta.signature and block is not None:
             block.signature = delta.signature  # the last one counts; they are not joined
         elif delta.type == "citations_delta" and not self._keeps_frames:
@@ -237,47 +399,48 @@ class Decoder(TurnDecoder):
         block = self._blocks.pop(event.index, None)
         if block is None:
             return ()
+        self._left.pop(event.index, None)
         match block.type:
             case "thinking":
                 return [ReasoningEnded("", block.signature or "", ORIGIN)]
             case "redacted_thinking":
                 return [ReasoningEnded("", block.data or "", ORIGIN, redacted=True)]
             case "tool_use":
-                last = self._last_fragment(event.index, block)
-                call = next((each for each in reversed(self._table.calls) if each.item == last.item), None)
-                if last.text or call is None or is_json(call.text):
+                last = Fragment("", f"{event.index}", ended=True, early=True)
+                call = self._table.in_item(f"{event.index}")
+                if call is None or is_json(call.text) or (call.default and call.is_blank()):
                     return self._table.feed(last)
                 self._last = last  # perhaps cut: the end of the turn decides
                 return ()
             case _:
                 return ()
 
-    def _last_fragment(self, index: int, block: Block) -> Fragment:
-        """The end of a call. An input that came whole at the start is used if no delta followed."""
-        given = b"" if block.input is msgspec.UNSET else bytes(block.input).strip()
-        # Some servers write the input as a string that holds its JSON.
-        text = arguments_text(msgspec.Raw(given)) if given.startswith(b'"') else given.decode()
-        if index in self._grown or text.strip() in ("", "{}", "null"):
-            return Fragment("", f"{index}", ended=True)
-        return Fragment(text, f"{index}", total=True, ended=True)
-
     def _change(self, event: StreamEvent) -> Sequence[Event]:
         if event.delta is not None and event.delta.stop_reason:
             self._reason = event.delta.stop_reason
+            self._explanation = _explanation(event.delta.stop_details)
             if self._reason.lower() in FAILED_REASONS:
-                return self.fail(finish_failure(self._reason))
+                self._failure = finish_failure(self._reason)
         self._count(event.usage)
         return ()
 
     def _stop(self, event: StreamEvent) -> Sequence[Event]:
+        if self._failure is not None:
+            return self._cut()
         out = self._ensured()
         if self._surrogates.half:
             out.append(Note("letter_replaced"))
-        for index in sorted(self._blocks):
-            out += self._close_block(StreamEvent(index=index))
+        while self._blocks:
+            out += (
+                self._close_blocks()
+                if self._waiting
+                else self._close_block(StreamEvent(index=next(iter(self._blocks))))
+            )
+            out += self._next_blocks()
         reason = self._finish_reason(out)
         if self._last is not None:
             out += self._table.feed(msgspec.structs.replace(self._last, complete=reason == "stop"))
+        out += self._table.drop_unclaimed()
         out += self._table.finish(cut=reason != "stop")
         if self._usage:
             out.append(self._counted())
@@ -293,9 +456,12 @@ class Decoder(TurnDecoder):
             out.append(Note("reason_unfounded", given))
         if given == "model_context_window_exceeded":
             self.context_window = ContextWindow(is_full=True)
-        if given not in _REASONS and not (given and self._keeps_frames):
+        reason = _REASONS.get(given.lower())
+        if reason is None and not (given and self._keeps_frames):
             out.append(Note("reason_unknown", given) if given else Note("reason_missing"))
-        return _REASONS.get(given, "stop")
+        if reason == "filter" and self._explanation and not self._keeps_frames:
+            out.append(RefusalDelta(self._explanation))
+        return reason or "stop"
 
     def _failed(self, event: StreamEvent) -> Sequence[Event]:
         return self.fail(stream_failure(event.error))
@@ -324,6 +490,34 @@ class Decoder(TurnDecoder):
         "error": _failed,
         "ping": _ignore,
     }
+
+
+def _has_content(event: StreamEvent) -> bool:
+    delta = event.delta
+    return delta is not None and bool(delta.text or delta.thinking or delta.partial_json or delta.signature)
+
+
+def _is_signed(block: Block) -> bool:
+    """Whether this is reasoning of which all is there."""
+    return block.type == "redacted_thinking" or bool(block.type == "thinking" and block.signature)
+
+
+def _is_blank(block: Block) -> bool:
+    """Whether nothing of a thought has been seen."""
+    return not (block.thinking or block.signature)
+
+
+def _explanation(details: Any) -> str:
+    """What the server says about a refusal in its `stop_details`."""
+    explanation: Any = details.get("explanation") if isinstance(details, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return explanation if isinstance(explanation, str) else ""
+
+
+def _input_of(block: Block) -> str:
+    """An input that came whole at the start, which some servers write as a string that holds its JSON."""
+    given = b"" if block.input is msgspec.UNSET else bytes(block.input).strip()
+    text = arguments_text(msgspec.Raw(given)) if given.startswith(b'"') else given.decode()
+    return "" if text.strip() in ("", "{}", "null") else text
 
 
 def _block_start(about: str, data: bytes, block: Block) -> RawFrame:

@@ -33,6 +33,8 @@ def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple
 def _original_body(request: Request, profile: Profile, notes: list[Note]) -> dict[str, Any]:
     """The body of a client of the same dialect: its fields as they came, with messages changed where they must be."""
     body: dict[str, Any] = {"max_tokens": profile.max_tokens, **request.fields}
+    if request.tools_changed:
+        body["tools"] = _tools(request.tools, request)
     if not request.history_unchanged or any(map(is_refused, request.entries)):
         originals = Originals(request, request.fields["messages"])
         body["messages"] = Fold(notes, profile, originals).messages(request)
@@ -61,7 +63,7 @@ def _translated(request: Request, profile: Profile, notes: list[Note]) -> dict[s
     }
     tools = request.allowed_tools  # the API has no `allowed_tools`, so the others are left out
     if tools or request.hosted_tools:
-        body["tools"] = [*map(_tool, tools), *(tool.raw for tool in request.hosted_tools)]
+        body["tools"] = _tools(tools, request)
         body["tool_choice"] = _tool_choice(request)
     elif called := {entry.name: None for entry in request.entries if isinstance(entry, CallEntry)}:
         # Calls in a history need their tools declared, even if none may be called any more.
@@ -118,6 +120,12 @@ def _add_reasoning(body: dict[str, Any], request: Request, profile: Profile, not
             if body[field] is not None and body[field] < least:
                 body[field] = None
                 notes.append(Note("field_dropped", field))
+
+
+def _tools(tools: tuple[Tool, ...], request: Request) -> list[Any]:
+    """These tools and the hosted ones; tools that are found on the way come last, so that the list only grows."""
+    written, hosted = [*map(_tool, tools)], [tool.raw for tool in request.hosted_tools]
+    return [*hosted, *written] if request.tools_changed else [*written, *hosted]
 
 
 def _tool(tool: Tool) -> dict[str, Any]:

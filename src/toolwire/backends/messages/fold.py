@@ -13,7 +13,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 
 from toolwire.adapt.history import OPENING
-from toolwire.backends.encoding import object_arguments, split_opening
+from toolwire.backends.encoding import dropped_part, object_arguments, split_opening, system_text
 from toolwire.backends.messages.decode import ORIGIN
 from toolwire.backends.messages.profile import Profile
 from toolwire.backends.originals import Originals
@@ -93,6 +93,7 @@ class Fold:
         whole = False  # the last message is an original
         for index, group in groupby(request.entries, lambda entry: entry.message):
             entries = [*group]
+            out += originals.unread(index) if index >= 0 else ()
             is_whole = originals.are_whole(entries) and not any(map(is_refused, entries))
             if is_whole:
                 made = [originals.messages[index]]
@@ -112,7 +113,7 @@ class Fold:
             _put_results_first(message)
         if not out:
             self._ensure_user_first()
-        return out or self._out
+        return [*(out or self._out), *originals.unread()]
 
     def _rebuilt(self, entries: Sequence[Entry], originals: Originals) -> list[dict[str, Any]]:
         """The messages rebuilt from the entries of one message; usually one."""
@@ -145,7 +146,8 @@ class Fold:
                 self._blocks("user", [block for part in entry.parts if (block := self._part(part))])
             case Message():
                 # An instruction in the middle of the conversation, for which not every model has a role.
-                self._blocks("user", [{"type": "text", "text": f"<system>\n{_text(entry.parts)}\n</system>"}])
+                if text := _text(entry.parts):
+                    self._blocks("user", [{"type": "text", "text": system_text(text)}])
             case CallEntry():
                 arguments = object_arguments(entry, self._notes)
                 block = {"type": "tool_use", "id": entry.id, "name": entry.name, "input": arguments}
@@ -216,7 +218,7 @@ class Fold:
                 titled = {"title": name} if name else {}
                 return {"type": "document", "source": source, **titled}
             case _:
-                self._notes.append(Note("part_dropped", type(part).__name__.removesuffix("Part").lower()))
+                self._notes.append(dropped_part(part))
                 return None
 
 

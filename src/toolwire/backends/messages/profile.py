@@ -21,6 +21,8 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """It supports `output_config.effort` and adaptive thinking."""
     strict: bool = True
     """It supports `strict` on a tool."""
+    tool_search: bool = True
+    """It supports tool search: `tool_search_tool_…`, `defer_loading` and `tool_reference`."""
     counts_tokens: bool = True
     """It has `/messages/count_tokens`."""
     empty_result: str = ""
@@ -41,6 +43,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             reserved=self.reserved_names,
             id_chars="A-Za-z0-9_-",
             unique_ids=True,
+            search="messages" if self.tool_search else "",
             strict=self.strict,
             schema=self.schema,
             schema_field="input_schema",

@@ -39,6 +39,7 @@ class Delta(msgspec.Struct, gc=False):
     thinking: str | None = None
     signature: str | None = None
     stop_reason: str | None = None
+    stop_details: Any = None
 
 
 class ReplyMessage(msgspec.Struct, gc=False):
@@ -48,6 +49,7 @@ class ReplyMessage(msgspec.Struct, gc=False):
     model: str | None = None
     content: list[Block] | None = None
     stop_reason: str | None = None
+    stop_details: Any = None
     usage: TokenUsage | None = None
     error: Any = None
 

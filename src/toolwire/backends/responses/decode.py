@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 import msgspec
 
 from toolwire.backends.decoder import UNREADABLE, TurnDecoder, checked, usage_of
-from toolwire.backends.failures import Error, stream_failure
+from toolwire.backends.failures import Error, completed_error, stream_failure
+from toolwire.backends.phases import PhasedMessages
 from toolwire.backends.responses.tracker import ItemTracker, TrackedItem
 from toolwire.backends.responses.wire import (
     DIALECT,
@@ -31,6 +32,7 @@ from toolwire.core.backend import ContextWindow
 from toolwire.core.batch import delta_fields
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
+    FILTER_REASONS,
     CallArgs,
     CallStarted,
     Event,
@@ -50,16 +52,25 @@ from toolwire.core.loose import CALL_TYPES, read_fragments
 from toolwire.core.sse import Frame
 
 _decode_event = msgspec.json.Decoder(StreamEvent).decode
+_decode_lax = msgspec.json.Decoder(StreamEvent, strict=False).decode  # numbers may be strings
 _decode_ending = msgspec.json.Decoder(Ending).decode
 _decode_response = msgspec.json.Decoder(Response).decode
 _decode_output = msgspec.json.Decoder(RawOutput).decode
 
-_REASONS: dict[str | None, Reason] = {"content_filter": "filter", "max_messages": "stop", "steered": "stop"}
+_REASONS: dict[str | None, Reason] = {
+    **dict.fromkeys(FILTER_REASONS, "filter"),
+    "max_messages": "stop",
+    "steered": "stop",
+}
+
+_FAILURES = frozenset(("error", "response.failed", "response.cancelled"))
+"""The events that state why a turn failed."""
 
 # Items that need no note when nothing is delivered of them.
 _IGNORED_ITEMS = frozenset(("compaction", "message", "reasoning"))
 
 
+SHELL_CALL = "local_shell_call"
 ADDED, DONE = "response.output_item.added", "response.output_item.done"
 SNAPSHOT = "response.function_call_arguments.delta"
 """The events that hold all arguments so far, if the profile says so."""
@@ -80,11 +91,13 @@ class Decoder(TurnDecoder):
         self._final = b""  # the last frame with a whole response, where frames are kept
         self._output = ItemTracker()
         self._is_done = False  # the server sent `[DONE]`
-        self._is_listing = False  # the final list is being read
+        self._listed: int | None = None  # how many calls of the final list were read
         self._delta_key: tuple[str | None, int | None, int | None] | None = None
         self._item = TrackedItem("", None)  # of the last delta, or the last that began or ended
         self._message: TrackedItem | None = None  # the message that the last text belongs to
         self._open_reasoning: TrackedItem | None = None
+        self._phases: PhasedMessages | None = None
+        self._error: Error | None = None  # of a failure whose reason is not complete
 
     def feed(self, frame: Frame) -> Sequence[Event]:
         if self.ended:
@@ -102,7 +115,7 @@ class Decoder(TurnDecoder):
             elif self._keeps_frames:
                 self._frame = frame
         handler = self._HANDLERS.get(event.type)
-        if handler is None:
+        if handler is None or (self._error is not None and event.type not in _FAILURES):
             self._frame = None
             return self._other(event, frame)
         if self._frame is not None and event.response is not None:
@@ -123,7 +136,7 @@ class Decoder(TurnDecoder):
             return self.fail(Failure(502, "bad_reply", "The backend's reply is not a response object."))
         event = StreamEvent("response.completed", response=response)
         if response.error is not None or response.status in ("failed", "cancelled"):
-            return [*self._start(event), *self._failed(event)]
+            return [*self._start(event), *self.fail(stream_failure(response.error))]
         if response.output is None:
             return self.fail(Failure(502, "bad_reply", "The backend's reply holds no output."))
         # Whole items never interleave: there is nothing to put in sequence.
@@ -143,6 +156,8 @@ class Decoder(TurnDecoder):
     def end(self) -> Sequence[Event]:
         if self.ended:
             return ()
+        if self._error is not None:
+            return self.fail(stream_failure(self._error))
         return self._finish_open() if self._is_done else self._cut()
 
     def _start(self, event: StreamEvent) -> list[Event]:
@@ -151,9 +166,9 @@ class Decoder(TurnDecoder):
         return [TurnStarted(response.id or "", response.model or ""), *self._take_opening()]
 
     def _repaired_event(self, frame: Frame) -> tuple[bytes, StreamEvent | None]:
-        """What can still be read of a malformed frame: one with split characters, or the end of the turn."""
-        data, event = self._read_mended(frame.data, _decode_event)
-        if data is not frame.data:
+        """What can still be read of a malformed frame: split characters, numbers in strings, or the end of the turn."""
+        data, event = self._read_mended(frame.data, _decode_lax)
+        if event is not None or data is not frame.data:
             return data, event
         try:
             ending = _decode_ending(data)
@@ -185,6 +200,8 @@ class Decoder(TurnDecoder):
 
     def _done(self) -> Sequence[Event]:
         """Handle `[DONE]` without an event that says how the turn ended."""
+        if self._error is not None:
+            return self.end()
         self._is_done = self._started
         has_begun = self._output.is_begun or self._table.calls
         return self._finish_open() if has_begun else ()  # it comes too early, unless nothing else follows
@@ -197,7 +214,9 @@ class Decoder(TurnDecoder):
 
     def _other(self, event: StreamEvent, frame: Frame) -> Sequence[Event]:
         if not event.type and event.error is not None:
-            return self._error(event)
+            return self._error_event(event)
+        if self._error is not None:
+            return ()  # only the reason of the failure is waited for
         if event.type == "response.required_action":
             start = [] if self._started else self._start(StreamEvent())
             return self._in_sequence([*start, *self._read_loosely(msgspec.json.decode(frame.data))])
@@ -239,7 +258,10 @@ class Decoder(TurnDecoder):
             return ()
         if self._frame is not None:
             return (kind(event.delta, item.name, event.content_index or 0, self._frame),)
-        delta = kind(event.delta)
+        text = event.delta if self._phases is None else self._phases.feed(item.name, event.delta)
+        if not text:
+            return ()
+        delta = kind(text)
         return (delta,) if item is self._message else self._separated(delta)
 
     def _refusal_delta(self, event: StreamEvent) -> Sequence[Event]:
@@ -289,7 +311,22 @@ class Decoder(TurnDecoder):
         if item is None:
             return self._without_item()
         self._select(self._output.begin(item.type, item.id, event.output_index))
+        self._begin_phase(item)
         return self._call_item(item, event.output_index, ADDED) if item.type in CALL_TYPES else ()
+
+    def _begin_phase(self, item: ReplyItem) -> None:
+        """Take the phase of a message. Messages are compared from the first commentary on."""
+        if item.phase == "commentary" and self._phases is None and not self._keeps_frames:
+            self._phases = PhasedMessages()
+        if self._phases is not None:
+            self._phases.begin(self._item.name, item.phase)
+
+    def _end_phase(self, item: str) -> Sequence[Event]:
+        """What was held back of a message, unless it repeats the commentary before it."""
+        held = self._phases.end(item) if self._phases is not None else ""
+        if isinstance(held, Note):
+            return (held,)
+        return self._separated(TextDelta(held)) if held else ()
 
     def _select(self, item: TrackedItem) -> None:
         self._item = item
@@ -321,6 +358,8 @@ class Decoder(TurnDecoder):
         if number in item.seen_parts:
             return ()
         item.seen_parts.add(number)
+        if text and self._phases is not None:
+            text = self._phases.feed(item.name, text)
         if not text:
             return ()
         return self._separated(kind(text, item.name, number) if self._keeps_frames else kind(text))
@@ -352,7 +391,8 @@ class Decoder(TurnDecoder):
             case "reasoning":
                 return self._reasoning(item, tracked)
             case _ if self._keeps_frames:
-                return ()
+                is_nameless = item.type == SHELL_CALL and not (item.call_id or item.id)
+                return [Note("id_missing", item.type)] if is_nameless else ()
             case _ if item.content:
                 return self._message_item(item, index)
             case _:
@@ -360,6 +400,7 @@ class Decoder(TurnDecoder):
 
     def _message_item(self, item: ReplyItem, index: int | None) -> list[Event]:
         out: list[Event] = []
+        self._begin_phase(item)
         for number, part in enumerate(item.content or ()):
             if part.annotations and not self._keeps_frames:
                 out.append(Note("annotations_dropped"))
@@ -372,7 +413,7 @@ class Decoder(TurnDecoder):
                 out += self._whole_part(number, TextDelta, part.text)
         if self._keeps_frames and self._item.name:
             out.append(MessageEnded(self._item.name))
-        return out
+        return [*out, *self._end_phase(self._item.name)]
 
     def _reasoning(self, item: ReplyItem, tracked: TrackedItem) -> list[Event]:
         out: list[Event] = []
@@ -390,8 +431,11 @@ class Decoder(TurnDecoder):
         return out
 
     def _call_item(self, item: ReplyItem, index: int | None, type: str) -> Sequence[Event]:
-        ended = type == DONE
-        fragment = documented_item(item, index, ended=ended, open=ended and not self._is_listing)
+        ended, is_listing = type == DONE, self._listed is not None
+        if self._listed is not None:
+            self._listed += 1
+        place = self._listed or 0
+        fragment = documented_item(item, index, ended=ended, open=ended and not is_listing, place=place)
         if fragment is not None:
             events = self._table.feed(fragment)
         else:
@@ -405,15 +449,16 @@ class Decoder(TurnDecoder):
 
     def _read_loosely(self, payload: Any) -> list[Event]:
         fragments = read_fragments(payload)
-        if self._is_listing:  # after the final list no arguments follow
-            fragments = [msgspec.structs.replace(fragment, open=False) for fragment in fragments]
+        if self._listed is not None:  # after the final list no arguments follow
+            place = self._listed
+            fragments = [msgspec.structs.replace(fragment, open=False, place=place) for fragment in fragments]
         return [event for fragment in fragments for event in self._table.feed(fragment)]
 
     def _completed(self, event: StreamEvent) -> Sequence[Event]:
         response = event.response or Response()
         out = self._take_opening()
         raws = _decode_output(self._final).response.output if self._final else None
-        self._is_listing = True
+        self._listed = 0
         is_all_new = not self._output.is_begun
         for index, item in enumerate(checked(response.output or ())):
             tracked = TrackedItem(item.id or "", index) if is_all_new else self._output.list(item.type, item.id, index)
@@ -437,14 +482,24 @@ class Decoder(TurnDecoder):
     def _with_calls_finished(self, out: list[Event], *, cut: bool) -> list[Event]:
         """End the turn and every open call."""
         self.ended = True
+        held = self._phases.held if self._phases is not None else None
+        out += self._end_phase(held) if held is not None else ()
         return [*out, *self._table.drop_unclaimed(), *self._table.finish(cut=cut)]
 
     def _failed(self, event: StreamEvent) -> Sequence[Event]:
-        return self.fail(stream_failure(event.response.error if event.response else event.error))
+        return self._fail_with(event.response.error if event.response else event.error)
 
-    def _error(self, event: StreamEvent) -> Sequence[Event]:
-        flat = Error(event.message, None, event.param, event.code)
-        return self.fail(stream_failure(event.error or flat))
+    def _error_event(self, event: StreamEvent) -> Sequence[Event]:
+        return self._fail_with(event.error or Error(event.message, None, event.param, event.code))
+
+    def _fail_with(self, error: Error | None) -> Sequence[Event]:
+        """Fail the turn, or wait for the event that completes the reason: `error` or `response.failed`."""
+        first, known = self._error, completed_error(self._error or Error(), error or Error())
+        if first is not None or (known.message and (known.code or known.type)):
+            return self.fail(stream_failure(known))
+        self._error = known
+        self.finishing += 1
+        return ()
 
     _HANDLERS: ClassVar[dict[str, Callable[[Any, StreamEvent], Sequence[Event]]]] = {
         SNAPSHOT: _arguments_delta,
@@ -469,6 +524,6 @@ class Decoder(TurnDecoder):
         "response.incomplete": _completed,
         "response.failed": _failed,
         "response.cancelled": _failed,
-        "error": _error,
+        "error": _error_event,
     }
     _DELTAS: ClassVar = frozenset(type for type in _HANDLERS if type.endswith(".delta"))

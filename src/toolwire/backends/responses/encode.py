@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from toolwire.adapt.history import BEGINNING
 from toolwire.adapt.names import is_minted_item_id
 from toolwire.backends.encoding import given, split_opening
 from toolwire.backends.responses.profile import Profile
@@ -33,11 +34,16 @@ from toolwire.core.request import (
     TextPart,
     Tool,
     ToolChoice,
+    ToolPart,
     ToolsEntry,
 )
 from toolwire.core.text import is_blank, shortened
 
-OUTPUTS: dict[CallKind, str] = {"function": "function_call_output", "custom": "custom_tool_call_output"}
+OUTPUTS: dict[CallKind, str] = {
+    "function": "function_call_output",
+    "custom": "custom_tool_call_output",
+    "search": "tool_search_output",
+}
 _OUR_ID = re.compile(rb'"id": ?"[a-z]+_[0-9a-f]{24}')
 
 MIN_OUTPUT_TOKENS = 16
@@ -53,11 +59,13 @@ def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple
         instructions = "\n\n".join(text for text in (request.instructions, instructions) if text)
     lost: list[Note] = []
     sampling, caller = request.sampling, request.caller
+    known = [kept for entry in returnable(entries, lost) if (kept := without_foreign_parts(entry, lost))]
+    if entries and not known:
+        known = [BEGINNING]
+        lost.append(Note("message_added", "user"))
     body = given(
         model=request.model,
-        input=[
-            encoded_entry(kept) for entry in returnable(entries, lost) if (kept := without_foreign_parts(entry, lost))
-        ],
+        input=[*map(encoded_entry, known)],
         store=False,
         instructions=instructions,
         stream=stream or None,
@@ -119,8 +127,10 @@ def _encode_original(request: Request, profile: Profile, *, stream: bool) -> tup
         "store": False,
         "stream": stream,
     }
+    if request.tools_changed and not idle:
+        body["tools"] = _all_tools(request)
     if any(isinstance(entry, ToolsEntry) for entry in entries):
-        if not profile.additional_tools:
+        if request.tools_changed or not profile.additional_tools:
             shown = [entry for entry in entries if not isinstance(entry, ToolsEntry)]
             body |= {"tools": _all_tools(request), "input": _items(request, shown, profile)}
         elif fields.get("tools") in _NO_TOOLS:
@@ -172,11 +182,12 @@ def _is_returnable(entry: ReasoningEntry) -> bool:
 def without_foreign_parts(entry: Entry, notes: list[Note]) -> Entry | None:
     """An entry without parts that only another dialect has; None if nothing remains."""
     if isinstance(entry, Message | ResultEntry):
-        others = [part for part in entry.parts if isinstance(part, OtherPart)]
-        if others:
-            notes += [Note("part_dropped", part.type) for part in others]
-            return msgspec.structs.replace(entry, parts=tuple(part for part in entry.parts if part not in others))
-    elif isinstance(entry, OtherEntry | ToolsEntry):  # tools are declared with the others
+        kept = tuple(part for part in entry.parts if not isinstance(part, OtherPart))
+        notes += [Note("part_dropped", part.type) for part in entry.parts if isinstance(part, OtherPart)]
+        if not kept and isinstance(entry, Message):
+            return None
+        return msgspec.structs.replace(entry, parts=kept) if len(kept) < len(entry.parts) else entry
+    if isinstance(entry, OtherEntry | ToolsEntry):  # tools are declared with the others
         notes += [Note("item_dropped", entry.type)] if isinstance(entry, OtherEntry) else ()
         return None
     return entry
@@ -191,6 +202,7 @@ def _original_item(entry: Entry, profile: Profile, *, is_changed: bool) -> Any:
         return encoded_entry(entry)
     data = bytes(raw)
     dropped = [name for name in profile.item_fields_dropped if _key(name).search(data)]
+    dropped += ["namespace"] if is_changed and isinstance(entry, CallEntry) and not entry.namespace else []
     changed = _changed(entry) if is_changed else {}
     # Messages and reasoning keep an id that we made, because servers require one.
     may_be_ours = isinstance(entry, CallEntry | ResultEntry) and _OUR_ID.search(data) is not None
@@ -255,7 +267,7 @@ def encoded_entry(entry: Entry) -> Any:
 def _output(parts: tuple[Part, ...]) -> str | list[dict[str, Any]]:
     texts = [part.text for part in parts if isinstance(part, TextPart)]
     if len(texts) == len(parts):
-        return "".join(texts)
+        return "\n".join(texts)
     return [_part(part, "user") for part in parts]
 
 
@@ -273,12 +285,16 @@ def _part(part: Part, role: str) -> dict[str, Any]:
             return {"type": "input_file", **{key: value for key, value in named.items() if value}}
         case AudioPart(data, format):
             return {"type": "input_audio", "input_audio": {"data": data, "format": format}}
+        case ToolPart(name):
+            return {"type": "tool_reference", "tool_name": name}  # always spelled out before
         case OtherPart(type):
             return {"type": type}
 
 
 def _all_tools(request: Request) -> list[msgspec.Raw]:
-    return [*_encoded_tools(request.tools), *(tool.raw for tool in request.hosted_tools)]
+    """All tools; where some are found on the way, these come last, so that the list only grows."""
+    tools, hosted = _encoded_tools(request.tools), [tool.raw for tool in request.hosted_tools]
+    return [*hosted, *tools] if request.tools_changed else [*tools, *hosted]
 
 
 def _encoded_tools(tools: tuple[Tool, ...]) -> Sequence[msgspec.Raw]:
@@ -303,7 +319,11 @@ def _in_namespace(namespace: str, tools: tuple[Tool, ...]) -> list[dict[str, Any
 
 def _tool(tool: Tool) -> dict[str, Any]:
     if tool.kind == "custom":
-        return given(type="custom", name=tool.name, description=tool.description or None, format=tool.format)
+        described = given(description=tool.description or None, format=tool.format, defer_loading=tool.deferred or None)
+        return {"type": "custom", "name": tool.name, **described}
+    if tool.kind == "search":
+        described = given(description=tool.description or None, parameters=tool.parameters)
+        return {"type": "tool_search", "execution": "client", **described}
     return {
         "type": "function",
         "name": tool.name,
@@ -311,6 +331,7 @@ def _tool(tool: Tool) -> dict[str, Any]:
         "parameters": tool.parameters or NO_PARAMETERS,
         # An omitted strict means false on chat and true here: always send it.
         "strict": bool(tool.strict),
+        **({"defer_loading": True} if tool.deferred else {}),
     }
 
 

@@ -30,6 +30,8 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """It answers a `compaction_trigger` with a compaction item."""
     additional_tools: bool = True
     """It supports `additional_tools` items; for other servers their tools are moved to `tools`."""
+    tool_search: bool = True
+    """It supports tool search and what came with it: `tool_search`, `defer_loading` and namespaces of tools."""
     counts_tokens: bool = False
     """It has `/responses/input_tokens`."""
     headers: dict[str, str] = {}
@@ -52,8 +54,9 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             reserved=self.reserved_names,
             id_length=self.id_length,
             custom=True,
-            namespaces=True,
+            namespaces=self.tool_search,
             additional_tools=True,
+            search="responses" if self.tool_search else "",
             schema=self.schema,
         )
 

@@ -62,6 +62,7 @@ class ReplyItem(CallHolder):
     content: list[Part] | None = None
     summary: list[Part] | None = None
     encrypted_content: str | None = None
+    phase: str | None = None
 
     @property
     def answers(self) -> str | None:
@@ -135,7 +136,7 @@ def _texts(holder: NestedFunction | CallHolder) -> dict[str, str]:
 _KINDS: dict[str, CallKind] = {"function_call": "function", "custom_tool_call": "custom"}
 
 
-def documented_item(item: ReplyItem, index: int | None, *, ended: bool, open: bool) -> Fragment | None:
+def documented_item(item: ReplyItem, index: int | None, *, ended: bool, open: bool, place: int = 0) -> Fragment | None:
     """The call in an item of the documented shape, as nearly all are; None for any other.
 
     The result is the same as that of `core/loose.py` for the same item, at a fraction of its cost.
@@ -158,6 +159,7 @@ def documented_item(item: ReplyItem, index: int | None, *, ended: bool, open: bo
         True,
         ended,
         item.status != "incomplete",
+        place,
         namespace=item.namespace or "",
         fallback=item.call_id,
         open=open,

@@ -104,7 +104,7 @@ def _entries(read: wire.Body, notes: list[Note]) -> Iterator[Entry]:
         raise BadRequest("messages must hold at least one message.", "messages")
     if given is not None:
         notes.append(Note("field_dropped", "input"))
-    return decode_messages(read.messages, notes)
+    return decode_messages(read.messages)
 
 
 def _original_entries(messages: list[wire.ChatMessage], entries: tuple[Entry, ...]) -> tuple[Entry | None, ...]:

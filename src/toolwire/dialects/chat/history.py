@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from toolwire.core.errors import BadRequest
-from toolwire.core.events import CallKind, Note
+from toolwire.core.events import CallKind
 from toolwire.core.raw import text_of, to_json
 from toolwire.core.request import (
     AudioPart,
@@ -18,6 +18,7 @@ from toolwire.core.request import (
     FilePart,
     ImagePart,
     Message,
+    OtherPart,
     Part,
     ReasoningEntry,
     RefusalPart,
@@ -32,7 +33,7 @@ UNNAMED = "call_unnamed_"
 """The prefix of ids for calls that came without one."""
 
 
-def decode_messages(messages: Sequence[wire.ChatMessage], notes: list[Note]) -> Iterator[Entry]:
+def decode_messages(messages: Sequence[wire.ChatMessage]) -> Iterator[Entry]:
     """The entries of these messages."""
     unanswered: dict[str, CallEntry] = {}
     for index, message in enumerate(messages):
@@ -41,22 +42,28 @@ def decode_messages(messages: Sequence[wire.ChatMessage], notes: list[Note]) -> 
             call_id = _answered_call(message, unanswered, path)
             call = unanswered.pop(call_id, None)
             kind: CallKind = call.kind if call is not None else "function"
-            yield ResultEntry(call_id, tuple(_parts(message.content, path, notes)), kind, message=index)
+            yield ResultEntry(call_id, tuple(_parts(message.content, path)), kind, message=index)
             continue
         role = wire.ROLES.get(message.role)
         if role is None:
             roles = "system, developer, user, assistant, tool or function"
             raise BadRequest(f"{path}.role must be {roles}; received {message.role!r}.", f"{path}.role")
-        parts = _marked(tuple(_parts(message.content, path, notes)), reading.given(message.cache_control))
+        parts = _marked(tuple(_parts(message.content, path)), reading.given(message.cache_control))
         if message.refusal:
             parts = (*parts, RefusalPart(message.refusal))
         if role == "assistant":
             yield from _reasoning(message, index)
-        if parts or role != "assistant":
+        if parts or role != "assistant" or _is_empty(message):
             yield Message(role, parts, message.name or "", message=index)
         for call in _calls(message, index):
             unanswered[call.id] = call
             yield call
+
+
+def _is_empty(message: wire.ChatMessage) -> bool:
+    """Whether a message without content holds nothing else either."""
+    others = (message.audio, message.reasoning_content, message.reasoning, message.reasoning_details)
+    return not message.tool_calls and message.function_call is None and not any(map(reading.given, others))
 
 
 def needs_rewriting(message: wire.ChatMessage) -> bool:
@@ -129,32 +136,29 @@ def _calls(message: wire.ChatMessage, index: int) -> Iterator[CallEntry]:
         yield CallEntry(f"call_function_{index}", legacy.name, arguments_text(legacy.arguments), message=index)
 
 
-def _parts(content: str | list[wire.ContentPart | str] | None, path: str, notes: list[Note]) -> Iterator[Part]:
+def _parts(content: str | list[wire.ContentPart | str] | None, path: str) -> Iterator[Part]:
     if isinstance(content, str):
         if content:
             yield TextPart(content)
         return
     for index, part in enumerate(content or ()):
-        if isinstance(part, str):
-            yield TextPart(part)
-            continue
-        yield from _part(part, f"{path}.content[{index}]", notes)
+        yield TextPart(part) if isinstance(part, str) else _part(part, f"{path}.content[{index}]")
 
 
-def _part(part: wire.ContentPart, path: str, notes: list[Note]) -> Iterator[Part]:
+def _part(part: wire.ContentPart, path: str) -> Part:
     match part.type:
         case "text" | "input_text" | "output_text":
-            yield TextPart(part.text or "", reading.given(part.cache_control))
+            return TextPart(part.text or "", reading.given(part.cache_control))
         case "refusal":
-            yield RefusalPart(part.refusal or "")
+            return RefusalPart(part.refusal or "")
         case "image_url" | "input_image" if part.image_url is not None:
             image = part.image_url
-            yield ImagePart(image) if isinstance(image, str) else ImagePart(image.url, image.detail or "")
+            return ImagePart(image) if isinstance(image, str) else ImagePart(image.url, image.detail or "")
         case "file" | "input_file" if part.file is not None:
-            yield FilePart(part.file.file_data or "", part.file.file_id or "", part.file.filename or "")
+            return FilePart(part.file.file_data or "", part.file.file_id or "", part.file.filename or "")
         case "input_audio" if part.input_audio is not None:
-            yield AudioPart(part.input_audio.data, part.input_audio.format)
+            return AudioPart(part.input_audio.data, part.input_audio.format)
         case "image_url" | "file" | "input_audio":
             raise reading.required(f"{path}.{part.type}")
         case _:
-            notes.append(Note("part_dropped", part.type))
+            return OtherPart(part.type)

@@ -82,6 +82,7 @@ class ChatMessage(msgspec.Struct, gc=False):
     reasoning: Maybe = msgspec.UNSET
     reasoning_details: Maybe = msgspec.UNSET
     cache_control: Maybe = msgspec.UNSET
+    audio: Maybe = msgspec.UNSET
 
 
 class NamedTool(msgspec.Struct, gc=False):

@@ -8,7 +8,7 @@ from toolwire.core.raw import fields_of, list_of, to_raw
 from toolwire.core.request import Caller, HostedTool, OutputFormat, Request, Sampling, Tool, ToolChoice, ToolMode
 from toolwire.dialects import reading
 from toolwire.dialects.messages import wire
-from toolwire.dialects.messages.history import decode_messages
+from toolwire.dialects.messages.history import TurnControl, decode_messages
 from toolwire.dialects.reading import DeclaredTools, extra_fields, read, read_at, tool_cache, tool_name
 
 _decode_body = msgspec.json.Decoder(wire.Body).decode
@@ -42,7 +42,8 @@ def decoding(body: bytes, bounds: Bounds = UNBOUNDED) -> Steps[Request]:
     yield
     listed = list_of(messages)
     yield
-    entries = yield from take_bounded(decode_messages(listed), bounds.entries, "messages")
+    control = TurnControl()
+    entries = yield from take_bounded(decode_messages(listed, control, declared.tools), bounds.entries, "messages")
     if not entries:
         raise BadRequest("messages must hold at least one message.", "messages")
     if parsed.n is not None and parsed.n != 1:
@@ -67,7 +68,7 @@ def decoding(body: bytes, bounds: Bounds = UNBOUNDED) -> Steps[Request]:
             top_p=parsed.top_p,
             max_tokens=parsed.max_tokens,
             stop=tuple(parsed.stop_sequences or ()),
-            effort=_effort(parsed),
+            effort=control.effort or _effort(parsed),
             service_tier=parsed.service_tier if parsed.service_tier != "standard_only" else "default",
         ),
         caller=Caller(user=parsed.metadata.user_id if parsed.metadata else None),
@@ -89,7 +90,8 @@ def _tool(raw: msgspec.Raw, path: str) -> Tool | HostedTool:
     if tool.type not in (None, "custom"):
         return HostedTool(tool.type or "", raw)
     name, schema = tool_name(tool.name, path), reading.given(tool.input_schema)
-    return Tool(name, tool.description or "", schema, tool.strict, cache=reading.given(tool.cache_control))
+    cache, deferred = reading.given(tool.cache_control), bool(tool.defer_loading)
+    return Tool(name, tool.description or "", schema, tool.strict, cache=cache, deferred=deferred)
 
 
 _known_tools = tool_cache(_tool)

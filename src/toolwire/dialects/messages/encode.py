@@ -34,6 +34,7 @@ from toolwire.core.request import Request
 from toolwire.core.text import as_object
 from toolwire.dialects.messages.forward import DeltaForwarder, block_type, with_index
 from toolwire.dialects.messages.message import (
+    BLOCK_FIELDS,
     NULL_FIELDS,
     NULL_FINAL_USAGE,
     NULL_USAGE,
@@ -258,9 +259,8 @@ class StreamEncoder:
         out = [*self._begin(), *self._close()]
         self._index += 1
         self._open = block["type"]
-        if block_type(self._original_block) == self._open:
-            block = {**self._original_block, **block}
-        self._original_block = {}
+        original, self._original_block = self._original_block, {}
+        block = {**(original if block_type(original) == self._open else BLOCK_FIELDS.get(self._open, {})), **block}
         self._head = _DELTA_HEAD % (self._index, delta)
         return [*out, self._event("content_block_start", {"index": self._index, "content_block": block})]
 

@@ -7,6 +7,7 @@ import msgspec
 from toolwire.core.errors import BadRequest
 from toolwire.core.raw import fields_of, list_of, text_of, to_raw
 from toolwire.core.request import (
+    SEARCH,
     CallEntry,
     Entry,
     FilePart,
@@ -19,9 +20,11 @@ from toolwire.core.request import (
     ResultEntry,
     Role,
     TextPart,
+    Tool,
+    ToolPart,
 )
 from toolwire.core.signatures import is_packed, unpack
-from toolwire.core.text import arguments_text, as_object, unwrapped, wrapped
+from toolwire.core.text import NOT_AN_OBJECT, arguments_text, as_object, unwrapped, wrapped
 from toolwire.dialects import reading
 from toolwire.dialects.messages import wire
 from toolwire.dialects.reading import read_at
@@ -32,28 +35,89 @@ ORIGIN = "messages"
 _decode_message = msgspec.json.Decoder(wire.MessageParam).decode
 _decode_block = msgspec.json.Decoder(wire.Block).decode
 _decode_source = msgspec.json.Decoder(wire.Source).decode
+_decode_found = msgspec.json.Decoder(wire.FoundTools).decode
 _decode_content = msgspec.json.Decoder(str | list[wire.Block]).decode
+
+SERVER_ID = "srvtoolu_"
+"""How the ids of calls begin that a server answers itself."""
 
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "developer"}
 _CONTENT = frozenset(("text", "image", "document", "search_result"))
+_NO_CONTENT = (b"[]", b'""')
+_RESULT = msgspec.Raw(b'"tool_result"')
 
 
-def decode_messages(messages: Sequence[msgspec.Raw]) -> Iterator[Entry]:
-    """The entries of these messages."""
+class TurnControl:
+    """The effort that system messages set for the answer to a conversation.
+
+    Set right behind new input of the user it applies to the answer to that, set elsewhere from the next new input on,
+    until it is set again. A message with results only is no new input.
+    """
+
+    def __init__(self) -> None:
+        self.effort: str | None = None
+        self._next: str | None = None  # from the next new input on
+        self._previous: wire.MessageParam | None = None
+
+    def pass_message(self, message: wire.MessageParam) -> None:
+        """Take note of a message of the user or the assistant."""
+        self._previous = message
+        if self._next is not None and _is_new_input(message):
+            self.effort, self._next = self._next, None
+
+    def set_effort(self, effort: str) -> None:
+        """Take the effort of a system message."""
+        if self._previous is not None and _is_new_input(self._previous):
+            self.effort = effort
+        else:
+            self._next = effort
+
+
+def _is_new_input(message: wire.MessageParam) -> bool:
+    if message.role != "user" or not reading.begins_with(message.content, b"["):
+        return message.role == "user"
+    return any(fields_of(block).get("type") != _RESULT for block in list_of(message.content))
+
+
+def decode_messages(
+    messages: Sequence[msgspec.Raw], control: TurnControl, tools: Sequence[Tool] = ()
+) -> Iterator[Entry]:
+    """The entries of these messages. System messages that tell the model nothing have none."""
+    last_user = -1  # the index of the last message of the user, once it is looked for
     for index, raw in enumerate(messages):
         path = f"messages[{index}]"
         message = read_at(_decode_message, raw, path)
         role = _ROLES.get(message.role)
         if role is None:
             raise BadRequest(f"{path}.role must be user or assistant; received {message.role!r}.", f"{path}.role")
+        if role == "developer":
+            effort = message.output_config.effort if message.output_config is not None else None
+            if effort:
+                control.set_effort(effort)
+            clears = message.clear_at == "next_user_message"
+            if clears and last_user < 0:
+                last_user = _last_user(messages)
+            if (effort and b"".join(bytes(message.content).split()) in _NO_CONTENT) or (clears and index < last_user):
+                continue
         if reading.begins_with(message.content, b"["):
-            yield from _blocks(list_of(message.content), role, path, index)
+            yield from _blocks(list_of(message.content), role, path, index, tools)
         else:
             text = read_at(text_of, message.content, f"{path}.content")
             yield Message(role, (TextPart(text),), raw=message.content, message=index)
+        if role != "developer":
+            control.pass_message(message)
 
 
-def _blocks(blocks: Sequence[msgspec.Raw], role: Role, path: str, message: int) -> Iterator[Entry]:
+def _last_user(messages: Sequence[msgspec.Raw]) -> int:
+    """The index of the last message of the user, or 0."""
+    backwards = range(len(messages) - 1, 0, -1)
+    roles = ((index, read_at(_decode_message, messages[index], f"messages[{index}]").role) for index in backwards)
+    return next((index for index, role in roles if role == "user"), 0)
+
+
+def _blocks(
+    blocks: Sequence[msgspec.Raw], role: Role, path: str, message: int, tools: Sequence[Tool]
+) -> Iterator[Entry]:
     parts: list[Part] = []
     raws: list[msgspec.Raw] = []
     for index, raw in enumerate(blocks):
@@ -66,7 +130,7 @@ def _blocks(blocks: Sequence[msgspec.Raw], role: Role, path: str, message: int) 
         if parts:
             yield _message(role, parts, raws, message)
             parts, raws = [], []
-        yield _entry(block, where, raw, message)
+        yield _entry(block, where, raw, message, tools)
     if parts or not blocks:
         yield _message(role, parts, raws, message)
 
@@ -75,13 +139,13 @@ def _message(role: Role, parts: list[Part], blocks: list[msgspec.Raw], message: 
     return Message(role, tuple(parts), raw=to_raw(blocks), message=message)
 
 
-def _entry(block: wire.Block, path: str, raw: msgspec.Raw, message: int) -> Entry:
+def _entry(block: wire.Block, path: str, raw: msgspec.Raw, message: int, tools: Sequence[Tool]) -> Entry:
     match block.type:
         case "tool_use":
             for field, value in (("id", block.id), ("name", block.name)):
                 if not value:
                     raise reading.required(f"{path}.{field}")
-            arguments, written = _arguments(block, raw)
+            arguments, written = _arguments(block, raw, tools)
             return CallEntry(block.id or "", block.name or "", arguments, raw=written, message=message)
         case "tool_result":
             if not block.tool_use_id:
@@ -93,8 +157,30 @@ def _entry(block: wire.Block, path: str, raw: msgspec.Raw, message: int) -> Entr
             return msgspec.structs.replace(reasoning, message=message)
         case "redacted_thinking":
             return msgspec.structs.replace(_reasoning("", block.data or "", raw, redacted=True), message=message)
+        case "server_tool_use" if (block.name or "").startswith(SEARCH):
+            arguments, _ = _arguments(block, raw, tools)
+            id = (block.id or "").removeprefix(SERVER_ID)
+            call = CallEntry(id, block.name or "", arguments, "search", message=message)
+            return OtherEntry(block.type, raw, message, call)
+        case "tool_search_tool_result":
+            return OtherEntry(block.type, raw, message, _found(block, message))
         case _:
             return OtherEntry(block.type, raw, message)
+
+
+def _found(block: wire.Block, message: int) -> ResultEntry | None:
+    """The result of a search for tools; None if it cannot be read."""
+    content = reading.given(block.content)
+    try:
+        found = _decode_found(content) if content is not None else wire.FoundTools()
+    except msgspec.ValidationError:
+        return None
+    failed = found.error_code is not None
+    parts: tuple[Part, ...] = tuple(ToolPart(each.tool_name) for each in found.tool_references if each.tool_name)
+    if failed:
+        parts = (TextPart(found.error_message or found.error_code or ""),)
+    id = (block.tool_use_id or "").removeprefix(SERVER_ID)
+    return ResultEntry(id, parts, "search", failed=failed, message=message)
 
 
 def _reasoning(text: str, signature: str, raw: msgspec.Raw, *, redacted: bool) -> ReasoningEntry:
@@ -111,14 +197,22 @@ def _reasoning(text: str, signature: str, raw: msgspec.Raw, *, redacted: bool) -
     )
 
 
-def _arguments(block: wire.Block, raw: msgspec.Raw) -> tuple[str, msgspec.Raw]:
+def _arguments(block: wire.Block, raw: msgspec.Raw, tools: Sequence[Tool]) -> tuple[str, msgspec.Raw]:
     """The arguments, and the block with its input as an object, which some clients leave out or put into a string."""
     given = reading.given(block.input)
     if given is not None and bytes(given).startswith(b"{"):
-        return unwrapped(given), raw
+        text = bytes(given).decode()
+        is_own = NOT_AN_OBJECT in text and _has_parameter(block.name, NOT_AN_OBJECT, tools)
+        return text if is_own else unwrapped(given), raw
     text = arguments_text(given) if given is not None else "{}"
     fields = {**fields_of(raw), "input": as_object(text) or wrapped(text)}
     return text, to_raw(fields)
+
+
+def _has_parameter(name: str | None, parameter: str, tools: Sequence[Tool]) -> bool:
+    """Whether the schema of a tool names this parameter."""
+    schemas = (bytes(tool.parameters or b"") for tool in tools if tool.name == name)
+    return any(f'"{parameter}"'.encode() in schema for schema in schemas)
 
 
 def _result(block: wire.Block, path: str) -> Iterator[Part]:
@@ -144,7 +238,7 @@ def _part(block: wire.Block, path: str) -> Part:
     if block.type == "text":
         return TextPart(block.text or "", reading.given(block.cache_control))
     if block.type == "tool_reference" and block.tool_name:
-        return TextPart(f"The tool {block.tool_name} can be called.")
+        return ToolPart(block.tool_name)
     source = reading.given(block.source)
     if block.type == "search_result":
         return TextPart(_search_result(block, source, path))

@@ -30,6 +30,10 @@ NULL_USAGE: dict[str, Any] = {
 NULL_FINAL_USAGE: dict[str, Any] = {"output_tokens_details": None, "server_tool_use": None}
 
 
+BLOCK_FIELDS: dict[str, dict[str, Any]] = {"text": {"citations": None}, "tool_use": {"caller": {"type": "direct"}}}
+"""Fields that Anthropic's specification requires of blocks, for those that no server of this dialect wrote."""
+
+
 def message_head(id: str, model: str) -> dict[str, Any]:
     """An empty message."""
     return {
@@ -139,7 +143,8 @@ class Content:
     def _put(self, block: dict[str, Any]) -> None:
         self.end_text()
         original, self._original_block = self._original_block, {}
-        self.blocks.append({**original, **block} if block_type(original) == block["type"] else block)
+        type = block["type"]
+        self.blocks.append({**(original if block_type(original) == type else BLOCK_FIELDS.get(type, {})), **block})
 
 
 def _input(call: Call) -> msgspec.Raw:

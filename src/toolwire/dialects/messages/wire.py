@@ -35,11 +35,12 @@ class Block(msgspec.Struct, gc=False):
     tool_name: str | None = None
 
 
-class MessageParam(msgspec.Struct, gc=False):
-    """One message of the conversation."""
+class FoundTools(msgspec.Struct, gc=False):
+    """What a search for tools has found, or why it found nothing."""
 
-    role: str
-    content: msgspec.Raw
+    tool_references: list[Block] = []
+    error_code: str | None = None
+    error_message: str | None = None
 
 
 class Metadata(msgspec.Struct, gc=False):
@@ -69,6 +70,15 @@ class OutputConfig(msgspec.Struct, gc=False):
     format: Format | None = None
 
 
+class MessageParam(msgspec.Struct, gc=False):
+    """One message of the conversation. A system message may set the effort, and may be shown for one turn only."""
+
+    role: str
+    content: msgspec.Raw
+    output_config: OutputConfig | None = None
+    clear_at: str | None = None
+
+
 class ToolParam(msgspec.Struct, gc=False):
     """The declaration of a tool."""
 
@@ -78,6 +88,7 @@ class ToolParam(msgspec.Struct, gc=False):
     input_schema: Maybe = msgspec.UNSET
     strict: bool | None = None
     cache_control: Maybe = msgspec.UNSET
+    defer_loading: bool | None = None
 
 
 class ToolChoiceParam(msgspec.Struct, gc=False):

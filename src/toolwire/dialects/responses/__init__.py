@@ -9,6 +9,7 @@ from toolwire.dialects.responses.decode import (
     reading_request,
 )
 from toolwire.dialects.responses.encode import StreamEncoder, encode_error, encode_turn
+from toolwire.dialects.responses.search import search_frames
 
 PATH = "/v1/responses"
 
@@ -30,4 +31,5 @@ __all__ = [
     "read_request",
     "read_tool_outputs",
     "reading_request",
+    "search_frames",
 ]

@@ -13,6 +13,7 @@ from toolwire.core.errors import BadRequest
 from toolwire.core.events import Note
 from toolwire.core.raw import Fields, fields_of, list_of
 from toolwire.core.request import (
+    SEARCH,
     Caller,
     OutputFormat,
     Request,
@@ -24,7 +25,7 @@ from toolwire.dialects import reading
 from toolwire.dialects.openai import MODES, checked_choice
 from toolwire.dialects.reading import DeclaredTools, extra_fields, read, read_at, tool_name
 from toolwire.dialects.responses import wire
-from toolwire.dialects.responses.history import decode_items
+from toolwire.dialects.responses.history import decode_items, found_tools
 from toolwire.dialects.responses.tools import read_tools
 
 _decode_body = msgspec.json.Decoder(wire.Body).decode
@@ -65,8 +66,9 @@ class ParsedRequest(msgspec.Struct, frozen=True):
         items = decode_items((*earlier, *self.items), len(earlier), notes)
         entries = yield from take_bounded(items, bounds.entries, "input")
         further = [bytes(entry.tools) for entry in entries if isinstance(entry, ToolsEntry)]
-        bounds.check_preamble(sum(map(len, further)), "input")
-        declared = _tools(body, further)
+        found = [bytes(tools) for entry in entries if (tools := found_tools(entry)) is not None]
+        bounds.check_preamble(sum(map(len, (*further, *found))), "input")
+        declared = _tools(body, further, found)
         bounds.check_tools(len(declared.tools) + len(declared.hosted), "tools")
         yield
         notes += declared.notes
@@ -168,21 +170,21 @@ def _items(body: wire.Body, *, optional: bool) -> list[msgspec.Raw]:
     return list_of(raw)
 
 
-def _tools(body: wire.Body, further: Sequence[bytes]) -> DeclaredTools:
-    """The tools of the request, followed by those that its items declare."""
+def _tools(body: wire.Body, further: Sequence[bytes], found: Sequence[bytes]) -> DeclaredTools:
+    """The tools of the request, followed by those that its items declare, and those that searches have found."""
     tools = reading.given(body.tools)
-    return read_tools[bytes(tools) if tools is not None else b"[]", *further]
+    return read_tools[(bytes(tools) if tools is not None else b"[]", *further), tuple(found)]
 
 
 def _tool_choice(body: wire.Body, declared: DeclaredTools) -> ToolChoice | None:
     raw = reading.given(body.tool_choice)
     if raw is None:
         return None
-    choice = _read_choice(raw)
+    choice = _read_choice(raw, declared)
     return checked_choice(choice, declared, needs_tools=choice.limited)
 
 
-def _read_choice(raw: msgspec.Raw) -> ToolChoice:
+def _read_choice(raw: msgspec.Raw, declared: DeclaredTools) -> ToolChoice:
     given = read_at(_decode_choice, raw, "tool_choice")
     mode = given if isinstance(given, str) else given.mode
     if not isinstance(given, str) and not given.type:
@@ -195,6 +197,8 @@ def _read_choice(raw: msgspec.Raw) -> ToolChoice:
     if given.type in ("function", "custom"):
         kind = "custom" if given.type == "custom" else "function"
         return ToolChoice("required", tool_name(given.name, "tool_choice"), kind)
+    if given.type == SEARCH and any(tool.kind == "search" for tool in declared.tools):
+        return ToolChoice("required", SEARCH, "search")
     if given.type != "allowed_tools":
         return ToolChoice("required", hosted=raw)
     tools = given.tools or ()

@@ -40,6 +40,7 @@ from toolwire.core.signatures import PackedSignature, pack
 from toolwire.dialects.openai import error_object
 from toolwire.dialects.responses.items import (
     ADDED,
+    CALL_FORMS,
     DONE,
     REASONING,
     REFUSAL,
@@ -100,7 +101,8 @@ class StreamEncoder:
         self.response = ResponseObject(request, id, created)
         self.stats = stats
         self._clock = clock or (lambda: created)
-        self._extended = extended
+        self.extended = extended
+        """Whether the events of the older contract are added."""
         self._socket = socket
         self._writer = Writer(socket=socket)
         self._seed = id.partition("_")[2]
@@ -139,7 +141,7 @@ class StreamEncoder:
 
     def keepalive(self, silent: float) -> Sequence[bytes]:
         """A sign of life after this many seconds of silence."""
-        if self._extended:
+        if self.extended:
             opening = self.begin()
             return [*opening, self._writer.write("ping", {})] if silent else opening
         if self._socket or silent >= EVENT_KEEPALIVE_AFTER:
@@ -161,6 +163,10 @@ class StreamEncoder:
         self.response.leave_unstored()
         self._writer.number = number
         return [*pieces[: len(pieces) - count], *self._conclude(event)]
+
+    def go_on(self, number: int) -> None:
+        """Number what follows from here on: earlier events were written by another encoder."""
+        self._writer.number = number
 
     # The turn
 
@@ -194,7 +200,7 @@ class StreamEncoder:
         response.end(event.reason, self.output, self._waiting_calls(), int(self._clock()))
         type = f"response.{response.status}"
         out: list[bytes] = []
-        if self._extended and response.required_action is not None:
+        if self.extended and response.required_action is not None:
             response.status = "incomplete"
             fields = {"response": response.encoded(), "required_action": response.required_action}
             out.append(self._writer.write("response.required_action", fields))
@@ -250,9 +256,9 @@ class StreamEncoder:
         return [item.encoded for item in self._items if item.status != "in_progress"]
 
     def _waiting_calls(self) -> list[dict[str, Any]]:
-        return [
-            item.as_tool_call() for item in self._items if isinstance(item, CallItem) and item.status == "completed"
-        ]
+        """The calls whose outputs can be submitted; what a search has found is no such output."""
+        calls = [item for item in self._items if isinstance(item, CallItem) and item.call.kind != "search"]
+        return [item.as_tool_call() for item in calls if item.status == "completed"]
 
     # The backend's frames
 
@@ -355,7 +361,7 @@ class StreamEncoder:
     def _start_call(self, event: CallStarted) -> Sequence[bytes]:
         out = self._close()
         name = event.item if event.item != event.id else ""
-        item = CallItem(event, self._name(name, "ctc" if event.kind == "custom" else "fc"), len(self._items))
+        item = CallItem(event, self._name(name, CALL_FORMS[event.kind].prefix), len(self._items))
         self._add(item, out)
         self._prepare(item)
         return out

@@ -1,5 +1,6 @@
 """Input items to entries. Each keeps its raw form, for a backend that speaks Responses."""
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -9,6 +10,7 @@ from toolwire.core.errors import BadRequest
 from toolwire.core.events import Note
 from toolwire.core.raw import fields_of, to_raw
 from toolwire.core.request import (
+    SEARCH,
     AudioPart,
     CallEntry,
     Entry,
@@ -23,6 +25,7 @@ from toolwire.core.request import (
     ResultEntry,
     Role,
     TextPart,
+    ToolPart,
     ToolsEntry,
 )
 from toolwire.core.signatures import is_packed, unpack
@@ -54,6 +57,7 @@ _decode_typed = msgspec.json.Decoder(_Typed).decode
 def decode_items(items: Sequence[msgspec.Raw], first: int, notes: list[Note], field: str = "input") -> Iterator[Entry]:
     """The entries of these items. The first `first` are stored ones, so paths in errors count from there."""
     calls: dict[str, str] = {}  # call ids by the ids of their items
+    searches: deque[str] = deque()  # ids of searches that a server has run, whose outputs name none
     for index, raw in enumerate(items):
         path = f"{field}[{index - first}]"
         try:
@@ -67,7 +71,7 @@ def decode_items(items: Sequence[msgspec.Raw], first: int, notes: list[Note], fi
         if item.type in CALLS and item.status == "incomplete":
             notes.append(Note("call_dropped", item.call_id or ""))
             continue
-        entry = _entry(item, raw, path)
+        entry = _search(item, raw, index, searches) or _entry(item, raw, path)
         if isinstance(entry, CallEntry) and item.id:
             calls[item.id] = entry.id
         elif isinstance(entry, ResultEntry) and entry.call_id in calls:
@@ -85,6 +89,36 @@ def _unknown(raw: msgspec.Raw) -> wire.InputItem | None:
     except msgspec.ValidationError:
         return None
     return wire.InputItem(read.type) if read.type not in READ_TYPES else None
+
+
+SEARCHED = f"{SEARCH}_output"
+
+
+def _search(item: wire.InputItem, raw: msgspec.Raw, index: int, searches: deque[str]) -> OtherEntry | None:
+    """One half of a search for tools; None if the item is none."""
+    if item.type == f"{SEARCH}_call":
+        id = item.call_id or item.id or f"{SEARCH}_{index}"
+        searches += () if item.call_id else (id,)
+        given = reading.given(item.arguments)
+        arguments = arguments_text(given) if given is not None else "{}"
+        return OtherEntry(item.type or "", raw, means=CallEntry(id, SEARCH, arguments, "search"))
+    tools = reading.given(item.tools) if item.type == SEARCHED else None
+    if tools is None or not (item.call_id or searches):
+        return None
+    try:
+        found = read_tools[(bytes(tools),), ()].tools
+    except BadRequest:
+        return None  # only its own server may know what it is
+    parts = tuple(ToolPart(tool.name, tool.namespace) for tool in found)
+    id = item.call_id or searches.popleft()
+    return OtherEntry(SEARCHED, raw, means=ResultEntry(id, parts, "search", failed=item.status == "incomplete"))
+
+
+def found_tools(entry: Entry) -> msgspec.Raw | None:
+    """The tools that a search has found, as JSON, if the entry is the output of one."""
+    if not isinstance(entry, OtherEntry) or entry.type != SEARCHED or entry.means is None:
+        return None
+    return fields_of(entry.raw)["tools"]
 
 
 def _entry(item: wire.InputItem, raw: msgspec.Raw, path: str) -> Entry:
@@ -113,7 +147,7 @@ def _declaration(item: wire.InputItem, raw: msgspec.Raw, path: str) -> ToolsEntr
     if tools is None:
         raise reading.required(f"{path}.tools")
     try:
-        read_tools[(bytes(tools),)]
+        read_tools[(bytes(tools),), ()]
     except BadRequest as error:
         raise BadRequest(f"{path}.{error.message}", f"{path}.{error.param}", error.code) from None
     return ToolsEntry(tools, raw)

@@ -10,8 +10,9 @@ from typing import Any, ClassVar, TypeAlias, cast
 
 import msgspec
 
-from toolwire.core.events import CallStarted, ReasoningKind
+from toolwire.core.events import CallKind, CallStarted, ReasoningKind
 from toolwire.core.raw import NULL, fields_of, list_of, text_of, to_raw, without_nulls
+from toolwire.core.text import as_object, wrapped
 
 Fields: TypeAlias = dict[str, Any]
 Received: TypeAlias = dict[str, msgspec.Raw]
@@ -252,23 +253,43 @@ class ReasoningItem(PartedItem):
         return fields
 
 
+class CallForm(msgspec.Struct, frozen=True):
+    """How calls of one kind are written. `events` are those about the arguments; a search has none."""
+
+    type: str
+    prefix: str
+    events: str
+    field: str = "arguments"
+
+
+CALL_FORMS: dict[CallKind, CallForm] = {
+    "function": CallForm("function_call", "fc", "response.function_call_arguments"),
+    "custom": CallForm("custom_tool_call", "ctc", "response.custom_tool_call_input", "input"),
+    "search": CallForm("tool_search_call", "tsc", ""),
+}
+
+
 class CallItem(OutputItem):
-    """A call of a function, with arguments, or of a custom tool, with an input."""
+    """A call of a function, with arguments, of a custom tool, with an input, or of the client's search for tools."""
 
     def __init__(self, call: CallStarted, id: str, index: int) -> None:
         super().__init__(call.item, id, index)
         self.call = call
-        custom = call.kind == "custom"
-        self._arguments_field = "input" if custom else "arguments"
-        self._events = "response.custom_tool_call_input" if custom else "response.function_call_arguments"
-        self.delta_type = self._events.encode() + b".delta"
+        self._form = CALL_FORMS[call.kind]
+        self._arguments_field, self._events = self._form.field, self._form.events
+        self.delta_type = f"{self._events}.delta".encode() if self._events else b""
 
     def close_part(self, original: OriginalFields) -> PendingEvents:
+        if not self._events:
+            return
         type = f"{self._events}.done"
         fields = {self._arguments_field: self._text()}
         if self.call.kind == "function":
             fields["name"] = self.call.name
         yield type, {**original(type, self.name), **self._position(), **fields}
+
+    def _encode(self, received: Received) -> msgspec.Raw:
+        return super()._encode(received if self.call.kind != "search" else {})  # a server's item is that of a function
 
     def as_tool_call(self) -> Fields:
         """The call in the form that `required_action` lists."""
@@ -276,9 +297,18 @@ class CallItem(OutputItem):
         named = {"namespace": call.namespace} if call.namespace else {}
         return {"id": call.id, "type": kind, kind: {"name": call.name, **named, self._arguments_field: self._text()}}
 
+    @property
+    def as_received(self) -> msgspec.Raw:
+        """The item as the backend sent it, if its id is the one that the call was delivered with."""
+        received = super().as_received
+        call_id = fields_of(received).get("call_id", NULL)
+        return received if msgspec.json.decode(call_id) == self.call.id else self.encoded
+
     def _our_fields(self) -> Fields:
-        call = self.call
-        type = "custom_tool_call" if call.kind == "custom" else "function_call"
+        call, type = self.call, self._form.type
+        if call.kind == "search":
+            arguments = as_object(self._text()) or wrapped(self._text())
+            return {"type": type, "call_id": call.id, "execution": "client", "arguments": arguments}
         fields: Fields = {"type": type, "call_id": call.id, "name": call.name, self._arguments_field: self._text()}
         return {**fields, "namespace": call.namespace} if call.namespace else fields
 

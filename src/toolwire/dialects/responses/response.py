@@ -129,8 +129,8 @@ class ResponseObject:
         self._request_fields["store"] = False
         self.required_action = None
 
-    def encoded(self, output: list[msgspec.Raw] | None = None) -> msgspec.Raw:
-        """The object as JSON, with its output or another."""
+    def encoded(self, output: list[msgspec.Raw] | None = None, notes: bytes = b"") -> msgspec.Raw:
+        """The object as JSON, with its output or another, and with this telemetry."""
         original = {name: value for name, value in self._original.items() if name not in _OUR_FIELDS and value != NULL}
         fields: dict[str, Any] = {**self._head, **_DEFAULTS, **original, **self._request_fields, "usage": self._usage()}
         fields["status"] = self.status
@@ -138,8 +138,8 @@ class ResponseObject:
             fields["output"] = output
         if self.required_action is not None:
             fields["required_action"] = self.required_action
-        if self.notes:
-            fields["toolwire"] = msgspec.Raw(self.notes)
+        if notes or self.notes:
+            fields["toolwire"] = msgspec.Raw(notes or self.notes)
         return to_raw(fields)
 
     def _usage(self) -> dict[str, Any] | None:

@@ -119,6 +119,8 @@ class ToolDeclaration(msgspec.Struct, gc=False):
     strict: bool | None = None
     format: Maybe = msgspec.UNSET
     tools: list[msgspec.Raw] | None = None
+    execution: str | None = None
+    defer_loading: bool | None = None
 
 
 class ToolChoiceParam(msgspec.Struct, gc=False):

@@ -51,13 +51,13 @@ class Writer:
         return [self.write(type, fields) for type, fields in events]
 
     def prepare(self, item: GrowingItem) -> None:
-        """Prepare the bytes around each delta of a part that begins."""
+        """Prepare the bytes around each delta of a part that begins. An item without deltas is written as a whole."""
         self._item = item
         self._pieces = item.pieces
         self._lead = self._middle = b""
         self._template = None
         self._name = b"" if self._socket else b"event: %b\ndata: " % item.delta_type
-        self._head = self._name + b'{"type":"%b","sequence_number":' % item.delta_type
+        self._head = self._name + b'{"type":"%b","sequence_number":' % item.delta_type if item.delta_type else b""
         position = (to_json(item.id), item.index, item.delta_position())
         self._position = b',"item_id":%b,"output_index":%d%b,"delta":' % position
         self._position_fields = fields_of(b"{" + self._position[1:] + b"0}")
@@ -68,6 +68,8 @@ class Writer:
         """A delta in as many events as it came in."""
         self._pieces.append(event.text)
         self.held += len(event.text)
+        if not self._head:
+            return ()
         frame = event.frame
         if frame is not None:
             return self._forward(frame)

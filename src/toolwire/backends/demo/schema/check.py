@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from toolwire.adapt.schemas_walk import Schema
-from toolwire.backends.demo.schema import regex
 from toolwire.backends.demo.schema.plain import NUMBERS, Schemas, fraction, same
+from toolwire.core import regex
 
 _CLASSES: dict[str, tuple[type, ...]] = {
     "object": (dict,),

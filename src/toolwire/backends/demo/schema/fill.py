@@ -20,8 +20,9 @@ import msgspec
 from toolwire.adapt.schemas_walk import Schema
 from toolwire.backends.demo.schema.check import Check
 from toolwire.backends.demo.schema.numbers import numbers
-from toolwire.backends.demo.schema.plain import TYPES, Budget, Schemas, TooMuch
+from toolwire.backends.demo.schema.plain import TYPES, Schemas
 from toolwire.backends.demo.schema.texts import LONGEST, strings
+from toolwire.core.regex import Budget, TooMuch
 
 LARGEST = 256 * 1024
 """Most bytes of a schema that is read."""

@@ -18,6 +18,7 @@ from typing import Any, cast
 from urllib.parse import unquote
 
 from toolwire.adapt.schemas_walk import Schema
+from toolwire.core.regex import Budget
 
 TYPES = ("string", "object", "integer", "number", "boolean", "array", "null")
 NUMBERS = (int, float)
@@ -39,23 +40,6 @@ _CLASSES: dict[str, tuple[type, ...]] = {
 _COMBINED = ("$ref", "allOf", "anyOf", "oneOf", "if", "then", "else")
 _INDEXED = 20_000
 """Most parts of a schema that are searched for anchors."""
-
-
-class TooMuch(Exception):
-    """The steps are used up."""
-
-
-class Budget:
-    """The steps that may be spent on one schema, which is a client's and may ask for anything."""
-
-    def __init__(self, steps: int) -> None:
-        self._left = steps
-
-    def spend(self, steps: int) -> None:
-        """Count these steps. Raises `TooMuch` when there are none left."""
-        self._left -= steps
-        if self._left < 0:
-            raise TooMuch
 
 
 def _plain(schema: Any) -> Schema:

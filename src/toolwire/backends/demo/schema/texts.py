@@ -6,8 +6,8 @@ from datetime import date, datetime, time
 from itertools import islice, zip_longest
 
 from toolwire.adapt.schemas_walk import Schema
-from toolwire.backends.demo.schema import regex
-from toolwire.backends.demo.schema.plain import Budget
+from toolwire.core import regex
+from toolwire.core.regex import Budget
 
 LONGEST = 64 * 1024
 """Most characters of a string that a schema can ask for."""

@@ -1,8 +1,8 @@
-r"""Regular expressions of schemas: whether one is found in a text, and texts in which it is found.
+r"""Regular expressions of clients and models: whether one is found in a text, and texts in which it is found.
 
-Patterns come from clients. Some of them would keep `re` busy forever, so a pattern is read here, and matched by
-following all ways at once: that takes time in proportion to the pattern and the text. What is not read is
-look-around, back references, `\p{…}` and flags; such a pattern is None.
+Some of them would keep `re` busy forever, so a pattern is read here, and matched by following all ways at once: that
+takes time in proportion to the pattern and the text, and every step is counted. What is not read is look-around, back
+references, `\p{…}` and flags; such a pattern is None.
 """
 
 import re
@@ -12,8 +12,6 @@ from typing import TypeAlias
 
 import msgspec
 
-from toolwire.backends.demo.schema.plain import Budget
-
 LONGEST = 400
 """Most characters of a pattern, and of a text that is made for one."""
 
@@ -21,6 +19,23 @@ DEPTH = 16
 """Most groups inside each other."""
 
 Ranges: TypeAlias = tuple[tuple[int, int], ...]
+
+
+class TooMuch(Exception):
+    """The steps are used up."""
+
+
+class Budget:
+    """The steps that may be spent on something that is not ours and may ask for anything."""
+
+    def __init__(self, steps: int) -> None:
+        self._left = steps
+
+    def spend(self, steps: int) -> None:
+        """Count these steps. Raises `TooMuch` when there are none left."""
+        self._left -= steps
+        if self._left < 0:
+            raise TooMuch
 
 
 class Chars(msgspec.Struct, frozen=True):
@@ -171,6 +186,25 @@ def _count(token: re.Match[str]) -> tuple[int, int | None]:
         return _COUNTS[token["count"]]
     low = int(token["low"])
     return low, int(token["high"]) if token["high"] else None if token["comma"] else low
+
+
+def ignoring_case(node: Node) -> Node:
+    """The pattern for letters of either case, as far as these are ASCII."""
+    match node:
+        case Chars(ranges):
+            other = [
+                (max(low, first) + shift, min(high, last) + shift)
+                for low, high in ranges
+                for first, last, shift in ((65, 90, 32), (97, 122, -32))
+                if low <= last and high >= first
+            ]
+            return Chars((*ranges, *other))
+        case Either(rows):
+            return Either(tuple(tuple(map(ignoring_case, row)) for row in rows))
+        case Repeat():
+            return Repeat(ignoring_case(node.node), node.low, node.high)
+        case Edge():
+            return node
 
 
 # Matching
