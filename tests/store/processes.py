@@ -64,6 +64,8 @@ def _settle(future: "asyncio.Future[Any]", what: str, value: Any) -> None:
         return
     if what == "done":
         future.set_result(value)
+    elif what == "raised":
+        future.set_exception(value)
     elif what == "too_large":
         future.set_exception(TooLarge(value))
     else:

@@ -155,13 +155,82 @@ def test_a_chain_that_began_in_a_conversation_has_what_stood_before(store, conve
 
 @pytest.mark.parametrize("gone", ["r1", "r2", "r3"])
 def test_a_chain_with_a_missing_link_is_no_chain(store, gone):
+    for id, previous in (("r1", ""), ("r2", "r1"), ("r3", "r2")):
+        if id != gone:
+            put(store, id, previous)
+    assert store.chain(ANN, "r3") is None
+    assert store.missing_link(ANN, "r3") == gone
+
+
+@pytest.mark.parametrize("gone", [("r1",), ("r2",), ("r1", "r2"), ("r2", "r1")])
+def test_a_chain_is_whole_though_links_of_it_were_deleted(store, gone):
     put(store, "r1")
     put(store, "r2", "r1")
     put(store, "r3", "r2")
+    whole = store.chain(ANN, "r3")
+    for id in gone:
+        assert store.delete(ANN, id)
+    assert store.chain(ANN, "r3") == whole
     assert store.missing_link(ANN, "r3") == ""
-    store.delete(ANN, gone)
-    assert store.chain(ANN, "r3") is None
-    assert store.missing_link(ANN, "r3") == gone
+    for id in gone:
+        assert not store.delete(ANN, id)
+        assert (store.load(ANN, id), store.chain(ANN, id)) == (None, None)
+        assert (store.input(ANN, id), store.output(ANN, id)) == ([], [])
+        assert store.find(ANN, [f"{id}-in", f"{id}-out"]) == {}
+    assert [each.record.id for each in store.recent(ANN, 9, 1000) if each.record.id in gone] == []
+    assert store.stats().responses == 3 - len(gone)
+
+
+@pytest.mark.parametrize("order", [("r1", "r2", "r3"), ("r2", "r3", "r1"), ("r1", "r3", "r2")])
+def test_a_deleted_link_goes_with_the_last_response_that_continues_it(store, order):
+    put(store, "r1", size=1000)
+    put(store, "r2", "r1", size=1000)
+    put(store, "r3", "r2", size=1000)
+    put(store, "fork", "r1", size=1000)
+    for id in order:
+        store.delete(ANN, id)
+    assert "r1-out" in ids_of(store.chain(ANN, "fork"))
+    left = store.stats().bytes
+    assert left < 5000, "r2 and r3 are gone"
+    store.delete(ANN, "fork")
+    assert store.stats().bytes == 0
+
+
+def test_a_run_of_a_link_that_is_deleted_is_lost(store):
+    joined(store, "one")
+    fence = queued(store, "r1", "one")
+    put(store, "r2", "r1")
+    store.delete(ANN, "r1")
+    assert not store.start(fence)
+    with pytest.raises(Overtaken):
+        store.save(ANN, record("r1"), None, items("late"), guard=fence)
+    assert store.load(ANN, "r1") is None
+
+
+def test_a_turn_whose_response_is_not_kept_is_added_to_its_conversation(store, conversation):
+    joined(store, "one")
+    lease = store.take_lease("name", "one")
+    effects = Effects(conversation=conversation)
+    store.add_turn(ANN, "r1", items("a", "b"), effects, lease)
+    store.add_turn(ANN, "r2", items("c", "b"), effects, lease)
+    assert "".join(ids_of(store.input(ANN, conversation))) == "abcb", "ids of servers repeat, and nothing is lost by it"
+    store.add_turn(ANN, "r3", items("d"), Effects(conversation="nowhere"), lease)
+    store.drop_lease(lease)
+    with pytest.raises(Overtaken):
+        store.add_turn(ANN, "r4", items("e"), effects, lease)
+    assert "".join(ids_of(store.input(ANN, conversation))) == "abcb"
+    assert present(store, "r1", "r2", "r3", "r4") == []
+
+
+def test_a_turn_whose_response_is_not_kept_answers_calls_of_its_conversation(store, conversation):
+    joined(store, "one")
+    lease = store.take_lease("name", "one")
+    calling = record("r1", conversation=conversation)
+    store.save(ANN, calling, items("a"), [item("b", call_id="c1")], Effects(conversation=conversation))
+    put(store, "other")
+    store.add_turn(ANN, "r2", items("c"), Effects(conversation=conversation, answered=("c1",)), lease)
+    assert (store.load(ANN, "r1").continuation, store.load(ANN, "other").continuation) == ("r2", "")
+    assert "".join(ids_of(store.input(ANN, conversation))) == "abc"
 
 
 def test_a_chain_does_not_lead_through_a_conversation_nor_through_what_belongs_to_others(store, conversation):

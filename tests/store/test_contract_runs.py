@@ -1,12 +1,13 @@
 """Background runs: one process at a time writes a run, everybody of its owner can read it, and nothing is lost."""
 
 import random
+from collections import Counter
 
 import pytest
 
 from tests.store.examples import ANN, BEN, appended, events, ids_of, item, items, joined, put, queued, record
 from tests.store.place import Place, Users, call, wait_until
-from toolwire.memory.store import Append, Effects, Fence, Follow, Followed, Member, Overtaken
+from toolwire.memory.store import Append, Effects, Fence, Follow, Followed, Member, Overtaken, RunLimits, TooManyRuns
 
 
 def followed(store: Users, id: str, next: int = 0, owner: str = ANN) -> Followed:
@@ -70,6 +71,52 @@ def test_what_was_queued_has_its_effects(store):
     effects = Effects(link=("r0", "r1"))
     store.queue(ANN, record("r1", "r0", status="queued"), items("in"), effects, plan=b"", member="one")
     assert store.load(ANN, "r0").continuation == "r1"
+
+
+def limited(store: Users, id: str, owner: str, limits: RunLimits) -> Fence:
+    return store.queue(
+        owner, record(id, status="queued"), items(f"{id}-in"), Effects(), plan=b"", member="one", limits=limits
+    )
+
+
+def test_unfinished_runs_are_limited_for_each_owner_and_in_all(store):
+    joined(store, "one")
+    limits = RunLimits(in_all=3, per_owner=2)
+    first, _ = limited(store, "a1", ANN, limits), limited(store, "a2", ANN, limits)
+    with pytest.raises(TooManyRuns) as refused:
+        limited(store, "a3", ANN, limits)
+    assert "2 of yours" in refused.value.failure.message
+    assert store.load(ANN, "a3") is None
+    assert limited(store, "a1", ANN, limits) == first, "the same again is no further run"
+    limited(store, "b1", BEN, limits)
+    with pytest.raises(TooManyRuns) as refused:
+        limited(store, "b2", BEN, limits)
+    assert "3 (server.max_background_runs)" in refused.value.failure.message
+    store.save(ANN, record("a1"), None, (), guard=first, last=events(0, "end"))
+    limited(store, "b2", BEN, limits)
+
+
+@pytest.mark.parametrize(("in_all", "per_owner"), [(7, 1000), (1000, 3)], ids=["in-all", "per-owner"])
+def test_limits_are_exact_for_runs_that_are_queued_together(store, in_all, per_owner):
+    joined(store, "one")
+    limits, together = RunLimits(in_all, per_owner), 150
+    calls = [
+        call(
+            "queue", owner, record(f"{owner}{n}", status="queued"), (), Effects(), plan=b"", member="one", limits=limits
+        )
+        for n in range(together)
+        for owner in (ANN, BEN)
+    ]
+    done = store.at_once(*calls)
+    admitted = min(in_all, 2 * per_owner)
+    assert Counter(map(type, done)) == {Fence: admitted, TooManyRuns: 2 * together - admitted}
+    assert store.stats().runs == admitted
+    for owner, fences in ((ANN, done[::2]), (BEN, done[1::2])):
+        ids = {each.id for each in fences if isinstance(each, Fence)}
+        assert len(ids) <= per_owner
+        assert {id for n in range(together) if store.load(owner, id := f"{owner}{n}")} == ids, (
+            "nothing is kept of others"
+        )
 
 
 def test_a_queue_under_a_lost_lease_queues_nothing(store):

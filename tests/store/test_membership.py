@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from tests.store.examples import ANN, items, record
 from tests.store.place import DAY, PLENTY
 from toolwire.memory.membership import Membership
@@ -79,3 +81,65 @@ def test_a_heart_goes_on_beating_whatever_is_raised():
         assert isinstance(heard[0], ValueError)
 
     run_with(crash)
+
+
+class Clock:
+    """A clock that stands until it is moved."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_recent_heartbeat_proves_a_lease_and_after_a_pause_the_store_is_asked():
+    async def pause() -> None:
+        store, clock = Failing("memory:", DAY, PLENTY, lease=LEASE), Clock()
+        membership = Membership(store, LEASE, clock=clock)
+        lease = await store.take_lease("work", await membership.id())
+        assert lease is not None
+        clock.now += 0.4 * LEASE
+        assert await membership.holds(lease)
+        assert store.beats == 0
+        clock.now += 0.2 * LEASE
+        assert await membership.holds(lease)
+        assert store.beats == 1
+        assert await membership.holds(lease)
+        assert store.beats == 1
+        await store.close()
+
+    asyncio.run(pause())
+
+
+def test_a_process_that_was_taken_for_dead_holds_nothing():
+    async def pause() -> None:
+        store, clock = Failing("memory:", DAY, PLENTY, lease=LEASE), Clock()
+        membership = Membership(store, LEASE, clock=clock)
+        lease = await store.take_lease("work", await membership.id())
+        assert lease is not None
+        lost: list[None] = []
+        membership.on_lost.append(lambda: lost.append(None))
+        await store.leave(lease.member)  # as if another process had taken its place
+        assert await membership.is_current(), "within half a lease nobody asks"
+        clock.now += LEASE
+        assert not await membership.is_current()
+        assert lost == [None]
+        assert not await membership.holds(lease), "it has joined anew under another id"
+        await store.close()
+
+    asyncio.run(pause())
+
+
+def test_a_store_that_fails_proves_nothing():
+    async def pause() -> None:
+        store, clock = Failing("memory:", DAY, PLENTY, lease=LEASE), Clock()
+        membership = Membership(store, LEASE, clock=clock)
+        lease = await store.take_lease("work", await membership.id())
+        assert lease is not None
+        clock.now += LEASE
+        store.error = StoreFailed("unreachable", "away")
+        with pytest.raises(StoreFailed):
+            await membership.holds(lease)
+        await store.close()
+
+    asyncio.run(pause())

@@ -12,9 +12,19 @@ from tests.store.examples import ANN, events, item, items, record
 from tests.store.on_postgres import patient
 from tests.store.place import DAY, DEADLINE, LONG, PLENTY
 from tests.support.postgres import NEWEST, Server, binaries, database, run
-from toolwire.memory.postgres import PostgresStore
+from toolwire.memory.postgres import PostgresStore, schema
 from toolwire.memory.postgres import database as statements
-from toolwire.memory.store import Append, Conversation, Effects, Fence, Follow, Member, StoreFailed
+from toolwire.memory.store import (
+    Append,
+    Conversation,
+    Effects,
+    Fence,
+    Follow,
+    Member,
+    RunLimits,
+    StoreFailed,
+    TooManyRuns,
+)
 
 WRITERS = 4
 
@@ -276,6 +286,23 @@ def test_many_processes_that_begin_at_once_make_the_tables_once(url):
         await asyncio.gather(*(store.close() for store in stores))
 
     asyncio.run(begin())
+
+
+def test_tables_of_the_version_before_become_those_of_this_one(url, monkeypatch):
+    async def meet() -> None:
+        queued, waiting = ("r2", "r3"), {"plan": b"", "member": "one", "limits": RunLimits(in_all=2)}
+        with monkeypatch.context() as before:
+            before.setattr(schema, "STEPS", schema.STEPS[:2])
+            async with opened(url) as old:
+                await old.save(ANN, record("r1"), items("a"), ())
+        await run(url, "INSERT INTO toolwire.runs (id, owner, member, epoch, plan) VALUES ('r0', 'ann', 'one', 1, '')")
+        async with opened(url) as store:
+            assert await store.load(ANN, "r1") is not None
+            works = (store.queue(ANN, record(id, status="queued"), (), Effects(), **waiting) for id in queued)
+            done = await asyncio.gather(*works, return_exceptions=True)
+            assert {type(each) for each in done} == {Fence, TooManyRuns}, done
+
+    asyncio.run(meet())
 
 
 def test_tables_of_a_later_version_are_used_unless_they_need_one(url):

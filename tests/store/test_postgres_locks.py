@@ -8,10 +8,10 @@ from typing import Any
 import asyncpg
 import pytest
 
-from tests.store.examples import ANN, held, ids_of, items, joined, queued
+from tests.store.examples import ANN, held, ids_of, items, joined, queued, record
 from tests.store.on_postgres import Databases
 from tests.store.place import DEADLINE, Loop, Users
-from toolwire.memory.store import Conversation, Lease
+from toolwire.memory.store import Conversation, Effects, Fence, Lease, RunLimits, TooManyRuns
 
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 TAKEN_OVER = """
@@ -36,13 +36,14 @@ class Meanwhile:
         self._loop = loop
         self._url = databases.admin_url()
 
-    def __call__(self, statements: str, work: Callable[[Any], Awaitable[Any]]) -> Any:
-        return self._loop.run(self._both(statements, work))
+    def __call__(self, statements: str, work: Callable[[Any], Awaitable[Any]], then: str = "") -> Any:
+        """`then` is made when the call waits."""
+        return self._loop.run(self._both(statements, work, then))
 
     def make(self, statements: str) -> None:
         self._loop.run(self._made(statements))
 
-    async def _both(self, statements: str, work: Callable[[Any], Awaitable[Any]]) -> Any:
+    async def _both(self, statements: str, work: Callable[[Any], Awaitable[Any]], then: str) -> Any:
         async with self._connection() as other:
             await other.execute("BEGIN")
             await other.execute(statements)
@@ -51,7 +52,7 @@ class Meanwhile:
                 while not await watching.fetchval(WAITING):
                     assert not working.done(), "it waits for no row"
                     await asyncio.sleep(0.01)
-            await other.execute("COMMIT")
+            await other.execute(f"{then}; COMMIT")
             return await working
 
     async def _made(self, statements: str) -> None:
@@ -148,3 +149,37 @@ def test_a_lease_of_a_member_that_is_taken_for_dead_meanwhile_is_taken(meanwhile
     meanwhile.make(OVERDUE)
     taken = meanwhile(BURIED, lambda user: user.take_lease("name", "two"))
     assert taken.epoch > lease.epoch
+
+
+COUNTED = "SELECT toolwire.count_runs('ann')"
+QUEUED = f"{COUNTED}; INSERT INTO toolwire.runs (id, owner, member, epoch, plan) VALUES ('r1', 'ann', 'one', 1, '')"
+
+
+def queue(store: Any, limits: RunLimits, guard: Lease | None = None) -> Awaitable[Fence]:
+    waiting = record("r2", status="queued")
+    return store.queue(ANN, waiting, (), Effects(), plan=b"", member="one", guard=guard, limits=limits)
+
+
+@pytest.mark.parametrize("limits", [RunLimits(in_all=1), RunLimits(per_owner=1)], ids=["in-all", "per-owner"])
+def test_a_run_that_another_process_queues_meanwhile_counts(meanwhile, limits):
+    joined(meanwhile.store, "one")
+    with pytest.raises(TooManyRuns):
+        meanwhile(QUEUED, lambda store: queue(store, limits))
+    assert meanwhile.store.load(ANN, "r2") is None
+    assert meanwhile.store.stats().runs == 1
+
+
+def test_a_run_that_ends_meanwhile_makes_room(meanwhile):
+    store = meanwhile.store
+    joined(store, "one")
+    queued(store, "r1", "one")
+    over = f"{COUNTED}; UPDATE toolwire.runs SET is_over = true"
+    assert meanwhile(over, lambda user: queue(user, RunLimits(1, 1))) == Fence("r2", 1)
+
+
+def test_a_queue_that_waits_to_count_runs_locks_no_row(meanwhile):
+    store = meanwhile.store
+    joined(store, "one")
+    lease = held(store, "name", "one")
+    free = "SELECT 1 FROM toolwire.leases WHERE name = 'name' FOR UPDATE NOWAIT"
+    assert meanwhile(COUNTED, lambda user: queue(user, RunLimits(1, 1), lease), free) == Fence("r2", 1)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.store.examples import ANN, BEN, events, ids_of, item, items, joined, put, queued, record
+from tests.store.examples import ANN, BEN, appended, events, ids_of, item, items, joined, put, queued, record
 from tests.store.place import DAY, LONG, PLENTY, Loop, Users, call, wait_until
 from tests.store.processes import Process
 from tests.support import processes
@@ -140,6 +140,23 @@ def test_what_the_first_version_left_unfinished_is_claimed_and_not_begun_again(l
         store.save(ANN, record(run.record.id, status="failed"), None, (), guard=run.fence)
     assert store.claim("one", 10) == []
     assert ids_of(store.input(ANN, "waits")) == ["waits-in"]
+    store.close()
+
+
+def test_a_file_of_the_second_version_is_brought_to_this_one_and_can_be_used_by_both(loop, processes, file):
+    store = alone(loop, file)
+    put(store, "r1")
+    put(store, "r2", "r1")
+    store.close()
+    with sqlite3.connect(file) as database:
+        database.execute("DROP INDEX holders_by_previous")
+        database.execute("UPDATE schema SET version = 2")
+    store = of_processes(loop, processes, file)
+    assert store.at_once(*(call("load", ANN, "r2") for _ in range(3))) == [record("r2", "r1")] * 3
+    assert version_in(file) == (VERSION, 2)
+    with sqlite3.connect(file) as database:
+        [plan] = database.execute("EXPLAIN QUERY PLAN SELECT 1 FROM holders WHERE previous = 'r1' AND previous != ''")
+    assert "holders_by_previous" in plan[3]
     store.close()
 
 
@@ -274,23 +291,70 @@ def test_a_check_leaves_nothing_open_so_that_the_process_can_be_forked(loop, fil
     processes.run([sys.executable, "-c", FORKS, str(file)], check=True, timeout=120)
 
 
-def test_members_of_an_earlier_start_of_the_machine_are_dead(loop, file):
-    store = alone(loop, file)
-    joined(store, "one", "two")
-    run = queued(store, "r1", "one")
-    assert store.take_lease("name", "one") is not None
-    with sqlite3.connect(file) as database:
-        database.execute("UPDATE members SET boot = 'earlier' WHERE id = 'one'")
+class Clock:
+    """The time since the machine was started, for one process."""
+
+    def __init__(self, now: float = 1000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def with_clock(loop: Loop, file: Path, clock: Clock, boot: str | None = None) -> Users:
+    """A process of its own system, if `boot` is given: it sees another start of the machine."""
+    store = SqliteStore(f"sqlite:{file}", 0, PLENTY, steady=clock, lease=10.0)
+    if boot is not None:
+        vars(store)["_boot"] = boot
+    return Users(loop, [store])
+
+
+def test_members_of_an_earlier_start_of_the_machine_are_dead_after_a_lease(loop, file):
+    clock = Clock(5000.0)
+    earlier = with_clock(loop, file, Clock(90_000.0), "earlier")
+    joined(earlier, "one")
+    run = queued(earlier, "r1", "one")
+    assert earlier.take_lease("name", "one") is not None
+    store = with_clock(loop, file, clock)
+    joined(store, "two")
     assert store.member("one") is None
-    assert store.beat("one") is False
+    for _ in range(3):
+        assert store.take_lease("name", "two") is None
+        assert store.claim("two", 10) == []
+        clock.now += 4
+        assert store.beat("two")
     assert store.take_lease("name", "two") is not None
     (claimed,) = store.claim("two", 10)
     assert claimed.fence.epoch > run.epoch
+    assert earlier.beat("one") is False
+    earlier.close()
     store.close()
 
 
-def test_a_member_that_beats_in_the_future_is_dead(loop, file):
-    """Where the system does not tell one start from another, a time beyond now can only be of an earlier one."""
+@pytest.mark.parametrize("boot", ["", "elsewhere"])
+@pytest.mark.parametrize("ahead", [-4000.0, 0.0, 4000.0])
+def test_a_process_that_sees_another_start_of_the_machine_keeps_its_runs_while_it_beats(loop, file, boot, ahead):
+    clock, other = Clock(5000.0), Clock(5000.0 + ahead)
+    first, second = with_clock(loop, file, other, boot), with_clock(loop, file, clock, "here")
+    joined(first, "one")
+    run = queued(first, "r1", "one")
+    assert first.take_lease("name", "one") is not None
+    joined(second, "two")
+    for _ in range(12):
+        assert second.claim("two", 10) == []
+        assert second.take_lease("name", "two") is None
+        second.maintain("two")
+        clock.now += 2.5
+        other.now += 2.5
+        assert first.beat("one")
+        assert second.beat("two")
+    assert appended(first, run, events(0, "a"))
+    first.close()
+    second.close()
+
+
+def test_a_member_that_beats_in_the_future_is_not_alive(loop, file):
+    """Where the system does not tell one start from another, a time beyond now may be of an earlier one."""
     store = alone(loop, file)
     joined(store, "one")
     with sqlite3.connect(file) as database:
@@ -408,7 +472,8 @@ def test_who_lost_the_lease_of_the_sweep_lets_nothing_go(loop, file, step):
     put(store, "r2")
     assert store.take_lease("sweep", "one") is not None
     with sqlite3.connect(file) as database:
-        database.execute("UPDATE members SET boot = 'earlier' WHERE id = 'dead'")
+        database.execute("UPDATE members SET beat = beat - 2 * lease, since = 0 WHERE id = 'dead'")
+        database.execute("UPDATE members SET since = since - 2 * lease WHERE id = 'one'")
     store.stores[0].step = step
     store.maintain("one")
     with sqlite3.connect(file) as database:

@@ -13,7 +13,7 @@ import threading
 from typing import Any, BinaryIO
 
 from tests.store import mutants
-from toolwire.memory.store import StoreFailed, TooLarge
+from toolwire.memory.store import StoreFailed, TooLarge, TooManyRuns
 
 
 def read(stream: BinaryIO) -> Any:
@@ -50,6 +50,8 @@ class Worker:
             answer = (number, "done", await self._call(handle, method, given, named))
         except TooLarge as error:
             answer = (number, "too_large", error.size)
+        except TooManyRuns as error:
+            answer = (number, "raised", error)
         except StoreFailed as error:
             answer = (number, "failed", (error.reason, str(error)))
         with self._lock:

@@ -13,7 +13,8 @@ from contextlib import suppress
 from secrets import token_hex
 from socket import gethostname
 
-from toolwire.memory.store import Member, Store, StoreFailed
+from toolwire.memory.clock import steady
+from toolwire.memory.store import Lease, Member, Store, StoreFailed
 
 BEATS = 4
 """Heartbeats in the time after which a process without one counts as dead.
@@ -26,9 +27,11 @@ that cannot reach it for a while, neither takes the other one for dead.
 class Membership:
     """The id of this process, from its first heartbeat to its last."""
 
-    def __init__(self, store: Store, lease: float, socket: str = "") -> None:
+    def __init__(self, store: Store, lease: float, socket: str = "", clock: Callable[[], float] = steady) -> None:
         self._store = store
+        self._clock = clock
         self._pause = lease / BEATS
+        self._beat_at = 0.0  # when the latest heartbeat was sent that the store took
         self._socket = socket
         self._host = gethostname()
         self._id = ""  # none while this process is no member
@@ -53,10 +56,22 @@ class Membership:
         if not self._id:
             async with self._joining:
                 if not self._id:
-                    id = f"m_{token_hex(12)}"
+                    id, now = f"m_{token_hex(12)}", self._clock()
                     await self._store.join(Member(id, self._host, self._socket))
-                    self._id = id
+                    self._id, self._beat_at = id, now
         return self._id
+
+    async def is_current(self) -> bool:
+        """Whether no other process can have taken over what this one has.
+
+        A heartbeat of less than half a lease ago is proof. After a longer pause, in which this process stood still or
+        could not reach the store, a new heartbeat is. Raises `StoreFailed`.
+        """
+        return self._clock() - self._beat_at < self._pause * BEATS / 2 or await self._beat()
+
+    async def holds(self, lease: Lease) -> bool:
+        """Whether this process still has a lease that it was granted."""
+        return await self.is_current() and lease.member == self._id
 
     async def leave(self) -> None:
         """What this process still has is free for others at once."""
@@ -78,9 +93,15 @@ class Membership:
             except Exception as error:  # noqa: BLE001 - without a heartbeat this process loses all that it has
                 loop.call_exception_handler({"message": "a heartbeat failed", "exception": error})
 
-    async def _beat(self) -> None:
-        if self._id and not await self._store.beat(self._id):
+    async def _beat(self) -> bool:
+        """Beat, or join anew; False if this process was taken for dead."""
+        id, now = self._id, self._clock()
+        is_alive = bool(id) and await self._store.beat(id)
+        if is_alive:
+            self._beat_at = now
+        elif id and id == self._id:
             self._id = ""
             for tell in self.on_lost:
                 tell()
         await self.id()
+        return is_alive

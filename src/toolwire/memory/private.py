@@ -1,5 +1,6 @@
-"""Files that hold what people and models said: only their owner may read them."""
+"""Files of the user: those that hold what people and models said can be read by their owner alone."""
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -39,6 +40,30 @@ def close_to_others(path: Path) -> bool:
 def make_private_file(path: Path | str, flags: int) -> int:
     """Open a file by `flags`; one that is made now can be read by its owner alone. Returns its descriptor."""
     return os.open(path, flags | os.O_CREAT, _FILE)
+
+
+_KINDS = ((stat.S_ISFIFO, "a pipe"), (stat.S_ISDIR, "a directory"), (stat.S_ISSOCK, "a socket"))
+
+
+def open_file(path: Path | str) -> BinaryIO:
+    """Open a regular file for reading. Raises `OSError` for a pipe or a device, of which reading may never end."""
+    return cast("BinaryIO", open(path, "rb", opener=_open_regular))
+
+
+def read_file(path: Path | str) -> bytes:
+    """What a regular file holds. Raises `OSError`."""
+    with open_file(path) as file:
+        return file.read()
+
+
+def _open_regular(path: str, flags: int) -> int:
+    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # opening a pipe must not wait for its writer
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return descriptor
+    os.close(descriptor)
+    kind = next((name for is_one, name in _KINDS if is_one(mode)), "a device")
+    raise OSError(errno.EINVAL, f"it is {kind}, and a regular file is needed", path)
 
 
 def open_private(path: Path, mode: Literal["w", "a"]) -> BinaryIO:

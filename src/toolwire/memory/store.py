@@ -17,7 +17,7 @@ one did not.
 """
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Literal, Protocol, TypeAlias
+from typing import Annotated, Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -25,12 +25,18 @@ from toolwire.core.errors import Failure, ToolwireError
 from toolwire.pauses import retry_after
 
 Raw = msgspec.Raw
-Kind: TypeAlias = Literal["response", "conversation"]
+Kind: TypeAlias = Literal["response", "conversation", "deleted"]
+"""What holds items. A deleted response is kept as long as others continue it."""
 Reason: TypeAlias = Literal[
     "full", "busy", "readonly", "corrupt", "missing", "in_use", "newer", "io", "unreachable", "overtaken"
 ]
 
 NO_BOUND = 2**63 - 1
+
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=NO_BOUND)]
+Time: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=253402300800)]
+"""Seconds since 1970, up to the year 9999."""
+Id: TypeAlias = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class KeptItem(msgspec.Struct, frozen=True):
@@ -140,6 +146,36 @@ class Lease(msgspec.Struct, frozen=True):
 Guard: TypeAlias = Fence | Lease
 
 
+class RunLimits(msgspec.Struct, frozen=True):
+    """Most background runs that may be unfinished, in all processes together."""
+
+    in_all: int = NO_BOUND
+    per_owner: int = NO_BOUND
+    reason: str = "server.max_background_runs"
+    """What sets the limit in all."""
+
+    def check(self, in_all: int, owned: int) -> None:
+        """Raise `TooManyRuns` if one more run is too many."""
+        if owned >= self.per_owner:
+            raise TooManyRuns(self, of_owner=True)
+        if in_all >= self.in_all:
+            raise TooManyRuns(self, of_owner=False)
+
+
+class TooManyRuns(ToolwireError):
+    """The limit of unfinished background runs is reached. Nothing was written."""
+
+    def __init__(self, limits: RunLimits, *, of_owner: bool) -> None:
+        super().__init__(limits, of_owner)
+        own = f"{limits.per_owner} of yours (server.max_background_runs_per_owner)"
+        self._said = own if of_owner else f"{limits.in_all} ({limits.reason})"
+
+    @property
+    def failure(self) -> Failure:
+        message = f"Too many unfinished background responses: the limit is {self._said}. Try again when one has ended."
+        return Failure(429, "too_many_background_runs", message, retry_after=retry_after(5), retryable=True)
+
+
 class Append(msgspec.Struct, frozen=True):
     """New events of one run."""
 
@@ -189,18 +225,21 @@ class ClaimedRun(msgspec.Struct, frozen=True):
 
 
 class Row(msgspec.Struct, frozen=True, tag_field="table"):
-    """A row of a store that is copied to another one. As JSON a line says its table, and bytes are base64."""
+    """A row of a store that is copied to another one. As JSON a line says its table, and bytes are base64.
+
+    Values are bounded where rows are read from JSON, which a person may have changed.
+    """
 
 
 class HolderRow(Row, frozen=True, tag="holder"):
     """A response or a conversation. Times are seconds since 1970."""
 
-    id: str
+    id: Id
     owner: str
     kind: Kind
-    created: float
-    used: float
-    size: int
+    created: Time
+    used: Time
+    size: Count
     """Bytes that it counts: of its fields, its body, its items and its events."""
     status: str
     previous: str
@@ -211,29 +250,29 @@ class HolderRow(Row, frozen=True, tag="holder"):
 
 
 class ItemRow(Row, frozen=True, tag="item"):
-    holder: str
+    holder: Id
     owner: str
     made: bool
     """Whether it is output, or input, which the items of a conversation are too."""
-    place: int
+    place: Count
     id: str
     item: bytes
 
 
 class EventRow(Row, frozen=True, tag="event"):
-    holder: str
+    holder: Id
     owner: str
-    first: int
-    count: int
+    first: Count
+    count: Count
     frames: bytes
 
 
 class RunRow(Row, frozen=True, tag="run"):
     """A background run. It belongs to no member of the new store, so one that is not over can be claimed there."""
 
-    id: str
+    id: Id
     owner: str
-    epoch: int
+    epoch: Count
     is_over: bool
     is_started: bool
     is_cancelled: bool
@@ -245,7 +284,7 @@ class ValueRow(Row, frozen=True, tag="kept"):
     kind: str
     key: bytes
     value: bytes
-    used: float
+    used: Time
 
 
 AnyRow: TypeAlias = HolderRow | ItemRow | EventRow | RunRow | ValueRow
@@ -357,7 +396,10 @@ class Responses(Protocol):
         ...
 
     async def delete(self, owner: str, id: str, kind: Kind = "response") -> bool:
-        """Forget a response or a conversation; a run of it is lost to whoever has it."""
+        """Forget a response or a conversation; the process that has its run loses it.
+
+        The items of a response that others continue stay in their chains, and are seen nowhere else.
+        """
         ...
 
     async def page(self, owner: str, holder: str, after: str, limit: int, order: str, most: int = ...) -> Page | None:
@@ -377,6 +419,10 @@ class Responses(Protocol):
 
     async def add_items(self, owner: str, holder: str, items: Sequence[KeptItem]) -> None:
         """Add items to a conversation, if it is still there. Items that are there already are not added again."""
+        ...
+
+    async def add_turn(self, owner: str, id: str, items: Sequence[KeptItem], effects: Effects, guard: Lease) -> None:
+        """Add all items of a turn to its conversation, if that is still there; the response of this id is not kept."""
         ...
 
     async def item(self, owner: str, holder: str, id: str) -> Raw | None:
@@ -399,10 +445,12 @@ class Runs(Protocol):
         plan: bytes,
         member: str,
         guard: Guard | None = None,
+        limits: RunLimits = ...,
     ) -> Fence:
         """Keep a response whose turn has yet to run, and its run, which this member has claimed.
 
-        The same again gives the same fence, unless the run was taken over in between.
+        The same again gives the same fence, unless the run was taken over in between. Raises `TooManyRuns`: the limits
+        are exact over all processes.
         """
         ...
 

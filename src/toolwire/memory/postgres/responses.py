@@ -9,7 +9,7 @@ from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 
 from toolwire.memory.postgres.database import Database, Row
-from toolwire.memory.postgres.saving import ADD_ITEMS, Save
+from toolwire.memory.postgres.saving import ADD_ITEMS, ADD_TURN, Save, values_of
 from toolwire.memory.postgres.statements import Statement
 from toolwire.memory.postgres.values import RECORD, id_of, items_of, key_of, record_of
 from toolwire.memory.store import (
@@ -22,6 +22,7 @@ from toolwire.memory.store import (
     Guard,
     KeptItem,
     Kind,
+    Lease,
     Overtaken,
     OwnedRecord,
     Page,
@@ -74,7 +75,7 @@ _SIDE = Statement(
     WITH found AS (
         SELECT place, item, sum(length(item)) OVER () AS total FROM toolwire.items i
         WHERE holder = :holder AND owner = :owner AND made = :made
-            AND EXISTS (SELECT 1 FROM toolwire.holders h WHERE h.id = i.holder)
+            AND EXISTS (SELECT 1 FROM toolwire.holders h WHERE h.id = i.holder AND h.kind <> 'deleted')
     )
     SELECT total::bigint, CASE WHEN total <= :most THEN item END FROM found ORDER BY place
     """
@@ -86,7 +87,7 @@ RECURSIVE chain (id, previous, conversation, used, depth) AS (
     WHERE id = :id AND owner = :owner AND kind = 'response'
     UNION ALL
     SELECT h.id, h.previous, h.conversation, h.used, depth + 1 FROM chain JOIN toolwire.holders h
-        ON h.id = chain.previous AND h.owner = :owner AND h.kind = 'response' WHERE depth < 100000
+        ON h.id = chain.previous AND h.owner = :owner AND h.kind IN ('response', 'deleted') WHERE depth < 100000
 )
 """
 """A response and all it continues."""
@@ -130,19 +131,36 @@ _MISSING_LINK = Statement(f"WITH {_LINKS} SELECT previous FROM chain ORDER BY de
 _DELETE = Statement(
     """
     WITH run AS (DELETE FROM toolwire.runs WHERE id = :id AND owner = :owner AND :kind = 'response' RETURNING 1),
+    follower AS (
+        SELECT 1 FROM toolwire.holders
+        WHERE previous = :id AND previous <> '' AND owner = :owner AND :kind <> 'conversation' LIMIT 1
+    ),
+    hidden AS (
+        UPDATE toolwire.holders h SET kind = 'deleted', status = '', fields = '', body = '', written_by = :token,
+            size = (SELECT coalesce(sum(length(item)), 0) FROM toolwire.items WHERE holder = :id)
+        WHERE id = :id AND owner = :owner AND kind = :kind AND kind = 'response'
+            AND (SELECT count(*) FROM run) >= 0 AND EXISTS (SELECT 1 FROM follower) RETURNING id
+    ),
+    journal AS (DELETE FROM toolwire.journal WHERE response IN (SELECT id FROM hidden)),
     gone AS (
         DELETE FROM toolwire.holders
-        WHERE id = :id AND owner = :owner AND kind = :kind AND (SELECT count(*) FROM run) >= 0 RETURNING id
+        WHERE id = :id AND owner = :owner AND kind = :kind AND (SELECT count(*) FROM run) >= 0
+            AND NOT EXISTS (SELECT 1 FROM follower) RETURNING id, previous
     ),
     dropped AS (
         INSERT INTO toolwire.dropped (holder, dropped_by) SELECT id, :token FROM gone
         ON CONFLICT (holder) DO UPDATE SET dropped_by = excluded.dropped_by
     )
-    SELECT EXISTS (SELECT 1 FROM gone)
-        OR EXISTS (SELECT 1 FROM toolwire.dropped WHERE holder = :id AND dropped_by = :token)
+    SELECT EXISTS (SELECT 1 FROM gone) OR EXISTS (SELECT 1 FROM hidden)
+        OR EXISTS (SELECT 1 FROM toolwire.holders WHERE id = :id AND kind = 'deleted' AND written_by = :token)
+        OR EXISTS (SELECT 1 FROM toolwire.dropped WHERE holder = :id AND dropped_by = :token),
+        coalesce((SELECT previous FROM gone), '')
     """
 )
-"""A run is always locked before its response. Made again, it knows by the token what it did before."""
+"""A run is always locked before its response. Made again, it knows by the token what it did before.
+
+A response that others continue leaves its items to them.
+"""
 
 CLEAR = Statement(
     """
@@ -190,7 +208,7 @@ _FIND = Statement(
     latest AS (
         SELECT DISTINCT ON (i.id) i.id, i.item, wanted.times FROM wanted
         JOIN toolwire.items i ON i.owner = :owner AND i.id = wanted.id
-        JOIN toolwire.holders h ON h.id = i.holder
+        JOIN toolwire.holders h ON h.id = i.holder AND h.kind <> 'deleted'
         ORDER BY i.id, h.used DESC, i.holder, i.made, i.place
     ),
     weighed AS (SELECT id, item, sum(length(item) * times) OVER () AS total FROM latest)
@@ -322,13 +340,20 @@ class PostgresResponses:
         return rows[0][0] if rows else id
 
     async def delete(self, owner: str, id: str, kind: Kind = "response") -> bool:
-        key = key_of(id)
-        token = secrets.token_hex(8)
-        [[is_gone]] = await self._database.write(_DELETE, id=key, owner=owner, kind=kind, token=token)
-        if is_gone:
-            with suppress(StoreFailed):  # it cannot be seen any more; otherwise the sweep takes it away
-                await self._database.write(CLEAR, id=key)
+        is_gone, previous = await self._drop(owner, key_of(id), kind)
+        with suppress(StoreFailed):  # these cannot be seen any more; otherwise the sweep takes them away
+            while kind == "response" and previous:  # deleted before, and kept for this one alone
+                _, previous = await self._drop(owner, previous, "deleted")
         return is_gone
+
+    async def _drop(self, owner: str, key: str, kind: Kind) -> tuple[bool, str]:
+        """Whether there was something to delete, and what it continued if all of it is gone."""
+        token = secrets.token_hex(8)
+        [[is_gone, previous]] = await self._database.write(_DELETE, id=key, owner=owner, kind=kind, token=token)
+        if is_gone:
+            with suppress(StoreFailed):
+                await self._database.write(CLEAR, id=key)
+        return is_gone, previous
 
     async def page(
         self, owner: str, holder: str, after: str, limit: int, order: str, most: int = NO_BOUND
@@ -364,21 +389,19 @@ class PostgresResponses:
         return None if record is None else Conversation(record.id, record.created, record.response)
 
     async def add_items(self, owner: str, holder: str, items: Sequence[KeptItem]) -> None:
-        columns = items_of(items)
-        values: dict[str, object] = {
-            "owner": owner,
-            "into": key_of(holder),
-            "places": len(items),
-            "item_id": columns.id,
-            "whole_id": columns.whole_id,
-            "item": columns.item,
-            "token": secrets.token_hex(8),
-        }
+        values = _added(owner, holder, items)
         for _ in range(ATTEMPTS):
             [[is_changed]] = await self._database.write(ADD_ITEMS, **values)
             if not is_changed:
                 return
         raise StoreFailed("busy", "others add to the same conversation all the time")
+
+    async def add_turn(self, owner: str, id: str, items: Sequence[KeptItem], effects: Effects, guard: Lease) -> None:
+        values = {**_added(owner, effects.conversation, items), **values_of(guard)}
+        answered = [key_of(call) for call in effects.answered]
+        [[is_held]] = await self._database.write(ADD_TURN, id=key_of(id), answered=answered, **values)
+        if not is_held:
+            raise Overtaken(guard)
 
     async def item(self, owner: str, holder: str, id: str) -> Raw | None:
         rows = await self._database.read(_ITEM, holder=key_of(holder), owner=owner, id=key_of(id))
@@ -391,6 +414,20 @@ class PostgresResponses:
 
 NO_AGE = 100 * 365.0 * 86_400
 """Seconds for which things are kept that have no age."""
+
+
+def _added(owner: str, holder: str, items: Sequence[KeptItem]) -> dict[str, object]:
+    """The values of a statement that adds items to a conversation."""
+    columns = items_of(items)
+    return {
+        "owner": owner,
+        "into": key_of(holder),
+        "places": len(items),
+        "item_id": columns.id,
+        "whole_id": columns.whole_id,
+        "item": columns.item,
+        "token": secrets.token_hex(8),
+    }
 
 
 def _weighed(rows: Sequence[Row], most: int, column: int) -> list[Raw]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from toolwire.memory.postgres.database import Row
 from toolwire.memory.postgres.responses import PostgresResponses
-from toolwire.memory.postgres.saving import Save
+from toolwire.memory.postgres.saving import NewRun, Save
 from toolwire.memory.postgres.statements import Statement
 from toolwire.memory.postgres.values import ALIVE, DEAD, JUDGE, RECORD, key_of, record_of
 from toolwire.memory.store import (
@@ -27,6 +27,7 @@ from toolwire.memory.store import (
     KeptItem,
     Overtaken,
     Record,
+    RunLimits,
 )
 
 CHUNKS_AT_ONCE = 512
@@ -55,6 +56,8 @@ APPEND = Statement(APPEND_TEXT)
 _QUEUED = Statement(
     "SELECT epoch FROM toolwire.runs WHERE id = :id AND owner = :owner AND member = :member AND NOT is_over"
 )
+
+NO_LIMITS = RunLimits()
 
 START = Statement(
     """
@@ -164,12 +167,15 @@ class PostgresRuns(PostgresResponses):
         plan: bytes,
         member: str,
         guard: Guard | None = None,
+        limits: RunLimits = NO_LIMITS,
     ) -> Fence:
-        save = Save(owner, record, given, (), effects, guard, run=(member, plan))
-        if await self._saved(save):
+        save = Save(owner, record, given, (), effects, guard, run=NewRun(member, plan, limits))
+        [[is_saved, in_all, owned]] = await self._database.write(save.statement, **save.values)
+        if is_saved:
             return Fence(record.id, 1)
         rows = await self._database.read(_QUEUED, id=key_of(record.id), owner=owner, member=member)
         if not rows:
+            limits.check(in_all, owned)
             raise Overtaken(guard or Fence(record.id, 0))
         return Fence(record.id, rows[0][0])
 

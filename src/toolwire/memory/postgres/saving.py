@@ -3,33 +3,37 @@
 All parts of a statement see the tables as they were when it began, whatever it had to wait for. So what decides is
 always in the row that is written or locked: the guard of the writer, whether the response is over, the next place in a
 conversation. A row is written by one part at most; PostgreSQL would leave out what a second one does to it.
+
+The function `count_runs` is the exception: a query in a volatile function sees what was committed before that query.
+So runs are counted after the wait for the lock, and no other run is added until this statement is committed.
 """
 
 import secrets
 from collections.abc import Sequence
 from functools import cache
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from toolwire.memory.postgres.statements import Statement
 from toolwire.memory.postgres.values import items_of, key_of
-from toolwire.memory.store import UNFINISHED, Effects, EventChunk, Fence, Guard, KeptItem, Lease, Record
+from toolwire.memory.store import UNFINISHED, Effects, EventChunk, Fence, Guard, KeptItem, Lease, Record, RunLimits
 
 GuardKind: TypeAlias = Literal["none", "fence", "lease"]
 
 GUARDS: dict[GuardKind, str] = {
-    "none": "SELECT 1 AS held",
+    "none": "SELECT 1 AS held WHERE true {room}",
     "fence": """
         UPDATE toolwire.runs SET is_over = :is_over, plan = CASE WHEN :is_over THEN '' ELSE plan END
-        WHERE id = :guard AND epoch = :epoch AND NOT is_over RETURNING 1 AS held
+        WHERE id = :guard AND epoch = :epoch AND NOT is_over {room} RETURNING 1 AS held
     """,
     "lease": """
-        SELECT 1 AS held FROM toolwire.leases WHERE name = :guard AND member = :member AND epoch = :epoch FOR SHARE
+        SELECT 1 AS held FROM toolwire.leases WHERE name = :guard AND member = :member AND epoch = :epoch {room}
+        FOR SHARE
     """,
 }
 """One row if the writer may write. Who wants to take the guard waits until the writer is done, and the other way."""
 
 SAVE_TEXT = """
-WITH guard AS ({guard}),
+WITH {count} guard AS ({guard}),
 given AS (
     SELECT * FROM unnest(:made::smallint[], :place::bigint[], :item_id::text[], :whole_id::bytea[], :call::text[],
         :item::bytea[]) WITH ORDINALITY AS given (made, place, id, whole_id, call, item, number)
@@ -49,8 +53,12 @@ kept AS (
         SET id = excluded.id, whole_id = excluded.whole_id, call = excluded.call, item = excluded.item
 )
 {more}
-SELECT count(*) FROM saved
+SELECT {result}
 """
+
+_COUNT = "runs AS MATERIALIZED (SELECT in_all, owned FROM toolwire.count_runs(:owner)),"
+_ROOM = "AND (SELECT in_all < :most_in_all AND owned < :most_owned FROM runs)"
+"""A condition of the guard, so that its row is locked after the runs are counted."""
 
 _UPDATE = """
 DO UPDATE SET used = now(), status = excluded.status, body = excluded.body, written_by = excluded.written_by,
@@ -119,7 +127,24 @@ def statement(guard: GuardKind, *, has_last: bool, is_over: bool, is_run: bool, 
     )
     journal_size = _JOURNAL_SIZE if guard == "fence" and is_over else ""
     known = "DO NOTHING" if is_run else _UPDATE.format(unfenced="" if guard == "fence" else _UNFENCED)
-    return Statement(SAVE_TEXT.format(guard=GUARDS[guard], journal_size=journal_size, known=known, more=more))
+    return Statement(
+        SAVE_TEXT.format(
+            count=_COUNT if is_run else "",
+            guard=GUARDS[guard].format(room=_ROOM if is_run else ""),
+            journal_size=journal_size,
+            known=known,
+            more=more,
+            result="(SELECT count(*) FROM saved), in_all, owned FROM runs" if is_run else "count(*) FROM saved",
+        )
+    )
+
+
+class NewRun(NamedTuple):
+    """A background run that a save begins."""
+
+    member: str
+    plan: bytes
+    limits: RunLimits
 
 
 class Save:
@@ -134,7 +159,7 @@ class Save:
         effects: Effects,
         guard: Guard | None,
         last: EventChunk | None = None,
-        run: tuple[str, bytes] | None = None,
+        run: NewRun | None = None,
     ) -> None:
         items = items_of(given or (), made, with_calls=bool(record.conversation))
         link, link_to = effects.link or ("", "")
@@ -171,12 +196,13 @@ class Save:
             "answered": [key_of(call) for call in effects.answered],
             "link": key_of(link),
             "link_to": key_of(link_to),
-            **_values_of(guard),
+            **values_of(guard),
         }
         if last is not None:
             self.values |= {"first": last.first, "count": last.count, "frames": last.frames}
         if run is not None:
-            self.values |= {"runner": run[0], "plan": run[1]}
+            limits = {"most_in_all": run.limits.in_all, "most_owned": run.limits.per_owner}
+            self.values |= {"runner": run.member, "plan": run.plan, **limits}
 
 
 def _kind_of(guard: Guard | None) -> GuardKind:
@@ -189,7 +215,7 @@ def _kind_of(guard: Guard | None) -> GuardKind:
             return "lease"
 
 
-def _values_of(guard: Guard | None) -> dict[str, object]:
+def values_of(guard: Guard | None) -> dict[str, object]:
     match guard:
         case None:
             return {}
@@ -224,3 +250,27 @@ ADD_ITEMS = Statement(
 Which items are there already is known as of when the statement began. If others were added since, nothing is written
 and the count is 1: then it has to be made again.
 """
+
+ADD_TURN = Statement(
+    f"WITH guard AS ({GUARDS['lease'].format(room='')}),"
+    """
+    given AS (
+        SELECT * FROM unnest(:item_id::text[], :whole_id::bytea[], :item::bytea[])
+            WITH ORDINALITY AS given (id, whole_id, item, number)
+    )
+    """
+    + _CONVERSATION.format(after="guard", set=", written_by = :token", condition="AND c.written_by <> :token")
+    + """,
+    callers AS (
+        SELECT DISTINCT i.holder FROM conversation, toolwire.items i JOIN toolwire.holders h ON h.id = i.holder
+        WHERE i.owner = :owner AND i.call = ANY (:answered::text[]) AND i.made = 1
+            AND h.owner = :owner AND h.conversation = :into
+    ),
+    linked AS (
+        UPDATE toolwire.holders h SET continuation = :id
+        WHERE h.id IN (SELECT holder FROM callers) AND h.owner = :owner
+    )
+    SELECT count(*) FROM guard
+    """
+)
+"""Adds all items of a turn. The count is 0 if the guard is lost. Made again, it finds its own token."""

@@ -13,6 +13,8 @@ from toolwire.memory.postgres.faults import NotUsable
 
 LOCK = 7_306_084_411
 """Held by who makes the tables, until its transaction ends."""
+RUNS_LOCK = LOCK + 1
+"""Held by a statement that counts runs and adds one, before it locks any row: what waits for it holds no row."""
 
 
 class Step(NamedTuple):
@@ -117,6 +119,20 @@ STEPS = (
             dropped_by text NOT NULL
         );
         CREATE TABLE toolwire.probes (id text PRIMARY KEY, data bytea NOT NULL);
+        """,
+        needs=1,
+    ),
+    Step("CREATE INDEX holders_by_previous ON toolwire.holders (previous) WHERE previous <> '';", needs=1),
+    Step(
+        f"""
+        CREATE FUNCTION toolwire.count_runs(of_owner text, OUT in_all bigint, OUT owned bigint)
+        LANGUAGE plpgsql VOLATILE AS $$
+        BEGIN
+            PERFORM pg_advisory_xact_lock({RUNS_LOCK});
+            SELECT count(*), count(*) FILTER (WHERE r.owner = of_owner) INTO in_all, owned
+            FROM toolwire.runs r WHERE NOT r.is_over;
+        END
+        $$;
         """,
         needs=1,
     ),

@@ -100,6 +100,7 @@ class Engine:
         self._steady = steady
         self._lease = lease
         self._boot = boot_id() if self._file is not None else ""
+        self._watched: dict[str, Watched] = {}  # members whose times cannot be compared with ours, by id
         self._writes = ThreadPoolExecutor(1, "toolwire-store")
         self._reads = ThreadPoolExecutor(1, "toolwire-store-reads") if self._file is not None else self._writes
         self._writer: Opened | None = None
@@ -383,6 +384,14 @@ class Engine:
     def _oldest(self) -> float:
         """When what is still to be seen was used last, at the latest."""
         return self._clock() - self._max_age if self._max_age else 0.0
+
+
+class Watched(msgspec.Struct, frozen=True):
+    """The latest beat that was seen of a member, and since when."""
+
+    boot: str
+    beat: float
+    since: float
 
 
 class Opened(msgspec.Struct, frozen=True):

@@ -16,8 +16,14 @@ JUDGE = f"SELECT since FROM members WHERE id = :id AND {ALIVE} AND beat + lease 
 A beat begins this time anew if the one before it is more than half a lease old: members beat four times in a lease.
 """
 
-DEAD = "(boot != :boot OR beat > :now OR beat + lease < :now AND :since + lease <= :now)"
-"""A member of an earlier start of the machine, or one that did not beat for a lease although it could have."""
+DEAD = "boot = :boot AND beat <= :now AND beat + lease < :now AND :since + lease <= :now"
+"""A member that did not beat for a lease although it could have."""
+
+STRANGERS = "SELECT id, boot, beat, lease FROM members WHERE boot != :boot OR beat > :now"
+"""Members whose times cannot be compared: of an earlier start of the machine, or of a system that shares the file.
+
+They are dead when their beat has stayed the same for a lease, by the clock of the one who looks.
+"""
 
 
 def check_guard(database: sqlite3.Connection, guard: Guard) -> None:

@@ -1,6 +1,7 @@
 """Which processes use a SQLite file now, and who of them may do what one process may do at a time.
 
-Time is that of the machine since it was started, the same for all its processes and never put back.
+Time is that of the machine since it was started, the same for all its processes and never put back. A process that sees
+another start or another time, as inside a sandbox, is a stranger: whether it beats is seen by watching it.
 
 A member whose heartbeat is overdue is not alive, and is again with its next beat. It is dead when another one takes it
 out of the table, which is done in the transaction that takes what it had.
@@ -9,8 +10,8 @@ out of the table, which is done in the transaction that takes what it had.
 import sqlite3
 from math import inf
 
-from toolwire.memory.sqlite.engine import Engine, Transaction
-from toolwire.memory.sqlite.guards import ALIVE, DEAD, JUDGE
+from toolwire.memory.sqlite.engine import Engine, Transaction, Watched
+from toolwire.memory.sqlite.guards import ALIVE, DEAD, JUDGE, STRANGERS
 from toolwire.memory.store import Lease, Member
 
 _LEASES = f"SELECT name, member, epoch, step FROM leases WHERE member IN (SELECT id FROM members WHERE {ALIVE})"
@@ -86,10 +87,28 @@ class Membership(Engine):
     def _bury(self, database: sqlite3.Connection, judge: str) -> None:
         """Take away members that are dead as far as this one can tell, with their leases; their runs are free then."""
         found = database.execute(JUDGE, {**self._now(), "id": judge}).fetchone()
-        dead = {**self._now(), "since": found[0] if found is not None else inf}
-        for (id,) in database.execute(f"SELECT id FROM members WHERE {DEAD}", dead).fetchall():
+        now = {**self._now(), "since": found[0] if found is not None else inf}
+        dead = [id for (id,) in database.execute(f"SELECT id FROM members WHERE {DEAD}", now).fetchall()]
+        if found is not None:
+            dead += self._dead_strangers(database)
+        for id in dead:
             database.execute("DELETE FROM members WHERE id = ?", (id,))
             database.execute("DELETE FROM leases WHERE member = ?", (id,))
+
+    def _dead_strangers(self, database: sqlite3.Connection) -> list[str]:
+        """Strangers that were watched for a lease, by this process, without a beat."""
+        now = self._steady()
+        watched: dict[str, Watched] = {}
+        dead: list[str] = []
+        for id, boot, beat, lease in database.execute(STRANGERS, self._now()).fetchall():
+            before = self._watched.get(id)
+            if before is None or (before.boot, before.beat) != (boot, beat):
+                before = Watched(boot, beat, now)
+            watched[id] = before
+            if before.since + lease < now:
+                dead.append(id)
+        self._watched = watched
+        return dead
 
     def _is_alive(self, database: sqlite3.Connection, member: str) -> bool:
         return self._member(database, member) is not None

@@ -22,10 +22,13 @@ WITH RECURSIVE chain (id, previous, used, depth) AS (
     SELECT id, previous, used, 0 FROM holders WHERE id = ? AND owner = ? AND kind = 'response'
     UNION ALL
     SELECT h.id, h.previous, h.used, depth + 1 FROM chain JOIN holders h
-    ON h.id = chain.previous AND h.owner = ? AND h.kind = 'response' WHERE depth < 100000
+    ON h.id = chain.previous AND h.owner = ? AND h.kind IN ('response', 'deleted') WHERE depth < 100000
 )
 """
 """A response and all it continues; three values: its id, and its owner twice."""
+
+_NOT_DELETED = "NOT EXISTS (SELECT 1 FROM holders WHERE id = holder AND kind = 'deleted')"
+"""That the holder of an item may be seen."""
 
 _SIZES = "(SELECT COALESCE(SUM(LENGTH(item)), 0) FROM items WHERE holder = chain.id)"
 
@@ -38,7 +41,7 @@ WHERE place < (SELECT MIN(place) FROM items WHERE holder = h.conversation AND id
 
 _LATEST = """
 SELECT items.id, holder, made, place, LENGTH(item), MAX(used) FROM items JOIN holders ON holders.id = holder
-WHERE items.owner = ? AND items.id IN ({marks}) GROUP BY items.id
+WHERE items.owner = ? AND items.id IN ({marks}) AND kind != 'deleted' GROUP BY items.id
 """
 """Where items with these ids are kept; of two with one id, the one used last."""
 
@@ -130,7 +133,7 @@ class Reading(Engine):
     def _side(
         self, database: sqlite3.Connection, owner: str, holder: str, side: int, most: int = NO_BOUND
     ) -> list[Raw]:
-        where = "FROM items WHERE holder = ? AND owner = ? AND made = ?"
+        where = f"FROM items WHERE holder = ? AND owner = ? AND made = ? AND {_NOT_DELETED}"
         given = (holder, owner, side)
         if most < NO_BOUND:
             _check_size(database.execute(f"SELECT COALESCE(SUM(LENGTH(item)), 0) {where}", given).fetchone()[0], most)

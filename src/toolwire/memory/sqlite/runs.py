@@ -25,6 +25,7 @@ from toolwire.memory.store import (
     KeptItem,
     Overtaken,
     Record,
+    RunLimits,
 )
 
 _UNSEEN = f"SELECT 1 FROM runs WHERE is_over = 0 AND member NOT IN (SELECT id FROM members WHERE {ALIVE}) LIMIT 1"
@@ -35,6 +36,8 @@ SELECT id, owner FROM runs WHERE is_over = 0 AND member NOT IN (SELECT id FROM m
 _INSERT_RUN = """
 INSERT INTO runs (id, owner, member, epoch, is_over, is_started, is_cancelled, plan) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 """
+_UNFINISHED = "SELECT count(*), count(*) FILTER (WHERE owner = ?) FROM runs WHERE is_over = 0"
+NO_LIMITS = RunLimits()
 _NEXT_EVENT = "SELECT first + count FROM events WHERE holder = ? ORDER BY first DESC LIMIT 1"
 _CHUNKS = """
 SELECT first, count, frames FROM events WHERE holder = :id AND owner = :owner AND first >= COALESCE(
@@ -57,9 +60,10 @@ class BackgroundRuns(Writing, Membership):
         plan: bytes,
         member: str,
         guard: Guard | None = None,
+        limits: RunLimits = NO_LIMITS,
     ) -> Fence:
         """Keep a response whose turn has yet to run, and its run, which this member has claimed."""
-        return await self._write(self._queue, owner, record, given, effects, plan, member, guard)
+        return await self._write(self._queue, owner, record, given, effects, (member, plan), guard, limits)
 
     async def append(self, appends: Sequence[Append]) -> Appended:
         """Commit new events of many runs together. The same append again changes nothing."""
@@ -100,15 +104,17 @@ class BackgroundRuns(Writing, Membership):
         record: Record,
         given: Sequence[KeptItem],
         effects: Effects,
-        plan: bytes,
-        member: str,
+        run: tuple[str, bytes],
         guard: Guard | None,
+        limits: RunLimits,
     ) -> Fence:
+        member, plan = run
         with Transaction(database):
             if database.execute("SELECT 1 FROM holders WHERE id = ?", (record.id,)).fetchone() is not None:
                 return _queued_before(database, owner, record.id, member)
             if guard is not None:
                 self._check(database, guard)
+            limits.check(*database.execute(_UNFINISHED, (owner,)).fetchone())
             fence = Fence(record.id, 1)
             self._put_items(database, owner, record, given, ())
             self._put_holder(database, owner, record, self._size_of(database, record, given, (), is_new=True))

@@ -14,7 +14,7 @@ import msgspec
 
 from toolwire.memory.store import UNFINISHED, StoreFailed
 
-VERSION = 2
+VERSION = 3
 """The version that this program makes of a file."""
 COMPATIBLE = 2
 """The oldest version of the schema whose programs can use such a file."""
@@ -70,6 +70,12 @@ INSERT INTO schema VALUES (2, 2)
 """
 """From version 1 to 2."""
 
+_BY_PREVIOUS = """
+CREATE INDEX holders_by_previous ON holders (previous) WHERE previous != '';
+UPDATE schema SET version = 3
+"""
+"""From version 2 to 3."""
+
 
 class _Call(msgspec.Struct):
     call_id: Any = None
@@ -110,14 +116,21 @@ def migrate(database: sqlite3.Connection, patience: float) -> None:
         return
     database.execute("BEGIN IMMEDIATE")
     try:
-        if version_of(database) < VERSION:
-            for statement in (_BASE + ";" + _FOR_MANY).split(";"):
-                database.execute(statement)
+        version = version_of(database)
+        if version < 2:
+            _execute_all(database, _BASE + ";" + _FOR_MANY)
             _fill_in(database)
+        if version < VERSION:
+            _execute_all(database, _BY_PREVIOUS)
         database.execute("COMMIT")
     finally:
         if database.in_transaction:
             database.execute("ROLLBACK")
+
+
+def _execute_all(database: sqlite3.Connection, statements: str) -> None:
+    for statement in statements.split(";"):
+        database.execute(statement)
 
 
 def use_log(database: sqlite3.Connection, patience: float) -> None:

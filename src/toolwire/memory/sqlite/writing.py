@@ -18,6 +18,7 @@ from toolwire.memory.store import (
     Guard,
     KeptItem,
     Kind,
+    Lease,
     Overtaken,
     Record,
 )
@@ -71,6 +72,10 @@ class Writing(Engine):
     async def add_items(self, owner: str, holder: str, items: Sequence[KeptItem]) -> None:
         """Add items to a conversation, if it is still there. Items that are there already are not added again."""
         await self._write(self._add_items, owner, holder, items)
+
+    async def add_turn(self, owner: str, id: str, items: Sequence[KeptItem], effects: Effects, guard: Lease) -> None:
+        """Add all items of a turn to its conversation, if that is still there; the response of this id is not kept."""
+        await self._write(self._add_turn, owner, id, items, effects, guard)
 
     async def delete_item(self, owner: str, holder: str, id: str) -> bool:
         return await self._write(self._delete_item, owner, holder, id)
@@ -208,6 +213,19 @@ class Writing(Engine):
             size = database.execute(_SIZE, {"id": conversation.id}).fetchone()[0] + len(conversation.metadata)
             self._put_holder(database, owner, record, size, "conversation")
 
+    def _add_turn(
+        self,
+        database: sqlite3.Connection,
+        owner: str,
+        id: str,
+        items: Sequence[KeptItem],
+        effects: Effects,
+        guard: Lease,
+    ) -> None:
+        with Transaction(database):
+            self._check(database, guard)
+            self._apply(database, owner, id, effects, items)
+
     def _add_items(self, database: sqlite3.Connection, owner: str, holder: str, items: Sequence[KeptItem]) -> None:
         with Transaction(database):
             known = _known_ids(database, owner, holder, [item.id for item in items if item.id])
@@ -226,11 +244,21 @@ class Writing(Engine):
         )
 
     def _delete(self, database: sqlite3.Connection, owner: str, id: str, kind: Kind) -> bool:
-        which = "DELETE FROM holders WHERE id = ? AND owner = ? AND kind = ?"
+        query = "SELECT previous FROM holders WHERE id = ? AND owner = ? AND kind = ?"
         with Transaction(database):
-            if not database.execute(which, (id, owner, kind)).rowcount:
+            found = database.execute(query, (id, owner, kind)).fetchone()
+            if found is None:
                 return False
+            if kind == "response" and _is_continued(database, owner, id):
+                _hide(database, id)
+                return True
             forget(database, [id])
+            while kind == "response" and found is not None:  # deleted before, and kept for this one alone
+                [previous] = found
+                found = database.execute(query, (previous, owner, "deleted")).fetchone()
+                if found is None or _is_continued(database, owner, previous):
+                    break
+                forget(database, [previous])
         return True
 
     def _delete_item(self, database: sqlite3.Connection, owner: str, holder: str, id: str) -> bool:
@@ -247,6 +275,20 @@ def forget(database: sqlite3.Connection, holders: Iterable[str]) -> None:
     gone = [(id,) for id in holders]
     for table, column in (("holders", "id"), ("items", "holder"), ("events", "holder"), ("runs", "id")):
         database.executemany(f"DELETE FROM {table} WHERE {column} = ?", gone)
+
+
+def _is_continued(database: sqlite3.Connection, owner: str, id: str) -> bool:
+    query = "SELECT 1 FROM holders WHERE previous = ? AND previous != '' AND owner = ? LIMIT 1"
+    return database.execute(query, (id, owner)).fetchone() is not None
+
+
+def _hide(database: sqlite3.Connection, id: str) -> None:
+    """Leave nothing of a response but its items, for those who continue it."""
+    for table, column in (("events", "holder"), ("runs", "id")):
+        database.execute(f"DELETE FROM {table} WHERE {column} = ?", (id,))
+    size = database.execute(_SIZE, {"id": id}).fetchone()[0]
+    change = "UPDATE holders SET kind = 'deleted', status = '', fields = x'', body = x'', size = ? WHERE id = ?"
+    database.execute(change, (size, id))
 
 
 def _bytes_of(items: Sequence[KeptItem]) -> int:
