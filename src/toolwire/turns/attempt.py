@@ -6,16 +6,27 @@ Every wait for the backend has a deadline.
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
+from time import perf_counter
 from typing import Any, TypeAlias
 
 import msgspec
 
 from toolwire.assembly import Assembly
 from toolwire.backends.lowered import LoweredConversation
-from toolwire.core.backend import Dialogue, Opening
+from toolwire.core.backend import Dialogue
 from toolwire.core.delta_batch import decoded
 from toolwire.core.errors import MAX_CALLS, BackendFault, Failure, ReplyTooLarge, TooManyCalls
-from toolwire.core.events import Event, Note, TurnFailed
+from toolwire.core.events import (
+    CallArgs,
+    CallEnded,
+    CallStarted,
+    Event,
+    Note,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    TurnFailed,
+)
 from toolwire.core.jsonrpc import JSON_LINES, LineReader
 from toolwire.core.jsonrpc import LIMIT as LINE_LIMIT
 from toolwire.core.request import Request
@@ -25,9 +36,20 @@ from toolwire.turns.explain import WEB_PAGE, AskedBackend
 from toolwire.turns.trace import AttemptTrace
 from toolwire.upstream.alarm import Alarm
 from toolwire.upstream.drain import MOST as MUCH
-from toolwire.upstream.fairness import give_way
+from toolwire.upstream.fairness import STEP, give_way
 from toolwire.upstream.record import Recorder
 from toolwire.upstream.reply import Broken, Reply, Timeouts, Upstream
+
+CONTENT = frozenset((TextDelta, ReasoningDelta, RefusalDelta, CallStarted, CallArgs, CallEnded))
+"""Events that make a turn longer."""
+MAX_EMPTY_FRAMES = 50_000
+"""Frames and comments in a row without content, after which the backend is not read any further. Codex sends up to
+10,000 deltas of one command's output, which are not content."""
+FRAMES_PER_LOOK = 64
+"""Frames that are decoded before the clock is looked at."""
+BYTES_PER_LOOK, USUAL_LINE = 2048, 32
+"""Bytes that are split into frames before the clock is looked at, where lines are shorter than usual on average."""
+
 
 Starting: TypeAlias = Callable[[], Awaitable[None]]
 """Notes down that something begins which must not be done twice; it does not begin if this raises."""
@@ -50,7 +72,7 @@ class Question(msgspec.Struct, frozen=True):
     batching: bool
     """Whether frames of one read that differ in their text alone are read as one."""
     starting: Starting | None = None
-    """Called before the backend is asked, if what it does then must not be done twice."""
+    """Called before the backend is asked; raises if it must not be."""
     trace: AttemptTrace | None = None
     """For whoever watches."""
 
@@ -74,16 +96,19 @@ class Attempt:
         self._hold = hold
         self._began = began  # when the turn was asked for
         self.progressed = loop.time()
-        """When something was last shown of it."""
+        """When something was last shown of it, or content came that waits for its place."""
         self.held_bytes = 0
         """Of the reply, since text was last shown."""
-        self.headers: Mapping[str, str] = {}
-        """Of the reply, once they are there."""
+        self._headers: Mapping[str, str] = {}  # of a reply that is closed
         self._opening: asyncio.Task[Reply] | None = None
-        self._asked: Opening | None = None
+        self._dialogue: Dialogue | None = None
         self._reply: Reply | None = None
         self._reader: FrameReader | LineReader | None = None
         self._plain: list[bytes] = []
+        self._bytes: list[bytes] = []  # what was read and is not split into frames yet, in pieces, the last one first
+        self._frames: list[Frame] = []  # those that are not decoded yet, the last one first
+        self._empty = 0  # frames since the last content
+        self._held: int = 0  # content that waits for its place
         self.heard_at = 0.0
         """When bytes of the reply's body came last."""
         self._trace = question.trace
@@ -91,12 +116,20 @@ class Attempt:
         self._finish_over = 0.0  # when the end of the stream is no longer waited for
         self._left_open = False  # it did not come
 
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Of the reply, once they are there. A Codex worker learns its limits while it answers."""
+        return self._reply.headers if self._reply is not None else self._headers
+
     async def read(self, until: float) -> Sequence[Event] | None:
         """The next events, of which there may be none; None if `until` comes first."""
         reply = self._reply
         try:
             if reply is None:
                 return await self._open(until)
+            if self._has_more:
+                await give_way()
+                return self._decode_more()
             data = reply.read_nowait()
             if not data:
                 return await self._wait(reply, until)
@@ -111,6 +144,8 @@ class Attempt:
     def read_nowait(self) -> Sequence[Event] | None:
         """The events of what has come already; None if nothing has."""
         try:
+            if self._has_more:
+                return self._decode_more()
             data = self._reply.read_nowait() if self._reply is not None else b""
             return self._decode(data) if data else None
         except BackendFault as fault:
@@ -127,6 +162,7 @@ class Attempt:
         if opening is not None and not opening.cancel() and not opening.cancelled() and opening.exception() is None:
             opening.result().close()  # it had come, and nobody had looked
         if self._reply is not None:
+            self._headers = self._reply.headers
             self._reply.close()
             self._reply = None
         if self._question.recorder is not None:
@@ -134,7 +170,7 @@ class Attempt:
 
     def settle(self) -> None:
         """The turn is over, and its client does not know yet. A thread waits from now on, or is left."""
-        if isinstance(self._asked, Dialogue) and self._reply is not None:
+        if self._dialogue is not None and self._reply is not None:
             self._reply.close()
 
     async def finish(self) -> None:
@@ -160,12 +196,11 @@ class Attempt:
             else:
                 reply = await self._open_in_background(until)
         except TimeoutError:
-            raise _too_slow("first_byte", self._question.timeouts.first_byte) from None
+            raise _too_slow("first_byte", self._question.timeouts) from None
         if reply is None:
             return None
         self._opening = None
         self._reply = reply
-        self.headers = reply.headers
         kind = reply.headers.get("content-type", "")
         if self._trace is not None:
             self._trace.reply(reply.status, reply.headers)
@@ -183,14 +218,16 @@ class Attempt:
         return ()
 
     def _ask(self) -> Coroutine[Any, Any, Reply]:
-        self._asked = self.conversation.start()
+        asked = self.conversation.start()
+        if isinstance(asked, Dialogue):
+            self._dialogue = asked  # of a body nothing is kept: it may be large
         if self._question.recorder is not None:
-            self._question.recorder.ask(self._asked)
+            self._question.recorder.ask(asked)
         if self._trace is not None:
-            self._trace.ask(self._asked)
+            self._trace.ask(asked)
             if self._trace.turn.keeps:
-                self._trace.sent_headers = self._question.upstream.headers(self._asked, self._question.key)
-        opening = partial(self._question.upstream.open, self._asked, self._question.key)
+                self._trace.sent_headers = self._question.upstream.headers(asked, self._question.key)
+        opening = partial(self._question.upstream.open, asked, self._question.key)
         return opening() if self._question.starting is None else _noted(self._question.starting, opening)
 
     async def _open_in_background(self, until: float) -> Reply | None:
@@ -239,16 +276,16 @@ class Attempt:
         """Which of the limits has passed."""
         limits = self._question.timeouts
         if now >= self._began + limits.total:
-            return _too_slow("total", limits.total)
+            return _too_slow("total", limits)
         if now >= self.progressed + limits.progress:
-            return _too_slow("progress", limits.progress)
-        return _too_slow("idle", limits.idle) if self.heard_at else _too_slow("first_byte", limits.first_byte)
+            return _too_slow("progress", limits)
+        return _too_slow("idle" if self.heard_at else "first_byte", limits)
 
     def _look_once_more(self, reply: Reply, now: float) -> Sequence[Event]:
         """Nothing has come since the finish reason. What is there after all counts, unless it is a heartbeat."""
         data = reply.read_nowait()
         events = self._decode(data) if data else ()
-        if self.conversation.ended or self._finish_over > now:
+        if self.conversation.ended or self._finish_over > now or self._has_more:
             return events
         return [*events, *self._end_left_open()]
 
@@ -276,7 +313,36 @@ class Attempt:
             if self._plain or data.startswith(b"{"):
                 return self._keep_plain(data)
             self._reader = self._new_reader()
-        return self._converse(self._reader.feed(data))
+        if len(data) > BYTES_PER_LOOK and _has_short_lines(data):
+            starts = range(0, len(data), BYTES_PER_LOOK)
+            self._bytes = [data[start : start + BYTES_PER_LOOK] for start in starts][::-1]
+            return self._decode_more()
+        frames = self._reader.feed(data)
+        if len(frames) > FRAMES_PER_LOOK:
+            self._frames = frames[::-1]
+            return self._decode_more()
+        return self._converse(frames)
+
+    @property
+    def _has_more(self) -> bool:
+        """Whether something that was read is not decoded yet."""
+        return bool(self._frames or self._bytes)
+
+    def _decode_more(self) -> list[Event]:
+        """Decode what was read, for some milliseconds."""
+        assert self._reader is not None
+        out: list[Event] = []
+        until = perf_counter() + STEP
+        while self._has_more:
+            if not self._frames:
+                self._frames = self._reader.feed(self._bytes.pop())[::-1]
+            frames = self._frames[-FRAMES_PER_LOOK:][::-1]
+            del self._frames[-FRAMES_PER_LOOK:]
+            out += self._converse(frames)
+            if perf_counter() > until:
+                break
+        self.check_calls()
+        return out
 
     def _new_reader(self) -> FrameReader:
         limit = min(FRAME_LIMIT, self._question.max_reply)
@@ -294,16 +360,33 @@ class Attempt:
             for frame in frames:
                 recorder.frame(self._loop.time(), frame)
         out = decoded(self.conversation.feed, frames)
-        if isinstance(self._asked, Dialogue):
+        self._count_empty(frames, out)
+        if self._dialogue is not None:
             if recorder is not None:
-                recorder.answer(self._loop.time(), self._asked.outbox)
+                recorder.answer(self._loop.time(), self._dialogue.outbox)
             if self._trace is not None:
-                self._trace.answer(self._asked.outbox)
+                self._trace.answer(self._dialogue.outbox)
         finishing = self.conversation.finishing
         if finishing != self._finishing:
             self._finishing = finishing
             self._finish_over = self.heard_at + self._question.timeouts.after_finish if finishing else 0.0
         return out
+
+    def _count_empty(self, frames: Sequence[Frame], events: Sequence[Event]) -> None:
+        """Raise if the backend has sent too many frames without content."""
+        skipped = self._reader.skipped if self._reader is not None else 0
+        before, self._held = self._held, self.conversation.held
+        if self._held > before:
+            self._empty, self.progressed = -skipped, self.heard_at
+            return
+        for event in events:
+            if type(event) in CONTENT and getattr(event, "text", True):
+                self._empty = -skipped
+                return
+        self._empty += len(frames)
+        if self._empty + skipped > MAX_EMPTY_FRAMES and not self.conversation.ended:
+            message = f"The backend sent more than {MAX_EMPTY_FRAMES} frames in a row without content."
+            raise BackendFault(Failure(502, "reply_without_content", message))
 
     def _end(self) -> Sequence[Event]:
         if self._plain:
@@ -320,6 +403,12 @@ async def _noted(starting: Starting, opening: Callable[[], Coroutine[Any, Any, R
     return await opening()
 
 
-def _too_slow(name: str, seconds: float) -> BackendFault:
-    message = f"The backend was too slow: timeouts.{name} of {seconds:g} seconds has passed."
+def _has_short_lines(data: bytes) -> bool:
+    """Whether a read ends with lines that are shorter than usual."""
+    lines = data.count(b"\n", -BYTES_PER_LOOK) + data.count(b"\r", -BYTES_PER_LOOK)
+    return lines * USUAL_LINE > BYTES_PER_LOOK
+
+
+def _too_slow(limit: str, limits: Timeouts) -> BackendFault:
+    message = f"The backend was too slow: {limits.name_of(limit)} of {getattr(limits, limit):g} seconds has passed."
     return BackendFault(Failure(504, "backend_timeout", message, "timeout_error"))

@@ -1,7 +1,8 @@
 """A `codex` backend's settings as workers: what is started, and in which home."""
 
+import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from toolwire import __version__
@@ -10,7 +11,7 @@ from toolwire.core.terminal import clean
 from toolwire.turns.settings import Backend, Settings
 from toolwire.upstream.codex.upstream import CodexUpstream, Sharing
 from toolwire.upstream.codex.worker import WorkerSpec
-from toolwire.upstream.credentials import login_file
+from toolwire.upstream.credentials import login_file, login_tokens
 from toolwire.upstream.environment import inherited
 
 CATALOGUE = "models.json"
@@ -26,6 +27,7 @@ def codex_upstream(
         environment=partial(inherited, settings.secret_variables, allowed),
         files=partial(_files, backend, settings.timeouts.idle),
         links={"auth.json": str(login_file())},
+        credentials=partial(_credentials, allowed),
         version=__version__,
     )
     models = frozenset((*backend.literal_models, *backend.aliases.values()))
@@ -36,6 +38,11 @@ def codex_upstream(
 def _files(backend: Backend, idle: float, home: str, models: Sequence[str]) -> Mapping[str, bytes]:
     toml = config.configuration(f"{home}/{CATALOGUE}", idle, backend.base_url, backend.api_key_env)
     return {"config.toml": toml.encode(), CATALOGUE: config.catalogue(models)}
+
+
+def _credentials(variables: Iterable[str]) -> tuple[str, ...]:
+    """What workers are given as credentials: in variables, and in the login that they share."""
+    return (*login_tokens(), *(os.environ[name].strip() for name in variables if name in os.environ))
 
 
 def _say(name: str, message: str) -> None:

@@ -1,5 +1,6 @@
 """Failures of a backend in words that a user can act on: which backend, what happened, what to do about it."""
 
+import re
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -9,6 +10,12 @@ from toolwire.core.errors import Failure
 
 WEB_PAGE = "web_page"
 """The failure code of a reply that is HTML."""
+
+_SYSTEM_FIRST = re.compile(
+    r"system (?:message|role|prompt)s? must be (?:at the beginning|(?:the )?first)|only the first message .*\bsystem",
+    re.IGNORECASE,
+)
+"""The words of chat templates that take one system message, first."""
 
 KeySource: TypeAlias = Literal["environment", "login", "client", "none"]
 """Where the key comes from that a backend is asked with: a variable, `codex login`, or whoever asks."""
@@ -39,6 +46,8 @@ def explained(failure: Failure, backend: AskedBackend) -> Failure:
     elif status == 401 and failure.quoted:
         message = f"{name}{where} refused {_whose_key(backend)}: {message}"
         hint = _KEY_HINTS[backend.key].format(backend.key_variable)
+    elif status == 400 and _SYSTEM_FIRST.search(message):
+        hint = 'Set profile = { system = "first" } for this backend.'
     elif not failure.quoted and message.startswith("The backend"):
         message = f"{name}{where}{message.removeprefix('The backend')}"
     if hint:

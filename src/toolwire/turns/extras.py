@@ -5,12 +5,12 @@ import sys
 from importlib.util import find_spec
 
 REQUIREMENTS = {"mcp": "mcp>=2.3,<3", "postgres": "asyncpg>=0.30"}
-"""The package that each extra is named for in pyproject.toml; it brings what else the extra needs."""
+"""The main requirement of each extra in pyproject.toml; it installs the others as dependencies."""
 _PURPOSES = {"mcp": ("MCP servers need", "mcp"), "postgres": ("PostgreSQL needs", "asyncpg")}
 
 
 def missing_extra(extra: str) -> str:
-    """One line about a package that is not installed, with the command that installs it; empty if it is there."""
+    """Return one line that names a missing package and the command to install it, or "" if it is installed."""
     need, module = _PURPOSES[extra]
     if find_spec(module) is not None:
         return ""

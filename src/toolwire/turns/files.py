@@ -4,6 +4,7 @@ Commands that are typed inside a repository read none of it. `toolwire serve` do
 have put or changed there.
 """
 
+import errno
 import os
 import stat
 from collections.abc import Iterator, Mapping
@@ -34,16 +35,26 @@ def user_path(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def why_untrusted(path: Path) -> str:
-    """Why somebody else than the user and root could decide what a file says; nothing if nobody can."""
+    """Why a user other than this one and root could change a file; empty if none can.
+
+    Raises `OSError` for a link that leads to no file.
+    """
     if pwd is None:
         return ""
-    for each in dict.fromkeys((*_way_to(path.absolute()), *_way_to(path.resolve()))):
+    for each in dict.fromkeys((*_way_to(path.absolute()), *_way_to(_resolved(path)))):
         found = each.lstat()
         if found.st_uid not in (os.getuid(), 0):
             return f"{each} belongs to {_user(found.st_uid)}, who is neither you nor root"
         if _others_may_write(found):
             return f"others may write {each}"
     return ""
+
+
+def _resolved(path: Path) -> Path:
+    try:
+        return path.resolve(strict=True)
+    except RuntimeError:  # so Python before 3.13 calls a link that leads back to itself
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path)) from None
 
 
 def _way_to(path: Path) -> Iterator[Path]:

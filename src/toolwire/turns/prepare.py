@@ -56,6 +56,8 @@ class Options(msgspec.Struct, frozen=True):
     """How often a failure is answered by asking again; None: as the backend's settings say."""
     starting: Starting | None = None
     """Called before a backend is asked that does things itself."""
+    confirm: Starting | None = None
+    """Called before any other backend is asked: raises if the turn is another process's by now."""
     trace: TurnTrace | None = None
     """For whoever watches."""
 
@@ -161,7 +163,7 @@ class Attempts:
             return False
         if found.always:
             self._job.engine.reasoning.refuse(route.backend.name, model, found.part)
-            self.notes += [Note("field_dropped", "include")] if found.part == "include" else ()
+            self.notes += [Note("field_dropped", found.part)] if found.part != "reasoning" else ()
         else:
             entries = tuple(map(forgotten, self._request.entries))
             self._request = msgspec.structs.replace(self._request, entries=entries)
@@ -186,6 +188,7 @@ def _question(engine: Engine, request: Request, caller: Caller, options: Options
         route.recorded_as,
         hosts_tools=route.hosts_tools,
         hosts=route.hosts,
+        search=route.search,
         results_anywhere=route.results_anywhere,
     )
     is_same_dialect = route.recorded_as == request.dialect
@@ -209,7 +212,7 @@ def _question(engine: Engine, request: Request, caller: Caller, options: Options
         settings.timeouts,
         bytes_of(settings.server.max_reply),
         settings.server.batching and not settings.debug.record,  # a recording keeps every frame by itself
-        options.starting if route.acts else None,
+        (options.starting if route.acts else None) or options.confirm,
         options.trace.attempt(name, route.recorded_as, model) if options.trace is not None else None,
     )
 
@@ -233,9 +236,17 @@ def _without(request: Request, parts: tuple[Omission, ...]) -> Request:
 
 def _holds(request: Request, part: Omission, route: Route) -> bool:
     """Whether a request to a backend has such a part that is not the client's own affair."""
+    if part == "tool_search":
+        return route.search == request.dialect and part not in request.without and _searches(request)
     if part == "include":
         return route.adds_include and route.recorded_as != request.dialect and part not in request.without
     return any(map(_is_reasoning, request.entries))
+
+
+def _searches(request: Request) -> bool:
+    """Whether a request declares a search for tools, or tools that are found by one."""
+    declared = any(tool.deferred or tool.kind == "search" for tool in request.tools)
+    return declared or any(tool.searches for tool in request.hosted_tools)
 
 
 def _is_reasoning(entry: Entry) -> bool:

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Collection
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import partial
-from pathlib import Path
 from typing import Literal, TypeAlias
 
 import aiohttp
@@ -23,6 +22,7 @@ from toolwire.core.recording import Recording, read_recording
 from toolwire.core.request import Request
 from toolwire.core.shares import Shares
 from toolwire.core.tokens import estimated_tokens
+from toolwire.memory.private import read_file
 from toolwire.turns.codex import codex_upstream
 from toolwire.turns.explain import AskedBackend, KeySource
 from toolwire.turns.retries import RetryBudget
@@ -67,6 +67,8 @@ class Route(msgspec.Struct, frozen=True):
     """The dialects whose names for tools it knows that it runs itself, such as web search."""
     hosts: tuple[str, ...] = ()
     """The types of such tools that it takes from clients of its own dialect, where it does not know them all."""
+    search: str = ""
+    """The dialect whose search for tools it knows."""
     results_anywhere: bool = False
     """Results may stand anywhere behind their calls; other backends want them next to them."""
     count_tokens: Callable[[Request, str], Awaitable[int | None]] | None = None
@@ -348,6 +350,7 @@ def _messages(backend: Backend, settings: Settings, session: aiohttp.ClientSessi
         _ownerless(converse),
         "messages",
         hosts_tools=messages.HOSTS_TOOLS,
+        search=profile.limits.search,
         count_tokens=count_tokens if profile.counts_tokens else None,
         unsigned_reasoning=True,
         vendor="anthropic",
@@ -372,6 +375,7 @@ def _responses(backend: Backend, settings: Settings, session: aiohttp.ClientSess
         _ownerless(converse),
         "responses",
         hosts_tools=responses.HOSTS_TOOLS,
+        search=profile.limits.search,
         results_anywhere=responses.RESULTS_ANYWHERE,
         count_tokens=count_tokens if profile.counts_tokens else None,
         compacts=profile.compacts,
@@ -391,7 +395,7 @@ async def counted(router: Router, request: Request, key: str) -> tuple[int, dict
             return tokens, {}
     stats = TurnStats()
     stats.note(Note("tokens_estimated"))
-    return estimated_tokens(request), {"x-toolwire-notes": stats.notes_json().decode()}
+    return estimated_tokens(request), {"x-toolwire-notes": msgspec.json.encode(stats.figures.notes).decode()}
 
 
 async def _counted(upstream: HttpUpstream, question: Post, key: str) -> int | None:
@@ -424,7 +428,7 @@ def _credentials(backend: Backend, settings: Settings) -> Credentials:
 
 
 def _recording(backend: Backend) -> Recording:
-    recording = read_recording(Path(backend.file).read_bytes())
+    recording = read_recording(read_file(backend.file))
     if recording.head.kind not in replay.KINDS:
         raise ValueError(f"a recording of a {recording.head.kind} backend cannot be replayed")
     return recording

@@ -7,6 +7,7 @@ answered by another attempt, afterwards never. `read(until)` gives the next even
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
+from time import perf_counter
 
 from toolwire.backends.lowered import LoweredConversation
 from toolwire.core.errors import BackendFault, Failure
@@ -25,7 +26,7 @@ from toolwire.turns.attempt import Attempt, Question
 from toolwire.turns.explain import explained
 from toolwire.turns.prepare import Attempts, Job
 from toolwire.upstream.alarm import Alarm
-from toolwire.upstream.fairness import give_way
+from toolwire.upstream.fairness import STEP, give_way
 
 CONTENT = (TextDelta, ReasoningDelta, RefusalDelta, CallStarted, TurnEnded)
 """Events that show something to the client."""
@@ -33,8 +34,9 @@ CONTENT = (TextDelta, ReasoningDelta, RefusalDelta, CallStarted, TurnEnded)
 HELD = frozenset((CallStarted, CallArgs, ReasoningDelta))
 """Events that are kept until their call or their reasoning ends, though they are shown."""
 
-MANY_EVENTS = 2000
-"""Events of one read that are passed on at once. More of them are, part by part, and others run in between."""
+MANY_EVENTS = 400
+"""Events of one read that are passed on at once. More of them are passed on in parts of this size, and other tasks run
+in between once that takes long."""
 
 
 class Run:
@@ -70,6 +72,7 @@ class Run:
         self._burst_calls = 0
         self._looked_again = False
         self._ahead: Iterator[Event] | None = None  # events that were too many to be passed on at once
+        self._gives_way_at = 0.0  # while they are passed on
 
     @property
     def conversation(self) -> LoweredConversation:
@@ -120,7 +123,9 @@ class Run:
 
     async def _next_part(self, ahead: Iterator[Event]) -> Sequence[Event]:
         """Some more of the events that were too many at once."""
-        await give_way()
+        if perf_counter() > self._gives_way_at:
+            await give_way()
+            self._gives_way_at = perf_counter() + STEP
         try:
             self._attempt.check_calls()
         except BackendFault as fault:

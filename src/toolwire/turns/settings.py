@@ -23,7 +23,7 @@ from toolwire.assembly import ToolRules
 from toolwire.backends import demo
 from toolwire.core.bounds import Bounds
 from toolwire.core.urls import bare_url
-from toolwire.memory.private import close_to_others, make_folders, state_folder
+from toolwire.memory.private import close_to_others, make_folders, read_file, state_folder
 from toolwire.memory.sqlite import SqliteStore, store_failed
 from toolwire.memory.store import StoreFailed
 from toolwire.turns.files import NAME, user_file, why_untrusted
@@ -53,7 +53,7 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     origins: tuple[str, ...] = ("app://obsidian.md", "capacitor://localhost", "http://localhost")
     """Pages besides those on loopback that may ask a gateway without keys."""
     max_body: int | str = "32MB"
-    max_in_flight: int | str = "512MB"
+    max_in_flight: int | str = "256MB"
     """Bytes of request bodies and collected replies that may be held at a time."""
     max_reply: int | str = "64MB"
     """Bytes of one reply that may be held."""
@@ -75,6 +75,9 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Seconds without a byte, not in total."""
     idle_timeout: Annotated[float, msgspec.Meta(gt=0)] = 5.0
     max_connections: Annotated[int, msgspec.Meta(ge=1)] = 4096
+    max_background_runs: Annotated[int, msgspec.Meta(ge=1)] = 512
+    """Background responses that may be unfinished, in all processes that use the store."""
+    max_background_runs_per_owner: Annotated[int, msgspec.Meta(ge=1)] = 64
     write_timeout: Annotated[float, msgspec.Meta(gt=0)] = 60.0
     """Seconds that a client may leave what waits for it before the connection is given up."""
 
@@ -346,7 +349,10 @@ def load_for_serving(path: str | None, environment: Mapping[str, str] = os.envir
     """As `load`, but the file of the working directory comes before the user's own, if nobody else can change it."""
     here = Path(NAME)
     if path is None and os.path.lexists(here):
-        why = why_untrusted(here)
+        try:
+            why = why_untrusted(here)
+        except OSError as error:
+            raise SettingsError(f"./{NAME} cannot be read: {error.strerror}") from None
         if why:
             raise SettingsError(f"./{NAME} is not read: {why}; if you trust it, name it with --config")
         path = NAME
@@ -441,9 +447,10 @@ def opened_store(settings: Settings, say: Callable[[str], None]) -> AnyStore:
 def read_table(path: Path) -> dict[str, Any]:
     """What a settings file says, word for word."""
     try:
-        return tomllib.loads(path.read_text("utf-8"))
+        return tomllib.loads(read_file(path).decode("utf-8"))
     except FileNotFoundError:
-        raise SettingsError(f"{path}: there is no such file; toolwire init writes one") from None
+        hint = "it is a symbolic link to a missing file" if path.is_symlink() else "toolwire init writes one"
+        raise SettingsError(f"{path}: there is no such file; {hint}") from None
     except OSError as error:
         raise SettingsError(f"{path}: {error.strerror}") from None
     except ValueError as error:  # no TOML, no UTF-8, or a number of thousands of digits

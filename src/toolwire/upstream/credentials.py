@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from toolwire.core.errors import Failure
+from toolwire.memory.private import read_file
 from toolwire.upstream.reply import Broken
 
 Header: TypeAlias = Literal["authorization", "x-api-key", "api-key"]
@@ -26,19 +27,41 @@ class ApiKey(msgspec.Struct, frozen=True):
         return {self.header: f"Bearer {key}" if self.header == "authorization" else key} if key else {}
 
 
-class _Tokens(msgspec.Struct):
+class Tokens(msgspec.Struct):
+    """The tokens of a ChatGPT login."""
+
+    id_token: str = ""
     access_token: str = ""
+    refresh_token: str = ""
     account_id: str | None = None
 
 
-class _AuthFile(msgspec.Struct):
-    tokens: _Tokens | None = None
+class Login(msgspec.Struct, rename={"api_key": "OPENAI_API_KEY"}):
+    """What `codex login` has stored: tokens of ChatGPT, or an API key."""
+
+    tokens: Tokens | None = None
+    api_key: str | None = None
 
 
 def login_file(environment: Mapping[str, str] = os.environ) -> Path:
     """The file in which `codex login` stores its tokens."""
     home = environment.get("CODEX_HOME")
     return (Path(home) if home else Path(environment.get("HOME") or Path.home()) / ".codex") / "auth.json"
+
+
+def read_login(path: Path) -> Login:
+    """Read the file of a `codex login`. Raises `OSError` or `msgspec.DecodeError`."""
+    return msgspec.json.decode(read_file(path), type=Login)
+
+
+def login_tokens() -> tuple[str, ...]:
+    """The tokens and the key of a `codex login`, if there is one."""
+    try:
+        found = read_login(login_file())
+    except (OSError, msgspec.DecodeError):
+        return ()
+    tokens = found.tokens or Tokens()
+    return (tokens.id_token, tokens.access_token, tokens.refresh_token, found.api_key or "")
 
 
 def has_login(environment: Mapping[str, str]) -> bool:
@@ -67,7 +90,7 @@ class CodexLogin:
         return self._headers
 
     def _read(self) -> Mapping[str, str]:
-        tokens = msgspec.json.decode(self._path.read_bytes(), type=_AuthFile).tokens
+        tokens = read_login(self._path).tokens
         if tokens is None or not tokens.access_token:
             raise self._not_logged_in()
         headers = {"authorization": f"Bearer {tokens.access_token}"}

@@ -7,7 +7,6 @@ a proxy take aiohttp's own way.
 
 import asyncio
 import os
-import re
 import ssl
 from collections.abc import Callable, Mapping
 from errno import ECONNREFUSED
@@ -17,15 +16,18 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import msgspec
+from aiohttp.abc import AbstractStreamWriter
 from aiohttp.connector import Connection
 from aiohttp.http import RawResponseMessage
 from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
 from toolwire.core.backend import Opening, Post
+from toolwire.core.redact import BlankCredentials, Blanks, blanks_for, credentials_in, is_secret_name
 from toolwire.upstream.drain import BUFFER, MOST, arrived, drained
 from toolwire.upstream.fairness import give_way
-from toolwire.upstream.reply import Broken, Origin, Timeouts, broken
+from toolwire.upstream.paced import make_connector
+from toolwire.upstream.reply import CONTROL, Broken, Origin, Timeouts, broken, safe_headers
 
 SMALL = 4 * 1000 * 1000
 """The most bytes of a reply that is no turn, such as a list of models."""
@@ -51,7 +53,7 @@ class _BareRequest(aiohttp.ClientRequest):
 def make_session(timeouts: Timeouts) -> aiohttp.ClientSession:
     """The session that all upstreams share; it limits only the time to connect, readers have their own deadlines."""
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=timeouts.connect)
-    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60)
+    connector = make_connector(limit=0, keepalive_timeout=60)
     return aiohttp.ClientSession(
         connector=connector,
         timeout=timeout,
@@ -90,6 +92,9 @@ class HttpUpstream:
         self.url = str(bare).rstrip("/")
         own = {**_login(address), **{name.lower(): value for name, value in headers.items()}}
         self._headers = {"user-agent": "toolwire", "content-type": "application/json", **own}
+        configured = {**own, **self._query}
+        self._secrets = credentials_in({name: value for name, value in configured.items() if is_secret_name(name)})
+        """Credentials that every request is sent with."""
         self.origin: Origin = (address.scheme, address.host, address.port)
         self._proxy = proxy_for(address)
         self._targets: dict[str, aiohttp.ClientRequest] = {}
@@ -107,23 +112,29 @@ class HttpUpstream:
     async def open(self, opening: Opening, key: str) -> "HttpReply":
         """Send the request; returns when the headers have arrived. Raises `Broken`."""
         assert isinstance(opening, Post)
-        headers = self.headers(opening, key)
+        headers, blanks = self.headers(opening, key), self._blanks(key)
         try:
             if self._proxy is None and len(opening.body) < LARGE:
-                return await self._send(opening, headers)
+                return await self._send(opening, headers, blanks)
             await give_way()  # encoding it took long
+            url, payload = self._url(opening.path), _payload(opening.body)
+            del opening  # so that the body is gone once it is written
             response = await self._session.post(
-                self._url(opening.path),
-                data=_payload(opening.body),
+                url,
+                data=payload,
                 headers=headers,
                 proxy=self._proxy,
                 allow_redirects=False,
             )
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise _broken(error) from error
-        return HttpReply(response.status, response.headers, response.content, response.close, self._batching)
+        return _reply(response.status, response.headers, response.content, response.close, self._batching, blanks)
 
-    async def _send(self, post: Post, headers: Mapping[str, str]) -> "HttpReply":
+    def _blanks(self, key: str) -> Blanks:
+        """Finds what a request with this key of the client's is sent with as a credential."""
+        return blanks_for((*self._secrets, *credentials_in(self._credentials.headers(key))))
+
+    async def _send(self, post: Post, headers: Mapping[str, str], blanks: Blanks) -> "HttpReply":
         """Write a request in one piece to a connection of the pool."""
         target = self._target(post.path)
         head = _head(target.url, {"host": target.headers["host"], **headers}, len(post.body))
@@ -139,7 +150,7 @@ class HttpUpstream:
             connection.close()
             raise
         content.on_eof(connection.release)
-        return HttpReply(message.code, message.headers, content, connection.close, self._batching)
+        return _reply(message.code, message.headers, content, connection.close, self._batching, blanks)
 
     def _target(self, path: str) -> aiohttp.ClientRequest:
         """Where a request to this path goes, as aiohttp's pool wants to know it; nothing of one request is in it."""
@@ -175,7 +186,8 @@ class HttpUpstream:
         )
         try:
             async with asyncio.timeout(8), request as response:
-                return SmallAnswer(response.status, response.content_type, await _small(response))
+                body = self._blanks(key).clean(await _small(response))
+                return SmallAnswer(response.status, response.content_type, body)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise _broken(error) from error
 
@@ -212,7 +224,17 @@ def _payload(body: bytes) -> aiohttp.payload.Payload:
     """A JSON body; a large one is written in pieces, so that other tasks run in between."""
     if len(body) < LARGE:
         return aiohttp.BytesPayload(body, content_type="application/json")
-    return aiohttp.BytesIOPayload(BytesIO(body), content_type="application/json")
+    return _LargePayload(BytesIO(body), content_type="application/json")
+
+
+class _LargePayload(aiohttp.BytesIOPayload):
+    """A body that is let go when it is written: the answer may take minutes."""
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        try:
+            await super().write_with_length(writer, content_length)
+        finally:
+            self._value = BytesIO()
 
 
 async def _exchange(connection: Connection, request: bytes) -> tuple[RawResponseMessage, aiohttp.StreamReader]:
@@ -233,13 +255,10 @@ async def _exchange(connection: Connection, request: bytes) -> tuple[RawResponse
 
 def _head(target: URL, headers: Mapping[str, str], size: int) -> bytes:
     """The head of a POST request."""
-    if _CONTROL.search("".join((*headers, *headers.values()))):
+    if CONTROL.search("".join((*headers, *headers.values()))):
         raise broken("invalid_header", "A header for the backend, or its key, contains a line break or the like.", 500)
     lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
     return f"POST {target.raw_path_qs} HTTP/1.1\r\n{''.join(lines)}content-length: {size}\r\n\r\n".encode()
-
-
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 class HttpReply(msgspec.Struct, eq=False):
@@ -250,29 +269,59 @@ class HttpReply(msgspec.Struct, eq=False):
     _content: aiohttp.StreamReader
     _close: Callable[[], object]
     _batching: bool = True
+    _blank: BlankCredentials | None = None
 
     def read_nowait(self) -> bytes:
         """The bytes that have arrived; empty if none have."""
         try:
-            return drained(self._content) if self._batching else self._content.read_nowait(MOST)
+            data = drained(self._content) if self._batching else self._content.read_nowait(MOST)
         except (aiohttp.ClientError, OSError) as error:
             raise _broken(error) from error
+        return self._without_credentials(data) if data else data
 
     async def read(self) -> bytes:
         """The next bytes; empty at the end. Raises `Broken`."""
         try:
-            return await (arrived(self._content) if self._batching else self._content.readany())
+            while data := await (arrived(self._content) if self._batching else self._content.readany()):
+                if data := self._without_credentials(data):
+                    return data
         except (aiohttp.ClientError, OSError) as error:
             raise _broken(error) from error
+        return self._blank.end() if self._blank is not None else b""
+
+    def _without_credentials(self, data: bytes) -> bytes:
+        blank = self._blank
+        if blank is None:
+            return data
+        data = blank.feed(data)
+        return data + blank.end() if blank.holds and self._content.at_eof() else data
 
     def is_whole(self) -> bool:
         """Whether the body is complete and read."""
-        return self._content.at_eof()
+        return self._content.at_eof() and (self._blank is None or not self._blank.holds)
 
     def close(self) -> None:
         """Close the connection of an incomplete reply, which stops the model."""
         if not self._content.at_eof():
             self._close()
+
+
+def _reply(
+    status: int,
+    headers: Mapping[str, str],
+    content: aiohttp.StreamReader,
+    close: Callable[[], object],
+    batching: bool,
+    blanks: Blanks,
+) -> HttpReply:
+    """A reply without the credentials that its request was sent with."""
+    headers = safe_headers(headers)
+    if not blanks:
+        return HttpReply(status, headers, content, close, batching)
+    text = "\n".join(headers.values())
+    if blanks.clean_text(text) != text:
+        headers = {name.lower(): blanks.clean_text(value) for name, value in headers.items()}
+    return HttpReply(status, headers, content, close, batching, BlankCredentials(blanks))
 
 
 def _broken(error: Exception) -> Broken:

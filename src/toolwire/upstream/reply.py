@@ -3,6 +3,7 @@
 Every failure of a connection is a `Broken`, which holds the failure to report.
 """
 
+import re
 from collections.abc import Coroutine, Mapping
 from typing import Annotated, Any, Protocol, TypeAlias
 
@@ -13,6 +14,10 @@ from toolwire.core.errors import BackendFault, Failure
 
 Origin: TypeAlias = tuple[str, str | None, int | None]
 """Scheme, host and port of a server."""
+
+
+CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+"""Characters that the value of a header must not have."""
 
 
 class Broken(BackendFault):
@@ -31,6 +36,10 @@ class Timeouts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     progress: float = 900
     total: float = 3600
     after_finish: Annotated[float, msgspec.Meta(gt=0)] = 2
+
+    def name_of(self, limit: str) -> str:
+        """The setting that a failure names for a limit that has passed."""
+        return f"timeouts.{limit}"
 
 
 class Reply(Protocol):
@@ -93,3 +102,10 @@ class Upstream(Protocol):
 def broken(code: str, message: str, status: int = 502, hint: str = "") -> Broken:
     """A retryable failure of the connection, and what its user can do about it."""
     return Broken(Failure(status, code, message, retryable=True, hint=hint))
+
+
+def safe_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
+    """The headers of a reply as they may be passed on: with spaces for control characters (RFC 9110, section 5.5)."""
+    if not CONTROL.search("".join(headers.values())):
+        return headers
+    return {name.lower(): CONTROL.sub(" ", value).strip() for name, value in headers.items()}

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 import msgspec
 
 from toolwire.core.errors import ToolwireError
+from toolwire.core.text import without_halves
 from toolwire.turns.tools.types import decoded
 
 LOCAL_SHELL = "local_shell"
@@ -63,7 +64,7 @@ class ToolCall(msgspec.Struct, frozen=True):
     def arguments(self) -> dict[str, Any]:
         """The arguments of a function by name; empty if the model wrote no JSON object."""
         try:
-            read: Any = msgspec.json.decode(self.text)
+            read: Any = msgspec.json.decode(without_halves(self.text))
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
             return {}
         return cast("dict[str, Any]", read) if isinstance(read, dict) else {}
@@ -91,7 +92,7 @@ def read_arguments(call: ToolCall, kind: type[Arguments]) -> Arguments:
     if isinstance(call.payload, CustomPayload):
         raise ToolError(f"{call.name} takes arguments, not free text")
     try:
-        return decoded(call.text or "{}", kind)
+        return decoded(without_halves(call.text) or "{}", kind)
     except msgspec.ValidationError as error:
         raise ToolError(f"invalid arguments for {call.name}: {error}") from None
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:

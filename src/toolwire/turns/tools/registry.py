@@ -55,8 +55,8 @@ class Result(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """Its text, without images."""
-        return "".join(part.text for part in self.parts if isinstance(part, TextPart))
+        """Its texts, each on a line of its own, without images."""
+        return "\n".join(part.text for part in self.parts if isinstance(part, TextPart))
 
 
 class Context(msgspec.Struct, Generic[Deps_co], frozen=True):
@@ -69,6 +69,8 @@ class Context(msgspec.Struct, Generic[Deps_co], frozen=True):
     """False in read-only mode: nothing may be changed."""
     roots: tuple[Path, ...] = ()
     """Where files may be touched; the working directory if there are none."""
+    approved: bool = False
+    """Every call is approved before it runs, so a command may start outside the roots."""
     inherit: Inherit = inherited
     """Gives the variables of a process that the tool starts."""
     deps: Deps_co = cast("Any", None)

@@ -16,7 +16,7 @@ from toolwire.turns.tools.registry import Registry, Result
 WARNED_AT = 3
 """Equal failures of equal calls after which the model is warned."""
 WARNING = (
-    "\n\nThe same call has now failed three times in the same way. "
+    "The same call has now failed three times in the same way. "
     "Do something else: if it fails so once more, the work ends here."
 )
 

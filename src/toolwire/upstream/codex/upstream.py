@@ -23,7 +23,7 @@ from toolwire.upstream.codex.pool import Pool
 from toolwire.upstream.codex.remote import RemoteThread, RemoteTurn, gone_elsewhere, remote_turn
 from toolwire.upstream.codex.thread import Thread
 from toolwire.upstream.codex.worker import Worker, WorkerSpec
-from toolwire.upstream.reply import broken
+from toolwire.upstream.reply import broken, safe_headers
 
 MOST_WAITING = 1000
 """Threads that may wait for results at a time; the one that has waited longest goes first."""
@@ -276,7 +276,7 @@ class CodexReply:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        return {"content-type": JSON_LINES, **self._thread.headers}
+        return {"content-type": JSON_LINES, **safe_headers(self._thread.headers)}
 
     def read_nowait(self) -> bytes:
         self._flush()

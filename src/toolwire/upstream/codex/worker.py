@@ -6,10 +6,8 @@ that it answers. What lines mean is known to `backends/codex` alone.
 
 import asyncio
 import os
-import shutil
 import signal
 import tempfile
-import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -24,7 +22,9 @@ from toolwire.core import jsonrpc
 from toolwire.core.backend import Ask
 from toolwire.core.errors import BackendFault, Failure
 from toolwire.core.jsonrpc import Id, LineReader
+from toolwire.core.redact import BlankCredentials, blanks_for
 from toolwire.core.terminal import clean
+from toolwire.memory.owned import PREFIX, OwnedFolder, remove_orphans
 from toolwire.upstream.reply import Broken, broken
 
 START_TIMEOUT = 20.0
@@ -62,6 +62,8 @@ class WorkerSpec(msgspec.Struct, frozen=True):
     """What it shares with the user's own home."""
     version: str
     """Our own version, which the worker gets."""
+    credentials: Callable[[], tuple[str, ...]] = tuple
+    """What it is given as credentials, which are blanked in what it says."""
 
 
 class Worker(asyncio.SubprocessProtocol):
@@ -77,8 +79,11 @@ class Worker(asyncio.SubprocessProtocol):
         self.limit_headers: Mapping[str, str] = {}  # the rate limits of its account
         self._spec = spec
         self._exited = exited
+        self._folder: OwnedFolder | None = None
         self._home = ""
         self._reader = LineReader()
+        self._blanks = blanks_for(spec.credentials())
+        self._blank = BlankCredentials(self._blanks)
         self._channels: dict[str, Listener] = {}
         self._pending: dict[Id, asyncio.TimerHandle] = {}
         self._queue: deque[tuple[Id, bytes]] = deque()
@@ -93,9 +98,11 @@ class Worker(asyncio.SubprocessProtocol):
     async def start(self) -> None:
         """Start and initialize it. Raises `Broken`."""
         loop = asyncio.get_running_loop()
-        self._home = _new_home()
+        await asyncio.to_thread(remove_orphans, tempfile.gettempdir())
+        self._folder = OwnedFolder(f"{PREFIX}codex-{os.getpid()}-")
+        self._home = str(self._folder.path)
         try:
-            self._write_home(Path(self._home))
+            self._write_home(self._folder.path)
             await loop.subprocess_exec(
                 lambda: self,
                 *self._spec.command,
@@ -143,7 +150,8 @@ class Worker(asyncio.SubprocessProtocol):
                 self.kill()
                 await self._gone
             transport.close()
-        shutil.rmtree(self._home, ignore_errors=True)
+        if self._folder is not None:
+            self._folder.remove()
 
     def kill(self) -> None:
         """End it at once, with what it started."""
@@ -182,7 +190,7 @@ class Worker(asyncio.SubprocessProtocol):
     def _why_gone(self) -> BackendFault:
         if self.is_ready:
             return broken("backend_broke_off", "The worker ended in the middle of the turn.")
-        output = clean(self._stderr.decode("utf-8", "replace")).strip().splitlines()
+        output = clean(self._blanks.clean(self._stderr).decode("utf-8", "replace")).strip().splitlines()
         return _unusable(f"it ended at once: {output[-1]}" if output else "it ended at once")
 
     # Its input
@@ -222,7 +230,7 @@ class Worker(asyncio.SubprocessProtocol):
             self._stderr = (self._stderr + data)[-STDERR_KEPT:]
             return
         try:
-            frames = self._reader.feed(data)
+            frames = self._reader.feed(self._blank.feed(data))
         except BackendFault:
             self.kill()
             return
@@ -238,7 +246,8 @@ class Worker(asyncio.SubprocessProtocol):
         if refusal := envelope.refusal:
             self.write(refusal)
         if envelope.holds_limits:
-            self.limit_headers = protocol.limit_headers(line)
+            # A response without any says nothing new.
+            self.limit_headers = protocol.limit_headers(line) or self.limit_headers
         elif unassigned := envelope.unassigned:
             for thread in tuple(self.threads.values()):
                 thread.receive(protocol.read(unassigned), unassigned.rstrip())
@@ -252,22 +261,6 @@ class Worker(asyncio.SubprocessProtocol):
         if self._queue:
             self._send(*self._queue.popleft())
         return self._channels.get(str(envelope.id).partition(".")[0])
-
-
-STALE = 86400.0
-"""Seconds after which a home is left whose process cannot be seen; it may be one of another container."""
-_HOME = "toolwire-codex-{}-"
-"""How homes are named, with the process they belong to."""
-
-
-def _new_home() -> str:
-    """An empty home, once those are gone that a killed gateway could not remove."""
-    for left in Path(tempfile.gettempdir()).glob(_HOME.format("*") + "*"):
-        owner = left.name.split("-")[2]
-        is_dead = owner.isdecimal() and not Path(f"/proc/{owner}").exists() and Path("/proc/self").exists()
-        if is_dead and left.stat().st_mtime < time.time() - STALE:
-            shutil.rmtree(left, ignore_errors=True)
-    return tempfile.mkdtemp(prefix=_HOME.format(os.getpid()))
 
 
 class _Answer:
