@@ -14,8 +14,6 @@ from tests.support.routes import backends, question
 from tests.support.scripts import NAMES, Calls, Name, Says, Script
 from tests.support.upstream import Upstream
 
-pytestmark = pytest.mark.xdist_group("arguments")  # its gateway is started once
-
 Json = dict[str, Any]
 SCHEMA: Json = {
     "type": "object",

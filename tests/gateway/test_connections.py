@@ -1,6 +1,7 @@
 """Connections that never become a request, stop in the middle, or are too many; and what a client sees of their end."""
 
 import asyncio
+import contextlib
 import itertools
 import json
 import select
@@ -19,7 +20,15 @@ from websockets.sync.client import ClientConnection, connect
 from tests.support.frames import completed, created, stream, text
 from tests.support.gateway import Gate, Gateway, backend, chat_body, response_body
 from tests.support.upstream import Reply, Upstream
-from toolwire.gateway.connections import LINGER, LINGER_SILENT, Connections, HttpConnection, SocketConnection
+from toolwire.gateway.connections import (
+    HEALTH_CONNECTIONS,
+    LINGER,
+    LINGER_RATE,
+    LINGER_SILENT,
+    Connections,
+    HttpConnection,
+    SocketConnection,
+)
 from toolwire.gateway.flight import Flight
 from toolwire.turns.settings import Server
 
@@ -27,6 +36,10 @@ PATIENCE = 90
 """Seconds to wait for what must come."""
 CHAT = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
+UPGRADE = (
+    b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n"
+)
 LIMITS = {"header_timeout": 600, "body_timeout": 600, "idle_timeout": 600, "websocket_idle": 600, "max_body": "100KB"}
 
 Limited = Callable[..., Gateway]
@@ -294,6 +307,20 @@ def test_trailers_without_end_are_refused(lasting, flood):
         assert wire.answer()[0] == 431
 
 
+@pytest.mark.parametrize("gateway_", ["locked", "lasting"])
+@pytest.mark.parametrize(
+    "flood", [b"1;" + b"e" * 1_000_000 + b"\r\n", b"not a size\r\n"], ids=["extension", "no chunk"]
+)
+def test_a_chunk_that_is_refused_gets_one_answer(request, gateway_, flood):
+    """Also where the request has its answer already."""
+    with opened(request.getfixturevalue(gateway_)) as wire:
+        wire.send(CHAT + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n")
+        if gateway_ == "locked":
+            wire.wait()
+        wire.send(flood)
+        assert wire.rest().count(b"HTTP/1.1 ") == 1
+
+
 def test_trailers_are_no_headers(locked):
     body = b"1\r\n{\r\n0\r\nAuthorization: Bearer k\r\n\r\n"
     with opened(locked) as wire:
@@ -311,8 +338,10 @@ def test_connections_have_a_limit_and_room_again_when_one_ends(http, start):
             wire.send(HEALTH + b"\r\n")
             assert wire.answer()[0] == 200
         with opened(gateway) as fourth:
+            fourth.send(CHAT + b"Content-Length: 2\r\n\r\n{}")
             status, body = fourth.answer()
             assert (status, error_of(body)) == (503, "too_many_connections")
+            assert fourth.rest() == b""
         first.send(HEALTH + b"\r\n")
         assert first.answer()[0] == 200
         second.send(HEALTH + b"Connection: close\r\n\r\n")
@@ -323,7 +352,75 @@ def test_connections_have_a_limit_and_room_again_when_one_ends(http, start):
             assert fifth.answer()[0] == 200
 
 
+@pytest.fixture(scope="module")
+def full(limited: Limited) -> Iterator[Gateway]:
+    """A gateway that has as many connections as it may."""
+    gateway = limited(max_connections=3)
+    with opened(gateway) as first, opened(gateway) as second, opened(gateway) as third:
+        for wire in (first, second, third):
+            wire.send(HEALTH + b"\r\n")
+            assert wire.answer()[0] == 200
+        yield gateway
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
+def test_health_is_told_however_many_connections_there_are(full, path):
+    with opened(full) as wire:
+        wire.send(HEALTH.replace(b"/healthz", path.encode()) + b"\r\n")
+        assert wire.answer()[0] == 200
+        assert wire.rest() == b"", "there is room for one request only"
+
+
+def test_silent_connections_do_not_take_the_room_of_health(full):
+    with contextlib.ExitStack() as stack:
+        silent = [stack.enter_context(opened(full)) for _ in range(HEALTH_CONNECTIONS + 5)]
+        with opened(full) as wire:
+            wire.send(HEALTH + b"\r\n")
+            assert wire.answer()[0] == 200
+        assert [each.answer()[0] for each in silent[:5]] == [503] * 5
+        assert not silent[-1].is_answered
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/healthz"])
+def test_no_socket_is_opened_beyond_the_limit(full, path):
+    with opened(full) as wire:
+        wire.send(HEALTH.replace(b"/healthz", path.encode()) + UPGRADE + b"\r\n")
+        status, body = wire.answer()
+        assert (status, error_of(body)) == (503, "too_many_connections")
+        assert wire.rest() == b""
+
+
 # Sockets
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
+@pytest.mark.parametrize("path", ["/v1/responses", "/nowhere"])
+def test_an_upgrade_by_another_method_is_a_405(lasting, method, path):
+    with opened(lasting) as wire:
+        wire.send(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n".encode() + UPGRADE + b"\r\n")
+        said = wire.rest()
+    assert said.startswith(b"HTTP/1.1 405 ")
+    assert b"\r\nallow: GET\r\n" in said
+    assert said.count(b"HTTP/1.1") == 1
+    assert error_of(said.partition(b"\r\n\r\n")[2]) == "method_not_allowed"
+
+
+UNREADABLE = {
+    "a long header": (b"X-Long: " + b"x" * 9000 + b"\r\n\r\n", 431),
+    "many headers": (b"".join(b"X-%d: y\r\n" % number for number in range(130)) + b"\r\n", 431),
+    "a body": (b"Content-Length: 3\r\n\r\nabc", 400),
+    "chunks": (b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+}
+
+
+@pytest.mark.parametrize("what", UNREADABLE)
+def test_an_upgrade_that_cannot_be_read_is_answered(lasting, what):
+    rest, status = UNREADABLE[what]
+    with opened(lasting) as wire:
+        wire.send(HEALTH.replace(b"/healthz", b"/v1/responses") + UPGRADE + rest)
+        said = wire.rest()
+    assert said.startswith(b"HTTP/1.1 %d " % status)
+    assert said.count(b"HTTP/1.1") == 1
 
 
 @contextmanager
@@ -448,11 +545,15 @@ def test_a_long_turn_is_no_idle_connection(limited, upstream):
 class Served:
     """A connection to an application that answers at once, or with what it read. Time passes when the test says so."""
 
+    reads = True
+    """Whether the client reads what it is sent."""
+
     def __init__(self, loop: asyncio.AbstractEventLoop, limits: Server) -> None:
         self._loop = loop
         self._state = Connections(limits, Flight(1 << 20))
         self._ours, self._theirs = socket.socketpair()
         self._ours.setblocking(False)
+        self._theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         self.now = loop.time()
         loop.time = lambda: self.now
         self.received = b""
@@ -475,7 +576,7 @@ class Served:
         for _ in range(20):
             await asyncio.sleep(0)
         with suppress(BlockingIOError):
-            self.received += self._ours.recv(65536)
+            self.received += self._ours.recv(65536) if self.reads else b""
 
     async def wait(self, seconds: float) -> None:
         self.now += seconds
@@ -555,6 +656,23 @@ def test_an_unwanted_body_that_keeps_coming_does_not_hold_a_connection_for_long(
     serve(main, Server())
 
 
+@pytest.mark.parametrize("closing", [b"", b"Connection: close\r\n"], ids=["kept", "closing"])
+def test_an_unwanted_body_is_read_for_longer_while_much_of_it_comes(closing):
+    """A client that has sent it all sees the answer, also of a gateway that reads slowly."""
+    second = b"x" * LINGER_RATE
+
+    async def main(served: Served) -> None:
+        await served.open(refuse)
+        await served.send(CHAT + closing + b"Content-Length: 1000000000\r\n\r\n{")
+        for _ in range(int(LINGER) + 4):
+            assert served.is_open
+            await served.send(second, after=1)
+        await served.wait(1)
+        assert not served.is_open, "four times as much as in a second is the largest body"
+
+    serve(main, Server(max_body=4 * LINGER_RATE))
+
+
 def test_the_next_request_may_come_when_an_unwanted_body_has_come():
     async def main(served: Served) -> None:
         await served.open(refuse)
@@ -564,6 +682,47 @@ def test_the_next_request_may_come_when_an_unwanted_body_has_come():
         assert served.received.count(b"HTTP/1.1 401") == 2
 
     serve(main, Server())
+
+
+@pytest.mark.parametrize("closing", [b"", b"Connection: close\r\n"], ids=["kept", "closing"])
+def test_an_answer_that_nobody_takes_does_not_hold_a_connection(closing):
+    """It is less than a transport keeps before it asks the application to wait."""
+    size = 40_000
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        headers = [(b"content-length", b"%d" % size)]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"x" * size})
+
+    async def main(served: Served) -> None:
+        served.reads = False
+        await served.open(app)
+        await served.send(HEALTH + closing + b"\r\n")
+        await served.wait(6)  # and it is idle
+        await served.wait(1)
+        await served.wait(50)
+        assert served.is_open
+        await served.wait(20)
+        assert not served.is_open
+
+    serve(main, Server(idle_timeout=5, write_timeout=60))
+
+
+def test_a_handshake_that_is_not_finished_does_not_hold_a_connection():
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        assert (await receive())["type"] == "websocket.connect"
+        await receive()
+
+    async def main(served: Served) -> None:
+        await served.open(app)
+        await served.send(HEALTH + UPGRADE + b"\r\n")
+        await served.wait(9)
+        assert (served.is_open, served.received) == (True, b"")
+        await served.wait(2)
+        assert served.received.startswith(b"HTTP/1.1 408 ")
+        assert not served.is_open
+
+    serve(main, Server(header_timeout=10))
 
 
 def test_a_message_whose_bytes_keep_coming_is_read():
@@ -576,8 +735,7 @@ def test_a_message_whose_bytes_keep_coming_is_read():
 
     async def main(served: Served) -> None:
         await served.open(app)
-        upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
-        await served.send(HEALTH + upgrade + b"Sec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n\r\n")
+        await served.send(HEALTH + UPGRADE + b"\r\n")
         assert b" 101 " in served.received
         for byte in Frame(Opcode.TEXT, b"unhurried").serialize(mask=True):
             assert b"read" not in served.received
@@ -611,7 +769,7 @@ def test_messages_of_a_socket_are_not_compressed(gateway: Gateway):
 
 def test_a_client_that_reads_no_pongs_gets_the_latest(gateway: Gateway):
     """Beyond what a connection takes they are not kept."""
-    count = 150_000
+    count = 100_000
     with socket_of(gateway) as connection:
         head = bytes([0x80 | Opcode.PING, 0x80 | 125]) + bytes(4)  # a mask that changes nothing
         pings = b"".join(b"%b%0125d" % (head, number) for number in range(count))

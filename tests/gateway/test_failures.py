@@ -5,6 +5,7 @@ from itertools import pairwise
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 from tests.gateway.test_socket import opened
@@ -23,7 +24,8 @@ from tests.support.gateway import (
     tool,
 )
 from tests.support.pace import at_any_pace
-from tests.support.routes import question
+from tests.support.routes import Routes, question
+from tests.support.scripts import Name
 from tests.support.upstream import Cut, Hold, Pause, Reply, Upstream
 
 FIND = [tool("find", q={"type": "string"})]
@@ -441,3 +443,15 @@ def test_the_upstreams_request_id_is_in_the_error_frame_of_a_socket(gateway, ups
     with opened(gateway) as socket:
         [frame] = socket.ask("up/named-no").messages
     assert frame["headers"] == {"x-upstream-request-id": "req_7"}
+
+
+@STREAMED
+@pytest.mark.parametrize("dialect", [*PATHS])
+def test_a_completion_that_a_filter_refused_by_status_has_its_reason(routes: Routes, dialect: Name, streamed: bool):
+    choice = {"index": 0, "message": {"role": "assistant", "content": ""}, "finish_reason": "content_filter"}
+    body = {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
+    routes.upstream.replies["filtered"] = Reply([msgspec.json.encode(body)], 400, "application/json")
+    refused = routes.refused(dialect, question(dialect, "chat/filtered", (), stream=streamed))
+    assert refused.status == 400
+    assert "'content_filter'" in refused.message
+    assert refused.body["error"].get("code", "content_filter") == "content_filter"

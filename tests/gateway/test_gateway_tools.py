@@ -42,8 +42,6 @@ from toolwire.gateway.tools.tools import found_servers, found_tool
 from toolwire.turns.settings import SettingsError
 from toolwire.turns.tools.repeats import WARNING
 
-pytestmark = pytest.mark.xdist_group("own")  # its gateways are started once
-
 Json = dict[str, Any]
 PATIENCE = 90
 MCP_SERVER = Path(__file__).parent.parent / "agent" / "mcp_server.py"
@@ -800,7 +798,7 @@ def test_a_model_that_repeats_a_failing_call_is_told_and_then_stopped(
     assert (held.seen.text.split(), held.seen.finish) == (["0.", "1.", "2.", "3."], "length")
     assert shape_faults(held, dialect, stream=stream) == []
     outputs = [item["output"] for item in service.service.bodies[-1]["input"] if item["type"] == "function_call_output"]
-    assert [WARNING.strip() in output for output in outputs] == [False, False, True]
+    assert [WARNING in output for output in outputs] == [False, False, True]
     line = line_of(own, service.model)
     assert (line["notes"], line["reason"], line["gateway_calls"]) == ({"repeated_calls": 1}, "length", 4)
 
@@ -1051,6 +1049,23 @@ def test_tools_of_mcp_servers(upstream: Upstream, http: httpx.Client, tmp_path: 
     assert gateway.stop() == 0
 
 
+@pytest.mark.parametrize("dialect", ["chat", "responses", "messages"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_more_tools_than_a_request_may_have_are_an_error_that_says_so(
+    upstream: Upstream, http: httpx.Client, tmp_path: Path, start: Callable[..., Gateway], dialect: str, stream: bool
+):
+    servers = {"tests": {"command": sys.executable, "args": [str(MCP_SERVER), "--many"]}}
+    (tmp_path / "servers.json").write_text(json.dumps({"mcpServers": servers}))
+    tools = '[server]\nmax_tools = 50\n[gateway_tools]\nmcp = "servers.json"\n'
+    gateway = start(tools + backends(upstream.url))
+    body = question(dialect, f"{dialect}/never", (FIND,), stream=stream)
+    path = {"chat": "/chat/completions", "responses": "/responses", "messages": "/messages"}[dialect]
+    answer = http.post(gateway.base_url + path, json=body, headers={"anthropic-version": "2023-06-01"})
+    assert answer.status_code == 500
+    assert re.search(r"adds \d{3} tools to the 1 of the request, and 50 is the most", answer.text)
+    assert "`allow`" in answer.text
+
+
 @pytest.fixture
 def slowly(
     upstream: Upstream, http: httpx.Client, tmp_path: Path, start: Callable[..., Gateway]
@@ -1231,7 +1246,7 @@ def test_two_packages_with_the_same_name_are_told(monkeypatch: pytest.MonkeyPatc
         (b"not JSON", "the configuration of MCP servers is not JSON: "),
         (b'{"mcpServers": 1}', "mcpServers: "),
         (b"\xff\xfe", "it is not text in UTF-8"),
-        (None, "Is a directory"),
+        (None, "it is a directory"),
     ],
 )
 def test_what_is_no_list_of_servers_is_named(tmp_path: Path, content: bytes | None, says: str):

@@ -3,25 +3,36 @@
 import asyncio
 import contextlib
 import json
+import re
 import threading
 from collections.abc import AsyncGenerator, Iterator
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urljoin
 
 import httpx
 import pytest
 import uvicorn
 from fastapi import FastAPI
 from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 from starlette.testclient import TestClient
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
 
 from tests.support.backend_writers import reply
-from tests.support.gateway import chat_body
+from tests.support.frames import completed, created, stream, text
+from tests.support.gateway import Events, Gate, chat_body, iter_events, read_events, text_of
 from tests.support.scripts import Calls, Says, Script
-from tests.support.upstream import Upstream
+from tests.support.upstream import Reply, Upstream
 from toolwire import GatewayApp, Settings, SettingsError, create_app
+from toolwire.gateway.console import routes
+from toolwire.gateway.console.access import load_token
+from toolwire.gateway.console.http import address_of
+from toolwire.gateway.http import PREFIX
 
 MEMORY: dict[str, Any] = {"store": {"url": "memory:"}, "debug": {"level": "error"}}
 
@@ -29,6 +40,17 @@ MEMORY: dict[str, Any] = {"store": {"url": "memory:"}, "debug": {"level": "error
 @contextlib.contextmanager
 def served(app: Any, lifespan: str = "on") -> Iterator[str]:
     """The address of an application that uvicorn serves on a thread of its own."""
+    with started(app, lifespan) as server:
+        yield url_of(server)
+
+
+def url_of(server: uvicorn.Server) -> str:
+    return f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+
+
+@contextlib.contextmanager
+def started(app: Any, lifespan: str = "on") -> Iterator[uvicorn.Server]:
+    """A server of an application on a thread of its own."""
     config = uvicorn.Config(app, port=0, lifespan=lifespan, log_level="error")  # pyright: ignore[reportArgumentType]
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
@@ -40,7 +62,7 @@ def served(app: Any, lifespan: str = "on") -> Iterator[str]:
         deadline.wait(0.01)
     assert server.started
     try:
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+        yield server
     finally:
         server.should_exit = True
         thread.join(60)
@@ -147,6 +169,61 @@ def test_a_websocket_works_under_a_prefix():
     assert types[0] == "response.created"
 
 
+@pytest.mark.parametrize("is_mounted", [True, False], ids=["mounted", "alone"])
+def test_a_turn_of_a_websocket_is_finished_before_the_server_ends(upstream: Upstream, is_mounted: bool):
+    gate = Gate(stream(created(), text("a")), after=(stream(text("b"), completed()),))
+    upstream.replies["mounted-socket"] = Reply(gate)
+    backend = {"name": "up", "kind": "responses", "base_url": upstream.url}
+    gateway = create_app({**MEMORY, "backends": [backend]})
+    app: Any = gateway
+    if is_mounted:
+        app = FastAPI(lifespan=gateway.lifespan)
+        app.mount("/llm", gateway)
+    with started(app) as server:
+        address = url_of(server).replace("http", "ws", 1) + ("/llm" if is_mounted else "") + "/v1/responses"
+        with connect(address, proxy=None) as socket, connect(address, proxy=None) as idle:
+            socket.send(json.dumps({"type": "response.create", "model": "up/mounted-socket", "input": "Go."}))
+            while "output_text.delta" not in socket.recv(60):
+                pass
+            server.should_exit = True
+            with pytest.raises(ConnectionClosed) as closed:
+                idle.recv(60)
+            assert closed.value.rcvd is not None
+            assert closed.value.rcvd.code == 1012
+            gate.open()
+            while (message := json.loads(socket.recv(60)))["type"] != "response.completed":
+                pass
+            assert text_of(message["response"]) == "ab"
+            with pytest.raises(ConnectionClosed) as closed:
+                socket.recv(60)
+            assert closed.value.rcvd is not None
+            assert closed.value.rcvd.code == 1012
+
+
+def test_a_background_stream_that_is_silent_for_long_has_numbered_signs_of_life(
+    upstream: Upstream, http: httpx.Client, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("toolwire.gateway.responses.background.EVENT_KEEPALIVE_AFTER", 0.05)
+    monkeypatch.setattr("toolwire.dialects.responses.encode.EVENT_KEEPALIVE_AFTER", 0.05)
+    gate = Gate(stream(created(), text("a")), after=(stream(text("b"), completed()),))
+    upstream.replies["silent-for-long"] = Reply(gate)
+    backend = {"name": "up", "kind": "responses", "base_url": upstream.url}
+    gateway = create_app({**MEMORY, "backends": [backend], "server": {"keepalive": 0.04}})
+    body = {"model": "up/silent-for-long", "input": "Go.", "background": True, "stream": True}
+    events = Events()
+    with served(gateway) as url:
+        with http.stream("POST", f"{url}/v1/responses", json=body) as response:
+            for frame in iter_events(response, events):
+                events.frames.append(frame)
+                if len(events.of("response.in_progress")) == 4:
+                    gate.open()
+        again = read_events(http.get(f"{url}/v1/responses/{events.response['id']}", params={"stream": "true"}))
+    assert events.numbers == list(range(len(events.frames)))
+    assert text_of(events.response) == "ab"
+    assert again.frames == events.frames
+    assert again.telemetry == events.telemetry
+
+
 def test_without_keys_it_answers_its_own_machine_only():
     client = TestClient(create_app(MEMORY), base_url="http://elsewhere.example")
     assert client.get("/v1/models").status_code == 403
@@ -207,3 +284,121 @@ def test_a_store_that_cannot_be_opened_fails_the_start_and_names_the_field(tmp_p
 
     with pytest.raises(SettingsError, match=r"store\.url: "):
         asyncio.run(start(create_app(settings)))
+
+
+# The console under a prefix
+
+
+@contextlib.contextmanager
+def mounted(**at: GatewayApp) -> Iterator[httpx.Client]:
+    """A browser, and an application with gateways below these names."""
+    app = Starlette(routes=[Mount(f"/{name}", gateway) for name, gateway in at.items()])
+    with served(app, "off") as url, httpx.Client(base_url=url, trust_env=False, timeout=90) as browser:
+        browser.headers["origin"] = url
+        yield browser
+
+
+def links_in(page: httpx.Response) -> list[str]:
+    """The paths that a page leads to, as a browser understands them."""
+    found = re.findall(r'(?:href|src|action)="([^"#][^"]*)"', page.text)
+    assert found
+    return [httpx.URL(urljoin(str(page.url), link)).raw_path.decode() for link in found]
+
+
+@pytest.mark.parametrize("name", ["llm", "deep/er", "a b"])
+@pytest.mark.parametrize("page", ["", "console"])
+def test_the_console_works_under_a_prefix(name: str, page: str):
+    prefix = f"/{quote(name)}"
+    with mounted(**{name: create_app(MEMORY)}) as browser:
+        asked = browser.get(f"{prefix}/{page}")
+        refused = browser.post(f"{prefix}/console/sign-in", data={"secret": "no"})
+        assert refused.status_code == 403
+        for shown in (asked, refused):
+            assert all(link.startswith(f"{prefix}/console/") for link in links_in(shown))
+            assert [browser.get(link).status_code for link in links_in(shown) if "static" in link] == [200] * 3
+        entered = browser.post(f"{prefix}/console/sign-in", data={"secret": load_token()}, follow_redirects=True)
+        assert (entered.status_code, entered.url.raw_path.decode()) == (200, f"{prefix}/")
+        assert all(link.startswith(f"{prefix}/console/") for link in links_in(entered))
+        assert [cookie.path for cookie in browser.cookies.jar] == [prefix]
+        assert browser.get(f"{prefix}/console/api/me").json()["sees_all"] is True
+        left = browser.post(f"{prefix}/console/sign-out", follow_redirects=True)
+        assert left.url.raw_path.decode() == f"{prefix}/"
+        assert browser.get(f"{prefix}/console/api/me").status_code == 401
+        by_link = browser.get(f"{prefix}/{page}", params={"token": load_token()}, follow_redirects=True)
+        assert by_link.url.raw_path.decode() == f"{prefix}/"
+        assert browser.get(f"{prefix}/console/api/me").status_code == 200
+
+
+def test_the_consoles_of_two_gateways_do_not_sign_each_other_out():
+    settings = [{**MEMORY, "keys": [{"name": "ann", "key": f"key-of-{name}", "console": True}]} for name in "ab"]
+    with mounted(a=create_app(settings[0]), b=create_app(settings[1])) as browser:
+        for name in "ab":
+            browser.post(f"/{name}/console/sign-in", data={"secret": f"key-of-{name}"})
+        assert [browser.get(f"/{name}/console/api/me").status_code for name in "ab"] == [200, 200]
+
+
+def test_scripts_of_the_console_know_no_absolute_path():
+    scripts = [
+        path.read_text() for path in (files(routes.__package__ or "") / "static").iterdir() if path.name.endswith(".js")
+    ]
+    assert len(scripts) > 10
+    assert not [script for script in scripts if re.search(r"""["'`]/(console|v1)/""", script) and "PATHS" not in script]
+
+
+@pytest.mark.parametrize(
+    ("host", "url"), [("127.0.0.1", "http://127.0.0.1:80/a%20b"), ("::1", "http://[::1]:80/a%20b")]
+)
+def test_a_check_asks_the_gateway_under_its_prefix(host: str, url: str):
+    assert address_of(Request({"type": "http", "server": (host, 80), PREFIX: "/a b"})) == url
+
+
+def test_a_sign_in_form_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(routes, "FORM_SECONDS", 0.05)
+    said: list[Any] = []
+    begun = {"type": "http.request", "body": b"secret=", "more_body": True}
+
+    async def main() -> None:
+        gateway = create_app(MEMORY)
+        pieces = iter((begun,))
+
+        async def receive() -> Any:
+            for piece in pieces:
+                return piece
+            return await asyncio.Event().wait()
+
+        async def send(message: Any) -> None:
+            said.append(message)
+
+        headers = [(b"host", b"localhost"), (b"origin", b"http://localhost")]
+        scope = {"type": "http", "method": "POST", "path": "/console/sign-in", "query_string": b"", "headers": headers}
+        async with gateway.lifespan(), asyncio.timeout(60):
+            await gateway(scope, receive, send)
+
+    asyncio.run(main())
+    assert said[0]["status"] == 408
+
+
+def test_viewers_of_one_turn_share_one_answer():
+    """Forty of them would hold more than the gateway may."""
+    settings = {**MEMORY, "server": {"max_body": "2MB", "max_in_flight": "8MB"}}
+    given = {"authorization": f"Bearer {load_token()}"}
+
+    async def main() -> list[httpx.Response]:
+        gateway = create_app(settings)
+        transport = httpx.ASGITransport(gateway)
+        async with gateway.lifespan(), httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            said = ("user", "x" * 1_000_000), ("assistant", "I see."), ("user", "Hello")
+            asked = chat_body("demo", messages=[{"role": role, "content": content} for role, content in said])
+            assert (await client.post("/v1/chat/completions", json=asked)).status_code == 200
+            rows = (await client.get("/console/api/turns", headers=given)).json()["workers"][0]["rows"]
+            path = f"/console/api/turns/{rows[0]['id']}"
+            found = await asyncio.gather(*(client.get(path, headers=given) for _ in range(40)))
+            return [
+                *found,
+                *(await asyncio.gather(*(client.get(f"{path}/recording", headers=given) for _ in range(40)))),
+            ]
+
+    answers = asyncio.run(main())
+    assert {answer.status_code for answer in answers} == {200}
+    assert len({answer.text for answer in answers}) == 2
+    assert len(answers[0].content) > 1_000_000

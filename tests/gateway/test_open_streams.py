@@ -158,3 +158,34 @@ def test_any_status_of_success_brings_a_turn(routes: Routes, kind: Name, stream:
     routes.upstream.replies["created"] = msgspec.structs.replace(answer, status=status)
     held = routes.ask("chat", question("chat", f"{kind}/created", CALL.tools, stream=stream))
     assert held.seen == truth(CALL, "chat", kind, stream=stream)
+
+
+FAILED = frame("response.failed", {"type": "response.failed", "response": {"id": "r", "status": "failed"}})
+REASON = frame("error", {"type": "error", "code": "rate_limit_exceeded", "message": "Slow down."})
+
+
+@STREAM
+@DIALECT
+@pytest.mark.parametrize("break_off", [Hold(), Cut()], ids=["open", "broken"])
+def test_a_failure_without_a_reason_ends_as_a_finish_reason_does(
+    hasty: Routes, dialect: Name, stream: bool, break_off: Any
+):
+    hasty.upstream.replies["unsaid"] = Reply([FAILED, break_off])
+    refused = hasty.refused(dialect, question(dialect, "responses/unsaid", (), stream=stream))
+    assert refused.status == 502
+    assert "failed without saying why" in str(refused)
+
+
+@STREAM
+@DIALECT
+def test_the_reason_of_a_failure_may_come_a_moment_later(
+    upstream: Upstream, http: httpx.Client, start, dialect: Name, stream: bool
+):
+    def ask(factor: float) -> None:
+        upstream.replies["later"] = Reply([FAILED, Pause(0.1 * factor), REASON, Hold()])
+        routes = Routes(start(f"[timeouts]\nafter_finish = {0.3 * factor}\n{backends(upstream.url)}"), upstream, http)
+        refused = routes.refused(dialect, question(dialect, "responses/later", (), stream=stream))
+        assert refused.status == 429
+        assert "Slow down." in str(refused)
+
+    at_any_pace(ask)

@@ -27,8 +27,6 @@ from toolwire.notations.use_tool import USE_TOOL
 from toolwire.notations.values import Schemas
 from toolwire.turns.flags import HEADERS
 
-pytestmark = pytest.mark.xdist_group("parity")  # its gateways are started once
-
 TOOLS = [
     tool("find", q={"type": "string"}),
     tool("now"),

@@ -35,8 +35,6 @@ from toolwire.core.events import TextDelta, TurnStarted
 from toolwire.core.notes import TurnStats
 from toolwire.dialects import responses as dialect
 
-pytestmark = pytest.mark.xdist_group("responses")  # its gateways are started once
-
 FIND = [tool("find", q={"type": "string"})]
 STREAMED = pytest.mark.parametrize("streamed", [False, True], ids=["plain", "streamed"])
 INCOMPLETE = rs(

@@ -19,8 +19,6 @@ from tests.support.gateway import Gate, Gateway, Responses, backend, calls_of, f
 from tests.support.schemas import event_errors
 from tests.support.upstream import Hold, Reply, Upstream
 
-pytestmark = pytest.mark.xdist_group("socket")  # its gateways are started once
-
 FIND = [flat(tool("find", q={"type": "string"}))]
 SAYS_HI = Reply([stream(created(), text("hi"), completed())])
 CALLS_FIND = Reply([stream(created(), call("c1", "find", '{"q":"x"}'), completed())])
@@ -149,7 +147,10 @@ def test_only_the_final_response_carries_the_telemetry(socket):
 
 def test_a_stored_turn_is_kept_like_any_other(socket, http, gateway):
     turn = socket.ask("demo", "Find Rome.", tools=FIND, store=True)
-    assert Responses(http, gateway).retrieve(turn.response["id"]) == turn.response
+    figures = turn.response.pop("toolwire")
+    assert figures["tool_call_count"] == 1
+    kept = Responses(http, gateway).get(turn.response["id"])
+    assert (kept.json(), kept.headers["x-codex-tool-call-count"]) == (turn.response, "1")
 
 
 def test_a_turn_by_socket_continues_one_by_post_and_the_other_way_round(socket, http, gateway, upstream):
@@ -671,6 +672,29 @@ def test_a_turn_is_finished_before_the_gateway_goes(start, upstream, number):
             socket.receive()
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == 1012
+    assert gateway.process.wait(PATIENCE) == 0
+
+
+def test_requests_that_wait_are_answered_before_the_gateway_goes(start, upstream):
+    gate = Gate(stream(created(), text("a")), after=(stream(text("b"), completed()),))
+    upstream.replies["first-of-three"] = Reply(gate)
+    upstream.replies["others-of-three"] = SAYS_HI
+    gateway = start(backend(upstream.url))
+    with opened(gateway) as socket:
+        socket.send("up/first-of-three")
+        while socket.receive()["type"] != "response.output_text.delta":
+            pass
+        socket.send("up/others-of-three")
+        socket.send("up/others-of-three")
+        socket.connection.ping().wait(60)  # what was sent before it has arrived
+        gateway.process.send_signal(signal.SIGTERM)
+        gateway.wait_until(lambda: any("still running" in line for line in gateway.log))
+        gate.open()
+        assert [text_of(socket.turn().response) for _ in range(3)] == ["ab", "hi", "hi"]
+        with pytest.raises(ConnectionClosed) as closed:
+            socket.receive()
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1012
     assert gateway.process.wait(PATIENCE) == 0
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.gateway.test_socket import opened
 from tests.support import processes
 from tests.support.checked import responses_faults
 from tests.support.frames import call, completed, created, rs, stream, text
@@ -30,8 +31,6 @@ from tests.support.gateway import (
 )
 from tests.support.schemas import event_errors, response_errors
 from tests.support.upstream import Hold, Reply, Upstream
-
-pytestmark = pytest.mark.xdist_group("state")  # its gateways are started once
 
 FIND = [tool("find", q={"type": "string"})]
 STREAMED = pytest.mark.parametrize("streamed", [False, True], ids=["plain", "streamed"])
@@ -59,6 +58,11 @@ def peculiar(http: httpx.Client, upstream: Upstream, tmp_path_factory: pytest.Te
 
 def output_of(call_id: str, output: str = "done") -> dict[str, Any]:
     return {"type": "function_call_output", "call_id": call_id, "output": output}
+
+
+def by_socket(fields: dict[str, Any]) -> dict[str, Any]:
+    """Fields as a message of a socket has them."""
+    return {name: value for name, value in response_body("", **fields).items() if name not in ("model", "input")}
 
 
 def user(words: str) -> dict[str, Any]:
@@ -234,6 +238,97 @@ def test_a_cancelled_response_can_be_replayed(api, gateway, upstream):
     is_sound(events)
     assert text_of(events.response) == "Once upon"
     assert events.types[-1] != "response.completed"
+
+
+# The figures of a turn
+
+CALLS_THRICE = Reply(
+    [stream(created(), *(call(f"c{place}", "find", "{}", index=place) for place in range(3)), completed())]
+)
+FIGURES = {
+    "x-codex-tool-call-count": "1",
+    "x-codex-tool-call-truncated": "true",
+    "x-codex-stop-after-tools-mode": "burst",
+    "x-toolwire-notes": '[{"code":"call_capped","subject":"c1"},{"code":"call_capped","subject":"c2"}]',
+}
+CAPPED = {"tools": FIND, "parallel_tool_calls": False}
+
+
+def figures(headers: httpx.Headers) -> dict[str, str]:
+    return {name: headers[name] for name in FIGURES if name in headers}
+
+
+@pytest.mark.parametrize("way", ["plain", "streamed", "background", "background, streamed"])
+def test_what_is_told_of_a_turn_is_kept_with_it(api, upstream, way):
+    upstream.replies["figures"] = CALLS_THRICE
+    streamed, background = "streamed" in way, "background" in way
+    body = response_body("up/figures", stream=streamed, background=background, **CAPPED)
+    first = good(api.post(body))
+    if streamed:
+        events = read_events(first)
+        id, received = events.response["id"], events.telemetry
+    else:
+        id = first.json()["id"]
+        assert api.wait_for(id, "completed")["status"] == "completed"
+        received = None
+        if not background:
+            assert figures(first.headers) == FIGURES
+    polled = good(api.get(id))
+    assert figures(polled.headers) == FIGURES
+    assert "toolwire" not in polled.json()
+    told = api.replay(id).telemetry
+    assert told == {
+        "tool_call_count": 1,
+        "tool_call_truncated": True,
+        "stop_after_tools_mode": "burst",
+        "notes": json.loads(FIGURES["x-toolwire-notes"]),
+    }
+    assert received in (None, told)
+    assert api.replay(id, starting_after=1000).telemetry == told
+    if background:
+        assert figures(good(api.post({}, f"/{id}/cancel")).headers) == FIGURES
+
+
+def test_what_is_told_of_a_turn_over_a_socket_is_kept_with_it(api, gateway, upstream):
+    upstream.replies["figures-socket"] = CALLS_THRICE
+    with opened(gateway) as socket:
+        response = socket.ask("up/figures-socket", **by_socket(CAPPED)).response
+    told = response.pop("toolwire")
+    assert told["notes"] == json.loads(FIGURES["x-toolwire-notes"])
+    polled = good(api.get(response["id"]))
+    assert (figures(polled.headers), polled.json()) == (FIGURES, response)
+    assert api.replay(response["id"]).telemetry == told
+
+
+def test_an_answer_that_is_given_again_tells_the_same(api, upstream):
+    upstream.replies["figures-again"] = [CALLS_FIND, CALLS_THRICE]
+    first = api.create("up/figures-again", **CAPPED)
+    again = [good(api.submit(first["id"], {"c1": "x"})) for _ in range(2)]
+    assert [figures(response.headers) for response in again] == [FIGURES, FIGURES]
+    assert again[0].json()["id"] == again[1].json()["id"]
+
+
+def test_a_run_that_goes_on_tells_no_figures_yet(api, gate):
+    id = api.create("up/slow", background=True)["id"]
+    assert figures(good(api.get(id)).headers) == {}
+
+
+def test_extended_events_ping_in_a_background_stream_and_are_numbered(api, upstream):
+    gate = Gate(stream(created(), text("Once ")), after=(stream(text("upon"), completed()),))
+    upstream.replies["pinged"] = Reply(gate)
+    body = response_body("up/pinged", stream=True, background=True)
+    events = Events()
+    headers = {"x-proxy-responses-events": "extended"}
+    with api.http.stream("POST", api.url, json=body, headers=headers) as response:
+        for frame in iter_events(response, events):
+            events.frames.append(frame)
+            if len(events.of("ping")) == 2:
+                gate.open()
+    assert responses_faults(events.frames, done=events.done, extended=True) == []
+    assert events.numbers == list(range(len(events.frames)))
+    assert [comment for comment in events.comments if comment == "keepalive"] == []
+    assert text_of(events.response) == "Once upon"
+    assert api.replay(events.response["id"]).frames == events.frames
 
 
 # Continuing
@@ -1207,6 +1302,49 @@ def test_a_turn_in_a_conversation_hears_it_and_is_added_to_it(api, conversations
     assert conversations.said(id) == [*said, "output c1: done", "assistant: hi"]
 
 
+@pytest.mark.parametrize("way", ["plain", "streamed", "socket"])
+def test_a_turn_that_is_not_stored_is_added_to_its_conversation_all_the_same(
+    api, gateway, conversations, upstream, way
+):
+    upstream.replies["unstored-talk"] = [CALLS_FIND, SAYS_HI]
+    id = conversations.create(items=[user("one")])
+    fields = {"store": False, "tools": FIND, "conversation": id}
+    if way == "socket":
+        with opened(gateway) as socket:
+            first = socket.ask("up/unstored-talk", "two", **by_socket(fields)).response
+    else:
+        first = api.ask("up/unstored-talk", "two", stream=way == "streamed", **fields)
+    assert (first["store"], "required_action" in first) == (False, False), first
+    is_missing(api.get(first["id"]))
+    said = ["user: one", "user: two", "assistant: Hm. ", "call c1"]
+    assert conversations.said(id) == said
+    api.create("up/unstored-talk", [output_of("c1")], **fields)
+    assert told(upstream, "unstored-talk") == [*said, "output c1: done"]
+    assert conversations.said(id) == [*said, "output c1: done", "assistant: hi"]
+
+
+def test_outputs_in_a_turn_that_is_not_stored_end_the_waiting(api, conversations, upstream):
+    upstream.replies["unstored-outputs"] = [CALLS_FIND, SAYS_HI]
+    id = conversations.create()
+    first = api.create("up/unstored-outputs", "one", tools=FIND, conversation=id)
+    assert "required_action" in api.retrieve(first["id"])
+    api.create("up/unstored-outputs", [output_of("c1")], tools=FIND, conversation=id, store=False)
+    assert "required_action" not in api.retrieve(first["id"])
+
+
+def test_a_turn_that_is_not_stored_and_fails_is_not_added(api, conversations):
+    id = conversations.create(items=[user("one")])
+    api.stream("demo-error-middle", "two", conversation=id, store=False)
+    assert conversations.said(id) == ["user: one"]
+
+
+def test_a_compaction_of_a_conversation_is_not_added_to_it(api, conversations, upstream):
+    upstream.replies["summary"] = SAYS_HI
+    id = conversations.create(items=[user("one")])
+    good(api.post({"model": "up/summary", "input": "two", "conversation": id}, "/compact"))
+    assert conversations.said(id) == ["user: one"]
+
+
 def test_a_turn_that_fails_is_not_added(api, conversations, upstream):
     upstream.replies["busy"] = BUSY
     id = conversations.create(items=[user("one")])
@@ -1376,16 +1514,40 @@ def test_the_store_is_bounded_and_the_latest_stay(peculiar):
     is_missing(peculiar.get(first["id"]))
 
 
-@pytest.mark.parametrize("gone", [0, 1, 2])
-def test_a_chain_with_a_hole_cannot_be_continued_and_the_link_that_is_missing_is_named(api, gone):
-    chain = [api.create("demo", "one")["id"]]
+@pytest.mark.parametrize("gone", [(0,), (1,), (0, 1), (1, 0)])
+def test_a_chain_goes_on_behind_links_that_were_deleted(api, upstream, gone):
+    chain = [api.create("up/hi", "one")["id"]]
     for words in ("two", "three"):
-        chain.append(api.create("demo", words, previous_response_id=chain[-1])["id"])
-    api.delete(chain[gone])
-    status, error = error_of(api.post(response_body("demo", previous_response_id=chain[-1])))
-    assert (status, error["code"]) == (404, "previous_response_not_found")
-    assert f"{chain[gone]!r}" in error["message"]
-    assert (f"no response {chain[-1]!r}" in error["message"]) == (gone == 2)
+        chain.append(api.create("up/hi", words, previous_response_id=chain[-1])["id"])
+    for place in gone:
+        good(api.delete(chain[place]))
+    for place in gone:
+        is_missing(api.get(chain[place]))
+        is_missing(api.get(f"{chain[place]}/input_items"))
+        is_missing(api.delete(chain[place]))
+        status, error = error_of(api.post(response_body("up/hi", previous_response_id=chain[place])))
+        assert (status, error["code"]) == (404, "previous_response_not_found")
+        assert f"no response {chain[place]!r}" in error["message"]
+    api.create("up/hi", "four", previous_response_id=chain[-1])
+    said = [f"user: {words}" for words in ("one", "two", "three", "four")]
+    assert told(upstream, "hi") == [
+        said[0],
+        "assistant: hi",
+        said[1],
+        "assistant: hi",
+        said[2],
+        "assistant: hi",
+        said[3],
+    ]
+
+
+def test_an_item_of_a_deleted_link_cannot_be_referred_to(api):
+    first = api.create("demo", "one")
+    api.create("up/hi", "two", previous_response_id=first["id"])
+    reference = {"type": "item_reference", "id": first["output"][0]["id"]}
+    good(api.post(response_body("up/hi", [reference, user("three")], store=False)))
+    good(api.delete(first["id"]))
+    assert error_of(api.post(response_body("up/hi", [reference, user("three")])))[0] == 404
 
 
 def test_a_restart_keeps_what_is_in_a_file(http, start):

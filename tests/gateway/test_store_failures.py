@@ -36,8 +36,6 @@ from tests.support.gateway import (
 from tests.support.gateways import until
 from tests.support.upstream import Reply, Upstream
 
-pytestmark = pytest.mark.xdist_group("store-failures")
-
 CONFIG = '[store]\nurl = "sqlite:kept.db"\n'
 FIND = [flat(tool("find", q={"type": "string"}))]
 SAYS_HI = Reply([stream(created(), text("hi"), completed())])

@@ -3,13 +3,15 @@
 import json
 import socket
 import threading
+from http.client import HTTPConnection
+from pathlib import Path
 
 import httpx
 import pytest
 from websockets.frames import Frame, Opcode
 
 from tests.support.frames import completed, created, stream, text
-from tests.support.gateway import backend, chat_body
+from tests.support.gateway import Gate, Gateway, backend, chat_body
 from tests.support.upstream import Hold, Reply
 
 PATHS = {"chat": "/chat/completions", "responses": "/responses", "messages": "/messages"}
@@ -78,6 +80,54 @@ def test_streamed_text_has_no_bound(http, start, upstream):
     assert b"reply_too_large" not in body
 
 
+def sent_at_once(gateway: Gateway, count: int, body: bytes, gate: Gate) -> list[int]:
+    """The statuses that so many clients see, who send their whole body before they read. The backend answers those it
+    is asked by when all others have been answered."""
+    statuses: list[int] = []
+    refused = threading.Semaphore(0)
+
+    def send() -> None:
+        connection = HTTPConnection("127.0.0.1", int(gateway.url.rpartition(":")[2]), timeout=600)
+        try:
+            connection.request("POST", "/v1/chat/completions", body, {"content-type": "application/json"})
+            statuses.append(connection.getresponse().status)
+        except OSError:
+            statuses.append(0)
+        finally:
+            connection.close()
+            refused.release()
+
+    clients = [threading.Thread(target=send) for _ in range(count)]
+    for client in clients:
+        client.start()
+    for _ in range(count - 8):
+        assert refused.acquire(timeout=600)
+    gate.open()
+    for client in clients:
+        client.join()
+    return statuses
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="measures with Linux's /proc")
+def test_fifty_large_bodies_take_less_than_a_gigabyte(start, upstream):
+    gate = Gate(after=(stream(created(), text("Hi."), completed()),))
+    upstream.replies["fifty"] = Reply(gate)
+    gateway = start(backend(upstream.url))
+    message = {"role": "user", "content": "x" * 100_000}
+    body = json.dumps(chat_body("up/fifty", stream=True, messages=[message] * 310)).encode()
+    statuses = sent_at_once(gateway, 50, body, gate)
+    assert set(statuses) == {200, 503}
+    assert statuses.count(200) <= 8
+    status = Path(f"/proc/{gateway.process.pid}/status").read_text()
+    [peak] = [int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")]
+    assert peak < 1_000_000
+
+
+def test_a_body_that_is_too_large_is_refused_and_not_reset(start):
+    statuses = sent_at_once(start(), 8, b"x" * 150_000_000, Gate())
+    assert statuses == [413] * 8
+
+
 def chat_chunk(delta: object) -> bytes:
     chunk = {"id": "c", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": delta}]}
     return b"data: " + json.dumps(chunk).encode() + b"\n\n"
@@ -106,14 +156,20 @@ def test_what_is_held_of_a_stream_has_a_bound(http, start, upstream, what):
 
 
 @pytest.mark.parametrize(
-    "steps", [[b'{"id":"', *[b"x" * 50_000] * 10], [b": x\n\n" * 80_000]], ids=["body", "comments"]
+    ("steps", "code"),
+    [
+        ([b'{"id":"', *[b"x" * 50_000] * 10], "reply_too_large"),
+        ([b": %b\n\n" % (b"x" * 1000) * 400], "reply_too_large"),
+        ([b": x\n\n" * 55_000], "reply_without_content"),
+    ],
+    ids=["body", "long comments", "comments"],
 )
-def test_a_reply_that_says_nothing_has_a_bound(http, start, upstream, steps):
+def test_a_reply_that_says_nothing_has_a_bound(http, start, upstream, steps, code):
     kind = "application/json" if steps[0].startswith(b"{") else "text/event-stream"
     upstream.replies["long"] = Reply([*steps, Hold()], content_type=kind)
     gateway = start(LIMIT + backend(upstream.url))
     response = http.post(gateway.base_url + PATHS["chat"], json=chat_body("up/long"))
-    assert (response.status_code, response.json()["error"]["code"]) == (502, "reply_too_large")
+    assert (response.status_code, response.json()["error"]["code"]) == (502, code)
 
 
 def many_calls(count: int, *, in_one_frame: bool) -> bytes:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -15,8 +16,6 @@ from tests.support.checked import responses_faults
 from tests.support.frames import completed, created, stream, text
 from tests.support.gateway import Gate, Gateway, Responses, backend, error_of, good, read_events, response_body, text_of
 from tests.support.upstream import Reply, Upstream
-
-pytestmark = pytest.mark.xdist_group("bounds-of-state")
 
 SAYS_HI = Reply([stream(created(), text("hi"), completed())])
 LONG = "x" * 60_000
@@ -302,3 +301,24 @@ def test_so_is_what_the_gateway_holds_of_a_turn_for_its_own_tools(http, upstream
     gateway.stop()
     assert "reply_too_large" in answer.text
     assert len(answer.content) < 1_000_000
+
+
+@pytest.mark.parametrize("count", [600])
+def test_runs_of_one_key_leave_another_unharmed_with_few_descriptors(upstream, tmp_path, count):
+    """One key begins far more background runs than there are descriptors; another key is served as ever."""
+    gate = Gate(stream(created(), text("Once ")), after=(stream(text("upon"), completed()),))
+    upstream.replies |= {"held": Reply(gate), "hi": SAYS_HI}
+    keys = "".join(f'[[keys]]\nname = "{name}"\nkey = "key-of-{name}"\n' for name in ("ann", "ben"))
+    gateway = Gateway(tmp_path, keys + backend(upstream.url))
+    try:
+        resource.prlimit(gateway.process.pid, resource.RLIMIT_NOFILE, (256, 256))
+        limits = httpx.Limits(max_connections=20)
+        with httpx.Client(trust_env=False, timeout=120, limits=limits) as client:
+            ann, ben = (Responses(client, gateway, f"key-of-{name}") for name in ("ann", "ben"))
+            begun = [ann.post(response_body("up/held", background=True)).status_code for _ in range(count)]
+            assert (begun.count(200), begun.count(429)) == (64, count - 64)
+            for _ in range(100):
+                assert good(ben.post(response_body("up/hi"))).json()["status"] == "completed"
+    finally:
+        gate.open()
+        gateway.stop()

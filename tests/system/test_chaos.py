@@ -11,8 +11,6 @@ from tests.support.gateways import Gateways
 from tests.support.postgres import Given, Server, database
 from tests.support.upstream import Upstream
 
-pytestmark = pytest.mark.xdist_group("chaos")
-
 
 def live(folder: Path, store: str, workers: int, upstream: Upstream, http: httpx.Client, turns: int) -> None:
     (folder / "shed.py").write_text(SHED)

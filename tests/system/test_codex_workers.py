@@ -47,9 +47,6 @@ from tests.support.gateway import tool as declared
 from tests.support.routes import question
 from tests.support.scripts import FIND, LOOK, NAMES, Name, Script, Seen, Tokens
 
-pytestmark = pytest.mark.xdist_group("codex-workers")  # its gateway is started once
-of_its_own = pytest.mark.xdist_group("codex-gateways")  # tests with other gateways
-
 Json = dict[str, Any]
 
 HEAD = "[server]\ndrain = 1\n[timeouts]\nfirst_byte = 4\nidle = 4\n"
@@ -435,7 +432,6 @@ def keyed(tmp_path_factory: pytest.TempPathFactory, http: httpx.Client) -> Itera
     stage.stop()
 
 
-@of_its_own
 @pytest.mark.parametrize("client", ["chat", "responses", "messages"])
 def test_nobody_goes_on_with_the_thread_of_another(keyed: Stage, client: Client):
     keyed.forget()
@@ -511,7 +507,6 @@ def broken(tmp_path_factory: pytest.TempPathFactory, http: httpx.Client) -> Iter
     stage.stop()
 
 
-@of_its_own
 @pytest.mark.parametrize("name", UNUSABLE)
 def test_a_program_that_cannot_be_used_is_one_clear_line_and_a_503(broken: Stage, name: str):
     for dialect in NAMES:
@@ -524,14 +519,12 @@ def test_a_program_that_cannot_be_used_is_one_clear_line_and_a_503(broken: Stage
     assert UNUSABLE[name] in lines[0]
 
 
-@of_its_own
 @each_dialect
 def test_other_backends_are_served_beside_one_that_cannot_be_used(broken: Stage, dialect: Name):
     held = broken.ask(dialect, question(dialect, "demo", (), stream=False))
     assert "demo" in the_text(held.seen)
 
 
-@of_its_own
 @pytest.mark.parametrize("name", ["gone", "old", "brief"])
 def test_a_program_that_cannot_be_used_is_started_less_and_less_often(broken: Stage, name: str):
     starts = [row["t"] for row in broken[name].rows().of("start")]
@@ -539,13 +532,11 @@ def test_a_program_that_cannot_be_used_is_started_less_and_less_often(broken: St
     assert len(within) / WORKERS.get(name, 1) <= 5
 
 
-@of_its_own
 def test_a_worker_that_ends_as_soon_as_it_is_greeted_keeps_nobody_waiting(broken: Stage):
     refused = broken.refused(broken["brief"].script(say("Never.")))
     assert refused.status in (429, 502, 503)
 
 
-@of_its_own
 def test_a_worker_that_does_not_answer_is_replaced(broken: Stage):
     crew = broken["hung"]
     silent = Take(say("Never."), **{"thread/start": {"never": True}})
@@ -655,7 +646,6 @@ def lasting(tmp_path_factory: pytest.TempPathFactory, http: httpx.Client) -> Ite
     stage.stop()
 
 
-@of_its_own
 def test_a_full_queue_is_a_429_that_says_when_to_come_back(lasting: Stage):
     stage, crew = lasting, lasting["narrow"]
     hanging, quick = crew.script(hang()), crew.script(say("Hello."))
@@ -692,7 +682,6 @@ def test_whoever_waits_too_long_gets_a_429(stage: Stage):
     assert the_text(stage.turn(quick)) == "Hello."
 
 
-@of_its_own
 def test_whoever_waits_is_served_in_turn(lasting: Stage):
     crew = lasting["single"]
     caller = lasting.call(crew.script(hang()))
@@ -710,7 +699,6 @@ def test_whoever_waits_is_served_in_turn(lasting: Stage):
     assert asked == sorted(asked, key=lambda model: int(model[1:]))
 
 
-@of_its_own
 def test_who_waits_for_one_worker_does_not_keep_others_from_another(lasting: Stage):
     stage, crew = lasting, lasting["pair"]
     agent = stage.agent("chat", crew.script(calls(CALL) + say("Same.")))
@@ -960,7 +948,6 @@ def stopping(tmp_path_factory: pytest.TempPathFactory, http: httpx.Client) -> It
     stage.stop()
 
 
-@of_its_own
 def test_turns_that_are_stopped_after_their_calls_leave_nothing_behind(stopping: Stage):
     crew = stopping["codex"]
     model = crew.script(item(*CALL) + ask(*CALL) + hang())
@@ -973,7 +960,6 @@ def test_turns_that_are_stopped_after_their_calls_leave_nothing_behind(stopping:
     assert {the_text(seen) for seen in at_once(*[lambda: stopping.turn(quick)] * 4)} == {"Hello."}
 
 
-@of_its_own
 def test_a_turn_that_was_stopped_after_its_calls_is_told_anew(stopping: Stage):
     stopping.forget()
     crew = stopping["codex"]
@@ -1175,7 +1161,6 @@ def _at_work(folder: Path, http: httpx.Client, homes: Path) -> tuple[Stage, list
     return stage, [*rows.pids, *stubborn.rows().pids]
 
 
-@of_its_own
 def test_a_signal_ends_the_workers_and_clears_their_homes(tmp_path: Path, http: httpx.Client):
     homes = tmp_path / "tmp"
     homes.mkdir()
@@ -1187,7 +1172,6 @@ def test_a_signal_ends_the_workers_and_clears_their_homes(tmp_path: Path, http: 
     assert [*homes.iterdir()] == []
 
 
-@of_its_own
 def test_workers_end_when_the_gateway_is_killed_and_the_next_one_clears_up(tmp_path: Path, http: httpx.Client):
     homes = tmp_path / "tmp"
     homes.mkdir()
@@ -1208,7 +1192,6 @@ def test_workers_end_when_the_gateway_is_killed_and_the_next_one_clears_up(tmp_p
     assert [*homes.iterdir()] == []
 
 
-@of_its_own
 @pytest.mark.parametrize("client", ["chat", "messages", "chained"])
 def test_calls_that_wait_at_a_gateway_that_is_killed_are_told_anew(tmp_path: Path, http: httpx.Client, client: Client):
     """With the reasoning that led to them, also for a client that cannot carry it."""
@@ -1228,7 +1211,6 @@ def test_calls_that_wait_at_a_gateway_that_is_killed_are_told_anew(tmp_path: Pat
     stage.stop()
 
 
-@of_its_own
 def test_a_signal_does_not_wait_for_a_worker_that_never_greets(tmp_path: Path, http: httpx.Client):
     crew = Workers(tmp_path)
     stage = Stage(tmp_path, [crew], crew.backend("--manner", "mute"), http)
@@ -1241,7 +1223,6 @@ def test_a_signal_does_not_wait_for_a_worker_that_never_greets(tmp_path: Path, h
     assert not alive(crew.rows().pids[0])
 
 
-@of_its_own
 def test_a_provider_of_the_operators_own_is_the_one_that_threads_ask_for(tmp_path: Path, http: httpx.Client):
     crew = Workers(tmp_path)
     provider = {"model_provider": "mine", "model_providers": {"mine": {"base_url": "http://127.0.0.1:9/v1"}}}
@@ -1252,7 +1233,6 @@ def test_a_provider_of_the_operators_own_is_the_one_that_threads_ask_for(tmp_pat
     stage.stop()
 
 
-@of_its_own
 def test_a_worker_has_a_home_of_its_own_and_the_users_login(tmp_path: Path, http: httpx.Client):
     user, homes = tmp_path / "user", tmp_path / "tmp"
     user.mkdir()
@@ -1271,7 +1251,7 @@ def test_a_worker_has_a_home_of_its_own_and_the_users_login(tmp_path: Path, http
     assert first["home"] != second["home"]
     assert Path(first["home"]).parent == homes
     assert not Path(first["home"]).exists()
-    assert {*first["files"]} == {"config.toml", "models.json", "auth.json"}
+    assert {*first["files"]} == {"config.toml", "models.json", "auth.json", "owner.lock"}
     assert first["files"]["auth.json"] == str(user / "auth.json")
     assert (Path(second["home"]) / "auth.json").samefile(user / "auth.json")
     assert 'model_provider = "toolwire"' in first["files"]["config.toml"]

@@ -29,8 +29,6 @@ from tests.support.gateway import (
 from tests.support.schemas import response_errors
 from tests.support.upstream import Reply, Upstream
 
-pytestmark = pytest.mark.xdist_group("crash")  # its gateways are started once
-
 FIND = [tool("find", q={"type": "string"})]
 CONFIG = '[store]\nurl = "sqlite:kept.db"\nlease = 3\n'
 PADDING = "word-" * 2000

@@ -23,8 +23,6 @@ from tests.support.scripts import FIND as DECLARED_FIND
 from tests.support.scripts import LOOK, Calls, Says, Script, Thinks
 from tests.support.upstream import Asked, Hold, Reply, Upstream
 
-pytestmark = pytest.mark.xdist_group("processes")  # its gateways are started once
-
 FIND = [flat(tool("find", q={"type": "string"}))]
 CALLS_FIND = Reply([stream(created(), call("c1", "find", '{"q":"x"}'), completed())])
 TEXT = "response.output_text.delta"
@@ -286,7 +284,7 @@ def test_results_of_gateway_tools_wait_in_every_process(routed):
 # A process that is killed
 
 
-KILLED = ("unseen", "followed", "ended", "seen", "digging", "keyed")
+KILLED = ("unseen", "followed", "ended", "seen", "digging", "pinged", "keyed")
 """Models whose runs are under way when their process is killed."""
 
 
@@ -308,6 +306,7 @@ class Killed:
         upstream.replies |= {
             "unseen": [silent, says],
             "followed": [silent, says],
+            "pinged": [silent, says],
             "keyed": [silent, says],
             "ended": [silent, says],
             "seen": begun,
@@ -315,7 +314,9 @@ class Killed:
             "calls": [CALLS_FIND, begun, says],
         }
         for name in KILLED[:-1]:
-            self.ids[name] = first.create(f"up/{name}", background=True)["id"]
+            kind = "extended" if name == "pinged" else "openai"
+            body = response_body(f"up/{name}", background=True)
+            self.ids[name] = good(first.post(body, x_proxy_responses_events=kind)).json()["id"]
         keyed = Responses(first.http, replicas.gateways[0], "sk-of-the-client")
         self.ids["keyed"] = keyed.create("up/keyed", background=True)["id"]
         self.calling = first.create("up/calls", tools=FIND, background=True)["id"]
@@ -325,8 +326,9 @@ class Killed:
             seen_until(replicas[1], self.ids[name], TEXT)
             self.seen[name] = frames(first, self.ids[name], most=5)
         self.seen["followed"] = frames(replicas[1], self.ids["followed"], most=3)
+        self.seen["pinged"] = frames(replicas[1], self.ids["pinged"], most=5)
         until(self.mark.exists)
-        for name in ("unseen", "followed", "keyed", "ended"):
+        for name in ("unseen", "followed", "pinged", "keyed", "ended"):
             until(lambda name=name: self.times_asked(name), name)
         replicas.kill(0)
         good(replicas[1].post({}, f"/{self.ids['ended']}/cancel"))
@@ -345,7 +347,7 @@ class Killed:
             assert frames(self.replicas[2], self.ids[name]) == log
             assert log[: len(self.seen.get(name, ()))] == self.seen.get(name, [])
             events = api.replay(self.ids[name])
-            assert responses_faults(events.frames, done=events.done) == []
+            assert responses_faults(events.frames, done=events.done, extended=name == "pinged") == []
         return done
 
 
@@ -362,7 +364,7 @@ def killed(
         replicas.stop()
 
 
-@pytest.mark.parametrize("name", ["unseen", "followed"])
+@pytest.mark.parametrize("name", ["unseen", "followed", "pinged"])
 def test_a_run_that_had_shown_nothing_is_asked_for_again(killed, name):
     done = killed.over(name)
     assert (done["status"], text_of(done)) == ("completed", "Once again")
@@ -411,7 +413,7 @@ def test_what_was_taken_over_is_counted(killed):
             if line.startswith("toolwire_take_overs_total{"):
                 outcome, value = line.split('"')[1], float(line.rpartition(" ")[2])
                 counted[outcome] = counted.get(outcome, 0) + value
-    assert counted == {"asked_again": 2, "owner_lost": 4, "cancelled": 1}
+    assert counted == {"asked_again": 3, "owner_lost": 4, "cancelled": 1}
 
 
 # A process that is asked to end
@@ -472,7 +474,8 @@ def stopped(
     store: Callable[[], str], upstream: Upstream, http: httpx.Client, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Gateways]:
     folder = folder_of(tmp_path_factory, "stopped")
-    replicas = Gateways(folder, store() + "lease = 4\n" + backend(upstream.url), 2, http)
+    asks_again = backend(upstream.url, "again").replace("retries = 0", "retries = 2")
+    replicas = Gateways(folder, store() + "lease = 4\n" + backend(upstream.url) + asks_again, 2, http)
     yield replicas
     replicas.stop()
 
@@ -515,3 +518,46 @@ def test_a_process_that_was_stopped_for_too_long_writes_nothing(stopped, upstrea
         assert frames(api, run) == log
         assert good(api.submit(calling, {"c1": "x"})).json() == other
         assert api.get(response.json()["id"]).status_code == 404
+
+
+@pytest.mark.parametrize("kind", ["submit", "conversation", "background"])
+def test_a_process_that_was_stopped_for_too_long_asks_nothing(stopped, upstream, kind):
+    """Between two attempts of a turn a process stands still, and another one asks for the turn in its place."""
+    model = f"stands-{kind}"
+    busy = Reply([b'{"error":{"message":"busy"}}'], 503, "application/json", {"retry-after": "1"})
+    says = Reply([stream(created(), text("other"), completed())])
+    upstream.replies[model] = [CALLS_FIND, busy, says] if kind == "submit" else [busy, says]
+    first, second = stopped
+    made = first.create(f"again/{model}", tools=FIND)["id"] if kind == "submit" else ""
+    place = good(first.http.post(first.url.replace("/responses", "/conversations"), json={})).json()["id"]
+    body = {"model": f"again/{model}", "input": "hi", **({"conversation": place} if kind == "conversation" else {})}
+    asked = len(upstream.of(model))
+    got: list[httpx.Response] = []
+
+    def ask(api: Responses) -> httpx.Response:
+        with httpx.Client(trust_env=False, timeout=PATIENCE) as client:
+            outputs = {"tool_outputs": [{"call_id": "c1", "output": "x"}]}
+            way = (f"{api.url}/{made}/submit_tool_outputs", outputs) if made else (api.url, body)
+            return client.post(way[0], json=way[1])
+
+    if kind == "background":
+        id = first.create(f"again/{model}", background=True)["id"]
+        until(lambda: len(upstream.of(model)) == asked + 1)
+        stopped.pause(0)
+        other = over(second, id)
+    else:
+        asking = threading.Thread(target=lambda: got.append(ask(first)))
+        asking.start()
+        until(lambda: len(upstream.of(model)) == asked + 1)
+        stopped.pause(0)
+        other = good(ask(second)).json()
+    assert text_of(other) == "other"
+    stopped.go_on(0)
+    if kind == "background":
+        until(lambda: "lost" in stopped.outcomes(0)[-1:])
+    else:
+        asking.join(PATIENCE)
+        code = "submission_locked" if made else "conversation_locked"
+        assert (got[0].status_code, got[0].json()["error"]["code"]) == (409, code)
+        assert got[0].headers["retry-after"]
+    assert len(upstream.of(model)) == asked + 2, "the backend is asked by the other process alone"

@@ -16,8 +16,6 @@ from tests.support.routes import Routes, backends
 from tests.support.scripts import FIND, LOOK, NAMES, Calls, Name, Says, Script, Thinks
 from tests.support.upstream import Upstream
 
-pytestmark = pytest.mark.xdist_group("restarts")  # its gateway is started once
-
 Json = dict[str, Any]
 LOOKED, SPOTTED = Step(Script(()), results=(Result("call_1", "Here."),)), Step(Script(()), results=(FOUND,))
 BOTH = Step(Script(()), results=(Result("call_1", "Here."), Result("call_2", "There.")))

@@ -110,7 +110,7 @@ def test_limits_of_the_machine_are_divided_among_its_workers(start_fleet):
     open_ones = [socket.create_connection((host, int(port)), PATIENCE) for _ in range(24)]
     try:
         for each in open_ones:
-            each.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            each.sendall(b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n")
         answers = [each.recv(12) for each in open_ones]
         assert 0 < answers.count(b"HTTP/1.1 200") <= 4
         assert answers.count(b"HTTP/1.1 503") >= 20

@@ -23,7 +23,7 @@ from toolwire.gateway.exchange import OUTPUT_MODE, Endpoint, Shared, turn_of
 from toolwire.gateway.flight import OVERLOADED, Claim, Flight
 from toolwire.gateway.guard import Guard
 from toolwire.gateway.health import Health
-from toolwire.gateway.http import EXPOSED, send_json
+from toolwire.gateway.http import EXPOSED, PREFIX, send_json
 from toolwire.gateway.lifespan import opened_state
 from toolwire.gateway.models import Models, is_anthropic
 from toolwire.gateway.paths import nearest_path, path_below, served_path
@@ -73,8 +73,8 @@ class Gateway:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             return await self._rest(scope, receive, send)
-        if scope.get("root_path"):
-            scope = {**scope, "path": path_below(scope["path"], scope["root_path"]), "root_path": ""}
+        if prefix := scope.get("root_path"):
+            scope = {**scope, "path": path_below(scope["path"], prefix), "root_path": "", PREFIX: prefix.rstrip("/")}
         if scope["path"] not in self._endpoints:
             prefix, slash, rest = scope["path"][1:].partition("/")
             if slash and prefix in MODES:

@@ -11,17 +11,22 @@ import asyncio
 from enum import Enum, auto
 from typing import Any, cast
 
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
+from websockets.exceptions import SecurityError
 from websockets.frames import Frame
 
 from toolwire.core.errors import Failure
 from toolwire.dialects import chat, messages
+from toolwire.gateway.answer import DialectModule
 from toolwire.gateway.body import is_utf8
 from toolwire.gateway.flight import Claim, Flight
-from toolwire.turns.settings import Server
+from toolwire.gateway.http import send_json
+from toolwire.gateway.paths import HEALTH_PATHS
+from toolwire.turns.settings import Server, bytes_of
 
 MOST_OVERHEAD = 64 * 1024
 """Bytes of headers, of trailers, and between two pieces of a body."""
@@ -29,8 +34,15 @@ MOST_OVERHEAD = 64 * 1024
 LINGER = 30.0
 """Seconds for which an answered client may go on sending what nobody reads."""
 
+LINGER_RATE = 256 * 1024
+"""Bytes that an answered client must send in a second if it is to go on for longer, up to `server.max_body` of them:
+a gateway under load reads slowly, and a client that is cut off does not see the answer."""
+
 LINGER_SILENT = 5.0
 """Seconds after which an answered client that sends nothing is taken to have seen the answer."""
+
+HEALTH_CONNECTIONS = 32
+"""Connections beyond the limit, for the health endpoints only."""
 
 MOST_PIPELINED = 64
 """Requests that may wait on one connection for the answers to those before them."""
@@ -60,6 +72,8 @@ class Connections(ServerState):
         """Whether connections end with the answer that comes next."""
         self.idle = server.idle_timeout
         """Seconds that a connection may wait for the next request."""
+        self.reserve: dict[HttpConnection, None] = {}
+        """Connections beyond the limit, the oldest first."""
 
     def drain(self, *, is_replaced: bool) -> None:
         """Answer what is being asked, and then close. What was accepted may still be asked: a client cannot know that
@@ -77,6 +91,33 @@ class Connections(ServerState):
     @property
     def are_too_many(self) -> bool:
         return len(self.connections) > self.limits.max_connections
+
+    def enter_reserve(self, connection: "HttpConnection") -> None:
+        """Admit a connection beyond the limit. If the reserve is full, the oldest that is not being answered leaves."""
+        self.reserve[connection] = None
+        if len(self.reserve) > HEALTH_CONNECTIONS:
+            next((each for each in self.reserve if not each.is_answering), connection).turn_away()
+
+    @property
+    def too_many(self) -> Failure:
+        message = f"More than {self.limits.max_connections} connections (server.max_connections)."
+        return Failure(503, "too_many_connections", message)
+
+    def only_health(self, app: ASGIApp) -> ASGIApp:
+        """The application for a connection of the reserve."""
+
+        async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["path"] in HEALTH_PATHS:
+                await app(scope, receive, send)
+            else:
+                await send_json(send, self.too_many.status, _dialect_at(scope["path"]).encode_error(self.too_many))
+
+        return serve
+
+
+def _dialect_at(path: str) -> DialectModule:
+    """The dialect in which errors are written for clients of this path."""
+    return messages if messages.PATH in path else chat
 
 
 class Phase(Enum):
@@ -118,6 +159,7 @@ class HttpConnection(HttpToolsProtocol):
         self._phase = Phase.HEADERS
         self._since = self._heard = self.loop.time()
         self._overhead = 0
+        self._drained = 0  # bytes that came after the answer
         self._blocked = 0.0  # since when the client has not taken what waits for it
         self._is_request = False  # what is being read is answered here; an upgrade to a WebSocket is not
         self._awaits_head = True  # what is written next is the head of an answer
@@ -126,12 +168,22 @@ class HttpConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         if self._all.are_too_many:
-            most = self._all.limits.max_connections
-            self._refuse(503, "too_many_connections", f"More than {most} connections (server.max_connections).")
-            self.transport.close()
+            self.app = self._all.only_health(self.app)
+            self._all.enter_reserve(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._all.reserve.pop(self, None)
+        super().connection_lost(exc)
+
+    def turn_away(self) -> None:
+        """Close a connection for which there is no room, at once."""
+        self._all.reserve.pop(self, None)
+        self._refuse(self._all.too_many)
+        self.transport.close()
 
     def data_received(self, data: bytes) -> None:
         self._heard = self.loop.time()
+        self._drained += len(data)
         if self._phase is Phase.CLOSING:
             return
         if self._phase is Phase.WAITING:
@@ -140,7 +192,7 @@ class HttpConnection(HttpToolsProtocol):
         super().data_received(data)
         if self._overhead > MOST_OVERHEAD:
             where = "headers" if self._phase is Phase.HEADERS else "trailers"
-            self._refuse(431, "headers_too_large", f"More than {MOST_OVERHEAD} bytes of {where}.")
+            self._refuse(Failure(431, "headers_too_large", f"More than {MOST_OVERHEAD} bytes of {where}."))
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -157,9 +209,16 @@ class HttpConnection(HttpToolsProtocol):
         if self._is_request:
             self.headers = _TRAILERS
             self.cycle.transport = cast("asyncio.Transport", self)
-            self.cycle.keep_alive = self.cycle.keep_alive and not self._all.draining
+            is_last = self._all.draining or self in self._all.reserve
+            self.cycle.keep_alive = self.cycle.keep_alive and not is_last
 
     def handle_websocket_upgrade(self) -> None:
+        if self in self._all.reserve:
+            self._refuse(self._all.too_many)
+            return
+        if self.scope["method"] != "GET":
+            self._refuse(Failure(405, "method_not_allowed", "A WebSocket handshake must use GET."), b"allow: GET\r\n")
+            return
         super().handle_websocket_upgrade()
         protocol = self.transport.get_protocol()
         if isinstance(protocol, SocketConnection) and not self.transport.is_closing():
@@ -182,7 +241,7 @@ class HttpConnection(HttpToolsProtocol):
         self._send_head()
         self._awaits_head = True
         vars(self).pop("write", None)
-        self._since = self.loop.time()
+        self._since, self._drained = self.loop.time(), 0
         if self._phase is Phase.READ and self.cycle.response_complete:
             self._phase, self._overhead = Phase.WAITING, 0
         if not self.transport.is_closing():
@@ -191,13 +250,13 @@ class HttpConnection(HttpToolsProtocol):
                 self._start_asgi_task(*self.pipeline.pop())
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(400, "invalid_request", msg)
+        self._refuse(Failure(400, "invalid_request", msg))
 
     def shutdown(self) -> None:
         """End with the answer to what is being asked, or to what comes next; `check` ends who asks nothing."""
         if self._phase is Phase.CLOSING:
             self.transport.close()
-        elif self._is_answering:
+        elif self.is_answering:
             super().shutdown()
 
     # What an answer needs of its transport
@@ -231,7 +290,7 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.close()
             return
         self._enter(Phase.CLOSING)
-        self._heard = self._since
+        self._heard, self._drained = self._since, 0
         self._unset_keepalive_if_required()
         self.flow.resume_reading()
         self.transport.write_eof()
@@ -247,6 +306,8 @@ class HttpConnection(HttpToolsProtocol):
     def check(self, now: float) -> None:
         """End the connection if the client takes too long."""
         limits = self._all.limits
+        if self.transport.is_closing():
+            self._blocked = self._blocked or now  # it is open until the client has taken what was written
         if self._blocked and now - self._blocked > limits.write_timeout:
             self.transport.abort()
             return
@@ -255,9 +316,10 @@ class HttpConnection(HttpToolsProtocol):
                 self.transport.close()
             case Phase.HEADERS if self._all.draining and not self._overhead and now - self._since > self._all.idle:
                 self.transport.close()
-            case Phase.HEADERS if now - self._since > limits.header_timeout and not self._is_answering:
+            case Phase.HEADERS if now - self._since > limits.header_timeout and not self.is_answering:
                 if self._overhead:
-                    self._refuse(408, "request_timeout", f"No whole headers within {limits.header_timeout:g} seconds.")
+                    message = f"The headers were not complete within {limits.header_timeout:g} seconds."
+                    self._refuse(Failure(408, "request_timeout", message))
                 else:
                     self.transport.close()
             case Phase.BODY if self.flow.read_paused:
@@ -265,9 +327,10 @@ class HttpConnection(HttpToolsProtocol):
             case Phase.BODY if not self._is_answered:
                 if now - self._heard > limits.body_timeout:
                     message = f"Nothing of the body came for {limits.body_timeout:g} seconds."
-                    self._refuse(408, "request_timeout", message)
+                    self._refuse(Failure(408, "request_timeout", message))
             case Phase.BODY | Phase.CLOSING:
-                if now - self._since > LINGER or now - self._heard > LINGER_SILENT:
+                longest = LINGER + min(self._drained, bytes_of(limits.max_body)) / LINGER_RATE
+                if now - self._since > longest or now - self._heard > LINGER_SILENT:
                     self.transport.close()
             case _:
                 pass
@@ -277,7 +340,8 @@ class HttpConnection(HttpToolsProtocol):
         return self._is_request and self.cycle.response_complete
 
     @property
-    def _is_answering(self) -> bool:
+    def is_answering(self) -> bool:
+        """Whether a request is being answered."""
         return not getattr(self.cycle, "response_complete", True)
 
     def _enter(self, phase: Phase) -> None:
@@ -285,21 +349,28 @@ class HttpConnection(HttpToolsProtocol):
         self._since = self.loop.time()
         self._overhead = 0
 
-    def _refuse(self, status: int, code: str, message: str) -> None:
-        """Answer what never became a request, and close."""
+    def _refuse(self, failure: Failure, headers: bytes = b"") -> None:
+        """Answer what never became a request, and close. A request that has its answer gets no second one."""
         if self.is_closing():
             return
-        if self._is_answering:
+        if self._phase is Phase.BODY and self._is_answered:
+            self.close()
+            return
+        if self.is_answering:
             self.cycle.disconnected = True  # the application sees that the client is gone
             self.cycle.message_event.set()
             if self.cycle.response_started or self.pipeline:  # nothing may come in between
                 self.transport.close()
                 return
-        dialect = messages if messages.PATH.encode() in getattr(self, "url", b"") else chat
-        body = dialect.encode_error(Failure(status, code, message))
-        head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
-        self.transport.write(STATUS_LINE[status] + head + body)
+        self.transport.write(_refusal(failure, getattr(self, "url", b"").decode("latin-1"), headers))
         self.close()
+
+
+def _refusal(failure: Failure, path: str, headers: bytes = b"") -> bytes:
+    """The answer to what never became a request."""
+    body = _dialect_at(path).encode_error(failure)
+    head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n" % len(body)
+    return STATUS_LINE[failure.status] + head + headers + b"\r\n" + body
 
 
 class SocketConnection(WebSocketsSansIOProtocol):
@@ -318,6 +389,7 @@ class SocketConnection(WebSocketsSansIOProtocol):
         self._all = server_state
         self._limits = server_state.limits
         self._told_to_drain = False
+        self._began = self.loop.time()
         self._claim = Claim(server_state.flight)  # of a message that is not whole yet
         self._message = bytearray()  # its fragments
         self._is_text = False
@@ -328,6 +400,8 @@ class SocketConnection(WebSocketsSansIOProtocol):
     def data_received(self, data: bytes) -> None:
         self._heard = self.loop.time()
         super().data_received(data)
+        if self.conn.handshake_exc is not None and not self.handshake_initiated and not self.handshake_complete:
+            self._refuse_handshake()
         if not self._claim.holds(self._unfinished):
             self._fail(1013, "The gateway holds as many bytes as it may (server.max_in_flight); try again soon.")
 
@@ -390,6 +464,10 @@ class SocketConnection(WebSocketsSansIOProtocol):
         """End the connection if the client stops in the middle of a message, or takes nothing any more."""
         if self._all.draining:
             self.shutdown()
+        if self.transport.is_closing():
+            self._blocked = self._blocked or now
+        elif not self.handshake_complete and now - self._began > self._limits.header_timeout:
+            self._refuse_handshake()
         if self._blocked and now - self._blocked > self._limits.write_timeout:
             self.transport.abort()
         elif self.read_paused or (self.conn.current_size is None and not self._unfinished):
@@ -401,6 +479,19 @@ class SocketConnection(WebSocketsSansIOProtocol):
     def _unfinished(self) -> int:
         """Bytes of a message that is not whole yet."""
         return len(self._message) + len(self.conn.reader.buffer)
+
+    def _refuse_handshake(self) -> None:
+        """Answer an upgrade that opens no WebSocket: its headers cannot be read, or the application says nothing."""
+        if self.conn.handshake_exc is None:
+            message = f"The WebSocket handshake took more than {self._limits.header_timeout:g} seconds."
+            failure = Failure(408, "request_timeout", message)
+        elif isinstance(self.conn.handshake_exc.__cause__, SecurityError):
+            failure = Failure(431, "headers_too_large", "The handshake has too many headers, or too long ones.")
+        else:
+            failure = Failure(400, "invalid_request", "The request is not a valid WebSocket handshake.")
+        self.handshake_complete = self.close_sent = True
+        self.transport.write(_refusal(failure, ""))
+        self.transport.close()
 
     def _fail(self, code: int, reason: str) -> None:
         self.conn.fail(code, reason)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from itertools import count
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
 from starlette.types import Receive, Scope, Send
@@ -48,6 +48,9 @@ from toolwire.turns.trace import TurnTrace
 from toolwire.upstream.alarm import Alarm, Ticker
 from toolwire.upstream.fairness import give_way
 
+if TYPE_CHECKING:
+    from toolwire.gateway.tools.search import Search
+
 FACTS = "toolwire.facts"
 """The key of a scope under which the console adds facts to its own requests."""
 OUTPUT_MODE = "toolwire.output_mode"
@@ -68,9 +71,10 @@ class Toolbox(Protocol):
         begin: Callable[[Request], Run],
         ran: Callable[[str, str], None],
         starting: Starting | None,
+        search: "Search | None",
     ) -> TurnSource:
         """A run with these tools. `ran` is called with the name and the outcome of each call of them, `starting` before
-        each."""
+        each. `search` are searches for tools that are run here too."""
         ...
 
 
@@ -148,6 +152,8 @@ class Exchange:
         """What is to be done when the exchange is over."""
         self.starting: Starting | None = None
         """Called before something is begun that must not be done twice."""
+        self.confirm: Starting | None = None
+        """Called before a backend is asked or a tool is run: raises if the turn is another process's by now."""
         self._began = time.perf_counter()
         self._owner = ""
         self._run: TurnSource | None = None
@@ -248,17 +254,36 @@ class Exchange:
             if self.trace is not None:
                 self.trace.round = turn
             seed = f"{self.seed}{turn:02x}" if turn else self.seed
-            options = Options(rules, seed, policies, starting=self.starting, trace=self.trace)
+            options = Options(rules, seed, policies, starting=self.starting, confirm=self.confirm, trace=self.trace)
             job = prepare(shared.engine, asked, caller, options)
             return Run(job, shared.loop, Alarm(shared.ticker), claim.grow)
 
         tools = shared.tools
-        if tools is None or mode != "openai-json" or not tools.may_join(request):
+        if tools is not None and (mode != "openai-json" or not tools.may_join(request)):
+            tools = None
+        search = self._search(request) if request.hosted_tools and mode == "openai-json" else None
+        if tools is None and search is None:
             self._run = begin(request)
-        else:
-            self.facts |= {"gateway_calls": 0, "gateway_calls_failed": 0}
-            self._run = tools.run(caller.owner, request, begin, self._count_gateway_call, self.starting)
+            return self._run
+        self.facts |= {"gateway_calls": 0, "gateway_calls_failed": 0}
+        count_call = self._count_gateway_call
+        if tools is not None:
+            self._run = tools.run(caller.owner, request, begin, count_call, self.starting or self.confirm, search)
+        elif search is not None:
+            from toolwire.gateway.tools.run import run_with_search  # noqa: PLC0415
+
+            self._run = run_with_search(search, shared.settings, begin, count_call)
+        assert self._run is not None
         return self._run
+
+    def _search(self, request: Request) -> "Search | None":
+        """The searches for tools that are run here, because the first backend of the model does not know them."""
+        if not any(tool.searches for tool in request.hosted_tools):
+            return None
+        from toolwire.gateway.tools.search import take_over  # noqa: PLC0415 - few requests need it
+
+        route, model = self.shared.engine.router.all_for(request.model)[0]
+        return take_over(request, route, self.shared.engine.reasoning.refused(route.backend.name, model))
 
     def _count_gateway_call(self, tool: str, outcome: str) -> None:
         self.facts["gateway_calls"] += 1

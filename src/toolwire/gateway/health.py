@@ -9,6 +9,7 @@ from starlette.routing import Route
 
 from toolwire import __version__
 from toolwire.gateway.exchange import Shared
+from toolwire.gateway.paths import HEALTH_PATHS
 from toolwire.gateway.process import Unanswered
 
 
@@ -19,7 +20,8 @@ class Health:
         self._shared = shared
 
     def routes(self) -> list[Route]:
-        return [Route("/healthz", self._alive), Route("/readyz", self._ready), Route("/metrics", self._metrics)]
+        handlers = (self._alive, self._ready, self._metrics)
+        return [Route(path, handler) for path, handler in zip(HEALTH_PATHS, handlers, strict=True)]
 
     async def _alive(self, request: Request) -> Response:
         return _json({"status": "ok", "version": __version__})

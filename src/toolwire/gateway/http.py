@@ -30,6 +30,10 @@ WHOLE = 2 * PIECE
 """Bytes of a write that is not cut yet: what one read of the backend leads to is mostly smaller."""
 
 
+PREFIX = "toolwire.prefix"
+"""The key of a scope under which the prefix is that the gateway is mounted at."""
+
+
 class ClientGone(Exception):
     """The client closed the connection."""
 

@@ -11,6 +11,7 @@ from toolwire.core.terminal import clean
 from toolwire.gateway.console.access import load_token
 from toolwire.gateway.console.watch import Watch
 from toolwire.gateway.exchange import Shared
+from toolwire.gateway.files import file_limit
 from toolwire.gateway.flight import Flight
 from toolwire.gateway.guard import Guard
 from toolwire.gateway.keys import Keys
@@ -27,19 +28,33 @@ from toolwire.gateway.sinks import Pace
 from toolwire.memory.leases import Leases
 from toolwire.memory.membership import Membership
 from toolwire.memory.results import KeptResults
-from toolwire.memory.store import StoreFailed
+from toolwire.memory.store import RunLimits, StoreFailed
 from toolwire.memory.turns import TurnMemory
 from toolwire.turns.prepare import Engine
 from toolwire.turns.routes import Router
-from toolwire.turns.settings import AnyStore, Settings, bounds_of, bytes_of, make_store
+from toolwire.turns.settings import AnyStore, Server, Settings, bounds_of, bytes_of, make_store
 from toolwire.upstream.alarm import Ticker
 from toolwire.upstream.http import make_session
 
 if TYPE_CHECKING:
-    from toolwire.gateway.tools import GatewayTools
+    from toolwire.gateway.tools.tools import GatewayTools
 
 CHECKED_EVERY = 0.2
 """Seconds between two looks at whether the last background run of a retired worker is over."""
+
+FILES_PER_RUN = 4
+"""Files that the system must allow for each background run: three of four are left to connections of clients, their
+backends and the store."""
+
+
+def run_limits(server: Server) -> RunLimits:
+    """Most background runs by the settings, and by the files that this process may open."""
+    limits = RunLimits(server.max_background_runs, server.max_background_runs_per_owner)
+    by_files = max(1, file_limit() // FILES_PER_RUN)
+    if by_files >= limits.in_all:
+        return limits
+    reason = f"one for every {FILES_PER_RUN} of the {file_limit()} files that the gateway may open"
+    return RunLimits(by_files, limits.per_owner, reason)
 
 
 @asynccontextmanager
@@ -78,8 +93,8 @@ async def opened_state(
             watch := Watch(settings, loop, load_token(), this, log) if settings.console.enabled else None,
         )
         store.watch = watch_of(everything)
-        history = ResponseHistory(store, bounds, keeps_by_default=settings.store.default)
-        background = Background(store, everything.metrics, everything.max_reply)
+        history = ResponseHistory(store, bounds, run_limits(settings.server), keeps_by_default=settings.store.default)
+        background = Background(store, everything.metrics, everything.max_reply, settings.server.keepalive)
         leases = Leases(store, membership)
         take_over = TakeOver(everything, membership, background, ask_again)
         remembered: Remembered = Shares(bytes_of(settings.server.max_in_flight) // 2)
@@ -133,7 +148,7 @@ async def _gateway_tools(settings: Settings, kept: KeptResults) -> "AsyncGenerat
     if not settings.gateway_tools.tools and not settings.gateway_tools.mcp:
         yield None
         return
-    from toolwire.gateway.tools import GatewayTools  # noqa: PLC0415
+    from toolwire.gateway.tools.tools import GatewayTools  # noqa: PLC0415
 
     own = GatewayTools(settings, _say, kept)
     await own.open()

@@ -3,6 +3,8 @@
 from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 
+HEALTH_PATHS = ("/healthz", "/readyz", "/metrics")
+
 _OPERATIONS = (["chat", "completions"], ["responses"], ["messages"], ["models"], ["conversations"])
 _BASE_WORDS = frozenset(("api", "openai", "anthropic", "v1"))
 """What base URLs end in."""

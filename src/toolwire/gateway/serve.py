@@ -17,10 +17,13 @@ import uvicorn
 from toolwire.gateway.app import Gateway, make_app
 from toolwire.gateway.connections import Connections, HttpConnection, SocketConnection
 from toolwire.gateway.console.access import console_line
+from toolwire.gateway.files import allow_files
 from toolwire.gateway.flight import Flight
 from toolwire.gateway.process import Process
 from toolwire.gateway.stderr import written_aside
+from toolwire.gateway.workers.runtime import runtime_bases
 from toolwire.gateway.workers.sockets import address_of, listen
+from toolwire.memory.owned import remove_orphans
 from toolwire.memory.results import KeptResults
 from toolwire.turns.routes import check_backends
 from toolwire.turns.settings import AnyStore, Server, Settings, SettingsError, bytes_of, opened_store
@@ -123,23 +126,10 @@ def turns_running(running: int, drain: float) -> str:
     return f"{running} {turns} still running; waiting up to {drain:g} s. Ctrl-C again ends at once."
 
 
-def allow_files(connections: int) -> None:
-    """Ask the system for as many open files as all connections need, each with one to a backend."""
-    try:
-        import resource  # noqa: PLC0415 - not on Windows
-    except ImportError:
-        return
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 2 * connections + 512
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-
-
 def check_gateway_tools(settings: Settings) -> None:
     """Find out now whether the gateway's own tools are there."""
     if settings.gateway_tools.tools or settings.gateway_tools.mcp:
-        from toolwire.gateway.tools import GatewayTools  # noqa: PLC0415
+        from toolwire.gateway.tools.tools import GatewayTools  # noqa: PLC0415
 
         try:
             GatewayTools(settings, _unheard, KeptResults())
@@ -168,6 +158,7 @@ def serve(
 ) -> None:
     """Serve until a signal ends it. `tell_more` gets the port once the gateway is ready, and runs beside it; `read`
     reads the settings anew, for workers that are to have others."""
+    remove_orphans(*runtime_bases())
     if settings.server.workers > 1:
         from toolwire.gateway.workers.supervisor import supervise  # noqa: PLC0415 - not on Windows
 

@@ -21,7 +21,7 @@ import msgspec
 from toolwire.core.errors import Failure
 from toolwire.gateway.guard import host_name
 from toolwire.gateway.keys import Keys, presented_key
-from toolwire.memory.private import make_folders, make_private_file, state_folder
+from toolwire.memory.private import make_folders, make_private_file, read_file, state_folder
 from toolwire.turns.settings import Server, Settings
 
 NAME = "console-token"
@@ -59,7 +59,7 @@ def load_token() -> str:
         _make(path)
         found = path.stat()
         if found.st_uid == os.geteuid() and not found.st_mode & 0o077:
-            token = path.read_text("ascii", "ignore").strip()
+            token = read_file(path).decode("ascii", "ignore").strip()
             if len(token) >= 32:
                 return token
     return secrets.token_urlsafe(32)

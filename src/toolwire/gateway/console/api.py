@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -42,7 +42,7 @@ PROMPTS = 2000
 
 _decode_after = msgspec.json.Decoder(dict[str, Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]]).decode
 
-Handler = Callable[[Request, Viewer], Awaitable[Response]]
+Handler = Callable[[Request, Viewer], Coroutine[None, None, Response]]
 
 
 class Api:

@@ -1,7 +1,11 @@
 """Answers of the console: no other page may frame, read or keep them, and nothing is loaded from elsewhere."""
 
 import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any, cast
+from urllib.parse import quote
 
 import msgspec
 from starlette.requests import Request
@@ -11,8 +15,8 @@ from starlette.types import Message, Receive, Scope, Send
 from toolwire.core.errors import BadRequest, Failure
 from toolwire.gateway.console.own_turns import OwnTurns
 from toolwire.gateway.console.threads import in_thread
-from toolwire.gateway.flight import Claim
-from toolwire.gateway.http import ClientGone
+from toolwire.gateway.flight import Claim, Flight
+from toolwire.gateway.http import PREFIX, ClientGone, send_pieces
 from toolwire.gateway.keys import Caller
 
 POLICY = (
@@ -29,6 +33,8 @@ HEADERS = {
 }
 READ_SECONDS = 120.0
 """Seconds within which an answer must be read."""
+FRESH = 1.0
+"""Seconds after which an answer is not given to further viewers."""
 _ASKED = 64 * 1024
 """Bytes of what a page sends to change something."""
 
@@ -63,28 +69,85 @@ def port_of(request: Request) -> int:
     return int(server[1]) if server and server[1] else 0
 
 
+def prefix_of(request: Request) -> str:
+    """The prefix that the gateway is mounted at, as it stands in a URL; empty if there is none."""
+    return quote(request.scope.get(PREFIX, ""))
+
+
 def address_of(request: Request) -> str:
     """The address of this gateway, as it is reached from here."""
     host, port = request.scope["server"]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}{prefix_of(request)}"
 
 
-class Counted:
-    """An answer whose bytes count with all that the gateway holds, and which is broken off if nobody reads it."""
+class Answers:
+    """Answers whose bytes count with all that the gateway holds. Simultaneous identical requests
+    share one, which is built, held and counted once."""
 
-    def __init__(self, response: Response, claim: Claim) -> None:
-        self._response = response
+    def __init__(self, flight: Flight) -> None:
+        self._flight = flight
+        self._shared: dict[object, _Shared] = {}
+
+    @asynccontextmanager
+    async def use(self, key: object, make: Callable[[], Coroutine[None, None, Response]]) -> AsyncGenerator[Response]:
+        """The answer to this question, until it is sent."""
+        shared = self._shared.get(key)
+        if shared is None or shared.is_old:
+            shared = self._shared[key] = _Shared(make(), Claim(self._flight))
+        shared.users += 1
+        try:
+            yield await shared.answer()
+        finally:
+            shared.users -= 1
+            if not shared.users:
+                shared.close()
+                if self._shared.get(key) is shared:
+                    del self._shared[key]
+
+
+class _Shared:
+    """An answer that is being built, or sent to the viewers that requested it."""
+
+    def __init__(self, making: Coroutine[None, None, Response], claim: Claim) -> None:
+        self.users = 0
         self._claim = claim
+        self._made_at = 0.0
+        self._task = asyncio.create_task(self._make(making))
+
+    async def _make(self, making: Coroutine[None, None, Response]) -> Response:
+        response = await making
+        self._claim.grow(len(response.body))
+        self._made_at = time.monotonic()
+        return response
+
+    @property
+    def is_old(self) -> bool:
+        """Whether it is too old for a new request."""
+        return self._task.done() and time.monotonic() - self._made_at > FRESH
+
+    async def answer(self) -> Response:
+        """Wait for it. A viewer that disconnects does not cancel it for the others."""
+        return await asyncio.shield(self._task)
+
+    def close(self) -> None:
+        self._task.cancel()
+        self._claim.release()
+
+
+class Answer:
+    """An answer as an ASGI application; it is cut off if the client does not read it."""
+
+    def __init__(self, answers: Answers, key: object, make: Callable[[], Coroutine[None, None, Response]]) -> None:
+        self._using = answers.use(key, make)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._claim.grow(len(self._response.body))
         try:
-            async with asyncio.timeout(READ_SECONDS):
-                await self._response(scope, receive, send)
+            async with self._using as response, asyncio.timeout(READ_SECONDS):
+                start = {"status": response.status_code, "headers": response.raw_headers}
+                await send({"type": "http.response.start", **start})
+                await send_pieces(send, (bytes(response.body),), last=True)
         except TimeoutError:
             raise ClientGone from None
-        finally:
-            self._claim.release()
 
 
 async def given_in(request: Request) -> dict[str, Any]:

@@ -273,4 +273,6 @@ def shown_headers(headers: Mapping[str, str], secrets: tuple[bytes, ...]) -> lis
 
 
 def _shown(name: str, value: str, secrets: tuple[bytes, ...]) -> str:
-    return _text(value[:1024].encode(), secrets) if SHOWN_HEADERS.fullmatch(name.lower()) else "(not kept)"
+    if not SHOWN_HEADERS.fullmatch(name.lower()):
+        return "(not kept)"
+    return _text(value[:1024].encode(errors="replace"), secrets)

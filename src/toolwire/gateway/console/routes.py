@@ -3,8 +3,10 @@
 Whatever changes something or asks a backend is a POST from the console's own page.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from html import escape
 from importlib.resources import files
 from urllib.parse import parse_qs
@@ -20,16 +22,25 @@ from toolwire.core.errors import BadRequest, Failure, InternalError, ToolwireErr
 from toolwire.core.notes import ADVICE
 from toolwire.gateway.console.access import SECONDS, Access, Viewer, cookie_name, load_token
 from toolwire.gateway.console.api import Api, Handler
-from toolwire.gateway.console.http import HEADERS, Counted, PassedOn, as_failure, as_html, as_json, body_of, port_of
+from toolwire.gateway.console.http import (
+    HEADERS,
+    Answer,
+    Answers,
+    as_failure,
+    as_html,
+    as_json,
+    body_of,
+    port_of,
+    prefix_of,
+)
 from toolwire.gateway.exchange import Shared
-from toolwire.gateway.flight import Claim, Flight
 from toolwire.gateway.http import ClientGone
 from toolwire.gateway.log import Log
 
 TYPES = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8", "svg": "image/svg+xml"}
 API = "/console/api"
-_FORM = 64 * 1024
-"""Bytes of the sign-in form."""
+_FORM, FORM_SECONDS = 64 * 1024, 10.0
+"""Bytes of the sign-in form, and how long it may take: it is the one body that is read of a client without a key."""
 
 
 class Console:
@@ -39,7 +50,7 @@ class Console:
         self._access: Access | None = None
         self._router: Router | None = None
         self._log: Log | None = None
-        self._flight: Flight | None = None
+        self._answers: Answers | None = None
         folder = files("toolwire.gateway.console") / "static"
         self._files = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
@@ -48,7 +59,7 @@ class Console:
         """Answer, for as long as the gateway serves."""
         self._access = Access(shared.settings, shared.keys, load_token())
         self._log = shared.log
-        self._flight = shared.flight
+        self._answers = Answers(shared.flight)
         shared.keys.is_of_console = self._access.is_own_key
         api = Api(shared, endpoints, self._access)
         self._router = Router(
@@ -104,11 +115,13 @@ class Console:
 
     def _admitting(self, handler: Handler) -> Callable[[Request], Awaitable[ASGIApp]]:
         async def answered(request: Request) -> ASGIApp:
-            response = await handler(request, self._admitted(request))
-            if isinstance(response, PassedOn):
-                return response
-            assert self._flight is not None
-            return Counted(response, Claim(self._flight))
+            viewer = self._admitted(request)
+            if request.method == "POST":
+                return await handler(request, viewer)
+            assert self._answers is not None
+            rights = viewer.key, viewer.sees_all
+            key = rights, request.scope["path"], request.scope["query_string"]
+            return Answer(self._answers, key, partial(handler, request, viewer))
 
         return answered
 
@@ -128,27 +141,38 @@ class Console:
         if token is not None:
             return self._let_in(request, self._doors.by_token(token))
         if self._doors.viewer(dict(request.scope["headers"]), port_of(request)) is None:
-            return as_html(self._files["sign-in.html"].replace(b"{said}", b""))
-        return as_html(self._files["index.html"].replace(b"{version}", __version__.encode()))
+            return as_html(self._file_of("sign-in.html", _base(request), said=""))
+        return as_html(self._file_of("index.html", _base(request), version=__version__))
 
     async def _sign_in(self, request: Request) -> Response:
         refusal = self._doors.foreign_post(dict(request.scope["headers"]), Viewer(by_cookie=True))
         if refusal is not None:
             return as_failure(refusal)
-        form = (await body_of(request, _FORM)).decode(errors="replace")
+        try:
+            async with asyncio.timeout(FORM_SECONDS):
+                form = (await body_of(request, _FORM)).decode(errors="replace")
+        except TimeoutError:
+            raise BadRequest("The form was not received in time.", code="request_timeout", status=408) from None
         return self._let_in(request, self._doors.by_secret(parse_qs(form).get("secret", [""])[0]))
 
     def _let_in(self, request: Request, viewer: Viewer | None) -> Response:
         if viewer is None:
             said = "That is neither this gateway's token nor a key that may look at the console."
-            return as_html(self._files["sign-in.html"].replace(b"{said}", escape(said).encode()), 403)
+            return as_html(self._file_of("sign-in.html", _base(request), said=said), 403)
         cookie = _cookie(request, self._doors.cookie(viewer, port_of(request)), SECONDS)
-        return RedirectResponse("/", 303, {**HEADERS, "set-cookie": cookie})
+        return RedirectResponse(_base(request), 303, {**HEADERS, "set-cookie": cookie})
 
     async def _sign_out(self, request: Request) -> Response:
         self._admitted(request)
         ended = _cookie(request, f"{cookie_name(port_of(request))}=", 0)
-        return RedirectResponse("/", 303, {**HEADERS, "set-cookie": ended})
+        return RedirectResponse(_base(request), 303, {**HEADERS, "set-cookie": ended})
+
+    def _file_of(self, name: str, base: str, **values: str) -> bytes:
+        """A page with these values in it."""
+        page = self._files[name]
+        for field, value in {"base": base, **values}.items():
+            page = page.replace(b"{%b}" % field.encode(), escape(value).encode())
+        return page
 
     async def _file(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -163,8 +187,14 @@ async def _advice(request: Request, viewer: Viewer) -> Response:
     return as_json(ADVICE)
 
 
+def _base(request: Request) -> str:
+    """What the console's URLs begin with: its prefix, or, if a proxy in front has taken one away, the way there."""
+    up = "../" if request.scope["path"].startswith("/console/") else "./"
+    return f"{prefix_of(request)}/" if prefix_of(request) else up
+
+
 def _cookie(request: Request, value: str, seconds: int) -> str:
     """A cookie that scripts and other sites cannot use, nor a connection that is not encrypted, if this one is."""
     forwarded = request.headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
     secure = "; Secure" if (forwarded or request.scope.get("scheme", "http")) == "https" else ""
-    return f"{value}; Path=/; HttpOnly; SameSite=Strict; Max-Age={seconds}{secure}"
+    return f"{value}; Path={prefix_of(request) or '/'}; HttpOnly; SameSite=Strict; Max-Age={seconds}{secure}"

@@ -10,6 +10,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
 
+from toolwire.core.redact import is_secret_name
 from toolwire.turns.settings import Settings
 
 SHORTEST_SECRET = 4
@@ -54,7 +55,3 @@ def _passwords(url: str) -> set[str]:
         login = base64.b64encode(f"{unquote(user)}:{unquote(password)}".encode()).decode() if password else ""
         return {password, unquote(password), login}
     return set()
-
-
-def is_secret_name(name: str) -> bool:
-    return any(word in name.lower() for word in ("key", "auth", "token", "secret", "cookie", "password"))

@@ -95,7 +95,7 @@ class ResponsesAnswer(Answer):
 
     def turn(self) -> KeptTurn:
         """The turn of a background run that is over, as it is kept."""
-        return self._history.turn(self._resumed, self.response, self._own.output)
+        return self._history.turn(self._resumed, self.response, self._own.output, self._own.stats.figures)
 
     def unstored(self, last: Sequence[bytes], error: StoreFailed) -> list[bytes]:
         """The last events of a turn that could not be kept for this reason."""
@@ -111,8 +111,9 @@ class ResponsesAnswer(Answer):
         """Keep the turn. The answer is worth more than its copy: it goes out also if it cannot be kept."""
         await self._memory.settled()
         try:
-            with self._metrics.using_store("save") if self._resumed.store else nullcontext():
-                await self._history.keep(self._resumed, self.response, self._own.output)
+            uses_store = self._resumed.store or self._resumed.conversation
+            with self._metrics.using_store("save") if uses_store else nullcontext():
+                await self._history.keep(self._resumed, self.response, self._own.output, self._own.stats.figures)
         except StoreFailed as error:
             self._own.stats.note(Note("not_stored", error.reason))
             return False

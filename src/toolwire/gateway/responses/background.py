@@ -12,6 +12,7 @@ from typing import Any
 from toolwire.core.errors import Failure, ReplyTooLarge
 from toolwire.core.events import TurnFailed
 from toolwire.core.shares import Shares
+from toolwire.dialects.responses.encode import EVENT_KEEPALIVE_AFTER
 from toolwire.gateway.answer import Answer
 from toolwire.gateway.flight import Claim
 from toolwire.gateway.metrics import Metrics
@@ -33,6 +34,9 @@ PAUSE = 0.2
 """Seconds between two attempts to keep it."""
 OPENING = 3
 """Events that every run begins with. Who has seen no others has seen nothing of the turn."""
+
+PING = 2.0
+"""Seconds of silence before a `ping`, where a client asked for extended events."""
 
 EndEarly = Callable[[Failure], Coroutine[Any, Any, None]]
 """Ends a run of which there is no answer yet."""
@@ -76,32 +80,47 @@ class LogSink:
         await self.stream(run, answer)
 
     async def stream(self, run: TurnSource, answer: Answer) -> None:
-        """Write the turn's events into the log as they come."""
+        """Write the turn's events into the log as they come, and while none come, signs of life for its readers."""
         assert self.answer is not None
-        opening = self.answer.encoder(run).begin()
+        encoder = self.answer.encoder(run)
+        opening = encoder.begin()
         if not self.log.next:
-            await self._add(opening)
-        elif sum(map(count_events, opening)) != self.log.next:
+            await self._add(opening, shows=False)
+        elif sum(map(count_events, opening)) > self.log.next:
             await self._end_early(OWNER_LOST)  # a process of another version has begun it in another way
             return
+        else:
+            encoder.go_on(self.log.next)
+        loop = asyncio.get_running_loop()
+        pause = PING if encoder.extended else self._runs.keepalive
+        spoke = loop.time()
+        due = spoke + pause
         while not run.finished:
-            events = await run.read(float("inf"))
+            events = await run.read(due)
             self.upstream_id = self.upstream_id or upstream_request_id(run.headers)
             feed = self.answer.encoder(run).feed
-            pieces = [piece for event in events for piece in feed(event)]
+            pieces: Sequence[bytes] = [piece for event in events for piece in feed(event)]
             if self.trace is not None and not self.trace.first:
                 self.trace.look(events)
             if run.finished:
                 await self._end_with(pieces)
                 return
-            await self._add(pieces)
+            now = loop.time()
+            shows = bool(pieces)
+            if shows:
+                spoke = now
+            elif now >= due:
+                pieces = encoder.keepalive(now - spoke)
+            if pieces:
+                due = now + pause
+                await self._add(pieces, shows=shows)
             self.answer.check()
 
-    async def _add(self, pieces: Sequence[bytes]) -> None:
+    async def _add(self, pieces: Sequence[bytes], *, shows: bool) -> None:
         """Have events committed. The more of them wait for that, the longer the backend is not read."""
         if self.trace is not None:
             self.trace.wrote(pieces)
-        self.log.add(pieces)
+        self.log.add(pieces, shows=shows)
         self._hold(self.log.uncommitted)
         if self.log.size > self._max:
             raise ReplyTooLarge(self._max)
@@ -201,7 +220,7 @@ class BackgroundRun:
     @property
     def can_be_repeated(self) -> bool:
         """Whether another process may produce it anew: nobody has seen anything of it, and nothing would be missing."""
-        is_unseen = self.log.committed <= OPENING and not self.has_started
+        is_unseen = not (self.log.is_seen or self.has_started)
         return is_unseen and not (self._needs_key or self.sink.is_ending or self.sink.is_cancelled)
 
     async def cancel(self) -> None:
@@ -249,7 +268,10 @@ class UnkeptRun:
 class Background:
     """All background runs of this process; those that could not be kept in at most so many bytes."""
 
-    def __init__(self, store: Store, metrics: Metrics, most_unkept: int) -> None:
+    def __init__(self, store: Store, metrics: Metrics, most_unkept: int, keepalive: float = 0.0) -> None:
+        """`keepalive` are the seconds of silence after which a stream gets a sign of life; 0: never."""
+        self.keepalive = max(keepalive, EVENT_KEEPALIVE_AFTER) if keepalive else float("inf")
+        """Seconds of silence after which a run gets an event that says that it goes on."""
         self._store = store
         self._metrics = metrics
         self._runs: dict[tuple[str, str], BackgroundRun] = {}
@@ -282,6 +304,11 @@ class Background:
         if unkept is not None:
             self._unkept.put(run.log.owner, key, unkept, unkept.size)
             self._unkept_keys[key] = unkept
+
+    def has(self, fence: Fence) -> bool:
+        """Whether the run of this fence is produced here."""
+        run = self._by_fence.get(fence)
+        return run is not None and not run.log.is_lost
 
     def get(self, owner: str, id: str) -> BackgroundRun | None:
         return self._runs.get((owner, id))

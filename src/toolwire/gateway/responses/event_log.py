@@ -29,6 +29,7 @@ class RunLog:
         """Bytes of all events that were added here."""
         self.comment = b""
         """The telemetry that closes the stream."""
+        self._shown_from: int | None = None  # the number of the first event that shows something of the turn
         self.is_over = False
         """No event comes after those that are committed."""
         self.is_lost = False
@@ -55,12 +56,22 @@ class RunLog:
         """Bytes of events that nobody may see yet."""
         return self._waiting_size + (len(self._sent.frames) if self._sent is not None else 0)
 
-    def add(self, pieces: Sequence[bytes]) -> None:
-        """Note events; what else is in a stream (comments, its end) has no number and is left out."""
+    @property
+    def is_seen(self) -> bool:
+        """Whether something of the turn is committed: more than its beginning and signs of life."""
+        return self._shown_from is not None and self.committed > self._shown_from
+
+    def add(self, pieces: Sequence[bytes], *, shows: bool = True) -> None:
+        """Note events; what else is in a stream (comments, its end) has no number and is left out.
+
+        `shows` says whether they show something of the turn.
+        """
         if not self._waiting:
             self._waits_since = time.monotonic()
         events = event_bytes(pieces)
         if events:
+            if shows and self._shown_from is None:
+                self._shown_from = self.next
             self.size += len(events)
             self._waiting_size += len(events)
             self._waiting.append((count_events(events), events))

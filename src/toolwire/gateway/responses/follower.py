@@ -5,9 +5,10 @@ once in a while, in one query for everybody who waits.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from toolwire.core import sse
+from toolwire.core.notes import Figures
 from toolwire.gateway.exchange import Shared
 from toolwire.gateway.http import slices
 from toolwire.gateway.metrics import Metrics
@@ -129,8 +130,13 @@ class RunReader:
         return chunks
 
 
-async def live_stream(reader: RunReader, shared: Shared) -> AsyncIterator[bytes]:
-    """The bytes of a stream with all that a reader reads, and signs of life in between."""
+async def live_stream(
+    reader: RunReader, shared: Shared, figures: Callable[[], Awaitable[Figures | None]]
+) -> AsyncIterator[bytes]:
+    """The bytes of a stream with all that a reader reads, and signs of life in between.
+
+    `figures` are those of the turn, asked for at the end unless the run has told them.
+    """
     shared.metrics.follows += 1
     try:
         while True:
@@ -144,15 +150,18 @@ async def live_stream(reader: RunReader, shared: Shared) -> AsyncIterator[bytes]
                 break
             for piece in slices(chunk.frames for chunk in chunks):
                 yield piece
-        yield reader.comment + sse.DONE
+        comment = reader.comment
+        if not comment and (found := await figures()) is not None:
+            comment = sse.write_comment(found.comment())
+        yield comment + sse.DONE
     finally:
         shared.metrics.follows -= 1
 
 
-async def replayed_stream(pieces: Sequence[bytes], number: int) -> AsyncIterator[bytes]:
+async def replayed_stream(pieces: Sequence[bytes], figures: Figures, number: int) -> AsyncIterator[bytes]:
     """The bytes of a stream that is over, from the event of this number on."""
     events = event_bytes(pieces)
     whole = EventChunk(0, count_events(events), events)
     for piece in slices((cut(whole, min(number, whole.count)).frames,)):
         yield piece
-    yield next((piece for piece in pieces if piece.startswith(b": ")), b"") + sse.DONE
+    yield sse.write_comment(figures.comment()) + sse.DONE

@@ -11,6 +11,7 @@ import msgspec
 
 from toolwire.core.bounds import Bounds
 from toolwire.core.errors import BadRequest
+from toolwire.core.notes import Figures
 from toolwire.core.request import Request, ResultEntry
 from toolwire.dialects.responses import ParsedRequest
 from toolwire.dialects.responses.response import ResponseObject
@@ -18,7 +19,7 @@ from toolwire.gateway.body import stepped
 from toolwire.gateway.flight import Claim
 from toolwire.gateway.responses.memory import Memory
 from toolwire.gateway.responses.ordering import FREE, Permit
-from toolwire.memory.store import Effects, Fence, KeptItem, Record, Store, TooLarge
+from toolwire.memory.store import Effects, Fence, KeptItem, Record, RunLimits, Store, TooLarge
 
 Raw = msgspec.Raw
 
@@ -95,8 +96,9 @@ class KeptTurn(msgspec.Struct, frozen=True):
 class ResponseHistory:
     """Opens requests and keeps responses."""
 
-    def __init__(self, store: Store, bounds: Bounds, *, keeps_by_default: bool) -> None:
+    def __init__(self, store: Store, bounds: Bounds, limits: RunLimits, *, keeps_by_default: bool) -> None:
         self._store = store
+        self._limits = limits
         self._bounds = bounds
         self._default = keeps_by_default
 
@@ -178,38 +180,48 @@ class ResponseHistory:
                 out.append(found.get(read.id or "", item))
         return tuple(out)
 
-    async def keep(self, opened: ResumedRequest, response: ResponseObject, output: list[Raw]) -> None:
-        """Keep a turn that is over."""
+    async def keep(self, opened: ResumedRequest, response: ResponseObject, output: list[Raw], figures: Figures) -> None:
+        """Keep a turn that is over. One that is not to be stored is still added to its conversation."""
         if opened.memory is not None and response.status in ("completed", "incomplete"):
             # An item is a view of the message it came in, which is not to be kept for its sake.
             items = (*opened.earlier, *(item.copy() for item in opened.asked.items), *output)
             opened.memory.put(response.id, items)
-        if not opened.store:
+        if not opened.store and not opened.conversation:
             return
-        turn, guard = self.turn(opened, response, output), opened.permit.guard()
+        turn, guard = self.turn(opened, response, output, figures), opened.permit.guard()
+        if not opened.store:
+            if turn.effects.conversation and guard is not None:
+                items = [*(turn.given or ()), *turn.made]
+                await self._store.add_turn(turn.owner, response.id, items, turn.effects, guard)
+            return
         await self._store.save(turn.owner, turn.record, turn.given, turn.made, turn.effects, guard=guard)
 
-    def turn(self, opened: ResumedRequest, response: ResponseObject, output: list[Raw]) -> KeptTurn:
+    def turn(self, opened: ResumedRequest, response: ResponseObject, output: list[Raw], figures: Figures) -> KeptTurn:
         """A turn that is over. What was given to a background run is kept since it was queued."""
         is_known = opened.asked.body.background and not opened.conversation
         given = None if is_known else given_items(opened.asked.items, response.id.partition("_")[2])
         made = [KeptItem(_known(item).id or "", item) for item in output]
-        return KeptTurn(opened.owner, self.record(opened, response), given, made, _effects(opened, response))
+        record = self.record(opened, response, figures.comment())
+        return KeptTurn(opened.owner, record, given, made, _effects(opened, response))
 
     async def queue(self, opened: ResumedRequest, response: ResponseObject, plan: bytes, member: str) -> Fence:
         """Keep a response whose turn has yet to run, and its run, which is the member's."""
         record, guard = self.record(opened, response), opened.permit.guard()
         given = given_items(opened.asked.items, response.id.partition("_")[2])
         effects = Effects((opened.previous, response.id) if opened.answers_calls else None)
-        return await self._store.queue(opened.owner, record, given, effects, plan=plan, member=member, guard=guard)
+        limits = self._limits
+        return await self._store.queue(
+            opened.owner, record, given, effects, plan=plan, member=member, guard=guard, limits=limits
+        )
 
-    def record(self, opened: ResumedRequest, response: ResponseObject) -> Record:
+    def record(self, opened: ResumedRequest, response: ResponseObject, figures: bytes = b"") -> Record:
+        """A response as it is kept, with the figures of its turn once that is over."""
         return Record(
             response.id,
             response.created,
             response.status,
             _encode({name: value for name, value in opened.asked.fields.items() if name != "input"}),
-            bytes(response.encoded([])),
+            bytes(response.encoded([], figures)),
             opened.previous,
             opened.conversation,
         )

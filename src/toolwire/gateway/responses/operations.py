@@ -1,6 +1,6 @@
 """What the Responses endpoints do with an exchange: create, submit tool outputs, compact."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -9,6 +9,7 @@ from starlette.types import Receive
 
 from toolwire.core.errors import BadRequest
 from toolwire.core.events import Usage
+from toolwire.core.notes import Figures
 from toolwire.core.request import Request
 from toolwire.dialects import responses
 from toolwire.dialects.responses import ParsedRequest, compaction
@@ -17,7 +18,7 @@ from toolwire.gateway.body import stepped
 from toolwire.gateway.exchange import Exchange, Shared, UntilClientGone
 from toolwire.gateway.keys import Caller
 from toolwire.gateway.responses.answer import ResponsesAnswer
-from toolwire.gateway.responses.background import Background, BackgroundRun, LogSink
+from toolwire.gateway.responses.background import PING, Background, BackgroundRun, LogSink
 from toolwire.gateway.responses.event_log import RunLog
 from toolwire.gateway.responses.follower import live_stream, replayed_stream
 from toolwire.gateway.responses.history import ResponseHistory, ResumedRequest, not_found
@@ -25,22 +26,18 @@ from toolwire.gateway.responses.memory import Remembered
 from toolwire.gateway.responses.ordering import FREE, PATIENCE, Permit, wait_turn
 from toolwire.gateway.responses.outputs import are_the_same, tool_outputs
 from toolwire.gateway.responses.plan import ClaimedCaller, Plan, written_plan
-from toolwire.gateway.responses.replay import full_response, replayed
+from toolwire.gateway.responses.replay import figures_of, full_response, replayed
 from toolwire.gateway.responses.take_over import TakeOver, never, read_plan
 from toolwire.gateway.responses.unfinished import unfinished_response
 from toolwire.gateway.sinks import HttpSink, Pace
 from toolwire.memory.leases import Leases
 from toolwire.memory.membership import Membership
-from toolwire.memory.store import ClaimedRun, Fence, Record, StoreFailed
+from toolwire.memory.store import ClaimedRun, Fence, Overtaken, Record, StoreFailed
 from toolwire.turns.prepare import Caller as Asker
 from toolwire.turns.source import TurnSource
 
 _encode = msgspec.json.Encoder().encode
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-
-PING = 2.0
-"""Seconds of silence before a `ping`, where a client asked for extended events."""
-
 
 LONG_PATIENCE = 600.0
 """Seconds for which a background run that was taken over waits for its conversation."""
@@ -102,7 +99,8 @@ class Operations:
         if permit.refusal is not None:
             self._state().take_over.postpone(claimed, sink.log)
             return
-        exchange.starting = Start(self._state().background, claimed.fence)
+        start = Start(self._state(), claimed.fence)
+        exchange.starting, exchange.confirm = start, start.confirm
         caller = ClaimedCaller(claimed.owner)
         _, run, answer = await self._begun(
             exchange, parsed, caller, permit, conversation=plan.conversation, created=int(claimed.record.created)
@@ -126,9 +124,13 @@ class Operations:
         whole: Callable[[bytes], bytes] | None = None,
     ) -> None:
         """Answer a request, whose turn also belongs to a conversation if one is given."""
-        if parsed.conversation and self._state().history.keeps(parsed):
+        if parsed.conversation and whole is None:
             permit = await in_conversation(self._state(), exchange, caller.owner, parsed.conversation)
-        start = exchange.starting = Start(self._state().background) if parsed.body.background else None
+        start = exchange.starting = Start(self._state()) if parsed.body.background else None
+        if start is not None:
+            exchange.confirm = start.confirm
+        elif permit.lease is not None:
+            exchange.confirm = partial(permit.confirm, self._state().membership)
         resumed, run, answer = await self._begun(
             exchange, parsed, caller, permit, conversation=conversation, whole=whole
         )
@@ -153,7 +155,7 @@ class Operations:
         """A request with all that it continues, its run and its answer."""
         history = self._state().history
         resumed = await history.open(caller.owner, parsed, exchange.claim, permit=permit)
-        if conversation:
+        if conversation or whole is not None:  # a compaction is added to no conversation
             resumed = msgspec.structs.replace(resumed, conversation=conversation)
         extended = is_extended(exchange)
         await exchange.shared.memory.load(caller.owner, resumed.request.entries)
@@ -190,7 +192,7 @@ class Operations:
         await exchange.close()
         if not answer.request.stream:
             return queued
-        return live_stream(state.background.reader(resumed.owner, answer.id, 0), state.shared)
+        return followed_stream(state, resumed.owner, answer.id)
 
     async def _send_kept(self, exchange: Exchange, kept: AsyncIterator[bytes] | bytes, receive: Receive) -> None:
         """Answer with something that does not depend on this connection."""
@@ -235,21 +237,31 @@ class Operations:
         if stream:
             await self._send_kept(exchange, await kept_stream(self._state(), caller.owner, record), receive)
         else:
-            await self._send_kept(exchange, await kept_response(self._state(), caller.owner, record), receive)
+            kept = await kept_response(self._state(), caller.owner, record)
+            exchange.sink.headers += kept.headers
+            await self._send_kept(exchange, kept.body, receive)
         return True
 
 
 class Start:
     """Commits that a background run begins something that must not be done twice."""
 
-    def __init__(self, background: Background, fence: Fence | None = None) -> None:
-        self._background = background
+    def __init__(self, state: State, fence: Fence | None = None) -> None:
+        self._background = state.background
+        self._membership = state.membership
         self.fence = fence
         """That of the run, once it is queued."""
 
     async def __call__(self) -> None:
         assert self.fence is not None
         await self._background.note_start(self.fence)
+
+    async def confirm(self) -> None:
+        """Raise `Overtaken` if another process may have the run by now. Called before a backend is asked."""
+        assert self.fence is not None
+        if not await self._membership.is_current() or not self._background.has(self.fence):
+            self._background.lose(self.fence)
+            raise Overtaken(self.fence)
 
 
 async def in_conversation(state: State, exchange: Exchange, owner: str, id: str, patience: float = PATIENCE) -> Permit:
@@ -263,24 +275,48 @@ async def in_conversation(state: State, exchange: Exchange, owner: str, id: str,
     return permit
 
 
-async def kept_response(state: State, owner: str, record: Record) -> bytes:
+class KeptResponse(msgspec.Struct, frozen=True):
+    """A response in one piece, with the figures of its turn as headers once that is over."""
+
+    body: bytes
+    headers: Sequence[tuple[bytes, bytes]] = ()
+
+
+async def kept_response(state: State, owner: str, record: Record) -> KeptResponse:
     """A response as it is now."""
     unkept = state.background.unkept(owner, record.id)
     if unkept is not None:
-        return unkept.response
-    store = state.shared.store
+        return KeptResponse(unkept.response, figures_of(unkept.turn.record, ()).headers())
     if not record.is_over:
-        return unfinished_response(record, await state.background.polled.progress(owner, record.id))
-    return full_response(record, await store.output(owner, record.id))
+        progress = await state.background.polled.progress(owner, record.id)
+        return KeptResponse(unfinished_response(record, progress))
+    output = await state.shared.store.output(owner, record.id)
+    return KeptResponse(full_response(record, output), figures_of(record, output).headers())
 
 
 async def kept_stream(state: State, owner: str, record: Record, number: int = 0) -> AsyncIterator[bytes]:
     """The events of a response from this number on, and those to come."""
     store = state.shared.store
     if record.is_over and await store.events(owner, record.id, 0) is None:
-        return replayed_stream(await replayed(store, owner, record), number)
-    reader = state.background.reader(owner, record.id, number)
-    return live_stream(reader, state.shared)
+        output = await store.output(owner, record.id)
+        return replayed_stream(replayed(record, output), figures_of(record, output), number)
+    return followed_stream(state, owner, record.id, number)
+
+
+def followed_stream(state: State, owner: str, id: str, number: int = 0) -> AsyncIterator[bytes]:
+    """The events of a background run from this number on, as they come."""
+
+    async def figures() -> Figures | None:
+        """What the store knows, for a run of another process or of an earlier time."""
+        try:
+            record = await state.shared.store.load(owner, id)
+            if record is None or not record.is_over:
+                return None
+            return figures_of(record, await state.shared.store.output(owner, id))
+        except StoreFailed:
+            return None
+
+    return live_stream(state.background.reader(owner, id, number), state.shared, figures)
 
 
 def is_extended(exchange: Exchange) -> bool:

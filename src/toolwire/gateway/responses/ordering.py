@@ -1,7 +1,8 @@
 """Turns that follow each other: those of one conversation, and the answers to the calls of one response.
 
 Each has the lease of what it continues from before it reads that until it is kept, so two of them are never mixed, in
-whichever processes they run. A turn whose lease was lost meanwhile is not kept.
+whichever processes they run. A turn whose lease was lost meanwhile is not kept, and one that has lost it before its
+backend is asked does not ask.
 """
 
 import msgspec
@@ -9,6 +10,7 @@ import msgspec
 from toolwire.core.errors import Failure, ToolwireError
 from toolwire.gateway.exchange import Exchange
 from toolwire.memory.leases import Leases, LeaseTaken, lease_name
+from toolwire.memory.membership import Membership
 from toolwire.memory.store import Lease, StoreFailed
 from toolwire.pauses import retry_after
 
@@ -35,6 +37,11 @@ class Permit(msgspec.Struct, frozen=True):
         if self.refusal is not None:
             raise self.refusal
         return self.lease
+
+    async def confirm(self, membership: Membership) -> None:
+        """Raise `Locked` if another process may have continued the same meanwhile. Called before a backend is asked."""
+        if self.lease is not None and not await membership.holds(self.lease):
+            raise Locked(self.lease.name.partition(":")[0])
 
 
 FREE = Permit()

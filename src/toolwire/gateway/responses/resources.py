@@ -106,14 +106,17 @@ class Resources:
             raise not_found(id)
         return record
 
-    async def _full(self, record: Record, caller: Caller) -> bytes:
-        return await kept_response(self._state, caller.owner, record)
+    async def _full(self, record: Record, caller: Caller) -> Response:
+        kept = await kept_response(self._state, caller.owner, record)
+        response = _json_bytes(kept.body)
+        response.raw_headers += kept.headers
+        return response
 
     async def _retrieve(self, request: Request, caller: Caller) -> Response:
         streamed = request.query_params.get("stream", "").lower() in ("true", "1")
         record = await self._record(request, caller)
         if not streamed:
-            return _json_bytes(await self._full(record, caller))
+            return await self._full(record, caller)
         after = number(request, "starting_after", -1, -1)
         stream = await kept_stream(self._state, caller.owner, record, after + 1)
         headers = {name.decode(): value.decode() for name, value in SSE_HEADERS}
@@ -132,13 +135,11 @@ class Resources:
         id = request.path_params["response_id"]
         await self._stop(caller.owner, id)
         unkept = self._state.background.unkept(caller.owner, id)
-        if unkept is not None:
-            return _json_bytes(unkept.response)
-        record = await self._record(request, caller)
+        record = unkept.turn.record if unkept is not None else await self._record(request, caller)
         if not msgspec.json.decode(record.fields, type=_Background).background:
             message = "Only a response that was created with background: true can be cancelled."
             raise BadRequest(message, "response_id", "not_cancellable")
-        return _json_bytes(await self._full(record, caller))
+        return await self._full(record, caller)
 
     async def _stop(self, owner: str, id: str) -> None:
         """Stop a background run, in whichever process it is, and wait until it is over, but not forever."""

@@ -76,6 +76,11 @@ class ShownItems:
                 self._see(_decode(line[6:]))
 
     @property
+    def is_empty(self) -> bool:
+        """Whether no item was begun."""
+        return not (self._complete or self._open)
+
+    @property
     def complete(self) -> list[msgspec.Raw]:
         return [self._complete[index] for index in sorted(self._complete)]
 

@@ -10,9 +10,11 @@ chain works though nothing is stored.
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
+import uvicorn
 from starlette.types import Message, Receive, Scope, Send
 
 from toolwire.core.errors import BadRequest, Failure
@@ -22,7 +24,7 @@ from toolwire.dialects.openai import error_object
 from toolwire.dialects.reading import read
 from toolwire.dialects.responses import ParsedRequest
 from toolwire.gateway.body import check_body, stepped
-from toolwire.gateway.connections import DRAIN
+from toolwire.gateway.connections import DRAIN, SocketConnection
 from toolwire.gateway.exchange import Exchange
 from toolwire.gateway.flight import Claim
 from toolwire.gateway.http import ClientGone, send_json
@@ -40,6 +42,13 @@ WAITING = 1000
 """Most requests that wait on one connection."""
 
 _REFUSED = ("stream_options", "background")
+
+
+class _Draining:
+    """Stands behind the last request of a connection that is answered."""
+
+
+_DRAINING = _Draining()
 
 
 class _Create(msgspec.Struct):
@@ -74,7 +83,20 @@ class Socket:
             await refuse(send, error.failure)
             return
         await send({"type": "websocket.accept"})
-        await Connection(state, scope, receive, send, caller.owner).run()
+        connection = Connection(state, scope, receive, send, caller.owner)
+        _drain_with_server(receive, connection)
+        await connection.run()
+
+
+def _drain_with_server(receive: Receive, connection: "Connection") -> None:
+    """Have uvicorn drain a connection when it ends.
+
+    By itself it closes a WebSocket at once, whatever runs there, where it lets an HTTP request finish. `receive` is a
+    method of the protocol that it asks to shut down. The gateway's own server has a protocol that drains.
+    """
+    protocol = getattr(receive, "__self__", None)
+    if isinstance(getattr(protocol, "config", None), uvicorn.Config) and not isinstance(protocol, SocketConnection):
+        vars(protocol)["shutdown"] = connection.drain
 
 
 async def refuse(send: Send, failure: Failure) -> None:
@@ -96,13 +118,16 @@ class Connection:
         self._receive = receive
         self._send = send
         self._memory = Memory(state.remembered, owner, state.shared.bounds.body)
-        self._asked: asyncio.Queue[bytes | _Refused] = asyncio.Queue()
+        self._asked: asyncio.Queue[bytes | _Refused | _Draining] = asyncio.Queue()
         self._waiting = 0  # requests, and the bytes of them
         self._waiting_bytes = 0
         self._claim = Claim(state.shared.flight)  # of those bytes
         self._refused: _Refused | None = None  # the last in the queue, if it is one
         self._gone = asyncio.Event()
-        self._draining = asyncio.Event()
+
+    def drain(self) -> None:
+        """Answer what was asked until now, and then close."""
+        self._asked.put_nowait(_DRAINING)
 
     async def run(self) -> None:
         reader = asyncio.create_task(self._read())
@@ -123,20 +148,20 @@ class Connection:
         """The next request, or None when the connection is over."""
         getting = asyncio.create_task(self._asked.get())
         leaving = asyncio.create_task(self._gone.wait())
-        draining = asyncio.create_task(self._draining.wait())
         now, idle = time.monotonic(), self._state.shared.settings.server.websocket_idle
         left = max(0.0, min(ends, now + (idle or float("inf"))) - now)
         _, pending = await asyncio.wait(
-            (getting, leaving, draining),
+            (getting, leaving),
             timeout=None if left == float("inf") else left,
             return_when=asyncio.FIRST_COMPLETED,
         )
         for task in pending:
             task.cancel()
-        if self._draining.is_set():
+        if getting.done():
+            asked = getting.result()
+            if not isinstance(asked, _Draining):
+                return asked
             await self._send({"type": "websocket.close", "code": 1012})
-        elif getting.done():
-            return getting.result()
         elif not leaving.done():
             which = "server.websocket_limit" if time.monotonic() >= ends else "server.websocket_idle"
             message = f"This connection has reached its limit ({which}); open a new one."
@@ -156,7 +181,7 @@ class Connection:
         if message["type"] == "websocket.disconnect":
             self._gone.set()
         elif message["type"] == DRAIN:
-            self._draining.set()
+            self.drain()
         else:
             text = message.get("text")
             self._enqueue(text.encode() if text is not None else message.get("bytes") or b"")
@@ -284,8 +309,9 @@ class SocketTurn:
     async def _turn(self, exchange: Exchange, create: _Create, caller: Caller, receive: Receive) -> None:
         parsed = await self._read(exchange, create)
         history, permit = self._state.history, FREE
-        if parsed.conversation and history.keeps(parsed):
+        if parsed.conversation:
             permit = await in_conversation(self._state, exchange, caller.owner, parsed.conversation)
+            exchange.confirm = partial(permit.confirm, self._state.membership)
         resumed = await history.open(caller.owner, parsed, exchange.claim, self._memory, permit)
         extended = is_extended(exchange)
         if parsed.body.generate is False:

@@ -1,7 +1,7 @@
 """Runs whose process is gone: asked for again if nothing would be done or shown twice, ended with the truth otherwise.
 
-Every run begins with the same few events. If no other is committed, and nothing was started that must not be done
-twice, a new turn takes the place of the one that nobody saw.
+Every run begins with the same few events. If no other is committed but signs of life, and nothing was started that must
+not be done twice, a new turn replaces the one that no client has seen.
 """
 
 import asyncio
@@ -78,12 +78,23 @@ class TakeOver:
             if fence not in self._pending:
                 continue  # somebody else has seen to it meanwhile
             try:
-                await self._see_to(claimed, known or _failure(claimed))
+                await self._see_to(claimed, known or await self._failure(claimed))
             except StoreFailed:
                 raise
             except Exception as error:  # noqa: BLE001 - a run that cannot be taken over must not hold up the others
                 self._shared.log.crashed(claimed.record.id, error)
             self._pending.pop(fence, None)
+
+    async def _failure(self, claimed: ClaimedRun) -> Failure | None:
+        """How a run ends that cannot be asked for again; None if it can be."""
+        if claimed.is_cancelled:
+            return CANCELLED
+        if claimed.is_started or _plan(claimed).needs_key or claimed.fence.epoch > MOST_CLAIMS:
+            return OWNER_LOST
+        if claimed.next_event <= OPENING:
+            return None if claimed.next_event in (0, OPENING) else OWNER_LOST
+        progress = await progress_of(self._store, claimed.owner, claimed.record.id)
+        return None if progress.items.is_empty else OWNER_LOST  # all that was shown are signs of life
 
     async def _see_to(self, claimed: ClaimedRun, failure: Failure | None) -> None:
         if await self._background.keep_claimed(claimed):
@@ -138,15 +149,6 @@ def _plan(claimed: ClaimedRun) -> Plan:
         return decode_plan(claimed.plan)
     except msgspec.DecodeError:
         return _UNREADABLE
-
-
-def _failure(claimed: ClaimedRun) -> Failure | None:
-    """How a run ends that cannot be asked for again; None if it can be."""
-    if claimed.is_cancelled:
-        return CANCELLED
-    is_unseen = claimed.next_event in (0, OPENING) and not claimed.is_started
-    can_be_asked = is_unseen and not _plan(claimed).needs_key and claimed.fence.epoch <= MOST_CLAIMS
-    return None if can_be_asked else OWNER_LOST
 
 
 async def read_plan(exchange: Exchange, plan: Plan) -> responses.ParsedRequest:

@@ -1,6 +1,5 @@
-"""Gateway tools: tools of the operator that the gateway runs itself, between two turns of the model.
+"""Gateway tools: tools that the gateway runs itself, between two turns of the model.
 
-The client sees the answer and none of their calls. Calls of its own tools still go to the client.
+Of the operator's tools the client sees no calls, only the answer. A search for tools, which is run here for a backend
+that knows none, is shown as its dialect has it. Calls of the client's own tools still go to the client.
 """
-
-from toolwire.gateway.tools.tools import GatewayTools as GatewayTools

@@ -1,4 +1,4 @@
-"""Runs in which the model's calls of the gateway's tools are answered here, in as many turns as it takes.
+"""Runs in which the model's calls of the gateway's tools, and of its searches, are answered here, in several turns.
 
 A turn that also calls a tool of the client ends the run: the gateway's results wait until the client brings its own.
 """
@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from toolwire.assembly import Assembly
-from toolwire.core.errors import ReplyTooLarge
+from toolwire.core.errors import ReplyTooLarge, ToolwireError
 from toolwire.core.events import (
     CallArgs,
     CallEnded,
@@ -29,11 +29,14 @@ from toolwire.core.events import (
 )
 from toolwire.core.notes import TurnStats
 from toolwire.core.policies import Policies
+from toolwire.core.raw import NULL
 from toolwire.core.request import CallEntry, Entry, Message, ReasoningEntry, Request, ResultEntry, TextPart
+from toolwire.core.text import arguments_text, as_object
 from toolwire.gateway.tools.deferred import is_done, take_notes
+from toolwire.gateway.tools.search import Search, Show
 from toolwire.gateway.tools.separator import TextSeparator
-from toolwire.memory.store import StoreFailed
 from toolwire.turns.attempt import Starting
+from toolwire.turns.settings import Settings, bytes_of
 from toolwire.turns.source import TurnSource
 from toolwire.turns.tools.call import ToolCall
 from toolwire.turns.tools.calls import CallHooks, Finished, TurnCalls
@@ -61,6 +64,8 @@ class OfferedTools(msgspec.Struct, frozen=True):
     inherit: Inherit
     max_reply: int
     """Bytes that the turns of one request may hold together until they are sent back to the model."""
+    show: Show | None = None
+    """Writes searches for tools for the client, if any are run here."""
     starting: Starting | None = None
     """Called before a tool begins, if what it does must not be done twice."""
 
@@ -105,7 +110,8 @@ class _ModelTurn:
         call = self.calls.assembler.feed(event)
         if call is None or (is_ours and not call.complete):
             return is_ours
-        entry = CallEntry(call.id, call.name, call.arguments, call.kind, call.namespace, signature=call.signature)
+        arguments = call.arguments if call.kind != "search" else arguments_text(as_object(call.arguments) or NULL)
+        entry = CallEntry(call.id, call.name, arguments, call.kind, call.namespace, signature=call.signature)
         self.entries.append(entry)
         if is_ours:
             self.gateway_calls.append(entry)
@@ -242,26 +248,38 @@ class RunWithTools:
         self._working = None
         turn = self._turn
         results = tuple(map(_result_entry, turn.gateway_calls, finished))
+        searches = self._shown_searches(results)
         if turn.client_calls:
             self._leave_to_the_client(results)
-            return self._end(self._ending)
+            return [*searches, *self._end(self._ending)]
         if self._loop.stop_reason:
             given_up = self._loop.repeats.given_up
             note = Note("repeated_calls", given_up.name) if given_up is not None else Note("max_turns_reached")
             # The model had not finished, and `length` is the only reason that says so to a client.
-            return [note, *self._end(TurnEnded("length"))]
+            return [*searches, note, *self._end(TurnEnded("length"))]
         take_notes(self._run, self.assembly.stats)
         self._separator.next_turn()
         entries = (*self._request.entries, *turn.entries, *results)
         self._request = msgspec.structs.replace(self._request, entries=entries, notes=())
         self._ask()
-        return ()
+        return searches
+
+    def _shown_searches(self, results: tuple[ResultEntry, ...]) -> Sequence[Event]:
+        """The searches of this turn as the client sees them."""
+        show, pairs = self._tools.show, zip(self._turn.gateway_calls, results, strict=True)
+        searches = [(call, result) for call, result in pairs if call.kind == "search"]
+        if show is None or not searches:
+            return ()
+        return [*self._separator.end_text(), *(frame for pair in searches for frame in show(*pair))]
 
     def _leave_to_the_client(self, results: tuple[ResultEntry, ...]) -> None:
-        """Keep what the client does not see of a turn that it must continue."""
+        """Keep what the client does not see of a turn that it must continue. Searches it sees, and brings back."""
         earlier = self._request.entries[self._initial_length :]
+        seen = [index for index, entry in enumerate(earlier, 1) if _is_search(entry)]
+        earlier = earlier[seen[-1] :] if seen else earlier
+        results = tuple(result for result in results if result.kind != "search")
         if self._turn.client_calls and (results or earlier):
-            self._tools.keep(earlier, self._turn.entries, results)
+            self._tools.keep(earlier, [entry for entry in self._turn.entries if not _is_search(entry)], results)
 
     def _end(self, event: TurnEnded | TurnFailed) -> Sequence[Event]:
         take_notes(self._run, self.assembly.stats)
@@ -270,13 +288,36 @@ class RunWithTools:
         return (usage, event) if usage is not None and isinstance(event, TurnEnded) else (event,)
 
 
+def run_with_search(search: Search, settings: Settings, begin: Begin, ran: Ran) -> TurnSource:
+    """The run of a request whose searches for tools are run here, where the gateway has no other tools."""
+    tools = OfferedTools(
+        Registry(search.tools),
+        {each.name for each in search.tools},
+        settings.gateway_tools.max_turns,
+        _keep_nothing,
+        ran,
+        dict[str, str],
+        bytes_of(settings.server.max_reply),
+        search.show,
+    )
+    return RunWithTools(tools, search.request, begin)
+
+
+def _keep_nothing(earlier: object, turn: object, results: object) -> None:
+    """The client sees all of a search."""
+
+
 async def _noted(starting: Starting, tool: Tool, call: ToolCall) -> str:
     """Note down that a tool begins; why it cannot, or nothing."""
     try:
         await starting()
-    except StoreFailed as error:
+    except ToolwireError as error:
         return f"{tool.name} was not run: {error.failure.message}"
     return ""
+
+
+def _is_search(entry: Entry) -> bool:
+    return isinstance(entry, CallEntry | ResultEntry) and entry.kind == "search"
 
 
 def _result_entry(call: CallEntry, done: Finished) -> ResultEntry:

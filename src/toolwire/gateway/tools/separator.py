@@ -24,6 +24,12 @@ class TextSeparator:
         """The text that follows is that of another turn."""
         self._is_due = self._has_text
 
+    def end_text(self) -> Sequence[Event]:
+        """The end of the text so far, because something else follows it; nothing has to keep the next text apart."""
+        ended = (MessageEnded(self._message),) if self._has_text else ()
+        self._has_text, self._tail = False, ""
+        return ended
+
     def feed(self, event: Event) -> Sequence[Event]:
         """The event, behind or with a separator where one is due."""
         if not isinstance(event, TextDelta):

@@ -14,12 +14,15 @@ import msgspec
 
 from toolwire.agent.errors import ServerFailed
 from toolwire.agent.mcp import Server, Servers, read_config
+from toolwire.core.errors import Failure, ToolwireError
 from toolwire.core.events import CallKind, Note
 from toolwire.core.request import Entry, Message, OtherEntry, OtherPart, Request, ResultEntry, TextPart
 from toolwire.core.request import Tool as Declared
 from toolwire.dialects.responses import compaction
 from toolwire.gateway.tools.deferred import DeferredRun
 from toolwire.gateway.tools.run import Begin, OfferedTools, Ran, RunWithTools
+from toolwire.gateway.tools.search import Search
+from toolwire.memory.private import read_file
 from toolwire.memory.results import KeptResults
 from toolwire.turns.attempt import Starting
 from toolwire.turns.settings import Settings, SettingsError, bytes_of
@@ -30,6 +33,19 @@ from toolwire.upstream.environment import inherited
 
 ENTRY_POINTS = "toolwire.tools"
 """The group in which installed packages name tools for the gateway."""
+
+
+class TooManyTools(ToolwireError):
+    """The gateway has more tools than a request may have."""
+
+    def __init__(self, own: int, given: int, limit: int) -> None:
+        super().__init__(own, given, limit)
+        self._said = f"The gateway adds {own} tools to the {given} of the request, and {limit} is the most"
+
+    @property
+    def failure(self) -> Failure:
+        message = f"{self._said} (server.max_tools). Name those that are needed in `allow` of the MCP server."
+        return Failure(500, "too_many_tools", message)
 
 
 class GatewayTools:
@@ -43,6 +59,7 @@ class GatewayTools:
             raise SettingsError(f"gateway_tools.tools: {error}") from None
         self._max_turns = declared.max_turns
         self._max_reply = bytes_of(settings.server.max_reply)
+        self._max_tools = settings.server.max_tools
         self._inherit = partial(inherited, settings.secret_variables, settings.agent.inherit)
         try:
             self._servers = Servers(found_servers(declared.mcp, folder), say) if declared.mcp else None
@@ -72,30 +89,58 @@ class GatewayTools:
             return False
         return not _is_about_compaction(request)
 
-    def run(self, owner: str, request: Request, begin: Begin, ran: Ran, starting: Starting | None = None) -> TurnSource:
+    def run(
+        self,
+        owner: str,
+        request: Request,
+        begin: Begin,
+        ran: Ran,
+        starting: Starting | None = None,
+        search: Search | None = None,
+    ) -> TurnSource:
         """The run of a request with the gateway's tools, for whoever has a request and can begin a turn of the model.
 
         It begins when every MCP server has listed its tools or has failed. `ran` is called for every call of a gateway
         tool with its outcome, `starting` before its tool begins.
         """
-        start = partial(self._begin, owner, request, begin, ran, starting)
+        start = partial(self._begin, owner, request, begin, ran, starting, search)
         return start() if self._listing is None or self._listing.done() else DeferredRun(self._listing, start)
 
-    def _begin(self, owner: str, request: Request, begin: Begin, ran: Ran, starting: Starting | None) -> TurnSource:
+    def _begin(
+        self,
+        owner: str,
+        request: Request,
+        begin: Begin,
+        ran: Ran,
+        starting: Starting | None,
+        search: Search | None,
+    ) -> TurnSource:
         self._registry.refresh()
+        request = search.request if search is not None else request
         client_names = {each.name for each in request.tools}
         offered = {each.name: each for each in self._registry if each.name not in client_names}
-        if not offered:
+        if not offered and search is None:
             return begin(request)
         unchanged = _run_without(request, begin)
         if unchanged is not None:
             return unchanged
+        if len(request.tools) + len(offered) > self._max_tools:
+            raise TooManyTools(len(offered), len(request.tools), self._max_tools)
+        own = [*offered.values(), *(search.tools if search is not None else ())]
         declared = (*request.tools, *map(_declared, offered.values()))
         entries = self._kept.added_to(request.entries, owner)
         extended = msgspec.structs.replace(request, tools=declared, entries=entries, dialect="")
         keep = partial(self._kept.keep, owner, entries)
         tools = OfferedTools(
-            self._registry, offered.keys(), self._max_turns, keep, ran, self._inherit, self._max_reply, starting
+            self._registry if search is None else Registry(own),
+            {each.name for each in own},
+            self._max_turns,
+            keep,
+            ran,
+            self._inherit,
+            self._max_reply,
+            search.show if search is not None else None,
+            starting,
         )
         return RunWithTools(tools, extended, begin)
 
@@ -125,7 +170,7 @@ def _is_of_its_dialect(entry: Entry) -> bool:
     """Whether an entry holds something that only the dialect it came in can express."""
     if isinstance(entry, Message | ResultEntry):
         return any(isinstance(part, OtherPart) for part in entry.parts)
-    return isinstance(entry, OtherEntry)
+    return isinstance(entry, OtherEntry) and entry.means is None
 
 
 class Timed:
@@ -241,7 +286,7 @@ def found_servers(path: str, folder: Path) -> tuple[Server, ...]:
     """The MCP servers of a file. Each works in the folder of that file, unless its entry names another."""
     file = folder / path
     try:
-        servers = read_config(file.read_text("utf-8"), beside=file.parent)
+        servers = read_config(read_file(file).decode("utf-8"), beside=file.parent)
     except FileNotFoundError:
         raise SettingsError(f"gateway_tools.mcp: {path}: there is no such file in {folder}") from None
     except OSError as error:

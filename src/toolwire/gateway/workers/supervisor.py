@@ -51,7 +51,8 @@ def supervise(settings: Settings, tell_more: Tell | None, read: Callable[[], Set
 
 def _supervise(settings: Settings, signals: Signals, tell_more: Tell | None, read: Callable[[], Settings]) -> None:
     sockets = listen_for(settings, settings.server.workers)
-    folder = make_runtime_folder()
+    owned = make_runtime_folder()
+    folder = owned.path
     generation = Generation(settings, version_of(settings))
     try:
         with selectors.DefaultSelector() as selector:
@@ -62,6 +63,7 @@ def _supervise(settings: Settings, signals: Signals, tell_more: Tell | None, rea
             Supervisor(crew, generation, lines, selector, signals, tell_more, read).run()
     finally:
         leave_runtime_folder(folder, to_others=False)
+        owned.release()
 
 
 def _loaded_late(settings: Settings) -> Iterator[str]:

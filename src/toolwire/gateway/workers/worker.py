@@ -12,9 +12,10 @@ from types import FrameType
 
 import msgspec
 
+from toolwire.gateway.files import allow_files
 from toolwire.gateway.peers import new_incarnation
 from toolwire.gateway.process import Process
-from toolwire.gateway.serve import GatewayServer, allow_files, check, make_server
+from toolwire.gateway.serve import GatewayServer, check, make_server
 from toolwire.gateway.stderr import written_aside
 from toolwire.gateway.workers.limits import divided
 from toolwire.gateway.workers.link import PATIENCE, Link

@@ -4,6 +4,11 @@ import { say } from "./dom.js";
 
 const PATIENCE = 60000;
 
+// The gateway may be mounted under a prefix, so URLs are relative to that of this file: /…/console/static/api.js.
+export function urlOf(path) {
+  return new URL(`../${path}`, import.meta.url).href;
+}
+
 export async function get(path) {
   return read(ask(path, { headers: { accept: "application/json" }, signal: AbortSignal.timeout(PATIENCE) }));
 }
@@ -20,7 +25,7 @@ export function stream(path, body, signal) {
 
 async function ask(path, options) {
   try {
-    return await fetch(`/console/api/${path}`, options);
+    return await fetch(urlOf(`api/${path}`), options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Error("the gateway does not answer.");

@@ -1,6 +1,6 @@
 // How the backends do, and a check of one.
 
-import { get, post } from "./api.js";
+import { get, post, urlOf } from "./api.js";
 import { clear, clock, count, duration, h, plural, s } from "./dom.js";
 import { polled } from "./poll.js";
 
@@ -147,7 +147,7 @@ function itsTurns() {
 function outcome(state) {
   const result = state.code === 0 ? "all rules passed" : state.code === 1 ? "some rules are broken" : "it could not be checked";
   return [h("h3", {}, `Check of ${state.backend}: ${result}`), state.through_gateway ? itsTurns() : null,
-    state.has_report ? [h("p", {}, h("a", { href: "/console/api/check/report", target: "_blank", rel: "noopener" }, "Open the report by itself")), h("iframe", { src: `/console/api/check/report?at=${Date.now()}`, title: `Report of the check of ${state.backend}`, sandbox: "" })] : null,
+    state.has_report ? [h("p", {}, h("a", { href: urlOf("api/check/report"), target: "_blank", rel: "noopener" }, "Open the report by itself")), h("iframe", { src: urlOf(`api/check/report?at=${Date.now()}`), title: `Report of the check of ${state.backend}`, sandbox: "" })] : null,
     h("details", { open: !state.has_report }, h("summary", {}, "Output of toolwire check"), h("pre", { tabindex: "0", "aria-label": "Output of toolwire check" }, state.said))];
 }
 

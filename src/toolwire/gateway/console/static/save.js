@@ -1,10 +1,11 @@
 // A part of the page as one file: whole texts, no scripts, and nothing that would do nothing there.
 
+import { urlOf } from "./api.js";
 import { download, h, say } from "./dom.js";
 
 export async function save(name, title, part) {
   for (const more of part.querySelectorAll("button.more")) more.click();
-  const style = await (await fetch("/console/static/style.css")).text();
+  const style = await (await fetch(urlOf("static/style.css"))).text();
   const copied = part.cloneNode(true);
   for (const dead of copied.querySelectorAll("button, form, input")) dead.remove();
   for (const link of copied.querySelectorAll("a")) link.replaceWith(h("span", { class: link.className }, ...link.childNodes));

@@ -1,6 +1,6 @@
 // One turn: who said what and when, every call as it was made, changed and delivered, and all bytes of both sides.
 
-import { get, me, post } from "./api.js";
+import { get, me, post, urlOf } from "./api.js";
 import { clear, clock, count, counted, download, duration, h, json, plural, pre, pretty, say, size } from "./dom.js";
 import { compared, marked } from "./diff.js";
 import { lanes } from "./lanes.js";
@@ -240,7 +240,7 @@ function buttons(row, whole, who, article, signal) {
   return h("div", { class: "tools" }, whole ? replay : null, pinned, whole ? [
     h("button", { type: "button", onclick: () => copy(curl(row, whole)) }, "Copy as curl"),
     h("button", { type: "button", onclick: () => save(`turn-${row.id}.html`, title(row), article) }, "Save as HTML"),
-    h("a", { class: "button", href: `/console/api/turns/${row.id}/recording`, download: `${row.id}.jsonl` }, "Download recording"),
+    h("a", { class: "button", href: urlOf(`api/turns/${row.id}/recording`), download: `${row.id}.jsonl` }, "Download recording"),
   ] : null, compare);
 }
 
@@ -274,7 +274,7 @@ export function curl(row, whole) {
   const { body } = whole.request;
   let end = "BODY";
   while (body.split("\n").includes(end)) end += "_";
-  return `curl -N ${quoted(location.origin + (whole.path || PATHS[row.dialect]))} ${headers.map((each) => `-H ${quoted(each)}`).join(" ")} --data-binary @- <<'${end}'\n${body}\n${end}\n`;
+  return `curl -N ${quoted(urlOf("..").replace(/\/$/, "") + (whole.path || PATHS[row.dialect]))} ${headers.map((each) => `-H ${quoted(each)}`).join(" ")} --data-binary @- <<'${end}'\n${body}\n${end}\n`;
 }
 
 async function copy(text) {
