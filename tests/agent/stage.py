@@ -324,8 +324,8 @@ def engine(
     kept = session or Session("s", "m", None)
     kept.add([user_message("go")])
     chosen = config or AgentConfig(retries=0, approve="never")
-    approve = partial(why_not, chosen.approve, None, chosen.read_only)
-    hooks = CallHooks(lambda _: Context(Path(".")), approve=approve)
+    context = Context(Path("."), writable=not chosen.read_only)
+    hooks = CallHooks(lambda _: context, approve=partial(why_not, context, chosen.approve, None))
     task = Task(model, kept, feed, Registry(tools), hooks, chosen.limits)
     return Loop(task, chosen), feed
 

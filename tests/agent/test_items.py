@@ -27,7 +27,7 @@ from tests.agent.stage import (
 from tests.support.frames import call_item, completed, created
 from tests.support.scripts import NAMES, Calls, Name, Says, Thinks
 from toolwire.agent import Context, Result, Session, ToolCall, tool
-from toolwire.agent.events import CallEnded, CallStarted, ReasoningDelta
+from toolwire.agent.events import CallEnded, CallStarted, Noted, ReasoningDelta
 from toolwire.agent.history import (
     AnyItem,
     MessageItem,
@@ -204,7 +204,7 @@ MADE: dict[str, tuple[Any, Result, Json]] = {
     "of a function": (
         FunctionPayload("{}"),
         Result((TextPart("a"), TextPart("b"))),
-        {"type": "function_call_output", "call_id": "c1", "output": "ab"},
+        {"type": "function_call_output", "call_id": "c1", "output": "a\nb"},
     ),
     "with one part": (
         FunctionPayload("{}"),
@@ -438,8 +438,15 @@ def test_a_local_shell_call_without_such_a_tool_is_answered() -> None:
 
 def test_a_local_shell_call_without_any_id_is_answered() -> None:
     item = {name: value for name, value in SHELL.items() if name not in ("call_id", "id")}
-    sent, _ = shell_said([item], shell)
+    sent, events = shell_said([item], shell)
     assert sent[2]["id"]
+    assert [(note.code, note.subject) for note in only(events, Noted)] == [("id_missing", "local_shell_call")]
+
+
+@pytest.mark.parametrize("missing", [(), ("id",), ("call_id",)])
+def test_a_local_shell_call_with_an_id_leaves_no_note(missing: tuple[str, ...]) -> None:
+    _, events = shell_said([{name: value for name, value in SHELL.items() if name not in missing}], shell)
+    assert only(events, Noted) == []
 
 
 def test_a_local_shell_call_that_was_cut_is_not_run() -> None:

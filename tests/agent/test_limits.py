@@ -24,6 +24,7 @@ from tests.agent.stage import (
     turn,
     worked,
 )
+from tests.support.app_server import Workers, say, write
 from tests.support.frames import completed, created
 from tests.support.frames import text as said
 from tests.support.scripts import Calls, Name, Says
@@ -32,7 +33,7 @@ from tests.support.upstream import Hold, Reply
 from toolwire.agent import AgentConfig, Limits, Prices, TaskEnded, Tokens, as_line
 from toolwire.agent.events import AgentEvent, CallEnded, LimitsUpdated, RateLimit, Retrying, UsageUpdated, Window
 from toolwire.agent.limits import limits_from_usage, limits_in
-from toolwire.turns.settings import Backend, Settings
+from toolwire.turns.settings import Backend, Settings, load
 
 # Limits
 
@@ -263,6 +264,21 @@ def test_no_headers_are_no_limits() -> None:
             return await worked(agent_on(far))
 
     assert only(play(main()), LimitsUpdated) == []
+
+
+def test_limits_that_a_codex_worker_learns_in_its_first_turn_are_told_with_their_fractions(tmp_path: Path) -> None:
+    limits = {"limitId": "codex", "primary": {"usedPercent": 12.5, "windowDurationMins": 300}}
+    line = json.dumps({"method": "account/rateLimits/updated", "params": {"rateLimits": limits}})
+    workers = Workers(tmp_path)
+    model = workers.script(say("hello") + write(line))
+    file = tmp_path / "toolwire.toml"
+    file.write_text(workers.backend())
+
+    async def main() -> list[AgentEvent]:
+        return await worked(runner_on(model, settings=load(str(file))))
+
+    events = play(main())
+    assert only(events, LimitsUpdated) == [LimitsUpdated((RateLimit("codex", Window(12.5, 300.0)),))]
 
 
 @pytest.mark.parametrize("status", [429, 503])

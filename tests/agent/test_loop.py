@@ -86,6 +86,7 @@ from toolwire.agent.feed import BOUND, Feed
 from toolwire.agent.history import OutputItem
 from toolwire.agent.model import Model
 from toolwire.agent.runner import Runner
+from toolwire.agent.tools import builtin
 from toolwire.core.errors import BadRequest, Failure
 from toolwire.pauses import SPREAD
 from toolwire.turns.settings import Backend, Settings, SettingsError
@@ -1141,6 +1142,62 @@ def test_a_command_that_wants_more_is_asked_about() -> None:
     play(main())
 
 
+ELSEWHERE = {
+    "local_shell": ("local_shell_call", "working_directory"),
+    "Bash": ("function_call", "cwd"),
+    "exec_command": ("function_call", "workdir"),
+}
+
+
+@pytest.mark.parametrize("allowed", [True, False], ids=["allowed", "refused"])
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_a_command_that_starts_outside_the_roots_is_asked_about(
+    name: str, allowed: bool, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    kind, parameter = ELSEWHERE[name]
+
+    async def main() -> None:
+        asking = Asking("c1") if allowed else Asking()
+        if kind == "local_shell_call":
+            action = {"type": "exec", "command": ["pwd"], "env": {}, parameter: str(elsewhere)}
+            item = {"type": kind, "id": "lsh_1", "call_id": "c1", "status": "completed", "action": action}
+        else:
+            line = {"cmd": "pwd"} if name == "exec_command" else {"command": "pwd"}
+            item = call_item("c1", name, json.dumps({**line, parameter: str(elsewhere)}))
+        tools = builtin(["bash", "exec", "local_shell"])
+        async with Far(streams(created(), item_done(item), completed()), turn(Says("ok"))) as far, tools:
+            config = AgentConfig(approve="on-write", retries=0)
+            runner = agent_on(far, *tools.tools, config=config, approver=asking, cwd=tmp_path)
+            await worked(runner)
+            [output] = outputs_of(far.inputs[1]).values()
+        assert [(tool, str(elsewhere) in text) for tool, text in asking.asked] == [(name, True)]
+        assert (str(elsewhere) in output, "did not allow" in output) == (allowed, not allowed)
+
+    play(main())
+
+
+@pytest.mark.parametrize("directory", ["", "below", "..", "/"])
+def test_a_tool_that_writes_nothing_is_asked_about_where_it_starts_outside(directory: str, tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+
+    @tool(name="local_shell")
+    async def shell(command: list[str], env: Any, working_directory: str, timeout_ms: Any, justification: str,
+                    with_escalated_permissions: bool) -> None:  # fmt: skip
+        pass
+
+    async def main() -> None:
+        asking = Asking()
+        action = {"type": "exec", "command": ["x"], "env": {}, "working_directory": directory}
+        item = {"type": "local_shell_call", "id": "l", "call_id": "c1", "status": "completed", "action": action}
+        async with Far(streams(created(), item_done(item), completed()), turn(Says("ok"))) as far:
+            config = AgentConfig(approve="on-write")
+            await worked(agent_on(far, shell, config=config, approver=asking, cwd=tmp_path))
+        assert len(asking.asked) == (directory in ("..", "/"))
+
+    play(main())
+
+
 def test_a_tool_knows_that_nothing_may_be_changed() -> None:
     seen: list[bool] = []
 
@@ -1390,7 +1447,27 @@ def test_an_idle_time_of_the_set_up_wins() -> None:
         async with Far(streams(created(), said("hal"), Hold())) as far:
             settings = msgspec.structs.replace(far.settings, timeouts=Timeouts(idle=1000))
             done = ended(await worked(runner_on("up/m", settings=settings, config=AgentConfig(retries=0, idle=0.1))))
-            assert "timeouts." in done.error
+            assert done.error.endswith(" was too slow: idle of 0.1 seconds has passed.")
+
+    play(main())
+
+
+def test_an_idle_time_of_the_set_up_is_named_for_a_server_that_only_keeps_its_stream_alive_too() -> None:
+    async def main() -> None:
+        async with Far(streams(created(), said("hal"), Drip(b": keepalive\n\n", 0.02))) as far:
+            config = AgentConfig(retries=0, idle=0.2)
+            done = ended(await worked(runner_on("up/m", settings=far.settings, config=config)))
+            assert done.error.endswith(" was too slow: idle of 0.2 seconds has passed.")
+
+    play(main())
+
+
+def test_the_other_timeouts_keep_their_names_beside_an_idle_time_of_the_set_up() -> None:
+    async def main() -> None:
+        async with Far(streams(created(), Drip(said("hal"), 0.02))) as far:
+            settings = msgspec.structs.replace(far.settings, timeouts=Timeouts(total=0.3))
+            done = ended(await worked(runner_on("up/m", settings=settings, config=AgentConfig(retries=0, idle=60))))
+            assert "timeouts.total of 0.3 seconds" in done.error
 
     play(main())
 
@@ -1655,7 +1732,16 @@ async def _() -> None:
     assert far.inputs[1][1]["arguments"] == '{"path":"a'
 
 
-@pytest.mark.parametrize("text", ["{path: a", "{'path': 'a'}", '{"path": "a",}', '{"path": "a"} x', '{"path":"a"}{}'])
+@pytest.mark.parametrize("kind", NAMES)
+def test_a_call_with_two_different_sets_of_arguments_is_asked_for_again(kind: Name) -> None:
+    async def main() -> None:
+        events, far, _ = await after(turn(Calls("c1", "look", '{"path":"a"}{}'), kind=kind), kind=kind, retries=1)
+        assert (results_of(events), ended(events).text, len(far.asked)) == ([], "done", 2)
+
+    play(main())
+
+
+@pytest.mark.parametrize("text", ["{path: a", "{'path': 'a'}", '{"path": "a",}', '{"path": "a"} x'])
 @pytest.mark.parametrize("kind", NAMES)
 def test_arguments_that_are_no_json_are_told_to_the_model(kind: Name, text: str) -> None:
     async def main() -> None:
@@ -1732,6 +1818,81 @@ async def _() -> None:
     assert sorted(results_of(events)) == ["saw a", "saw b"]
     assert list(outputs_of(far.inputs[1]).values()) == ["saw a", "saw b"]
     assert_paired(far.inputs[1])
+
+
+@row("am-blocks-open-at-once")
+async def _() -> None:
+    def event(type: str, **fields: Any) -> bytes:
+        return sse({"type": type, **fields})
+
+    def start(index: int, id: str) -> bytes:
+        block = {"type": "tool_use", "id": id, "name": "look", "input": {}}
+        return event("content_block_start", index=index, content_block=block)
+
+    def piece(index: int, text: str) -> bytes:
+        return event("content_block_delta", index=index, delta={"type": "input_json_delta", "partial_json": text})
+
+    reply = streams(
+        event("message_start", message={"id": "msg_1", "model": "m", "content": []}),
+        start(0, "c1"),
+        start(1, "c2"),
+        piece(0, '{"path":'),
+        piece(1, '{"path":'),
+        piece(0, '"a"}'),
+        piece(1, '"b"}'),
+        event("content_block_stop", index=0),
+        event("content_block_stop", index=1),
+        event("message_delta", delta={"stop_reason": "tool_use"}),
+        event("message_stop"),
+    )
+    events, far, _ = await after(reply, kind="messages")
+    assert sorted(results_of(events)) == ["saw a", "saw b"]
+    *_, results = far.asked[1].body["messages"]
+    assert [(each["tool_use_id"], each["content"]) for each in results["content"]] == [("c1", "saw a"), ("c2", "saw b")]
+
+
+@row("id-of-the-item-alone")
+async def _() -> None:
+    item = {"type": "function_call", "id": "fc_1", "name": "look", "arguments": '{"path":"a"}', "status": "completed"}
+    for given in (item, {**item, "call_id": None}, {**item, "call_id": ""}):
+        events, far, _ = await after(streams(created(), item_done(given), completed([given])))
+        assert results_of(events) == ["saw a"]
+        _, call, output = far.inputs[1]
+        assert call["call_id"] == output["call_id"] != ""
+        assert_paired(far.inputs[1])
+
+
+@row("id-changes-in-an-item")
+async def _() -> None:
+    first, last = (call_item(id, "look", text, "fc_1") for id, text in (("c1", ""), ("c2", '{"path":"a"}')))
+    begun = rs("output_item.added", output_index=0, item=first)
+    events, far, _ = await after(streams(created(), begun, item_done(last), completed([last])))
+    assert results_of(events) == ["saw a"]
+    assert outputs_of(far.inputs[1]) == {"c1": "saw a"}
+    assert_paired(far.inputs[1])
+
+
+@row("id-in-every-fragment")
+async def _() -> None:
+    pieces = ('{"pa', 'th":', '"a"}')
+    parts = [chat_call(0, f"c{count}", None if count else "look", text) for count, text in enumerate(pieces)]
+    reply = streams(*(chunk(tool_calls=[each]) for each in parts), chunk("tool_calls"), b"data: [DONE]\n\n")
+    events, _, _ = await after(reply, kind="chat")
+    assert results_of(events) == ["saw a"]
+
+
+@row("id-of-two-equal-calls")
+async def _() -> None:
+    whole = turn(Calls("c1", "look", '{"path":"a"}'), Calls("c2", "look", '{"path":"b"}'), kind="messages").steps
+    reply = streams(b"".join(step for step in whole if isinstance(step, bytes)).replace(b'"c2"', b'"c1"'))
+    events, far, _ = await after(reply, kind="messages")
+    assert sorted(results_of(events)) == ["saw a", "saw b"]
+    *_, said, results = far.asked[1].body["messages"]
+    paths = {each["id"]: each["input"]["path"] for each in said["content"] if each["type"] == "tool_use"}
+    assert len(paths) == 2
+    assert {each["tool_use_id"]: each["content"] for each in results["content"]} == {
+        id: f"saw {path}" for id, path in paths.items()
+    }
 
 
 @row("hx-id-reused-in-the-next-turn")

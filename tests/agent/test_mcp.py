@@ -8,13 +8,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
-from itertools import pairwise
+from functools import partial
+from itertools import count, pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+import anyio
+import httpx2
 import msgspec
 import pytest
 import uvloop
@@ -24,7 +27,7 @@ from tests.agent.clock import ClockLoop, skip
 from tests.support import processes
 from tests.support.gateway import PROXIES
 from tests.support.processes import warm_command
-from toolwire.agent.mcp import BadConfig, McpTool, Server, Servers, read_config, resource_tools
+from toolwire.agent.mcp import BadConfig, McpTool, Server, Servers, read_config, resource_tools, transports
 from toolwire.agent.mcp.content import as_parts, as_result
 from toolwire.agent.mcp.servers import Names
 from toolwire.core.request import AudioPart, FilePart, ImagePart, Part, TextPart
@@ -33,8 +36,6 @@ from toolwire.turns.tools.calls import CallHooks, TurnCalls
 from toolwire.turns.tools.registry import Context, Registry, Result, tool
 
 SERVER = Path(__file__).with_name("mcp_server.py")
-pytestmark = pytest.mark.xdist_group("mcp")  # its servers are started once
-
 LOOPS = {"asyncio": ClockLoop, "uvloop": uvloop.new_event_loop}
 
 
@@ -419,12 +420,13 @@ def test_arguments_that_are_no_object_are_the_models_mistake():
             for arguments, words in (
                 ("{", "failed to parse function arguments"),
                 ("[1]", "invalid arguments for s__echo"),
-                ('{"text":"\\ud800"}', "failed to parse function arguments"),
             ):
                 with pytest.raises(ToolError, match=words):
                     await echo.run(ToolCall("s__echo", "1", FunctionPayload(arguments)), context())
             with pytest.raises(ToolError, match="takes arguments, not free text"):
                 await echo.run(ToolCall("s__echo", "1", CustomPayload("hello")), context())
+            half = await echo.run(ToolCall("s__echo", "1", FunctionPayload('{"text":"\\ud800"}')), context())
+            assert half.parts == (TextPart("\ufffd"),)
             pid = next(each for each in servers.tools if each.tool == "pid")
             assert not (await pid.run(ToolCall("s__pid", "1", FunctionPayload("")), context())).failed
 
@@ -1210,3 +1212,114 @@ def test_with_a_broken_package_a_server_is_not_running():
     done = processes.run([sys.executable, "-c", program], fresh=True, check=True, capture_output=True, text=True)
     assert done.stdout.startswith("s is not running: the package mcp cannot be loaded: ")
     assert done.stdout.endswith(f"; try {sys.executable} -m pip install 'mcp>=2.3,<3'\n")
+
+
+# Bounds
+
+
+@both
+def test_a_result_that_is_too_large_fails_its_call_with_the_reason(reach: Reach, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(transports, "MAX_MESSAGE_BYTES", 1_000_000)
+
+    async def main() -> None:
+        async with Servers([reach()], Said()) as servers:
+            await servers.ready()
+            large = await ask(servers, "s__big_image", bytes=3_000_000)
+            assert large.failed
+            assert any(words in large.text for words in (transports.TOO_LARGE, "1000000 bytes")), large.text
+            after = await ask(servers, "s__echo", text="still here")
+            assert after == Result((TextPart("still here"),))
+
+    run(main())
+
+
+def test_a_list_of_tools_that_is_too_large_is_reported_at_once(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(transports, "MAX_MESSAGE_BYTES", 500)
+    said = Said()
+
+    async def main() -> None:
+        async with Servers([stdio()], said) as servers:
+            await servers.ready()
+            assert servers.tools == ()
+
+    run(main())
+    assert transports.TOO_LARGE in said.about("s")
+
+
+class Pieces:
+    """Bytes that a process writes."""
+
+    def __init__(self, *pieces: bytes) -> None:
+        self._pieces = iter(pieces)
+
+    async def receive(self, max_bytes: int = 65536) -> bytes:
+        piece = next(self._pieces, None)
+        if piece is None:
+            raise anyio.EndOfStream
+        return piece
+
+
+def test_a_long_line_is_given_once_and_whole():
+    async def main() -> None:
+        lines = transports.BoundedLines(Pieces(*[b"x" * 1000] * 1000, b"\nbe", b"gun\n", b"rest"))
+        assert await lines.receive() == "x" * 1_000_000 + "\nbe"
+        assert await lines.receive() == "gun\n"
+        assert await lines.receive() == "rest"
+        with pytest.raises(anyio.EndOfStream):
+            await lines.receive()
+
+    run(main())
+
+
+async def in_pieces(size: int) -> AsyncIterator[bytes]:
+    for _ in range(size):
+        yield b"x"
+
+
+def test_a_plain_answer_is_read_up_to_the_limit(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(transports, "MAX_MESSAGE_BYTES", 1000)
+    failed: list[str] = []
+    health = transports.Health(lambda: None, failed.append)
+
+    async def main() -> None:
+        for size, is_read in ((1000, True), (1001, False)):
+            answer = partial(httpx2.Response, 200, headers={"content-type": "application/json"})
+            transport = httpx2.MockTransport(lambda _, answer=answer, size=size: answer(content=in_pieces(size)))
+            hooks = {"response": [health.check_response]}
+            async with (
+                httpx2.AsyncClient(transport=transport, event_hooks=hooks) as client,
+                client.stream("POST", "http://x/") as response,
+            ):
+                if is_read:
+                    assert len(await response.aread()) == size
+                else:
+                    with pytest.raises(httpx2.StreamError, match="more than"):
+                        await response.aread()
+
+    run(main())
+
+
+def test_names_of_many_tools_cost_no_more_each_than_those_of_few():
+    def seconds(size: int) -> float:
+        names, server, began = Names(), f"server{next(numbers)}", time.process_time()
+        for number in range(size):
+            names.of(server, f"tool_{number}")
+        return time.process_time() - began
+
+    numbers = count()
+    few, many = (min(seconds(size) for _ in range(3)) for size in (1_000, 20_000))
+    assert many < 120 * few, "twenty times as many; if each looked at all others, four hundred times"
+
+
+def test_a_credential_that_a_server_was_given_does_not_come_back():
+    async def main() -> Result:
+        given = {"API_TOKEN": "tok-12345678", "PLACE": "home-12345678"}
+        async with Servers([stdio(env=given)], Said()) as servers:
+            await servers.ready()
+            environment = next(each for each in servers.tools if each.tool == "environment")
+            ask = [FunctionPayload(f'{{"name":"{name}"}}') for name in given]
+            token, place = [await environment.run(ToolCall("s__environment", "1", each), context()) for each in ask]
+            assert place.text == "home-12345678"
+            return token
+
+    assert run(main()).text == "[removed]"

@@ -4,6 +4,7 @@ import asyncio
 import os
 import shlex
 import signal
+import subprocess
 import sys
 import time
 import tracemalloc
@@ -18,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import needs
+from toolwire.agent.tools import supervisor
 from toolwire.agent.tools.excerpt import KEPT, Excerpt
 from toolwire.agent.tools.process import MAX_EMITTED, NOT_SHOWN, Command, Process
 from toolwire.agent.tools.process_tree import ProcessTree
@@ -588,6 +590,32 @@ class TestDaemons:
             assert die_soon(pids)
 
         loop(work())
+
+
+LEFT = {
+    "its child": "echo $$ >> {pids}; sleep 1000 & echo $! >> {pids}; wait",
+    "who does not listen": "trap '' TERM; echo $$ >> {pids}; echo $$ >> {pids}; while :; do sleep 0.02; done",
+    "a session of its own": "setsid sh -c 'echo $$ >> {pids}; sleep 1000' & echo $$ >> {pids}; wait",
+    "what the command left behind": "for n in 1 2; do (setsid sh -c 'echo $$ >> {pids}; sleep 1000' &); done",
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="another platform: only Linux can adopt orphans")
+@pytest.mark.parametrize("name", LEFT)
+def test_a_command_ends_with_all_its_processes_when_its_reader_was_killed(name: str, tmp_path: Path):
+    pids = tmp_path / "pids"
+    reading, report = os.pipe()
+    line = LEFT[name].format(pids=pids)
+    argv = (sys.executable, "-I", "-S", supervisor.__file__, str(report), "sh", "-c", line)
+    with subprocess.Popen(argv, pass_fds=(report,), start_new_session=True, stdout=subprocess.DEVNULL) as process:
+        os.close(report)
+        asyncio.run(read_pids(pids, 2))
+        if name == "what the command left behind":
+            assert os.read(reading, 16) == b"0"
+        assert all(map(is_alive, written(pids)))
+        os.close(reading)
+        assert process.wait(60) == 0
+    assert die_soon(written(pids))
 
 
 @on_both_loops

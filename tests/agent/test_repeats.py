@@ -45,8 +45,8 @@ def test_a_model_that_calls_a_tool_that_is_not_there_again_and_again_is_stopped(
             assert (done.reason, len(far.asked)) == ("repeated_calls", 4)
             assert done.error == "nope was called with the same arguments again and again, and failed each time"
             first = "unsupported call: nope"
-            assert [event.result for event in only(events, CallEnded)] == [first, first, first + WARNING, first]
-            assert WARNING.strip() in far.posted[3].decode(), "the model reads it"
+            assert [event.result for event in only(events, CallEnded)] == [first, first, f"{first}\n{WARNING}", first]
+            assert WARNING in far.posted[3].decode(), "the model reads it"
             assert_whole(agent.history)
 
     play(main())
@@ -58,7 +58,7 @@ def test_the_model_may_do_something_else_after_the_warning() -> None:
         async with Far(*same, turn(Calls("c9", "looks")), turn(Says("done"))) as far:
             events = await worked(agent_on(far, fails, looks))
             assert (ended(events).reason, ended(events).text) == ("done", "done")
-            assert outputs_of(far.inputs[3])["c2"] == "there is no a" + WARNING
+            assert outputs_of(far.inputs[3])["c2"] == f"there is no a\n{WARNING}"
 
     play(main())
 
@@ -136,4 +136,4 @@ def test_the_model_is_warned_once() -> None:
     for _ in range(6):
         repeats.next_turn()
         texts += [repeats.judged(A, FAILS).text for _ in range(2)]
-    assert texts == ["no"] * 4 + ["no" + WARNING] + ["no"] * 7
+    assert texts == ["no"] * 4 + [f"no\n{WARNING}"] + ["no"] * 7

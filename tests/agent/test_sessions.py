@@ -212,7 +212,7 @@ class TestTerminal:
 
     def test_control_c_stops_what_runs(self, loop: Loop, tmp_path: Path):
         async def work(model: Model) -> None:
-            cmd = "trap 'echo caught; exit 9' INT; echo ready; sleep 1000"
+            cmd = "trap 'echo caught; exit 9' INT; echo ready; read line"
             session = (await model.start_until("ready", cmd, tty=True)).session
             answer = await model.write_until(session, "\x03", "caught")
             assert (await model.finish(session) if answer.code is None else answer).code == 9

@@ -1,8 +1,12 @@
 """The view, fed with events and a clock of our own, and read from a screen."""
 
+import asyncio
 import io
+import json
 import re
+from contextlib import nullcontext
 from itertools import pairwise
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -38,7 +42,9 @@ from toolwire.agent.events import (
 )
 from toolwire.agent.terminal.canvas import LiveCanvas
 from toolwire.agent.terminal.display import rows_of
+from toolwire.agent.terminal.questions import Questions
 from toolwire.agent.terminal.view import SPINNER, View
+from toolwire.agent.tools.shell import bash
 from toolwire.turns.tools.call import CustomPayload, FunctionPayload, ToolCall
 
 BASH = '{"command":"sleep 1"}'
@@ -676,3 +682,34 @@ def test_without_colours_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None
     watched = Watched().show(*events).close()
     assert watched.screen.colours == set()
     assert watched.lines[1] == "✓ Bash sleep 1 1.2 s · well done"
+
+
+# Questions
+
+
+class Answers:
+    """Somebody who answers questions, and is counted."""
+
+    def __init__(self, *answers: str) -> None:
+        self._answers = [*answers]
+        self.asked = 0
+
+    async def __call__(self, question: str) -> str:
+        self.asked += 1
+        return self._answers.pop(0)
+
+
+def test_a_tool_that_is_always_allowed_is_asked_about_where_it_wants_more(tmp_path: Path) -> None:
+    answers = Answers("a", "n")
+    questions = Questions(Console(file=io.StringIO()), lambda _: None, answers, lambda _: nullcontext())
+    questions.cwd = tmp_path
+
+    async def ask(**arguments: str) -> bool | str:
+        given = json.dumps({"command": "pwd", **arguments})
+        return await questions.ask(bash, ToolCall("Bash", "c1", FunctionPayload(given)))
+
+    async def main() -> list[bool | str]:
+        return [await ask(), await ask(), await ask(cwd="."), await ask(cwd="/"), await ask(cwd=str(tmp_path))]
+
+    assert asyncio.run(main()) == [True, True, True, "", True]
+    assert answers.asked == 2

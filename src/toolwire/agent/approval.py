@@ -4,8 +4,9 @@ from collections.abc import Awaitable, Callable
 from typing import Literal, TypeAlias
 
 from toolwire.agent.hooks import outcome
-from toolwire.turns.tools.call import LocalShellPayload, ToolCall
-from toolwire.turns.tools.registry import Tool
+from toolwire.agent.tools.confine import is_outside
+from toolwire.turns.tools.call import LOCAL_SHELL, ToolCall
+from toolwire.turns.tools.registry import Context, Tool
 
 Policy: TypeAlias = Literal["never", "on-write", "always"]
 """When the user is asked: never, before calls that may write, or before every call."""
@@ -19,12 +20,25 @@ NOBODY = "This call needs the approval of the user, and nobody is there to give 
 READ_ONLY = "read-only mode: {} may change something, and is off."
 
 
-async def why_not(policy: Policy, approver: Approver | None, read_only: bool, tool: Tool, call: ToolCall) -> str:
+_DIRECTORIES = {"Bash": "cwd", "exec_command": "workdir", LOCAL_SHELL: "working_directory"}
+"""The argument of each tool for commands that says where the command starts."""
+
+
+def escalates(call: ToolCall, context: Context) -> bool:
+    """Whether a call asks for more than is allowed by default: permissions, or to start outside the roots."""
+    if call.name not in _DIRECTORIES:
+        return False
+    arguments = call.arguments
+    directory = arguments.get(_DIRECTORIES[call.name])
+    is_elsewhere = isinstance(directory, str) and is_outside(directory, context)
+    return is_elsewhere or bool(arguments.get("with_escalated_permissions"))
+
+
+async def why_not(context: Context, policy: Policy, approver: Approver | None, tool: Tool, call: ToolCall) -> str:
     """Why a call may not run; empty if it may."""
-    if read_only and tool.writes:
+    if tool.writes and not context.writable:
         return READ_ONLY.format(call.name)
-    escalates = isinstance(call.payload, LocalShellPayload) and call.payload.with_escalated_permissions
-    if policy == "never" or not (policy == "always" or tool.writes or escalates):
+    if policy == "never" or not (policy == "always" or tool.writes or escalates(call, context)):
         return ""
     if approver is None:
         return NOBODY

@@ -193,12 +193,20 @@ class History:
     def close_calls(self) -> list[OutputItem]:
         """Add a result to every call that has none, behind the calls that were made with it; the added ones."""
         waiting: dict[int, ToolCall] = {}
+        early: list[str] = []  # results that stand before their calls
         for index, item in enumerate(self.items):
             if isinstance(item, ToolCallItem):
                 waiting[index] = item.call
             elif isinstance(item, OutputItem):  # of the first call with its id that has none
-                answered = (at for at, call in waiting.items() if call.call_id == item.call_id)
-                waiting.pop(next(answered, -1), None)
+                answered = next((at for at, call in waiting.items() if call.call_id == item.call_id), None)
+                if answered is None:
+                    early.append(item.call_id)
+                else:
+                    del waiting[answered]
+        for index, call in [*waiting.items()]:
+            if call.call_id in early:
+                early.remove(call.call_id)
+                del waiting[index]
         made = {index: output_item(call, ABORTED) for index, call in waiting.items()}
         closed: list[AnyItem] = []
         for _, batch in groupby(enumerate(self.items), lambda each: isinstance(each[1], ToolCallItem | OutputItem)):

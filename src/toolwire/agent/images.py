@@ -7,6 +7,8 @@ import re
 from base64 import b64encode
 from pathlib import Path
 
+from toolwire.memory.private import open_file
+
 MAX_BYTES = 5 * 1024 * 1024 // 4 * 3
 """What fits into 5 MB of base64, the smallest known limit for one image (Anthropic)."""
 
@@ -32,7 +34,7 @@ def data_url(data: bytes, name: str) -> str:
 def image_url(image: str | Path) -> str:
     """A URL as it is, or an image file as a URL."""
     if isinstance(image, Path):
-        with image.open("rb") as file:
+        with open_file(image) as file:
             return data_url(file.read(MAX_BYTES + 1), image.name)
     if not image.startswith(("data:", "http://", "https://")):
         raise ValueError(f"{image[:80]!r} is no URL; a file is given as a Path")

@@ -29,7 +29,7 @@ from toolwire.turns.settings import HTTP_KINDS, Backend, Settings, SettingsError
 from toolwire.turns.windows import listed_window
 from toolwire.upstream.alarm import Alarm, Ticker
 from toolwire.upstream.http import make_session
-from toolwire.upstream.reply import Broken
+from toolwire.upstream.reply import Broken, Timeouts
 
 GIVEN = "given"
 """The name of a backend that is given as `KIND:URL`."""
@@ -52,6 +52,13 @@ class _Caller(msgspec.Struct, frozen=True):
     upstream_key: str = ""
 
 
+class _OwnIdle(Timeouts, frozen=True):
+    """Timeouts with an `idle` of the agent's own, which is for bytes and for events alike."""
+
+    def name_of(self, limit: str) -> str:
+        return "idle" if limit in ("idle", "progress") else super().name_of(limit)
+
+
 class Turn(msgspec.Struct, frozen=True):
     """One request under way: its run, and the encoder that makes items of it."""
 
@@ -71,10 +78,11 @@ class Model:
     """One model that can be asked for turns. `key` is sent to its server, where the settings name none for it."""
 
     def __init__(self, settings: Settings, name: str, *, idle: float = 0.0, key: str = "") -> None:
-        # An `idle` of one's own is for bytes and for events alike; 0 is none.
-        own = {"idle": idle, "progress": idle} if idle else {}
+        timeouts = settings.timeouts
+        if idle:
+            timeouts = _OwnIdle(**{**msgspec.structs.asdict(timeouts), "idle": idle, "progress": idle})
         self.settings = settings
-        self._settings = msgspec.structs.replace(settings, timeouts=msgspec.structs.replace(settings.timeouts, **own))
+        self._settings = msgspec.structs.replace(settings, timeouts=timeouts)
         self.name = name
         self._key = key
         self._local: LocalModel | None = None

@@ -16,6 +16,7 @@ from toolwire.agent.recent import recent
 from toolwire.agent.session import Session, folder
 from toolwire.agent.terminal.keys import is_terminal
 from toolwire.agent.tools import builtin
+from toolwire.memory.private import read_file
 from toolwire.turns.settings import DEMO, Settings, address_fault
 from toolwire.turns.tools.loop import Limits
 from toolwire.turns.tools.toolset import Toolset
@@ -165,7 +166,7 @@ def chosen_tools(chosen: str | None) -> Toolset:
 def chosen_servers(path: str) -> tuple[Server, ...]:
     """The MCP servers in a file; none without one."""
     try:
-        servers = read_config(Path(path).read_text("utf-8"), beside=Path(path).absolute().parent) if path else ()
+        servers = read_config(read_file(path).decode("utf-8"), beside=Path(path).absolute().parent) if path else ()
         if servers:
             require_package()
     except OSError as error:

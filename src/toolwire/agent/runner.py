@@ -161,9 +161,9 @@ class Runner:
     def _hooks(self, feed: Feed) -> CallHooks:
         settings, calls = self.settings, self._calls
         inherit = partial(inherited, settings.secret_variables, settings.agent.inherit)
-        context = Context(self.cwd, writable=not self.config.read_only, inherit=inherit, deps=calls.deps)
+        context = Context(self.cwd, writable=not self.config.read_only, approved=True, inherit=inherit, deps=calls.deps)
         asks = partial(_ask, feed, calls.approver) if calls.approver is not None else None
-        approve = partial(why_not, self.config.approve, asks, self.config.read_only)
+        approve = partial(why_not, context, self.config.approve, asks)
         output = FINAL_RESULT if self._output is not None else ""
         return CallHooks(
             lambda _: context,

@@ -12,9 +12,8 @@ import secrets
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from io import BufferedReader
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -26,7 +25,7 @@ except ImportError:  # Windows
 from toolwire.agent.events import Tokens
 from toolwire.agent.history import AnyItem, History, given_item, read_items
 from toolwire.core.errors import ToolwireError
-from toolwire.memory.private import make_folders, open_private, state_folder
+from toolwire.memory.private import make_folders, open_file, open_private, read_file, state_folder
 
 UNKNOWN = Tokens()
 """The token counts of a history that no model has read yet."""
@@ -87,7 +86,7 @@ class Session:
         """The token counts of the last turn, which show how full the context window is."""
         self._path = path
         self._size: int | None = None  # the bytes of the file that this session has written or read; None: no file yet
-        self._lock: BufferedReader | None = None
+        self._lock: BinaryIO | None = None
         self._is_busy = False
 
     @classmethod
@@ -108,7 +107,7 @@ class Session:
         session = cls(id, "", path)
         try:
             session.hold()
-            data = path.read_bytes()
+            data = read_file(path)
             first, *rest = data.splitlines()
             head = msgspec.json.decode(first, type=SessionHead)
         except (OSError, ValueError) as error:
@@ -159,7 +158,7 @@ class Session:
         if self._path is None or self._lock is not None:
             return
         if fcntl is not None:
-            self._lock = open(self._path, "rb")  # noqa: SIM115 - it is open as long as it is held
+            self._lock = open_file(self._path)  # it is open as long as it is held
             try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

@@ -26,7 +26,11 @@ from toolwire.turns.tools.call import LocalShellPayload, ToolCall
 from toolwire.turns.tools.router import tool_call_from
 
 FOREVER = float("inf")
-GAP = "arguments_gap"
+LOST = {
+    "arguments_gap": "A frame was lost inside the arguments of a call.",
+    "arguments_differ": "The backend sent a call with two different sets of arguments.",
+}
+"""Notes about calls that cannot run, and what they mean."""
 CALL = "function_call"
 SHELL_CALL = "local_shell_call"
 
@@ -104,10 +108,9 @@ class Step:
         return failure
 
     def _lost(self) -> Failure | None:
-        """The failure of a turn whose only calls have lost a frame: a model that is asked again makes them again."""
-        if self.calls or GAP not in self._run.assembly.stats.counts:
-            return None
-        return Failure(502, GAP, "A frame was lost inside the arguments of a call.", retryable=True)
+        """The failure of a turn whose only calls came damaged: a model that is asked again makes them again."""
+        code = next((code for code in LOST if code in self._run.assembly.stats.counts), None)
+        return Failure(502, code, LOST[code], retryable=True) if code is not None and not self.calls else None
 
     async def _settle(self) -> None:
         """Wait for what was started, and keep the last items and all results."""

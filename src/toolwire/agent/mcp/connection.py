@@ -52,7 +52,7 @@ class Connection:
         """Why it has ended; empty while it has not."""
         self._server = server
         self._owner = owner
-        self._health = Health(self._leave_soon)
+        self._health = Health(self._leave_soon, self.stop)
         self._client: Client | None = None
         self._settled = asyncio.Event()
         self._leaving = asyncio.Event()
@@ -150,7 +150,7 @@ class Connection:
         refusal, last = self._health.refusal, self._health.tail.text
         if refusal and self._client is None:
             why = f"{why} ({refusal})"
-        return f"{why}\nIt wrote:\n{last}" if last else why
+        return self._server.blanks.clean_text(f"{why}\nIt wrote:\n{last}" if last else why)
 
     # Notifications
 
@@ -195,20 +195,26 @@ class Connection:
 
         async def progress(progress: float, total: float | None, message: str | None) -> None:
             if message:
-                emit(f"{message}\n")
+                emit(self._server.blanks.clean_text(f"{message}\n"))
 
         result = await self._ask(lambda client: client.call_tool(tool, arguments, progress_callback=progress), tool)
-        return as_result(result)
+        return self._without_credentials(as_result(result))
 
     async def resources(self) -> Result:
         """The resources as JSON."""
         found = await self._ask(resources, "resources/list")
-        return Result((TextPart(msgspec.json.encode(found).decode()),))
+        return self._without_credentials(Result((TextPart(msgspec.json.encode(found).decode()),)))
 
     async def read(self, uri: str) -> Result:
         """Read a resource."""
         found = await self._ask(lambda client: client.read_resource(uri), "resources/read")
-        return Result(as_parts(found.contents))
+        return self._without_credentials(Result(as_parts(found.contents)))
+
+    def _without_credentials(self, result: Result) -> Result:
+        """A result without the credentials that its server was given."""
+        clean = self._server.blanks.clean_text
+        parts = [TextPart(clean(part.text)) if isinstance(part, TextPart) else part for part in result.parts]
+        return msgspec.structs.replace(result, parts=tuple(parts))
 
     async def _ask(self, asking: Callable[[Client], Coroutine[Any, Any, T]], what: str) -> T:
         """Send a request with the timeout of a call; cancelling it also cancels it at the server."""
@@ -235,7 +241,7 @@ class Connection:
             await asyncio.wait({self._task}, timeout=CLOSE_SECONDS)
             raise NotRunning(self.why or "it ended")
         assert error is not None
-        raise CallFailed(reason(error, self._server))
+        raise CallFailed(self._server.blanks.clean_text(reason(error, self._server)))
 
     def _forget(self, task: "asyncio.Task[Any]") -> None:
         self._calls.discard(task)

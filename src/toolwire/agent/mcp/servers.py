@@ -29,16 +29,18 @@ class Names:
 
     def __init__(self) -> None:
         self._given: dict[tuple[str, str], str] = {}
+        self._taken: set[str] = set()
 
     def of(self, server: str, tool: str) -> str:
         """The name of a tool, the same each time."""
         if (server, tool) not in self._given:
             flat = flat_name(server, tool)
             name = _LIMITS.name(flat)
-            while name in self._given.values():
+            while name in self._taken:
                 name = _LIMITS.other_name(flat)
                 flat += "."
             self._given[server, tool] = name
+            self._taken.add(name)
         return self._given[server, tool]
 
 

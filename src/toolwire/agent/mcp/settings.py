@@ -17,6 +17,8 @@ from typing import Annotated, Any, TypeAlias, cast
 
 import msgspec
 
+from toolwire.core.redact import Blanks, blanks_for, credentials_in, is_secret_name
+
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _TRANSPORTS = {"stdio": "command", "http": "url", "streamable-http": "url", "streamableHttp": "url"}
 """The values of `type`, and the field that each requires."""
@@ -64,6 +66,12 @@ class Server(msgspec.Struct, frozen=True, kw_only=True, rename={"start_timeout":
     def __repr__(self) -> str:
         """Without the environment and the headers, which hold secrets."""
         return f"Server({self.name!r})"
+
+    @property
+    def blanks(self) -> Blanks:
+        """Finds the credentials that it is given, in what it sends back."""
+        given = {name: value for name, value in (self.env | self.headers).items() if is_secret_name(name)}
+        return blanks_for(credentials_in(given))
 
     def offers(self, tool: str) -> bool:
         """Whether a tool is offered to the model."""

@@ -5,14 +5,17 @@ A transport here also reports when it has ended, which the package does only whi
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TextIO
 
 import anyio
 import httpx2
 from anyio.abc import ObjectReceiveStream
+from anyio.streams.text import TextReceiveStream
 from mcp import StdioServerParameters, stdio_client
+from mcp.client import stdio
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 
@@ -26,8 +29,10 @@ LAST_BYTES = 2048
 LAST_LINES = 10
 STDERR_SECONDS = 0.3
 """Seconds to wait for the rest of standard error after the process has ended."""
-MAX_EVENT_BYTES = 64 * 1024 * 1024
-"""Bytes of one event. The package's own limit of 1 MiB is less than an image may take."""
+MAX_MESSAGE_BYTES = 32 * 1024 * 1024
+"""Bytes of one message. The package has no limit for lines and plain answers, and its limit of 1 MiB for events is less
+than an image may take."""
+TOO_LARGE = f"it sent a message of more than {MAX_MESSAGE_BYTES} bytes"
 
 
 class StderrTail(asyncio.Protocol):
@@ -77,20 +82,79 @@ class StderrTail(asyncio.Protocol):
 class Health:
     """The state of a connection beside its messages."""
 
-    def __init__(self, over: Callable[[], None]) -> None:
+    def __init__(self, over: Callable[[], None], fail: Callable[[str], None]) -> None:
         self.over = over
+        self.fail = fail
         self.tail = StderrTail()
         self.refusal = ""
         """The last HTTP status that was an error."""
         self.session_is_gone = False
 
     async def check_response(self, response: httpx2.Response) -> None:
-        """Note an HTTP error and a lost session."""
+        """Bound the body of a plain answer, and note an HTTP error and a lost session."""
+        if "event-stream" not in response.headers.get("content-type", ""):
+            assert isinstance(response.stream, httpx2.AsyncByteStream)
+            response.stream = BoundedBody(response.stream)
         if response.status_code < 400 or response.request.method != "POST":
             return
         self.refusal = f"HTTP {response.status_code} {response.reason_phrase}".strip()
         if response.status_code == 404 and "mcp-session-id" in response.request.headers:
             self.session_is_gone = True
+
+
+class BoundedBody(httpx2.AsyncByteStream):
+    """The body of an answer, up to the limit."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """The body in pieces."""
+        size = 0
+        async for piece in self._stream:
+            size += len(piece)
+            if size > MAX_MESSAGE_BYTES:
+                raise httpx2.StreamError(TOO_LARGE)
+            yield piece
+
+    async def aclose(self) -> None:
+        """Close the body."""
+        await self._stream.aclose()
+
+
+_health: ContextVar["Health"] = ContextVar("_health")
+"""The connection whose process is started."""
+
+
+class BoundedLines(TextReceiveStream):
+    """The standard output of a process in whole lines, each up to the limit.
+
+    The package joins a line with each further piece of it, which takes minutes for a line of 200 MB.
+    """
+
+    async def receive(self) -> str:
+        """The next lines, with the beginning of another."""
+        pieces: list[str] = []
+        size = 0
+        while True:
+            try:
+                piece = await super().receive()
+            except anyio.EndOfStream:
+                if pieces:
+                    return "".join(pieces)
+                raise
+            pieces.append(piece)
+            size += len(piece)
+            if size > MAX_MESSAGE_BYTES:
+                if (health := _health.get(None)) is not None:  # else it is a process that the user's program started
+                    health.fail(TOO_LARGE)
+                raise anyio.BrokenResourceError
+            if "\n" in piece:
+                return "".join(pieces)
+
+
+# The package names it there, and has no other place for a limit.
+stdio.TextReceiveStream = BoundedLines  # pyright: ignore[reportPrivateImportUsage]
 
 
 class WatchedStream(ObjectReceiveStream[SessionMessage | Exception]):
@@ -128,6 +192,7 @@ async def _stdio(server: Server, health: Health) -> AsyncGenerator[tuple[Watched
         encoding_error_handler="replace",  # one invalid byte must not end the connection
     )
     errors = await health.tail.open()
+    _health.set(health)
     try:
         async with stdio_client(parameters, errors) as (reading, writing):
             errors.close()  # the process has its own
@@ -146,7 +211,7 @@ async def _http(server: Server, health: Health) -> AsyncGenerator[tuple[WatchedS
         httpx2.AsyncClient(
             headers=server.headers, timeout=timeout, event_hooks={"response": [health.check_response]}
         ) as client,
-        streamable_http_client(server.url, http_client=client, max_sse_event_size=MAX_EVENT_BYTES) as (
+        streamable_http_client(server.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES) as (
             reading,
             writing,
         ),

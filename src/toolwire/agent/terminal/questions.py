@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.console import Console, ConsoleRenderable
 from rich.text import Text
 
+from toolwire.agent.approval import escalates
 from toolwire.agent.terminal.diff import can_be_shown, diff_rows
 from toolwire.agent.terminal.display import rows_of
 from toolwire.agent.tools.changes import changes
@@ -39,7 +40,7 @@ class Questions:
         self.cwd = Path()
         """The working directory of the tools."""
         self.always: set[str] = set()
-        """The tools that may run without a question."""
+        """The tools that may run without a question, but for calls that ask for more than is allowed by default."""
         self._console = console
         self._show = show
         self._ask = ask
@@ -49,7 +50,7 @@ class Questions:
     async def ask(self, tool: Tool, call: ToolCall) -> bool | str:
         """Whether a call may run: yes, no, or why not. There is one question at a time."""
         async with self._one_question:
-            if tool.name in self.always:
+            if tool.name in self.always and not escalates(call, Context(self.cwd)):
                 return True
             await asyncio.sleep(SETTLE_SECONDS)
             async with self._pause(call.call_id):

@@ -64,6 +64,19 @@ def confined(name: str, context: Context) -> ConfinedPath:
     return ConfinedPath(_checked(name, _joined(name, context), context), name)
 
 
+def is_outside(name: str, context: Context) -> bool:
+    """Whether a path of the model leads outside the roots; one that cannot be used leads nowhere."""
+    try:
+        return bool(name) and not _is_inside(resolved(name, context), context)
+    except ToolError:
+        return False
+
+
+def resolved(name: str, context: Context) -> Path:
+    """A path of the model, inside the roots or not."""
+    return _resolved(name, _joined(name, context))
+
+
 def entry(name: str, context: Context) -> ConfinedPath:
     """The same without following a link at the end of the path."""
     path = _joined(name, context)
@@ -201,11 +214,15 @@ def _joined(name: str, context: Context) -> Path:
     return context.cwd / name
 
 
-def _checked(name: str, path: Path, context: Context) -> Path:
+def _resolved(name: str, path: Path) -> Path:
     try:
-        path = path.resolve()
+        return path.resolve()
     except (OSError, RuntimeError, ValueError) as error:  # a loop of links, a NUL, half a surrogate
         raise ToolError(f"{name!r} is not a usable path: {error}") from None
+
+
+def _checked(name: str, path: Path, context: Context) -> Path:
+    path = _resolved(name, path)
     if not _is_inside(path, context):
         allowed = ", ".join(map(str, _roots(context)))
         raise ToolError(f"{name} is outside the folders that may be used ({allowed})")

@@ -1,7 +1,8 @@
 """Commands that run to their end: `Bash`, and `local_shell` of the Responses API.
 
 There is no sandbox: a command may do all that we may. So nothing runs in read-only mode, and only the directory in
-which a command starts is confined. Both tools answer alike, with the exit code if it is not 0:
+which a command starts is confined, unless calls are approved before they run. Both tools answer alike, with the exit
+code if it is not 0:
 
 Exit code: 1
 Wall time: 0.1 seconds
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from toolwire.agent.tools.confine import confined, must_be_writable
+from toolwire.agent.tools.confine import confined, must_be_writable, resolved
 from toolwire.agent.tools.process import MAX_TIMEOUT, MIN_TIMEOUT, TIMEOUT, Command, Process
 from toolwire.core.request import TextPart
 from toolwire.turns.tools.call import LOCAL_SHELL, ToolError
@@ -109,8 +110,10 @@ def shell(command: str) -> tuple[str, ...]:
 
 
 def directory(context: Context, path: str) -> Path:
-    """Where a command starts: the working directory, or one inside the roots."""
-    there = confined(path, context).path if path else context.cwd
+    """Where a command starts: the working directory, or one inside the roots, or any that was approved."""
+    there = context.cwd
+    if path:
+        there = resolved(path, context) if context.approved else confined(path, context).path
     if not there.is_dir():
         raise ToolError(f"{path or there} is not a directory")
     return there
