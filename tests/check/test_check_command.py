@@ -400,7 +400,7 @@ def test_a_server_that_hangs_is_left(checker: CheckRunner, faulty: Faulty):
         (("http://127.0.0.1:1", "--file", "turn.sse"), ("give one of them",)),
         (("--har", "a.har", "--file", "turn.sse"), ("give one of them",)),
         (("--file", "nothing.sse"), ("nothing.sse: No such file",)),
-        (("--file", "."), ("Is a directory",)),
+        (("--file", "."), ("it is a directory",)),
         (("--har", "nothing.har"), ("No such file",)),
         (("http://127.0.0.1:1",), ("http://127.0.0.1:1/v1 cannot be reached: the connection was refused",)),
         (("http://127.0.0.1:1", "--model", "demo"), ("http://127.0.0.1:1/v1 cannot be reached: the connection was refused",)),

@@ -202,7 +202,7 @@ OPTIONAL: dict[Name, set[str]] = {
         *("reasoning_content", "reasoning_tokens", "refusal", "role", "tool_calls", "type", "usage"),
     },
     "responses": {"content", "custom.description", "encrypted_content", "reasoning.status"},
-    "messages": {"cache_creation_input_tokens", "cache_read_input_tokens", "input_tokens"},
+    "messages": {"cache_creation_input_tokens", "cache_read_input_tokens", "caller", "citations", "input_tokens"},
 }
 """Fields that may be missing, anywhere or in objects of a type."""
 LISTED = {"finish_reason", "object", "role", "status", "stop_reason", "tool_choice", "truncation", "type"}

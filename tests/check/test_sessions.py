@@ -34,7 +34,7 @@ from tests.support.gateway import Gateway
 from tests.support.upstream import Cut, Hold, Pause, Reply
 from toolwire.check.endpoint import MAX_BYTES, MAX_TOTAL_BYTES, TOO_LARGE, Target, Unreachable
 from toolwire.check.probes.calls import is_torn
-from toolwire.check.probes.fixtures import LONG, ODD, PAGE, PAGES
+from toolwire.check.probes.fixtures import HELLO, LONG, ODD, PAGE, PAGES
 from toolwire.check.rules import RULES, rules_for
 from toolwire.check.run import check
 from toolwire.check.verdicts import Report
@@ -313,6 +313,32 @@ def continues(unknown: bool) -> Holds:
     )
 
 
+def answers_call(received: ReceivedRequest) -> bool:
+    """A result of a call that was made, over a WebSocket."""
+    return is_socket(received) and received.contains("function_call_output") and not received.contains("callchec4")
+
+
+def continues_with_hello(received: ReceivedRequest) -> bool:
+    """A greeting that continues a response, over a WebSocket."""
+    return is_socket(received) and STORED in received.body and received.contains(HELLO.text)
+
+
+def nth(number: int, holds: Holds) -> Holds:
+    """One of the requests of which it holds, counted from 1."""
+    seen = itertools.count(1)
+    return lambda received: holds(received) and next(seen) == number
+
+
+def without_frames(text: bytes, end: bytes = b"\n\n") -> ReplyChange:
+    """The frames with this text are lost."""
+
+    def answer(received: ReceivedRequest, reply: Reply) -> Reply:
+        came = [each + end for each in b"".join(reply.steps).split(end) if each]
+        return msgspec.structs.replace(reply, steps=[each for each in came if text not in each])
+
+    return answer
+
+
 CASES = (
     asks(
         "choice none is ignored",
@@ -477,10 +503,12 @@ CASES = (
         "state.previous",
         "state.unknown",
         "socket.continued",
+        "socket.separate",
         "socket.unknown",
         apis=ONLY_RESPONSES,
         echo="responses.echo",
-        causes=4,
+        echo_alone=True,
+        causes=5,
     ),
     asks(
         "a stream is read again from its beginning",
@@ -505,6 +533,58 @@ CASES = (
             ("messages", 1, ("messages.closing", "messages.block-order")),
         )
     ),
+    *(
+        answers(
+            f"a failure comes without its {name}",
+            lambda received: asks_for("demo-error-middle")(received) and received.streamed,
+            without_frames(text),
+            *broken,
+            apis=(api,),
+            causes=causes,
+        )
+        for api, name, text, causes, broken in (
+            ("chat", "error", b'{"error":', 1, ("stream.failure", "chat.finish")),
+            ("responses", "event", b"event: error\n", 2, ("responses.failure-event", "responses.sequence-gap")),
+            (
+                "responses",
+                "end",
+                b"event: response.failed\n",
+                2,
+                ("stream.failure", "responses.error-event", "responses.closing"),
+            ),
+            ("messages", "event", b"event: error\n", 1, ("stream.failure", "messages.closing", "messages.block-order")),
+        )
+    ),
+    *(
+        answers(
+            f"a failure over a WebSocket comes without its {name}",
+            lambda received: is_socket(received) and asks_for("demo-error-middle")(received),
+            without_frames(text, end=b"\n"),
+            *broken,
+            apis=ONLY_RESPONSES,
+            causes=causes,
+            hangs=name == "event and end",
+        )
+        for name, text, causes, broken in (
+            ("event", b'{"type":"error"', 2, ("responses.failure-event", "responses.sequence-gap")),
+            ("end", b'{"type":"response.failed"', 2, ("stream.failure", "responses.error-event", "responses.closing")),
+            ("event and end", b'"error":{', 1, ("stream.failure", "stream.whole")),
+        )
+    ),
+    Case(
+        "a WebSocket continues a response of another connection",
+        lambda: Fault(where(nth(1, continues_with_hello), drop(STORED))),
+        {"socket.separate"},
+        apis=ONLY_RESPONSES,
+        echo="responses.echo",
+    ),
+    Case(
+        "a WebSocket continues a response after a refused continuation",
+        lambda: Fault(where(nth(2, continues_with_hello), drop(STORED))),
+        {"socket.evicted"},
+        apis=ONLY_RESPONSES,
+        echo="responses.echo",
+    ),
     asks(
         "a WebSocket is closed at its first message",
         where(is_socket, lambda _: Reply([Cut()])),
@@ -513,7 +593,7 @@ CASES = (
     ),
     asks(
         "a response is not continued over a WebSocket",
-        where(lambda received: is_socket(received) and received.contains("function_call_output"), drop(STORED)),
+        where(answers_call, drop(STORED)),
         "socket.continued",
         apis=ONLY_RESPONSES,
         echo="responses.echo",
@@ -521,7 +601,7 @@ CASES = (
     asks(
         "a response cannot be continued over a WebSocket",
         where(
-            lambda received: is_socket(received) and received.contains("function_call_output"),
+            answers_call,
             put(previous_response_id="resp_x"),
         ),
         "socket.continued",
@@ -1246,7 +1326,7 @@ def test_a_key_that_a_server_repeats_is_not_kept(faulty: Faulty):
 
     report = run(faulty.add(Fault(answer=echo)), "chat", only=["choice.parallel"], key=KEY)
     kept = msgspec.json.encode([each.body for each in report.exchanges]), str(report)
-    assert any(b"********" in each.body for each in report.exchanges)
+    assert any(b"[removed]" in each.body for each in report.exchanges)
     assert not any(KEY.encode() in each.body for each in report.exchanges)
     assert KEY not in kept[1]
 

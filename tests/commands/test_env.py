@@ -44,6 +44,7 @@ def test_claude_gets_its_address_its_models_and_their_window(desk: Desk):
         "CLAUDE_CODE_MAX_CONTEXT_TOKENS": "40960",
         "CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY": "1",
         "CLAUDE_CODE_PROVIDER_MANAGED_BY_HOST": "1",
+        "ENABLE_TOOL_SEARCH": "true",
     }
 
 
@@ -51,6 +52,10 @@ def test_what_leads_claude_elsewhere_is_unset(desk: Desk):
     lines = desk.good("env", "claude", CLAUDE_CODE_USE_BEDROCK="1", CLAUDE_CODE_SUBAGENT_MODEL="claude-x")
     assert "export CLAUDE_CODE_USE_BEDROCK=''\n" in lines
     assert "export CLAUDE_CODE_SUBAGENT_MODEL=qwen3\n" in lines
+
+
+def test_a_choice_about_tool_search_stays(desk: Desk):
+    assert "export ENABLE_TOOL_SEARCH=auto:5\n" in desk.good("env", "claude", ENABLE_TOOL_SEARCH="auto:5")
 
 
 def test_the_libraries_get_address_and_key(desk: Desk):

@@ -237,6 +237,22 @@ RULES = (
         explains=("responses.echo",),
     ),
     _must(
+        "socket.separate",
+        "A response that is not stored can be continued on its own connection only.",
+        "Agents read, or continue, the conversation of another one.",
+        required_by="Open Responses",
+        fields=("previous_response_id",),
+        explains=("responses.echo",),
+    ),
+    _must(
+        "socket.evicted",
+        "After a continuation that was refused, the response that it referred to can no longer be continued.",
+        "Agents go on from a state that the server and the client see differently.",
+        required_by="Open Responses",
+        fields=("previous_response_id",),
+        explains=("responses.echo",),
+    ),
+    _must(
         "socket.unknown",
         "An unknown `previous_response_id` is refused with the code `previous_response_not_found`.",
         "Users see an agent forget the conversation, and nobody says so.",

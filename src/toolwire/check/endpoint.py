@@ -17,6 +17,7 @@ from toolwire.check.turns.loose import Json, as_object, as_objects, as_text
 from toolwire.check.turns.rule import Finding, RequestFacts
 from toolwire.check.turns.streams import StreamCheck, check_plain
 from toolwire.check.turns.turn import ObservedTurn
+from toolwire.core.redact import BlankCredentials, Blanks
 from toolwire.memory.private import make_folders, open_private
 
 MAX_BYTES = 16 * 1024 * 1024
@@ -179,7 +180,7 @@ class _Answer:
     def __init__(self, exchange: Exchange, key: str, leave_after: int) -> None:
         self._exchange = exchange
         self._leave_after = leave_after
-        self._redactor = Redactor(key)
+        self._redactor = BlankCredentials(Blanks((key,)))
         self._began = time.monotonic()
         self._pieces: list[bytes] = []
         self._facts = exchange.facts or RequestFacts(exchange.api)
@@ -245,31 +246,6 @@ class _Answer:
             detail = f"A stream was asked for, and the answer is {self._exchange.content_type!r}."
             found = [*(each for each in found if each.rule != "plain.json"), Finding("sse.content-type", detail)]
         return found, turn
-
-
-class Redactor:
-    """A stage that removes the API key from bytes, in any chunking: servers repeat keys in error messages.
-
-    A key shorter than 12 characters is a placeholder such as `EMPTY` and stays.
-    """
-
-    def __init__(self, key: str) -> None:
-        self._key = key.encode() if len(key) >= 12 else b""
-        self._rest = b""
-
-    def feed(self, data: bytes) -> bytes:
-        """The bytes without the key; what may be the beginning of the key is held back."""
-        if not self._key:
-            return data
-        data = (self._rest + data).replace(self._key, b"*" * 8)
-        kept = next((n for n in range(len(self._key) - 1, 0, -1) if data.endswith(self._key[:n])), 0)
-        self._rest = data[len(data) - kept :]
-        return data[: len(data) - kept]
-
-    def end(self) -> bytes:
-        """What was held back."""
-        rest, self._rest = self._rest, b""
-        return rest
 
 
 LONG = 1.5

@@ -29,13 +29,17 @@ class ProbeSession:
 
     async def ask(self, request: ProbeRequest, situation: str = "", *, leave_after: int = 0) -> Exchange:
         """Send a request; after a server error once more. The demo model can be asked for a situation."""
-        model = f"{self.endpoint.target.model}-{situation}" if situation and self.is_demo else ""
+        model = self.model_for(situation)
         answer = await self.ask_once(request, model, leave_after=leave_after)
         if has_broken_down(answer):
             answer = await self.ask_once(request, model, leave_after=leave_after)
         if answer.ok and not model:
             self._call_counts[_key(request)] = max(self._call_counts.get(_key(request), 0), len(answer.turn.calls))
         return answer
+
+    def model_for(self, situation: str) -> str:
+        """The name under which the demo model acts out a situation; empty for any other model."""
+        return f"{self.endpoint.target.model}-{situation}" if situation and self.is_demo else ""
 
     async def ask_once(self, request: ProbeRequest, model: str = "", *, leave_after: int = 0) -> Exchange:
         """Send a request and check its answer."""
@@ -113,10 +117,10 @@ class ProbeSession:
             self.judge(rule, exchange.ok, f"The answer is {failure_reason(exchange)}.", exchange)
 
     def was_answered_like(self, exchange: Exchange) -> bool:
-        """Whether the server ever gave a complete turn in the same mode, streamed or plain."""
-        stream = as_object(parsed(exchange.sent.body)).get("stream")
+        """Whether the server ever gave a complete turn in the same mode: streamed, plain or over a WebSocket."""
+        stream = exchange.is_socket or as_object(parsed(exchange.sent.body)).get("stream")
         return any(
-            each.ok and each.api == exchange.api and each.streamed == stream and not each.is_socket
+            each.ok and each.api == exchange.api and each.streamed == stream and each.is_socket == exchange.is_socket
             for each in self.endpoint.exchanges
         )
 

@@ -9,7 +9,7 @@ import aiohttp
 import msgspec
 
 from toolwire.check.apis import ProbeRequest
-from toolwire.check.endpoint import LATE, MAX_BYTES, TOO_LARGE, Redactor, beginning, cut_off
+from toolwire.check.endpoint import LATE, MAX_BYTES, TOO_LARGE, beginning, cut_off
 from toolwire.check.exchange import SOCKET, Exchange, SentRequest
 from toolwire.check.sessions import ProbeSession
 from toolwire.check.turns.frames import ReceivedFrame
@@ -17,6 +17,7 @@ from toolwire.check.turns.loose import as_number, parsed
 from toolwire.check.turns.responses_items import CLOSINGS
 from toolwire.check.turns.rule import RequestFacts, request_facts
 from toolwire.check.turns.streams import check_frames
+from toolwire.core.redact import blanks_for
 
 ERROR_WAIT = 3.0
 """Seconds to wait for `response.failed` after an error."""
@@ -58,14 +59,14 @@ class SocketConnection:
         self._sent: list[tuple[int, SentRequest, RequestFacts]] = []
         """Requests that have not been answered."""
 
-    async def ask(self, request: ProbeRequest) -> Exchange:
+    async def ask(self, request: ProbeRequest, model: str = "") -> Exchange:
         """Send a request, and receive and check its turn."""
-        await self.send(request)
+        await self.send(request, model)
         return await self.receive()
 
-    async def send(self, request: ProbeRequest) -> None:
+    async def send(self, request: ProbeRequest, model: str = "") -> None:
         """Send a request without waiting for its answer. Raises `GivenUp`."""
-        fields = {name: value for name, value in self._session.body(request).items() if name != "stream"}
+        fields = {name: value for name, value in self._session.body(request, model).items() if name != "stream"}
         facts = msgspec.structs.replace(request_facts(self._api.name, fields), socket=True)
         body = msgspec.json.encode({"type": "response.create", **fields})
         sent = SentRequest(SOCKET, self._endpoint.target.base + self._api.path, body)
@@ -116,8 +117,7 @@ class SocketConnection:
         if message.type not in (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY):
             raise ConnectionError("the server closed the connection")
         raw = message.data.encode() if isinstance(message.data, str) else bytes(message.data)
-        redactor = Redactor(self._endpoint.target.key)
-        raw = redactor.feed(raw) + redactor.end()
+        raw = blanks_for((self._endpoint.target.key,)).clean(raw)
         value = parsed(raw) if message.type is aiohttp.WSMsgType.TEXT else None
         return ReceivedFrame(position, time.monotonic() - began, None, raw.decode(errors="replace"), value, raw + b"\n")
 

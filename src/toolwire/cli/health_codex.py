@@ -12,7 +12,7 @@ import msgspec
 from toolwire.backends.codex.protocol import OLDEST
 from toolwire.cli.programs import INSTALL
 from toolwire.turns.settings import Backend
-from toolwire.upstream.credentials import login_file
+from toolwire.upstream.credentials import login_file, read_login
 from toolwire.upstream.environment import inherited
 
 PATIENCE = 6.0
@@ -68,26 +68,17 @@ async def _version(command: tuple[str, ...]) -> tuple[str, str]:
     return found[0].decode(), too_old if version < OLDEST else ""
 
 
-class _Tokens(msgspec.Struct):
-    access_token: str = ""
-
-
-class _AuthFile(msgspec.Struct):
-    tokens: _Tokens | None = None
-    OPENAI_API_KEY: str | None = None
-
-
 def _login() -> tuple[bool, str]:
     """Whether there is a login, and what is known of it."""
     path = login_file()
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=_AuthFile)
+        found = read_login(path)
     except FileNotFoundError:
         return False, "without a login; run codex login"
     except (OSError, msgspec.DecodeError):
         return False, f"with a login that cannot be read ({path}); run codex login"
     if found.tokens is None or not found.tokens.access_token:
-        has_key = bool(found.OPENAI_API_KEY)
+        has_key = bool(found.api_key)
         return has_key, "logged in with an API key" if has_key else "without a login; run codex login"
     left = _seconds_left(found.tokens.access_token)
     late = "; its token has expired, which only codex itself renews" if left is not None and left <= 0 else ""

@@ -76,6 +76,7 @@ def _claude(url: str, key: str, model: str, window: int) -> dict[str, str]:
         "ANTHROPIC_API_KEY": "",  # would win over the token
         "CLAUDE_CODE_PROVIDER_MANAGED_BY_HOST": "1",  # else `env` in its settings file wins over ours
         "CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY": "1",  # /model lists ours
+        "ENABLE_TOOL_SEARCH": os.environ.get("ENABLE_TOOL_SEARCH") or "true",  # else only at Anthropic's address
     }
     if model:
         variables |= dict.fromkeys((*_MODEL_VARIABLES, *(_OLDER_VARIABLES & os.environ.keys())), model)

@@ -17,7 +17,7 @@ from typing import BinaryIO
 import msgspec
 
 from toolwire import __version__
-from toolwire.memory.private import open_private
+from toolwire.memory.private import open_file, open_private
 from toolwire.memory.store import AnyRow, EventRow, HolderRow, ItemRow, RunRow, Store, ValueRow
 from toolwire.turns.settings import Settings, SettingsError, make_store
 
@@ -25,6 +25,11 @@ FORMAT = 1
 ROWS_AT_ONCE = 256
 BYTES_AT_ONCE = 8 * 1024 * 1024
 """Most rows and bytes in one batch, unless a single row has more."""
+STATUSES = ("queued", "in_progress", "completed", "incomplete", "failed", "cancelled")
+OBJECTS = {"response": ("fields", "body"), "conversation": ("body",)}
+"""The fields of a holder that are JSON objects, by its kind. A deleted response has neither."""
+KEYS = frozenset({"id", "holder", "previous", "conversation", "continuation"})
+"""Ids, which every engine keeps whatever characters they have. PostgreSQL takes no other text with a NUL."""
 
 
 class BadExport(Exception):
@@ -115,9 +120,38 @@ def _read(number: int, line: bytes) -> Line:
         read = _decode(line)
     except msgspec.DecodeError as error:
         raise BadExport(f"line {number}: {error}") from None
+    fault = _fault(read)
+    if fault:
+        raise BadExport(f"line {number}: {fault}")
     if isinstance(read, Header) != (number == 1) or (isinstance(read, Header) and read.format != FORMAT):
         raise BadExport(f"line {number}: this is no export of this version; format {FORMAT} is known")
     return read
+
+
+def _fault(row: Line) -> str:
+    """What is wrong with a row whose values have the right types: it could be written, and would fail its readers."""
+    match row:
+        case HolderRow():
+            wrong = next((name for name in OBJECTS.get(row.kind, ()) if not _is_object(getattr(row, name))), "")
+            if not wrong and row.kind == "response" and row.status not in STATUSES:
+                wrong = "status"
+        case ItemRow():
+            wrong = "" if _is_object(row.item) else "item"
+        case EventRow():
+            wrong = "" if row.frames.count(b"\n\n") == row.count else "count"
+        case _:
+            wrong = ""
+    texts = (name for name in row.__struct_fields__ if name not in KEYS and isinstance(getattr(row, name), str))
+    wrong = wrong or next((name for name in texts if "\0" in getattr(row, name)), "")
+    return f"the value of {wrong} is not valid" if wrong else ""
+
+
+def _is_object(data: bytes) -> bool:
+    try:
+        msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+    except msgspec.DecodeError:
+        return False
+    return True
 
 
 @contextmanager
@@ -134,5 +168,5 @@ def _readable(place: str) -> Generator[BinaryIO]:
     if place == "-":
         yield sys.stdin.buffer
         return
-    with open(place, "rb") as file:
+    with open_file(place) as file:
         yield file

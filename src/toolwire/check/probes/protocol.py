@@ -124,7 +124,11 @@ async def broken_turn(session: ProbeSession, stream: bool) -> None:
     if not session.is_demo:
         session.not_observed("stream.failure", "the model cannot be asked to fail")
         return
-    answer = await session.ask(ProbeRequest((HELLO,), (), stream=stream), "error-middle")
+    judge_failure(session, await session.ask(ProbeRequest((HELLO,), (), stream=stream), "error-middle"))
+
+
+def judge_failure(session: ProbeSession, answer: Exchange) -> None:
+    """Judge whether the answer reports a turn that failed in its middle."""
     has_refused = answer.status >= 500 and not answer.failure
     if 400 <= answer.status < 500:
         session.not_observed("stream.failure", failure_reason(answer))

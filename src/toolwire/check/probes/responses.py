@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from toolwire.check.apis import ProbeRequest, ToolResult
 from toolwire.check.exchange import Exchange
 from toolwire.check.probes.fixtures import BOTH, FAR, HELLO, ONE, REMEMBER, SUNNY, WORD
+from toolwire.check.probes.protocol import judge_failure
 from toolwire.check.sessions import BUSY, TURNS, ProbeSession, failure_reason, probe, read_turn
 from toolwire.check.socket import NoSocket, SocketConnection, connected
 from toolwire.check.turns.frames import FrameCheck
@@ -20,7 +21,16 @@ SAMPLING: Json = {"temperature": 0.5, "top_p": 0.9}
 """Reasoning models refuse these."""
 COMPACT_RULES = ("compact.form", "compact.fields", "compact.used", "compact.errors")
 COMPACT_PATH = "/responses/compact"
-SOCKET_RULES = ("socket.turn", "socket.continued", "socket.unknown", "socket.fields", "socket.error", "socket.queue")
+SOCKET_RULES = (
+    "socket.turn",
+    "socket.continued",
+    "socket.separate",
+    "socket.evicted",
+    "socket.unknown",
+    "socket.fields",
+    "socket.error",
+    "socket.queue",
+)
 
 
 @probe("continued", "state.previous", "state.submit")
@@ -160,14 +170,18 @@ def _check_fields(session: ProbeSession, answer: Exchange) -> None:
     session.judge("compact.fields", not lacking, f"The compaction lacks its {', '.join(lacking)}.", answer)
 
 
-@probe("socket", *SOCKET_RULES, TURNS)
+@probe("socket", *SOCKET_RULES, "stream.failure", TURNS)
 async def over_socket(session: ProbeSession) -> None:
-    """A turn, its continuation, refused messages and two at once."""
+    """A turn, its continuation, on another connection and after a failure, refused messages, two at once, a failure."""
     try:
         async with connected(session) as connection:
-            if await _converse(session, connection):
+            latest = await _converse(session, connection)
+            if latest is not None:
+                await _continue_elsewhere(session, latest)
+                await _continue_after_failure(session, connection, latest)
                 await _be_refused(session, connection)
                 await _queue(session, connection)
+                await _fail(session, connection)
             else:
                 for rule in SOCKET_RULES[1:]:
                     session.not_observed(rule, "there was no turn over the WebSocket")
@@ -176,8 +190,8 @@ async def over_socket(session: ProbeSession) -> None:
             session.not_observed(rule, str(error))
 
 
-async def _converse(session: ProbeSession, connection: SocketConnection) -> bool:
-    """Whether a complete turn was received."""
+async def _converse(session: ProbeSession, connection: SocketConnection) -> Exchange | None:
+    """The latest complete turn, if there is one."""
     first = await connection.ask(ProbeRequest((REMEMBER,), BOTH, named="get_weather"))
     if first.status >= 400:
         session.not_observed("socket.turn", failure_reason(first))
@@ -187,14 +201,43 @@ async def _converse(session: ProbeSession, connection: SocketConnection) -> bool
         session.judge("socket.turn", first.ok and not not_json, detail, first)
     if not first.ok or not first.turn.calls:
         session.not_observed("socket.continued", "there is no call to answer")
-        return first.ok
+        return first if first.ok else None
     results = tuple(ToolResult(call.id, SUNNY) for call in first.turn.calls)
     next = await connection.ask(ProbeRequest(results, BOTH, more={"previous_response_id": first.turn.id}))
     if next.ok:
         _judge_memory(session, "socket.continued", first, next)
     else:
         session.judge_unless_busy("socket.continued", False, f"The answer is {failure_reason(next)}.", next)
-    return True
+    return next if next.ok else first
+
+
+async def _continue_elsewhere(session: ProbeSession, latest: Exchange) -> None:
+    """Continue a response that is not stored on another connection, which does not have it."""
+    try:
+        async with connected(session) as other:
+            answer = await other.ask(ProbeRequest((HELLO,), BOTH, more={"previous_response_id": latest.turn.id}))
+    except NoSocket as error:
+        session.not_observed("socket.separate", str(error))
+    else:
+        _judge(session, "socket.separate", answer, _is_refused(answer))
+
+
+async def _continue_after_failure(session: ProbeSession, connection: SocketConnection, latest: Exchange) -> None:
+    """Continue a response again after a continuation of it was refused: a result without its call."""
+    more = {"previous_response_id": latest.turn.id}
+    failed = await connection.ask(ProbeRequest((ToolResult("callchec4", SUNNY),), BOTH, more=more))
+    if failed.ok or failed.status in BUSY:
+        reason = "a result without its call was answered" if failed.ok else failure_reason(failed)
+        session.not_observed("socket.evicted", reason)
+        return
+    again = await connection.ask(ProbeRequest((HELLO,), BOTH, more=more))
+    _judge(session, "socket.evicted", again, _is_refused(again))
+
+
+async def _fail(session: ProbeSession, connection: SocketConnection) -> None:
+    """A turn that fails in its middle, where the model can be asked for that."""
+    if session.is_demo:
+        judge_failure(session, await connection.ask(ProbeRequest((HELLO,)), session.model_for("error-middle")))
 
 
 async def _be_refused(session: ProbeSession, connection: SocketConnection) -> None:
