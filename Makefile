@@ -16,29 +16,29 @@ ARGS ?=
 help: ## Explain the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
 
-setup: .venv/.ready $(if $(EXTRAS),.venv/.ready-with-$(EXTRAS)) ## A virtual environment with pinned dependencies (options: make setup EXTRAS=mcp,postgres)
+setup: .venv/.ready $(if $(EXTRAS),.venv/.ready-with-$(EXTRAS)) ## Create a virtual environment with pinned dependencies (options: make setup EXTRAS=mcp,postgres)
 
 serve: setup ## Run the gateway (options: make serve ARGS="--port 9000")
 	@$(BIN)/toolwire serve $(ARGS)
 
-test: check ## Style, types, layers and all tests that need no other programs (options: make test ARGS="-k museum")
+test: check ## Check style, types and layers; run all tests that need no other programs (options: make test ARGS="-k museum")
 	@$(PYTEST) -n 4 $(ARGS)
 
-system: .venv/.ready-dev ## Tests of many processes: workers, reload, crashes, every PostgreSQL, PgBouncer
+system: .venv/.ready-dev ## Run the tests of many processes: workers, reload, crashes, two versions of PostgreSQL, PgBouncer
 	@for program in pgbouncer nginx fish; do PATH="$$PATH:/usr/sbin" command -v $$program >/dev/null || \
 		echo "Without $$program its tests are skipped (Debian: apt install $$program)" >&2; done
 	@$(PYTEST) -n 4 tests/system $(ARGS)
 
-clients: .venv/.ready-dev tests/clients/js/node_modules/.installed ## Tests with Claude Code, Codex, LangChain, the AI SDK, a browser
+clients: .venv/.ready-dev tests/clients/js/node_modules/.installed ## Run the tests with Claude Code, Codex, LangChain, the AI SDK, a browser
 	@$(PYTEST) -n 3 tests/clients $(ARGS)
 
-check: .venv/.ready-dev ## Style, types and layers
+check: .venv/.ready-dev ## Check style, types and layers
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/pyright
 	@$(BIN)/lint-imports
 
-coverage: .venv/.ready-dev ## Statements that the tests of `make test` run, by package, processes included
+coverage: .venv/.ready-dev ## Measure which statements `make test` runs, by package, in all processes
 	@rm -f .coverage .coverage.*
 	@$(BIN)/coverage run -m pytest -q -n 4 --dist worksteal $(ARGS)
 	@$(BIN)/coverage combine --quiet
@@ -48,13 +48,13 @@ fix: .venv/.ready-dev ## Let ruff repair what it can
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: .venv/.ready-dev ## Measure speed, as ratios in one run
+bench: .venv/.ready-dev ## Measure the gateway's CPU time relative to a minimal translator (needs gcc and taskset)
 	@$(BIN)/python bench/run.py $(ARGS)
 
-smoke: .venv/.ready-dev ## Structured and textual calls, streamed and plain, against a real server
+smoke: setup ## Check calls over every API through a running gateway (options: make smoke ARGS="--url … --model …")
 	@$(BIN)/python scripts/smoke.py $(ARGS)
 
-soak: .venv/.ready-dev tests/clients/js/node_modules/.installed ## Long runs: fuzzing, leaks, the whole matrix, attacks with a ceiling for each
+soak: .venv/.ready-dev tests/clients/js/node_modules/.installed ## Run the long tests: fuzzing, leaks, the whole matrix, attacks with a ceiling for each
 	@$(PYTEST) -m soak --hypothesis-profile soak -n 2 --dist loadgroup tests $(ARGS)
 
 wheel: .venv/.ready-build ## Build the source archive and the wheel into dist/
@@ -69,7 +69,7 @@ dist: wheel ## Build them, and try the wheel in a clean environment
 lock: .venv/.ready-dev ## Pin the newest dependencies that fit
 	@$(BIN)/python scripts/lock.py
 
-clean: ## Remove everything that set-up made
+clean: ## Remove the environment, the npm clients and the caches
 	rm -rf .venv tests/clients/js/node_modules .pytest_cache .ruff_cache .mypy_cache .import_linter_cache
 
 tests/clients/js/node_modules/.installed: tests/clients/js/package-lock.json .venv/.ready-dev

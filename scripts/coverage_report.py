@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def measure() -> dict[str, tuple[int, int]]:
-    """Statements and covered statements of each package; modules beside the packages count for themselves."""
+    """Count the statements and covered statements of each package; a top-level module counts as a package."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "coverage.json")
         subprocess.run([sys.executable, "-m", "coverage", "json", "-q", "-o", report], cwd=ROOT, check=True)

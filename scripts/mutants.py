@@ -1,17 +1,19 @@
-"""Makes small faults in src, one at a time, and says which command of the Makefile notices each.
+"""Makes small faults in src, one at a time, and reports which command's tests detect each.
 
-    python scripts/mutants.py --seed 14 --count 24 gateway memory agent/mcp
+    .venv/bin/python scripts/mutants.py --seed 14 --count 24 gateway memory agent/mcp
 
 Run it in a clone without changes: a fault is written into the file, the commands run until the first failure, and the
-file is restored. The same seed makes the same faults of the same source.
+file is restored. The same seed and source give the same faults.
 """
 
 import argparse
 import ast
+import os
 import random
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,13 +21,12 @@ import msgspec
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src/toolwire"
-COMMANDS = {
-    "test": [],
-    "system": ["tests/system"],
-    "clients": ["tests/clients"],
-}
+TESTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]["testpaths"]
+COMMANDS = {"test": TESTS, "system": ["tests/system"], "clients": ["tests/clients"]}
 LIMIT = 1800
-"""Seconds that a command may take; a fault that makes it hang is noticed, too."""
+"""Timeout of a command in seconds; a fault that causes a timeout counts as detected."""
+LIKELY = {"memory": "tests/store", "agent": "tests/agent", "check": "tests/check", "cli": "tests/commands"}
+"""The tests that run first for a package; for any other package, `tests/gateway` runs first."""
 
 OPPOSITE: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt,
@@ -95,7 +96,7 @@ def mutants_of(path: Path) -> Iterator[Mutant]:
 
 
 def choose(packages: list[str], seed: int, count: int) -> list[Mutant]:
-    """Faults spread over the packages, each in a file of its own as far as there are files."""
+    """Choose faults from each package in turn, in different files where possible."""
     chance = random.Random(seed)
     chosen: list[Mutant] = []
     for number in range(count):
@@ -109,15 +110,32 @@ def choose(packages: list[str], seed: int, count: int) -> list[Mutant]:
     return chosen
 
 
-def notices(command: str) -> bool:
-    """Whether a command fails."""
-    options = ["-q", "-x", "-n", "4", "--dist", "worksteal", "-p", "no:cacheprovider", *COMMANDS[command]]
-    run = [sys.executable, "-m", "pytest", *options]
+def noticed_by(command: str, package: str) -> str:
+    """Run the tests of a command; return the first that fails, or "" if all pass."""
+    likely = LIKELY.get(package, "tests/gateway")
+    paths = sorted(COMMANDS[command], key=lambda path: path != likely)
+    options = ["-q", "-x", "-n", "4", "--dist", "load", "--maxschedchunk", "20", "-p", "no:cacheprovider"]
+    run = [sys.executable, "-m", "pytest", *options, *paths]
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     try:
-        done = subprocess.run(run, cwd=ROOT, capture_output=True, timeout=LIMIT, check=False)
+        done = subprocess.run(
+            run, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False
+        )
     except subprocess.TimeoutExpired:
-        return True
-    return done.returncode != 0
+        return "a time limit"
+    if done.returncode == 0:
+        return ""
+    failures = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return failures[0].split()[1] if failures else f"exit {done.returncode}"
+
+
+def find(mutant: Mutant, commands: list[str]) -> tuple[str, str]:
+    """The first command that notices a fault, and its test."""
+    package = mutant.path.relative_to(SOURCE).parts[0]
+    for command in commands:
+        if test := noticed_by(command, package):
+            return command, test
+    return "survived", ""
 
 
 def main() -> int:
@@ -143,11 +161,11 @@ def main() -> int:
         mutant.path.write_text(mutant.text)
         begun = time.monotonic()
         try:
-            caught = next((command for command in given.commands.split(",") if notices(command)), "")
+            caught, test = find(mutant, given.commands.split(","))
         finally:
             mutant.path.write_text(original)
-        survived += not caught
-        print(f"{number:3} {caught or 'SURVIVED':9} {time.monotonic() - begun:5.0f} s  {mutant}", flush=True)
+        survived += caught == "survived"
+        print(f"{number:3} {caught:9} {time.monotonic() - begun:5.0f} s  {mutant}  {test}", flush=True)
     return 1 if survived else 0
 
 

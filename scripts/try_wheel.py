@@ -1,8 +1,8 @@
-"""Tries a wheel as its users get it: in a clean environment with nothing but its dependencies, from an empty directory.
+"""Tests a wheel in a clean environment with only its pinned dependencies, from an empty directory.
 
     python scripts/try_wheel.py dist/toolwire-0.1.0-py3-none-any.whl
 
-Needs only the standard library and pip or uv. The exit code is 1 if something is not as it should be.
+Needs only the standard library and pip or uv. The exit code is 1 if a check fails.
 """
 
 import json
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def make_environment(folder: Path, wheel: Path) -> Path:
-    """The interpreter of a new environment with the wheel and its dependencies, pinned."""
+    """Create an environment with the wheel and its pinned dependencies; return its interpreter."""
     venv.create(folder, with_pip=False)
     python = folder / "bin" / "python"
     if shutil.which("uv"):

@@ -1,4 +1,4 @@
-"""Fixtures for all tests: one gateway process and one scripted upstream for a whole worker."""
+"""Fixtures for all tests: the gateways and the scripted upstream that a worker's tests share."""
 
 import gc
 import os
@@ -25,7 +25,7 @@ settings.load_profile("default")
 
 os.environ["XDG_CONFIG_HOME"] = os.devnull  # a developer's own configuration is no part of the tests
 
-# Programs that tests start can be interrupted, also where the tests themselves run in the background and cannot.
+# A background job may ignore SIGINT and SIGHUP, and its children inherit this. Restore the defaults for them.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
@@ -47,7 +47,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """The table that long runs end with: what was measured, and how much it may be."""
+    """Print the table of a long run: each measurement and its ceiling."""
     reports = [*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")]
     rows = [row for report in reports for name, row in report.user_properties if name == "row"]
     if not rows:
@@ -84,7 +84,7 @@ def gateway(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture(scope="session")
 def http() -> Iterator[httpx.Client]:
-    """A client that keeps no connection: a gateway that ends would wait a second for the next request on it."""
+    """A client without keep-alive. A gateway that shuts down waits a second for idle connections."""
     limits = httpx.Limits(max_keepalive_connections=0)
     with httpx.Client(timeout=120, trust_env=False, limits=limits) as client:
         yield client

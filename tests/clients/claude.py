@@ -47,11 +47,11 @@ class Said:
 class Claude:
     """A CLI in a folder of its own."""
 
-    def __init__(self, folder: Path, url: str) -> None:
+    def __init__(self, folder: Path, url: str, **variables: str) -> None:
         self._home, self.folder = folder / "home", folder / "work"
         self._home.mkdir()
         self.folder.mkdir()
-        self._url = url
+        self._variables = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "anything", **variables}
 
     def run(self, model: str, prompt: str, *options: str) -> Said:
         return Said(self._run(model, prompt, "--output-format", "stream-json", "--verbose", *options))
@@ -64,7 +64,7 @@ class Claude:
         ended = subprocess.run(
             [program(), "-p", prompt, "--model", model, "--allowedTools", TOOLS, *options],
             cwd=self.folder,
-            env=environment(self._home) | {"ANTHROPIC_BASE_URL": self._url, "ANTHROPIC_API_KEY": "anything"},
+            env=environment(self._home) | self._variables,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -67,13 +67,15 @@ class Said:
 class Codex:
     """A CLI with one configuration; its sessions can be resumed."""
 
-    def __init__(self, folder: Path, base_url: str, model: str, *, socket: bool, provider: str = "gateway") -> None:
+    def __init__(
+        self, folder: Path, base_url: str, model: str, *, socket: bool, provider: str = "gateway", more: str = ""
+    ) -> None:
         self._home, self._folder = folder / "home", folder / "work"
         self._home.mkdir()
         self._folder.mkdir()
         websockets = "true" if socket else "false"
         config = CONFIG.format(model=model, provider=provider, base_url=base_url, websockets=websockets)
-        (self._home / "config.toml").write_text(config)
+        (self._home / "config.toml").write_text(config + more)
 
     def exec(self, *arguments: str, sandbox: str = "read-only") -> Said:
         command = [PROGRAM, "exec", "--json", "--skip-git-repo-check", "-s", sandbox, *arguments]

@@ -73,8 +73,6 @@ from toolwire.turns.settings import Settings
 from toolwire.turns.tools.calls import CallHooks, Finished, TurnCalls
 from toolwire.turns.tools.registry import FunctionTool, Tool
 
-pytestmark = pytest.mark.xdist_group("agent-stack")  # its gateway is started once
-
 Json = dict[str, Any]
 DIALECTS = pytest.mark.parametrize("dialect", NAMES)
 
@@ -746,7 +744,11 @@ ENDS = {
 @pytest.mark.parametrize("name", ENDS)
 def test_a_process_that_was_ended_in_a_call_is_gone_on_with(stand: AppServer, name: str, tmp_path: Path):
     number, code, told = ENDS[name]
-    waits = Calls("c1", "Bash", json.dumps({"command": "echo >> ran; while [ -d /proc/$PPID ]; do sleep 0.02; done"}))
+    waits = Calls(
+        "c1",
+        "Bash",
+        json.dumps({"command": "echo $$ > pid; echo >> ran; while [ -d /proc/$PPID ]; do sleep 0.02; done"}),
+    )
     model = stand.model(tells(Says("Let me."), waits), tells(Says("Never mind.")), backend="single")
     shell = Shell(tmp_path, f"responses:{stand.gateway.base_url}", model)
     with shell.start("Wait.", "--tools", "bash") as process:
@@ -756,6 +758,8 @@ def test_a_process_that_was_ended_in_a_call_is_gone_on_with(stand: AppServer, na
         first = Ran(*ending(process))
     assert (first.code, first.err) == (code, "")
     assert [each["call_id"] for each in first.of("tool_started")] == ["c1"]
+    left = Path("/proc", (tmp_path / "pid").read_text().strip())
+    stand.gateway.wait_until(lambda: not left.exists())
 
     second = shell.run("Go on.", "--tools", "bash", "--resume", first.session)
     assert (second.code, second.err, second.events[-1]["text"]) == (0, "", "Never mind.")

@@ -11,8 +11,6 @@ import pytest
 from tests.support.browser import browse
 from tests.support.gateway import Gateway, chat_body, response_body
 
-pytestmark = pytest.mark.xdist_group("browser")  # it is started once
-
 # evil.example is this machine, and the browser does not protect the gateway by itself.
 OPTIONS = (
     "--host-resolver-rules=MAP evil.example 127.0.0.1",

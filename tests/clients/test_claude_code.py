@@ -13,8 +13,6 @@ from tests.clients.servers import KINDS, Breakdown, Json, Refusal, Thought, Turn
 from tests.clients.stage import Stage
 from tests.support.upstream import Asked
 
-pytestmark = pytest.mark.xdist_group("claude-code")
-
 EVERY_KIND = pytest.mark.parametrize("kind", KINDS)
 PROMPT = "Which bird is in note.txt?"
 ANSWER = "It is the heron."
@@ -120,6 +118,25 @@ def unmarked(message: Json) -> Json:
 def test_the_user_is_named_as_shortly_as_openai_wants_it(stage: Stage, tmp_path: Path, kind: str):
     run = Run(stage, tmp_path, kind, "user", [Words(ANSWER)])
     assert 0 < len(run.asked[0].body["user"]) <= 64  # it has 150 letters
+
+
+@EVERY_KIND
+def test_the_effort_of_a_turn_reaches_every_server(stage: Stage, tmp_path: Path, kind: str):
+    """A change of the effort is a system message without content behind what the user says."""
+    name = f"claude-opus-5-5-effort-{kind}"
+    stage.script(name, [Words("One.")], [Words("Two.")])
+    claude = Claude(tmp_path, stage.gateway.url)
+    for prompt, *options in (("Say one.", "--effort", "high"), ("Say two.", "--continue", "--effort", "low")):
+        assert claude.run(f"{kind}/{name}", prompt, *options).code == 0
+    first, second = stage.upstream.of(name)
+    control = {"role": "system", "content": [], "output_config": {"effort": "low"}}
+    if kind == "messages":
+        assert control in history(second)
+        return
+    efforts = [asked.body.get("reasoning_effort") or asked.body["reasoning"]["effort"] for asked in (first, second)]
+    assert efforts == ["high", "low"]
+    assert [message for message in history(second) if not message["content"]] == []
+    assert {note for notes in stage.notes(f"{kind}/{name}", 2) for note in notes} <= {*FOREIGN}
 
 
 def test_what_a_beta_allows_arrives_with_the_name_of_the_beta(stage: Stage, tmp_path: Path):

@@ -42,8 +42,6 @@ from tests.sdk.recording_client import (
 from tests.sdk.turns import QUESTION, TIME, WEATHER
 from tests.support.scripts import Calls, Says, Thinks
 
-pytestmark = pytest.mark.xdist_group("codex-app-server-sdks")  # its gateway is started once
-
 Json = dict[str, Any]
 ANSWER = "Sun in Paris and Rome, at noon."
 PARIS = called("c1", "get_weather", '{"city":"Paris"}')

@@ -15,8 +15,6 @@ from tests.support.frames import created, stream
 from tests.support.scripts import Calls, Says, Script, Thinks
 from tests.support.upstream import Asked, Reply
 
-pytestmark = pytest.mark.xdist_group("codex-both-ends")  # its gateway is started once
-
 Start = Callable[[str, str], Codex]
 
 TRANSPORTS = pytest.mark.parametrize("transport", ["sse", "socket"])

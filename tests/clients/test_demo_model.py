@@ -11,8 +11,6 @@ from tests.clients.codex import Codex, needs_codex
 from tests.clients.codex import Said as CodexSaid
 from tests.support.gateway import Gateway
 
-pytestmark = pytest.mark.xdist_group("claude-code")
-
 INTRODUCTION = "This is the demo model. You said: hi\n"
 
 

@@ -18,7 +18,6 @@ from tests.clients.stage import Stage
 pytestmark = [
     pytest.mark.anyio,
     pytest.mark.filterwarnings("ignore::UserWarning"),  # what LangChain advises its users
-    pytest.mark.xdist_group("langchain-standard"),
 ]
 
 

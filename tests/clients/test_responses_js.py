@@ -18,8 +18,6 @@ from tests.support.upstream import Upstream
 
 Reports = Callable[[str], dict[str, Any]]
 
-pytestmark = pytest.mark.xdist_group("responses-js")
-
 
 class Turn(msgspec.Struct, frozen=True):
     text: str = ""

@@ -450,7 +450,9 @@ def test_calls_that_nobody_answered_do_not_break_a_conversation(client: openai.O
     assert [item["type"] for item in sent[:3]] == ["message", "function_call", "function_call_output"]
 
 
-def test_a_turn_that_was_not_to_be_stored_is_not_in_its_conversation(client: openai.OpenAI):
+def test_a_turn_that_was_not_to_be_stored_is_in_its_conversation_all_the_same(client: openai.OpenAI):
     conversation = client.conversations.create(items=user("One."))
-    client.responses.create(model="up/client-text", input="Two.", conversation=conversation.id, store=False)
-    assert said(client.conversations.items.list(conversation.id)) == ["One."]
+    response = client.responses.create(model="up/client-text", input="Two.", conversation=conversation.id, store=False)
+    assert said(client.conversations.items.list(conversation.id)) == ["Hello, world.", "Two.", "One."]
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(response.id)

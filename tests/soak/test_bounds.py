@@ -44,7 +44,7 @@ pytestmark = [
     pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="measures with Linux's /proc"),
 ]
 
-IN_FLIGHT = 4 * 512 + 128
+IN_FLIGHT = 3 * 256 + 128
 """Megabytes for the default of `server.max_in_flight`: a body is held as it came, as it was read and as it is sent on,
 and what a gateway has anyhow."""
 REPLY = 8 * 64 + 128

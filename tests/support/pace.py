@@ -1,10 +1,10 @@
-"""Tests of a time within which something comes: a busy machine makes them slower, and not fail."""
+"""Retries tests of timeouts with longer times, so that a busy machine does not make them fail."""
 
 from collections.abc import Callable
 
 
 def at_any_pace(attempt: Callable[[float], None]) -> None:
-    """Call this with a factor for all its times, and again with a larger one if it fails: it was late, perhaps."""
+    """Call `attempt` with a factor for its timeouts; retry with a larger factor if an assertion fails."""
     for factor in (1, 5):
         try:
             attempt(factor)

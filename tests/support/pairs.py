@@ -1,6 +1,6 @@
-"""Pairwise selection: a small part of a product of factors in which any two values that can meet do meet.
+"""Pairwise selection: a small subset of a product of factors that contains every possible pair of values.
 
-A fault that needs two factors to show shows there. The rest of the product runs in `make soak`.
+It exposes faults that depend on two values. `make soak` runs the rest of the product.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ def cover(rows: Sequence[Sequence[Any]]) -> set[int]:
     """Indexes of rows that together hold every pair, chosen greedily and always alike."""
     pairs = [pairs_of(row) for row in rows]
     missing: set[Pair] = set().union(*pairs)
-    # What a row adds only shrinks, so an entry that is still right at the top of the heap is the best.
+    # A row's gain never grows, so the top of the heap is the best row if its recorded gain is still correct.
     heap = [(-len(each), index) for index, each in enumerate(pairs)]
     heapify(heap)
     chosen: set[int] = set()
@@ -42,7 +42,7 @@ def pairwise(
     name: Callable[[Sequence[Any]], str],
     further: Callable[[Sequence[Any]], Sequence[Any]] = lambda row: (),
 ) -> list[Any]:
-    """Parameters for every row; those beyond a covering part bear the mark `soak`.
+    """Return a parameter for each row; rows outside the pairwise subset have the mark `soak`.
 
     `further` gives factors that follow from a row, such as whether a route translates: they meet every value, too.
     """

@@ -2,10 +2,10 @@
 
     python -m tests.support.process_server SOCKET
 
-A connection is one test process. A request is one packet: a JSON `Order`, with the descriptors of stdin, stdout,
+A test process opens one connection, and so does each `warm.py`. A request is one packet: a JSON `Order`, with the descriptors of stdin, stdout,
 stderr and a control socket. On the control socket the server answers with the pid, and with the exit code when the
-process has ended. When a connection closes, everything that was started on it is killed, with all descendants; when the
-last one closes, the server ends. So a test run that is killed leaves no process behind.
+process has ended. When a connection closes, the server kills what was started on it. When the last one closes, it kills
+all other descendants and ends. So a test run that is killed leaves no process behind.
 """
 
 import ctypes
@@ -57,7 +57,7 @@ def preload() -> None:
 
 
 class Server:
-    """Accepts orders until the last connection closes. In a new process `serve` returns its order."""
+    """Accepts orders until the last connection closes. `serve` returns an order in a forked process, else None."""
 
     def __init__(self, path: str) -> None:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -159,7 +159,7 @@ def children(pid: int) -> list[int]:
 
 
 def _take_over(order: Order, descriptors: list[int]) -> None:
-    """Make this new process what the order says, up to its program."""
+    """Prepare a forked process for its program: signals, session, streams, directory and environment."""
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -214,7 +214,7 @@ def _stream(descriptor: int, mode: str, errors: str = "strict", *, line_bufferin
 
 
 def main() -> None:
-    """Serve; and in each process that was started, run its program."""
+    """Run the server; in a forked process, run the program of its order."""
     if os.fork():
         os._exit(0)  # so that it is a child of no test
     os.setsid()

@@ -1,7 +1,7 @@
 """Processes for tests: `Popen` and `run` of `subprocess`, by way of one server for all tests of a run.
 
-A Python program starts by fork from a process that has imported Toolwire, which costs a fiftieth of a new interpreter.
-`fresh=True` starts a new interpreter, where its start is the subject. Every process ends with the tests, however they end.
+A Python program is forked from a process that has imported Toolwire, which takes 20 ms instead of a second of imports.
+`fresh=True` starts a new interpreter, for tests of the start itself. The server kills its processes when the tests end.
 On other systems than Linux this is `subprocess` itself.
 """
 
@@ -25,7 +25,7 @@ from tests.support.process_server import Order
 ROOT = Path(__file__).parents[2]
 LINUX = sys.platform == "linux"
 TAKE_TERMINAL = ("/bin/sh", "-c", 'true <"$0"; exec "$@"')
-"""The first process of a session that opens a terminal has it as its own; then Ctrl-C works."""
+"""The first terminal that a new session opens becomes its controlling terminal, which Ctrl-C needs."""
 
 
 class Popen(subprocess.Popen[Any]):
@@ -65,7 +65,7 @@ class Popen(subprocess.Popen[Any]):
             self.pid = int(self._next_line())
 
         def _next_line(self) -> bytes:
-            """A line of the server; nothing if it is gone."""
+            """Read a line from the server; return b"-9", as after SIGKILL, if the server is gone."""
             assert self._control is not None
             line = b""
             while not line.endswith(b"\n") and (more := self._control.recv(1)):
@@ -139,7 +139,7 @@ def _is_plain(argv: list[str], env: dict[str, str]) -> bool:
 
 
 def warm_command(*argv: str) -> list[str]:
-    """A command for programs of ours that start a Python program themselves. It stands for the process it starts."""
+    """Return a command that runs a Python program on the server, for Toolwire to start as its own child process."""
     if not LINUX:
         return [sys.executable, *argv]
     _server()

@@ -8,13 +8,13 @@ ALLOWED = (
     r"another platform: ",  # Linux, macOS
     r"another Python: ",
     r"another user: ",  # root, or not root
-    # What langchain-tests asks of models that say they cannot do it, and what it keeps for its own recordings.
+    # langchain-tests skips features that the model does not declare, and tests that need its own recordings.
     r".*langchain_tests/.*(Model does not|Test requires json mode support|VCR not set up)",
 )
 
 
 def refuse(report: pytest.TestReport) -> None:
-    """Make a skip for a reason that is not listed a failure."""
+    """Turn a skip into a failure if its reason is not listed."""
     path, _, reason = report.longrepr if isinstance(report.longrepr, tuple) else ("", 0, str(report.longrepr))
     reason = reason.removeprefix("Skipped: ")
     if not any(re.match(pattern, text) for pattern in ALLOWED for text in (reason, f"{path} {reason}")):

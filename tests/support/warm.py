@@ -1,4 +1,4 @@
-"""Stands for a Python program that the process server runs: same streams, signals and exit code.
+"""Stands in for a Python program that the process server runs, with the same streams, signals and exit code.
 
     python -I -S warm.py SOCKET PROGRAM [ARGUMENTS]
 
