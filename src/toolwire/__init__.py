@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from toolwire.check.library import check_body, check_stream
     from toolwire.check.rules import RULES
     from toolwire.check.turns.rule import Finding, Rule
+    from toolwire.config.settings import Settings
     from toolwire.gateway.mounted import GatewayApp, create_app
     from toolwire.library.bodies import Body, decode_body, encode_body, encode_error, translate_body
     from toolwire.library.options import ConvertOptions, DecodeOptions, EncodeOptions, PolicyOptions, TranslateOptions
@@ -60,7 +61,6 @@ if TYPE_CHECKING:
         encode_stream,
         translate,
     )
-    from toolwire.turns.settings import Settings
 
 __version__ = "0.1.0"
 
@@ -158,7 +158,7 @@ _LOADED_LATER = {
         "encode_stream",
         "translate",
     ),
-    "toolwire.turns.settings": ("Settings",),
+    "toolwire.config.settings": ("Settings",),
 }
 """What is loaded when it is first used, by module."""
 _MODULES = {name: module for module, names in _LOADED_LATER.items() for name in names}

@@ -31,7 +31,7 @@ from toolwire.agent.loop import Loop
 from toolwire.agent.model import Model, with_backend
 from toolwire.agent.runner import CallOptions, Runner
 from toolwire.agent.task import Task
-from toolwire.turns.settings import DEMO, Backend, Settings
+from toolwire.config.settings import DEMO, Backend, Settings
 from toolwire.turns.tools.call import FunctionPayload, ToolCall
 from toolwire.turns.tools.calls import CallHooks
 from toolwire.turns.tools.registry import FunctionTool, Registry, Tool, tool

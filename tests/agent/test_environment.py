@@ -14,7 +14,7 @@ from toolwire.agent import AgentConfig
 from toolwire.agent.events import CallEnded
 from toolwire.agent.tools import builtin
 from toolwire.agent.tools.shell import local_shell
-from toolwire.turns.settings import DEMO, AgentTools, Backend, Key, Settings
+from toolwire.config.settings import DEMO, AgentTools, Backend, Key, Settings
 from toolwire.turns.tools.call import LocalShellPayload, ToolCall
 from toolwire.turns.tools.registry import Context
 from toolwire.upstream.environment import inherited

@@ -30,9 +30,9 @@ from toolwire.agent import (
     events,
     tool,
 )
+from toolwire.config.settings import SettingsError
 from toolwire.core.errors import ToolwireError
 from toolwire.testing import Calls, Fails, ModelRequest, Says, ScriptedModel, Thinks, Waits
-from toolwire.turns.settings import SettingsError
 
 
 @tool

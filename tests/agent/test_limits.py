@@ -33,7 +33,7 @@ from tests.support.upstream import Hold, Reply
 from toolwire.agent import AgentConfig, Limits, Prices, TaskEnded, Tokens, as_line
 from toolwire.agent.events import AgentEvent, CallEnded, LimitsUpdated, RateLimit, Retrying, UsageUpdated, Window
 from toolwire.agent.limits import limits_from_usage, limits_in
-from toolwire.turns.settings import Backend, Settings, load
+from toolwire.config.settings import Backend, Settings, load
 
 # Limits
 

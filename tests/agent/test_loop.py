@@ -87,9 +87,9 @@ from toolwire.agent.history import OutputItem
 from toolwire.agent.model import Model
 from toolwire.agent.runner import Runner
 from toolwire.agent.tools import builtin
+from toolwire.config.settings import Backend, Settings, SettingsError
 from toolwire.core.errors import BadRequest, Failure
 from toolwire.pauses import SPREAD
-from toolwire.turns.settings import Backend, Settings, SettingsError
 from toolwire.turns.tools.registry import Tool
 from toolwire.upstream.reply import Timeouts
 

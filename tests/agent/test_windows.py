@@ -35,7 +35,7 @@ from toolwire.agent import AgentConfig, Session, tool
 from toolwire.agent.events import AgentEvent, Compacted, Retrying
 from toolwire.agent.history import newest, read_items, size_of, user_message
 from toolwire.agent.loop import HALVINGS
-from toolwire.turns.settings import DEMO, Backend, Settings
+from toolwire.config.settings import DEMO, Backend, Settings
 
 Json = dict[str, Any]
 

@@ -69,7 +69,7 @@ from toolwire.agent.events import (
 )
 from toolwire.agent.runner import Runner
 from toolwire.agent.tools.patch import apply_patch
-from toolwire.turns.settings import Settings
+from toolwire.config.settings import Settings
 from toolwire.turns.tools.calls import CallHooks, Finished, TurnCalls
 from toolwire.turns.tools.registry import FunctionTool, Tool
 

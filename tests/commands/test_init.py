@@ -9,7 +9,7 @@ import pytest
 
 from tests.commands.desk import Desk
 from tests.support.upstream import Upstream
-from toolwire.turns.presets import PRESETS
+from toolwire.config.presets import PRESETS
 
 ADDRESS = "https://me.openai.azure.com/openai/v1"
 

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from tests.support.gateway import Gateway
-from toolwire.turns.settings import Server, load
+from toolwire.config.settings import Server, load
 
 ROOT = Path(__file__).parent.parent.parent
 DEPLOY = ROOT / "deploy"

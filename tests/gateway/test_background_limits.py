@@ -9,9 +9,9 @@ from tests.support.frames import completed, created, stream, text
 from tests.support.gateway import Gate, Gateway, Responses, backend, error_of, good, response_body
 from tests.support.gateways import over
 from tests.support.upstream import Reply, Upstream
+from toolwire.config.settings import Server
 from toolwire.gateway.lifespan import FILES_PER_RUN, run_limits
 from toolwire.memory.store import RunLimits, TooManyRuns
-from toolwire.turns.settings import Server
 
 KEYS = "".join(f'[[keys]]\nname = "{name}"\nkey = "key-of-{name}"\n' for name in ("ann", "ben", "cat"))
 BOUNDS = "[server]\nmax_background_runs = 3\nmax_background_runs_per_owner = 2\n"

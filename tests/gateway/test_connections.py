@@ -20,6 +20,7 @@ from websockets.sync.client import ClientConnection, connect
 from tests.support.frames import completed, created, stream, text
 from tests.support.gateway import Gate, Gateway, backend, chat_body, response_body
 from tests.support.upstream import Reply, Upstream
+from toolwire.config.settings import Server
 from toolwire.gateway.connections import (
     HEALTH_CONNECTIONS,
     LINGER,
@@ -30,7 +31,6 @@ from toolwire.gateway.connections import (
     SocketConnection,
 )
 from toolwire.gateway.flight import Flight
-from toolwire.turns.settings import Server
 
 PATIENCE = 90
 """Seconds to wait for what must come."""

@@ -24,10 +24,10 @@ from tests.support.fleet import Fleet, until
 from tests.support.frames import call, completed, created, stream, text
 from tests.support.gateway import Gateway, backend, chat_body, response_body, tool
 from tests.support.upstream import Cut, Hold, Pause, Reply, Upstream
+from toolwire.config.settings import Backend
 from toolwire.core.recording import read_recording
 from toolwire.gateway.console import model_lists
 from toolwire.turns.routes import Router
-from toolwire.turns.settings import Backend
 
 WEATHER = [tool("get_weather", city={"type": "string"})]
 USAGE = {"input_tokens": 30, "output_tokens": 7, "input_tokens_details": {"cached_tokens": 20}}

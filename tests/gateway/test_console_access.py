@@ -22,6 +22,8 @@ from tests.support.fleet import until
 from tests.support.frames import completed, created, stream, text
 from tests.support.gateway import Gateway, backend, chat_body, tool
 from tests.support.upstream import Hold, Reply, Upstream
+from toolwire.config.settings import Backend, Key, Settings, Store
+from toolwire.config.validate import faults
 from toolwire.core import recording
 from toolwire.core.bounds import run_steps
 from toolwire.gateway.console import access, checks, keep
@@ -32,8 +34,6 @@ from toolwire.gateway.console.rows import Row
 from toolwire.gateway.console.secrets import known_secrets
 from toolwire.gateway.keys import Keys
 from toolwire.gateway.log import Log
-from toolwire.turns.checks import faults
-from toolwire.turns.settings import Backend, Key, Settings, Store
 from toolwire.turns.trace import Held, TurnTrace
 
 KEYS = "\n".join(

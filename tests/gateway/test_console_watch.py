@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from toolwire.config.settings import Console, Key, Settings
 from toolwire.core.bounds import run_steps
 from toolwire.core.events import TurnEnded, Usage
 from toolwire.core.notes import TurnStats
@@ -34,7 +35,6 @@ from toolwire.gateway.console.watch import (
 )
 from toolwire.gateway.log import Log
 from toolwire.gateway.process import Process
-from toolwire.turns.settings import Console, Key, Settings
 from toolwire.turns.trace import MOST, Held, TurnTrace
 
 VENDOR = "sk-proj-abcdefghijklmnop1234"

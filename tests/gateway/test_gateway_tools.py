@@ -38,8 +38,8 @@ from tests.support.scripts import (
 )
 from tests.support.transcripts import Model, Tools, User, expected, transcript
 from tests.support.upstream import Hold, Pause, Reply, Upstream
+from toolwire.config.settings import SettingsError
 from toolwire.gateway.tools.tools import found_servers, found_tool
-from toolwire.turns.settings import SettingsError
 from toolwire.turns.tools.repeats import WARNING
 
 Json = dict[str, Any]

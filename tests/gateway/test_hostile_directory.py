@@ -13,7 +13,7 @@ import pytest
 from tests.agent.terminal import Terminal
 from tests.support.gateway import PROXIES, backend, chat_body
 from tests.support.upstream import Upstream
-from toolwire.turns.files import why_untrusted
+from toolwire.config.files import why_untrusted
 
 PROGRAMS = {"toolwire": (str(Path(sys.executable).with_name("toolwire")),), "-m": (sys.executable, "-m", "toolwire")}
 MODULES = (

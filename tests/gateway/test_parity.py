@@ -21,11 +21,11 @@ from tests.support.gateway import Gateway, backend, chat_body, error_of, flat, g
 from tests.support.pairs import pairwise
 from tests.support.scripts import Name, Tokens
 from tests.support.upstream import Cut, Pause, Reply, Upstream
+from toolwire.config.flags import HEADERS
 from toolwire.core.request import Tool
 from toolwire.notations.read import extract_calls
 from toolwire.notations.use_tool import USE_TOOL
 from toolwire.notations.values import Schemas
-from toolwire.turns.flags import HEADERS
 
 TOOLS = [
     tool("find", q={"type": "string"}),

@@ -18,9 +18,9 @@ from tests.support.gateway import Events, Gateway, Responses
 from tests.support.routes import Routes, backends, question
 from tests.support.scripts import NAMES, Calls, Name, Says, Script, Thinks, truth
 from tests.support.upstream import Pause, Reply, Upstream
+from toolwire.config.settings import Server
 from toolwire.core import sse
 from toolwire.core.batch import read_batch
-from toolwire.turns.settings import Server
 
 Json = dict[str, Any]
 

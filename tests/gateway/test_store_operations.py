@@ -10,10 +10,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from tests.support.gateway import chat_body, response_body, tool
+from toolwire.config.settings import load
 from toolwire.gateway.app import make_app
 from toolwire.memory.sqlite import SqliteStore
 from toolwire.memory.store import Kept, Members, Responses, Runs
-from toolwire.turns.settings import load
 
 FIND = [tool("find", q={"type": "string"})]
 DUTIES = ("claim", "cancelled", "join", "beat", "leave", "member", "holder", "take_lease", "drop_lease", "advance")

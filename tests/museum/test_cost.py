@@ -23,6 +23,7 @@ from tests.support.frames import call_item, completed, created, rs, stream, text
 from toolwire import ToolCallAggregator
 from toolwire.assembly import policies_for
 from toolwire.backends.responses import Conversation
+from toolwire.config.settings import Settings
 from toolwire.core.calls import CallTable, Fragment
 from toolwire.core.errors import BackendFault
 from toolwire.core.events import TextDelta
@@ -33,7 +34,6 @@ from toolwire.core.sse import DEFAULT_LIMIT, Frame, FrameReader
 from toolwire.dialects import chat, responses
 from toolwire.notations.emit import EmitMode
 from toolwire.notations.values import Schemas
-from toolwire.turns.settings import Settings
 from toolwire.upstream import record
 
 theme = Theme("cost")

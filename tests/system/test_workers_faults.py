@@ -57,7 +57,7 @@ Crew.tick = tick
 
 UNREADABLE = """
 from pathlib import Path
-from toolwire.turns import settings
+from toolwire.config import settings
 load = settings.load_for_serving
 def load_whole(path):
     assert not Path("broken").exists()

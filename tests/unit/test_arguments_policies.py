@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from toolwire.adapt.arguments import ArgumentJudge, CheckArguments, RepairArguments
 from toolwire.assembly import ToolRules, policies_for
+from toolwire.config.flags import HEADERS, FlagError, with_flags
 from toolwire.core.collect import collect
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
@@ -28,7 +29,6 @@ from toolwire.core.order import TurnOrder
 from toolwire.core.policies import Policies
 from toolwire.core.request import Request, Tool
 from toolwire.core.sse import Frame
-from toolwire.turns.flags import HEADERS, FlagError, with_flags
 from toolwire.turns.schemas import problems
 
 

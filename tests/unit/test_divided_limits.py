@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
+from toolwire.config.settings import Server, Settings, bytes_of
 from toolwire.gateway.workers.limits import divided
-from toolwire.turns.settings import Server, Settings, bytes_of
 
 ROOM = bytes_of(Server().max_body) + bytes_of(Server().max_reply)
 """Bytes of one body with its reply."""

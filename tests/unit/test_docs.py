@@ -11,10 +11,10 @@ import pytest
 from toolwire.assembly import ToolRules
 from toolwire.backends.demo import MODELS
 from toolwire.cli import app
+from toolwire.config.flags import FLAGS
+from toolwire.config.settings import Backend, Debug, GatewayTools, Server, Settings, Store
 from toolwire.core.notes import CODES
 from toolwire.core.order import TRANSITIONS
-from toolwire.turns.flags import FLAGS
-from toolwire.turns.settings import Backend, Debug, GatewayTools, Server, Settings, Store
 from toolwire.upstream.reply import Timeouts
 
 ROOT = Path(__file__).parent.parent.parent

@@ -3,8 +3,8 @@
 import pytest
 
 from toolwire.assembly import ToolRules
-from toolwire.turns.flags import FLAGS, HEADERS, FlagError, with_flags
-from toolwire.turns.settings import SettingsError, load
+from toolwire.config.flags import FLAGS, HEADERS, FlagError, with_flags
+from toolwire.config.settings import SettingsError, load
 
 BOTH = [(name, field) for flags in (FLAGS, HEADERS) for name, field in flags.items()]
 

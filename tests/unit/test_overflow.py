@@ -12,7 +12,7 @@ from toolwire.backends.failures import Error, http_failure, stream_failure
 from toolwire.core.errors import CONTEXT_LENGTH_EXCEEDED
 from toolwire.core.request import Message, Request, TextPart
 from toolwire.core.sse import Frame
-from toolwire.turns.windows import window_in
+from toolwire.turns.context_windows import window_in
 
 Json = dict[str, Any]
 

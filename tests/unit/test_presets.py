@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from toolwire.turns.checks import backend_faults
-from toolwire.turns.presets import PRESETS, missing_preset
-from toolwire.turns.settings import ANTHROPIC, OPENAI, Backend, SettingsError, load
+from toolwire.config.presets import PRESETS, missing_preset
+from toolwire.config.settings import ANTHROPIC, OPENAI, Backend, SettingsError, load
+from toolwire.config.validate import backend_faults
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "presets.md").read_text()
 KEYS = {preset.api_key_env: "sk-x" for preset in PRESETS.values() if preset.api_key_env}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from toolwire.turns.settings import SettingsError, load
+from toolwire.config.settings import SettingsError, load
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from toolwire.cli.health import examine
+from toolwire.config.decode import SettingsError
+from toolwire.config.masking import masked
+from toolwire.config.settings import Settings, Store, load, make_store, opened_store
 from toolwire.memory.postgres import PostgresStore
 from toolwire.memory.sqlite import SqliteStore
-from toolwire.turns.masks import masked
-from toolwire.turns.settings import Settings, Store, load, make_store, opened_store
-from toolwire.turns.tables import SettingsError
 
 SECRET = "hunter2"
 GOOD = f"postgresql://u:{SECRET}@127.0.0.1:1/d"

@@ -35,7 +35,7 @@ from toolwire.agent.run import AgentRun, RunResult
 from toolwire.agent.runner import CallOptions, Runner
 from toolwire.agent.session import Session
 from toolwire.agent.task import Task
-from toolwire.turns.settings import Settings, load
+from toolwire.config.settings import Settings, load
 from toolwire.turns.tools.registry import Tool, as_tool
 from toolwire.turns.tools.toolset import Toolset
 

@@ -28,8 +28,8 @@ from toolwire.agent.runner import CallOptions, Runner
 from toolwire.agent.session import Session, folder
 from toolwire.agent.terminal.interrupts import CANCELLED, Interrupts
 from toolwire.agent.terminal.screen import Screen
+from toolwire.config.settings import load
 from toolwire.core.terminal import clean
-from toolwire.turns.settings import load
 
 CONTINUE = "Go on."
 """The prompt in the command that resumes a session."""

@@ -15,6 +15,7 @@ import aiohttp
 import msgspec
 
 from toolwire.backends.lowered import LoweredConversation
+from toolwire.config.settings import HTTP_KINDS, Backend, Settings, SettingsError, address_fault, bytes_of
 from toolwire.core.errors import ReplyTooLarge
 from toolwire.core.events import Event
 from toolwire.core.policies import Policy
@@ -22,11 +23,10 @@ from toolwire.core.request import Request
 from toolwire.dialects import responses
 from toolwire.dialects.responses import StreamEncoder
 from toolwire.memory.reasoning import ReasoningCache
+from toolwire.turns.context_windows import listed_window
 from toolwire.turns.prepare import Engine, Options, prepare
 from toolwire.turns.routes import Router
 from toolwire.turns.run import Run
-from toolwire.turns.settings import HTTP_KINDS, Backend, Settings, SettingsError, address_fault, bytes_of
-from toolwire.turns.windows import listed_window
 from toolwire.upstream.alarm import Alarm, Ticker
 from toolwire.upstream.http import make_session
 from toolwire.upstream.reply import Broken, Timeouts

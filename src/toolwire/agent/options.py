@@ -16,8 +16,8 @@ from toolwire.agent.recent import recent
 from toolwire.agent.session import Session, folder
 from toolwire.agent.terminal.keys import is_terminal
 from toolwire.agent.tools import builtin
+from toolwire.config.settings import DEMO, Settings, address_fault
 from toolwire.memory.private import read_file
-from toolwire.turns.settings import DEMO, Settings, address_fault
 from toolwire.turns.tools.loop import Limits
 from toolwire.turns.tools.toolset import Toolset
 

@@ -26,8 +26,8 @@ from toolwire.agent.output import FINAL_RESULT, OutputTool
 from toolwire.agent.session import Session
 from toolwire.agent.task import Task
 from toolwire.agent.waiting import wait_through
+from toolwire.config.settings import Settings
 from toolwire.core.surrogates import whole_text
-from toolwire.turns.settings import Settings
 from toolwire.turns.tools.call import ToolCall
 from toolwire.turns.tools.calls import CallHooks
 from toolwire.turns.tools.registry import Context, Registry, Tool, as_tool

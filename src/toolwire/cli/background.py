@@ -11,9 +11,9 @@ import sys
 import threading
 
 from toolwire.cli.options import stop
+from toolwire.config.settings import SettingsError, load, with_address, with_workers
 from toolwire.gateway.serve import serve
 from toolwire.imports import without_working_directory
-from toolwire.turns.settings import SettingsError, load, with_address, with_workers
 
 
 def main() -> None:

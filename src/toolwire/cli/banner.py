@@ -15,9 +15,9 @@ from toolwire.cli.health import Finding, shown, store_place
 from toolwire.cli.health_backends import ask_backend
 from toolwire.cli.programs import Program
 from toolwire.cli.reach import access
+from toolwire.config.files import user_file, user_path
+from toolwire.config.settings import Backend, Settings, SettingsError, with_address
 from toolwire.core.terminal import clean
-from toolwire.turns.files import user_file, user_path
-from toolwire.turns.settings import Backend, Settings, SettingsError, with_address
 
 _PROGRAMS: tuple[Program, ...] = ("claude", "codex")
 _MODELS_SHOWN = 5

@@ -7,9 +7,9 @@ import msgspec
 
 from toolwire.cli.programs import OWN_MODELS, Client, ClientSetup, client_setup
 from toolwire.cli.reach import Access
-from toolwire.turns.presets import PRESETS
-from toolwire.turns.settings import DEMO, Backend, Settings, SettingsError
-from toolwire.turns.tables import did_you_mean, sentence
+from toolwire.config.decode import did_you_mean, sentence
+from toolwire.config.presets import PRESETS
+from toolwire.config.settings import DEMO, Backend, Settings, SettingsError
 
 _NOT_REAL = ("demo", "replay")
 

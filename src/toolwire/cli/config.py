@@ -15,8 +15,8 @@ def config(context: click.Context, json: bool, config: str | None) -> None:
         context.obj = config
         return
     from toolwire.cli.in_force import as_json, as_toml
-    from toolwire.turns.settings import SettingsError, load
-    from toolwire.turns.sources import settings_in_force
+    from toolwire.config.provenance import settings_in_force
+    from toolwire.config.settings import SettingsError, load
 
     with stops_on(SettingsError):
         settings = load(config)
@@ -31,7 +31,7 @@ def path(context: click.Context, config: str | None) -> None:
     """Print the path of the settings file."""
     from pathlib import Path
 
-    from toolwire.turns.files import user_path
+    from toolwire.config.files import user_path
 
     given = config or context.obj
     file = Path(given).absolute() if given else user_path()

@@ -31,7 +31,7 @@ def env(client: str, model: str, shell: str, host: str | None, port: int | None,
     from toolwire.cli.programs import OWN_MODELS, Client
     from toolwire.cli.reach import access, version_at
     from toolwire.cli.shells import Shell, copy_variable, set_variable, shell_here, wrap_program
-    from toolwire.turns.settings import SettingsError, load, with_address
+    from toolwire.config.settings import SettingsError, load, with_address
 
     if client not in get_args(Client):
         raise stop(f"env: {client!r} is none of {', '.join(get_args(Client))}")

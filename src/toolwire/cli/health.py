@@ -13,15 +13,15 @@ import msgspec
 from toolwire.cli.health_backends import ask_backend
 from toolwire.cli.health_codex import codex_here
 from toolwire.cli.reach import access, version_at
+from toolwire.config.extras import missing_extra
+from toolwire.config.files import user_path, why_untrusted
+from toolwire.config.settings import Backend, Settings, SettingsError, read
+from toolwire.config.validate import backend_faults, general_faults
 from toolwire.core.terminal import clean
 from toolwire.memory.file import FileInUse, StoreFile
 from toolwire.memory.sqlite.schema import version_of
 from toolwire.memory.store import StoreFailed
-from toolwire.turns.checks import backend_faults, general_faults
-from toolwire.turns.extras import missing_extra
-from toolwire.turns.files import user_path, why_untrusted
 from toolwire.turns.routes import check_backends
-from toolwire.turns.settings import Backend, Settings, SettingsError, read
 
 
 class Finding(msgspec.Struct, frozen=True):

@@ -12,10 +12,10 @@ import msgspec
 
 from toolwire.cli.choice import own_key, own_key_variable
 from toolwire.cli.health_codex import codex_of
+from toolwire.config.settings import Backend, Settings
+from toolwire.config.validate import OPERATIONS
 from toolwire.core.backend import Post
-from toolwire.turns.checks import OPERATIONS
 from toolwire.turns.routes import Route, Router, names_in
-from toolwire.turns.settings import Backend, Settings
 from toolwire.upstream.http import HttpUpstream, SmallAnswer, make_session
 from toolwire.upstream.reply import Broken
 

@@ -11,7 +11,7 @@ import msgspec
 
 from toolwire.backends.codex.protocol import OLDEST
 from toolwire.cli.programs import INSTALL
-from toolwire.turns.settings import Backend
+from toolwire.config.settings import Backend
 from toolwire.upstream.credentials import login_file, read_login
 from toolwire.upstream.environment import inherited
 

@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import msgspec
 
-from toolwire.turns.files import user_path
-from toolwire.turns.masks import masked
-from toolwire.turns.sources import Setting
+from toolwire.config.files import user_path
+from toolwire.config.masking import masked
+from toolwire.config.provenance import Setting
 
 InForce = Mapping[str, dict[str, Setting] | list[dict[str, Setting]]]
 

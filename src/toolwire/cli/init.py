@@ -6,7 +6,7 @@ from toolwire.cli.options import stops_on
 
 
 def complete_preset(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    from toolwire.turns.presets import PRESETS
+    from toolwire.config.presets import PRESETS
 
     return [name for name in PRESETS if name.startswith(incomplete)]
 
@@ -38,7 +38,7 @@ def init(
 
     from toolwire.cli.wizard import Declined, Given
     from toolwire.cli.wizard import init as ask_and_write
-    from toolwire.turns.files import user_path
+    from toolwire.config.files import user_path
 
     given = Given(preset, model, base_url, key_env)
     path = Path(config).absolute() if config else user_path()

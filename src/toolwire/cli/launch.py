@@ -33,7 +33,7 @@ def launch(
     """Start Claude Code or Codex with the models of the gateway; starts a gateway too if none runs."""
     from toolwire.cli.programs import Program
     from toolwire.cli.start import NotStarted, start
-    from toolwire.turns.settings import SettingsError
+    from toolwire.config.settings import SettingsError
 
     if program not in get_args(Program):
         raise stop(f"launch: {program!r} is none of {', '.join(get_args(Program))}")

@@ -7,10 +7,10 @@ from fnmatch import fnmatchcase
 import msgspec
 
 from toolwire.cli.choice import own_key
+from toolwire.config.settings import Settings, is_glob
 from toolwire.core.terminal import clean
 from toolwire.core.urls import bare_url
 from toolwire.turns.routes import Route, Router, names_in
-from toolwire.turns.settings import Settings, is_glob
 from toolwire.upstream.http import make_session
 from toolwire.upstream.reply import Broken
 

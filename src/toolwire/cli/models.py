@@ -16,8 +16,8 @@ def models(backend: str, json: bool, config: str | None) -> None:
     import msgspec
 
     from toolwire.cli.listing import ask, lines
-    from toolwire.turns.settings import SettingsError, load
-    from toolwire.turns.tables import did_you_mean, sentence
+    from toolwire.config.decode import did_you_mean, sentence
+    from toolwire.config.settings import SettingsError, load
 
     with stops_on(SettingsError):
         settings = load(config)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import msgspec
 
 from toolwire.cli.in_force import toml
-from toolwire.turns.presets import PRESETS
-from toolwire.turns.settings import Server
+from toolwire.config.presets import PRESETS
+from toolwire.config.settings import Server
 
 _HEAD = f"""\
 # Settings of Toolwire.

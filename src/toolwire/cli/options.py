@@ -35,7 +35,7 @@ json_option = click.option("--json", is_flag=True, help="Write JSON.")
 
 def complete_model(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Models and aliases that the settings name; no server is asked."""
-    from toolwire.turns.settings import SettingsError, read
+    from toolwire.config.settings import SettingsError, read
 
     try:
         return [name for name in read(None).model_names if name.startswith(incomplete)]

@@ -6,7 +6,7 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from toolwire.turns.settings import Settings
+from toolwire.config.settings import Settings
 
 PATIENCE = 2.0
 """Seconds for an answer of a gateway, which is on this machine."""

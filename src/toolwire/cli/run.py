@@ -55,8 +55,8 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option of its own
     from toolwire.agent import SessionError
     from toolwire.agent.command import run as run_command
     from toolwire.agent.options import Options, UsageError, config_from
+    from toolwire.config.settings import SettingsError
     from toolwire.core.errors import BadRequest
-    from toolwire.turns.settings import SettingsError
 
     with stops_on(SettingsError, SessionError, UsageError, BadRequest):
         agent_config = config_from(approve, effort, max_turns, context_window, read_only=read_only)

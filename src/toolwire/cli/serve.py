@@ -14,7 +14,7 @@ from toolwire.cli.options import say, stops_on
 @click.option("--workers", "-w", type=int, help="Processes that serve together.")
 def serve(config: str | None, host: str | None, port: int | None, workers: int | None) -> None:
     """Run the gateway."""
-    from toolwire.turns import settings
+    from toolwire.config import settings
 
     def read_again() -> settings.Settings:
         found = settings.with_address(settings.load_for_serving(config), host, port)

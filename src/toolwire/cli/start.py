@@ -13,7 +13,7 @@ from toolwire.cli.options import say
 from toolwire.cli.own_gateway import NotStarted, OwnGateway
 from toolwire.cli.programs import INSTALL, OWN_MODELS, Program, model_in
 from toolwire.cli.reach import Access, access, first_model, serves, version_at
-from toolwire.turns.settings import DEMO, Settings, load, with_address
+from toolwire.config.settings import DEMO, Settings, load, with_address
 from toolwire.upstream.environment import inherited
 
 __all__ = ["NotStarted", "start"]

@@ -9,7 +9,7 @@ import click
 from toolwire.cli.options import Commands, config_option, json_option, say, stop, stops_on
 
 if TYPE_CHECKING:
-    from toolwire.turns.settings import Settings
+    from toolwire.config.settings import Settings
 
 file_argument = click.argument("file", metavar="FILE", help="A file of JSON lines, or - for a pipe.")
 
@@ -40,7 +40,7 @@ def check(json: bool, config: str | None) -> None:
     import msgspec
 
     from toolwire.cli.store_report import as_text, report_on
-    from toolwire.turns.settings import SettingsError, load
+    from toolwire.config.settings import SettingsError, load
 
     with stops_on(SettingsError):
         settings = load(config)
@@ -56,7 +56,7 @@ def migrate(config: str | None) -> None:
     """Bring the schema to this version. Gateways of the version before may go on meanwhile; `serve` does it too."""
     import asyncio
 
-    from toolwire.turns.settings import SettingsError, load, make_store, opened_store
+    from toolwire.config.settings import SettingsError, load, make_store, opened_store
 
     with stops_on(SettingsError):
         settings = load(config)
@@ -75,7 +75,7 @@ def export_(file: str, config: str | None) -> None:
     import asyncio
 
     from toolwire.cli.store_copy import exported
-    from toolwire.turns.settings import SettingsError, load
+    from toolwire.config.settings import SettingsError, load
 
     with stops_on(SettingsError, OSError):
         settings = load(config)
@@ -92,7 +92,7 @@ def import_(file: str, config: str | None) -> None:
     import asyncio
 
     from toolwire.cli.store_copy import BadExport, imported
-    from toolwire.turns.settings import SettingsError, load, opened_store
+    from toolwire.config.settings import SettingsError, load, opened_store
 
     with stops_on(SettingsError, OSError, BadExport):
         settings = load(config)

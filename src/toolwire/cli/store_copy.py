@@ -17,9 +17,9 @@ from typing import BinaryIO
 import msgspec
 
 from toolwire import __version__
+from toolwire.config.settings import Settings, SettingsError, make_store
 from toolwire.memory.private import open_file, open_private
 from toolwire.memory.store import AnyRow, EventRow, HolderRow, ItemRow, RunRow, Store, ValueRow
-from toolwire.turns.settings import Settings, SettingsError, make_store
 
 FORMAT = 1
 ROWS_AT_ONCE = 256

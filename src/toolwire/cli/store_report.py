@@ -2,8 +2,8 @@
 
 import msgspec
 
+from toolwire.config.settings import Settings, bytes_of, make_store
 from toolwire.memory.store import Lease, Member, StoreStats
-from toolwire.turns.settings import Settings, bytes_of, make_store
 
 LISTED = 100
 """Most members and leases that are listed."""

@@ -11,10 +11,10 @@ import msgspec
 
 from toolwire.cli.listing import ask
 from toolwire.cli.new_file import Chosen, text_of
+from toolwire.config.decode import looks_like_key
+from toolwire.config.presets import PRESETS, missing_preset, with_preset
+from toolwire.config.settings import Backend, Settings, address_fault
 from toolwire.memory.private import make_folders, open_private
-from toolwire.turns.presets import PRESETS, missing_preset, with_preset
-from toolwire.turns.settings import Backend, Settings, address_fault
-from toolwire.turns.tables import looks_like_key
 
 NONE = "none"
 MOST = 20

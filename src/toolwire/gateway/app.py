@@ -14,6 +14,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from toolwire.config.flags import MODES
+from toolwire.config.masking import version_of
+from toolwire.config.settings import AnyStore, Settings
 from toolwire.core.errors import Failure, ToolwireError
 from toolwire.dialects import chat, messages, responses
 from toolwire.gateway.answer import DialectModule
@@ -31,10 +34,7 @@ from toolwire.gateway.process import Process
 from toolwire.gateway.responses.operations import Operations, State
 from toolwire.gateway.responses.resources import Resources
 from toolwire.gateway.responses.socket import Socket, refuse
-from toolwire.turns.flags import MODES
 from toolwire.turns.routes import counted
-from toolwire.turns.settings import AnyStore, Settings
-from toolwire.turns.version import version_of
 
 
 class Gateway:

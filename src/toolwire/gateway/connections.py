@@ -19,6 +19,7 @@ from uvicorn.server import ServerState
 from websockets.exceptions import SecurityError
 from websockets.frames import Frame
 
+from toolwire.config.settings import Server, bytes_of
 from toolwire.core.errors import Failure
 from toolwire.dialects import chat, messages
 from toolwire.gateway.answer import DialectModule
@@ -26,7 +27,6 @@ from toolwire.gateway.body import is_utf8
 from toolwire.gateway.flight import Claim, Flight
 from toolwire.gateway.http import send_json
 from toolwire.gateway.paths import HEALTH_PATHS
-from toolwire.turns.settings import Server, bytes_of
 
 MOST_OVERHEAD = 64 * 1024
 """Bytes of headers, of trailers, and between two pieces of a body."""

@@ -16,6 +16,8 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from toolwire.assembly import ToolRules, output_mode
+from toolwire.config.flags import HEADERS, MODE_HEADER, FlagError, with_flags
+from toolwire.config.settings import Settings
 from toolwire.core.bounds import LARGE, Bounds, check_parts
 from toolwire.core.errors import BadRequest, Failure, InternalError, ReplyTooLarge, ToolwireError
 from toolwire.core.events import TurnFailed
@@ -38,11 +40,9 @@ from toolwire.gateway.sinks import HttpSink, Pace, upstream_request_id
 from toolwire.memory.store import Store
 from toolwire.memory.turns import TurnMemory
 from toolwire.turns.attempt import Starting
-from toolwire.turns.flags import HEADERS, MODE_HEADER, FlagError, with_flags
 from toolwire.turns.prepare import Caller as Asker
 from toolwire.turns.prepare import Engine, Options, prepare
 from toolwire.turns.run import Run
-from toolwire.turns.settings import Settings
 from toolwire.turns.source import TurnSource
 from toolwire.turns.trace import TurnTrace
 from toolwire.upstream.alarm import Alarm, Ticker

@@ -9,9 +9,9 @@ import re
 from functools import lru_cache
 from operator import itemgetter
 
+from toolwire.config.settings import Settings, is_loopback
 from toolwire.core.errors import Failure
 from toolwire.gateway.http import EXPOSED, Headers
-from toolwire.turns.settings import Settings, is_loopback
 
 _HOST = re.compile(r"(?:\[([^\[\]]*)\]|([^:\[\]]*))(?::[0-9]{0,5})?")
 _LONGEST = 300

@@ -7,8 +7,8 @@ from functools import lru_cache
 
 import msgspec
 
+from toolwire.config.settings import CONSOLE_NAME, Settings
 from toolwire.core.errors import BadRequest, Failure
-from toolwire.turns.settings import CONSOLE_NAME, Settings
 
 
 class Caller(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from toolwire.config.settings import AnyStore, Server, Settings, bounds_of, bytes_of, make_store
 from toolwire.core.shares import Shares
 from toolwire.core.terminal import clean
 from toolwire.gateway.console.access import load_token
@@ -32,7 +33,6 @@ from toolwire.memory.store import RunLimits, StoreFailed
 from toolwire.memory.turns import TurnMemory
 from toolwire.turns.prepare import Engine
 from toolwire.turns.routes import Router
-from toolwire.turns.settings import AnyStore, Server, Settings, bounds_of, bytes_of, make_store
 from toolwire.upstream.alarm import Ticker
 from toolwire.upstream.http import make_session
 

@@ -18,9 +18,9 @@ from typing import Any, cast
 from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
+from toolwire.config.settings import Settings, opened_store
 from toolwire.gateway.app import Gateway, make_app
 from toolwire.turns.routes import check_backends
-from toolwire.turns.settings import Settings, opened_store
 
 
 class GatewayApp:

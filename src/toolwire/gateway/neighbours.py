@@ -4,11 +4,11 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
 
+from toolwire.config.settings import Settings
 from toolwire.gateway.peers import Handler, PeerFailed, PeerGone, Peers, PeerServer
 from toolwire.gateway.process import Process
 from toolwire.memory.membership import Membership
 from toolwire.memory.threads import KeptThreads
-from toolwire.turns.settings import Settings
 from toolwire.upstream.codex.handover import Unreachable
 from toolwire.upstream.codex.upstream import Sharing
 

@@ -14,6 +14,8 @@ from typing import cast
 
 import uvicorn
 
+from toolwire.config.masking import version_of
+from toolwire.config.settings import AnyStore, Server, Settings, SettingsError, bytes_of, opened_store
 from toolwire.gateway.app import Gateway, make_app
 from toolwire.gateway.connections import Connections, HttpConnection, SocketConnection
 from toolwire.gateway.console.access import console_line
@@ -26,8 +28,6 @@ from toolwire.gateway.workers.sockets import address_of, listen
 from toolwire.memory.owned import remove_orphans
 from toolwire.memory.results import KeptResults
 from toolwire.turns.routes import check_backends
-from toolwire.turns.settings import AnyStore, Server, Settings, SettingsError, bytes_of, opened_store
-from toolwire.turns.version import version_of
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()))
 

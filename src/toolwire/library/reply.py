@@ -12,6 +12,7 @@ import msgspec
 from toolwire.assembly import Assembly, Reader, ToolRules, policies_for
 from toolwire.backends import chat, messages, responses
 from toolwire.backends.lowered import LoweredConversation
+from toolwire.config.decode import converted
 from toolwire.core.delta_batch import decoded
 from toolwire.core.errors import MAX_CALLS, BackendFault, FedAfterEnd, TooManyCalls, WrongDialect
 from toolwire.core.events import CallStarted, Dialect, Event, Note, Origin, TurnFailed
@@ -21,7 +22,6 @@ from toolwire.core.request import Request, Tool
 from toolwire.core.sse import Frame, FrameReader
 from toolwire.core.text import checked_names
 from toolwire.library.options import DecodeOptions, rules_of
-from toolwire.turns.tables import converted
 from toolwire.turns.validate import validate
 
 DIALECTS: tuple[Dialect, ...] = get_args(Dialect)

@@ -7,8 +7,8 @@ from functools import partial
 
 from toolwire import __version__
 from toolwire.backends.codex import Profile, config
+from toolwire.config.settings import Backend, Settings
 from toolwire.core.terminal import clean
-from toolwire.turns.settings import Backend, Settings
 from toolwire.upstream.codex.upstream import CodexUpstream, Sharing
 from toolwire.upstream.codex.worker import WorkerSpec
 from toolwire.upstream.credentials import login_file, login_tokens

@@ -8,6 +8,7 @@ import msgspec
 
 from toolwire.assembly import Reader, ToolRules, policies_for, request_for_backend
 from toolwire.backends.failures import refused
+from toolwire.config.settings import Settings, bytes_of
 from toolwire.core.errors import THREAD_GONE, BadRequest, Failure
 from toolwire.core.events import Note
 from toolwire.core.policies import Policy
@@ -17,7 +18,6 @@ from toolwire.memory.reasoning import KeepReasoning, KeepSignedReasoning, KeepUn
 from toolwire.pauses import backoff
 from toolwire.turns.attempt import Question, Starting
 from toolwire.turns.routes import Route, Router
-from toolwire.turns.settings import Settings, bytes_of
 from toolwire.turns.trace import TurnTrace
 from toolwire.turns.validate import validate
 from toolwire.upstream.record import Recorder

@@ -13,6 +13,7 @@ import msgspec
 
 from toolwire.backends import chat, codex, demo, messages, replay, responses
 from toolwire.backends.lowered import LoweredConversation
+from toolwire.config.settings import Backend, Settings, SettingsError, is_glob
 from toolwire.core.backend import Post
 from toolwire.core.cache import size_of
 from toolwire.core.errors import BadRequest
@@ -26,7 +27,6 @@ from toolwire.memory.private import read_file
 from toolwire.turns.codex import codex_upstream
 from toolwire.turns.explain import AskedBackend, KeySource
 from toolwire.turns.retries import RetryBudget
-from toolwire.turns.settings import Backend, Settings, SettingsError, is_glob
 from toolwire.upstream.codex.upstream import Sharing
 from toolwire.upstream.credentials import ApiKey, CodexLogin
 from toolwire.upstream.http import Credentials, HttpUpstream

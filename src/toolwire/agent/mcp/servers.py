@@ -14,7 +14,7 @@ from toolwire.agent.errors import ServerFailed
 from toolwire.agent.mcp.remote import McpTool, Remote, Say
 from toolwire.agent.mcp.settings import Server
 from toolwire.agent.waiting import wait_through
-from toolwire.turns.extras import missing_extra
+from toolwire.config.extras import missing_extra
 from toolwire.turns.tools.call import ToolError
 from toolwire.turns.tools.registry import Registry
 

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import msgspec
 
+from toolwire.config.settings import Server, Settings
 from toolwire.core.errors import Failure
 from toolwire.gateway.guard import host_name
 from toolwire.gateway.keys import Keys, presented_key
 from toolwire.memory.private import make_folders, make_private_file, read_file, state_folder
-from toolwire.turns.settings import Server, Settings
 
 NAME = "console-token"
 SECONDS = 12 * 3600

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from toolwire import __version__
+from toolwire.config.settings import CONSOLE_NAME
 from toolwire.core.cache import BoundedDict
 from toolwire.core.errors import BadRequest
 from toolwire.core.notes import CODES
@@ -32,7 +33,6 @@ from toolwire.gateway.console.watch import MOST_CAPTURED
 from toolwire.gateway.exchange import Shared
 from toolwire.gateway.flight import Claim
 from toolwire.gateway.keys import Caller
-from toolwire.turns.settings import CONSOLE_NAME
 
 REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'; sandbox"
 MOST_BODY = 4 * 1024 * 1024

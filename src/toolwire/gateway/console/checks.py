@@ -12,11 +12,11 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from toolwire.config.settings import HTTP_KINDS, Backend, Settings
 from toolwire.core.bounds import run_steps
 from toolwire.core.terminal import clean
 from toolwire.gateway.console.keep import redacted
 from toolwire.gateway.console.threads import in_thread
-from toolwire.turns.settings import HTTP_KINDS, Backend, Settings
 from toolwire.upstream.environment import inherited
 
 BUDGET = 120

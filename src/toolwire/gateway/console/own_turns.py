@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from toolwire.config.flags import MODES
 from toolwire.core.errors import BadRequest
 from toolwire.dialects import chat, messages, responses
 from toolwire.gateway.console.threads import off_loop
 from toolwire.gateway.exchange import FACTS, OUTPUT_MODE
 from toolwire.gateway.keys import CALLER, Acting, Caller
-from toolwire.turns.flags import MODES
 
 PATHS = {"chat": chat.PATH, "responses": responses.PATH, "messages": messages.PATH}
 TURN_HEADER = b"x-toolwire-turn"

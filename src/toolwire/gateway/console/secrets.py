@@ -10,8 +10,8 @@ from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
 
+from toolwire.config.settings import Settings
 from toolwire.core.redact import is_secret_name
-from toolwire.turns.settings import Settings
 
 SHORTEST_SECRET = 4
 """Bytes from which a key is looked for in what was said."""

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from toolwire.config.settings import Settings, bytes_of
 from toolwire.core.bounds import Steps, run_steps
 from toolwire.core.events import Note
 from toolwire.core.notes import TurnStats
@@ -28,7 +29,6 @@ from toolwire.gateway.console.threads import in_thread
 from toolwire.gateway.keys import presented_key
 from toolwire.gateway.log import Log
 from toolwire.gateway.process import Process
-from toolwire.turns.settings import Settings, bytes_of
 from toolwire.turns.trace import Held, TurnTrace
 
 WAITING, BUSY_WAITING = 8 * 1024 * 1024, 1024 * 1024

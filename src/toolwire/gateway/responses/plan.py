@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
+from toolwire.config.flags import HEADERS
 from toolwire.dialects.responses import ParsedRequest
 from toolwire.gateway.exchange import Exchange
 from toolwire.gateway.keys import Caller
 from toolwire.gateway.responses.history import ResumedRequest
-from toolwire.turns.flags import HEADERS
 
 _encode = msgspec.json.Encoder().encode
 

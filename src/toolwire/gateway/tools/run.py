@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from toolwire.assembly import Assembly
+from toolwire.config.settings import Settings, bytes_of
 from toolwire.core.errors import ReplyTooLarge, ToolwireError
 from toolwire.core.events import (
     CallArgs,
@@ -36,7 +37,6 @@ from toolwire.gateway.tools.deferred import is_done, take_notes
 from toolwire.gateway.tools.search import Search, Show
 from toolwire.gateway.tools.separator import TextSeparator
 from toolwire.turns.attempt import Starting
-from toolwire.turns.settings import Settings, bytes_of
 from toolwire.turns.source import TurnSource
 from toolwire.turns.tools.call import ToolCall
 from toolwire.turns.tools.calls import CallHooks, Finished, TurnCalls

@@ -14,6 +14,7 @@ import msgspec
 
 from toolwire.agent.errors import ServerFailed
 from toolwire.agent.mcp import Server, Servers, read_config
+from toolwire.config.settings import Settings, SettingsError, bytes_of
 from toolwire.core.errors import Failure, ToolwireError
 from toolwire.core.events import CallKind, Note
 from toolwire.core.request import Entry, Message, OtherEntry, OtherPart, Request, ResultEntry, TextPart
@@ -25,7 +26,6 @@ from toolwire.gateway.tools.search import Search
 from toolwire.memory.private import read_file
 from toolwire.memory.results import KeptResults
 from toolwire.turns.attempt import Starting
-from toolwire.turns.settings import Settings, SettingsError, bytes_of
 from toolwire.turns.source import TurnSource
 from toolwire.turns.tools.call import ToolCall, ToolError
 from toolwire.turns.tools.registry import Context, Registry, Result, Tool, as_tool

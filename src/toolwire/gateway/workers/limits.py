@@ -2,7 +2,7 @@
 
 import msgspec
 
-from toolwire.turns.settings import Backend, Settings, bytes_of
+from toolwire.config.settings import Backend, Settings, bytes_of
 
 
 def divided(settings: Settings, slot: int) -> Settings:

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from toolwire.config.settings import Settings
 from toolwire.gateway.lifespan import log_format
 from toolwire.gateway.log import LEVELS, Format, written_line
-from toolwire.turns.settings import Settings
 
 try:
     import fcntl

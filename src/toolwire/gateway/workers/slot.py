@@ -12,6 +12,7 @@ from contextlib import suppress
 
 import msgspec
 
+from toolwire.config.settings import Settings
 from toolwire.gateway.workers.counters import Snapshot
 from toolwire.gateway.workers.messages import (
     LONGEST,
@@ -22,7 +23,6 @@ from toolwire.gateway.workers.messages import (
     decode_from_worker,
     line_of,
 )
-from toolwire.turns.settings import Settings
 
 
 class Generation(msgspec.Struct, frozen=True, eq=False):

@@ -8,8 +8,8 @@ import os
 import socket
 import sys
 
+from toolwire.config.settings import Settings, SettingsError
 from toolwire.gateway.http import PIECE
-from toolwire.turns.settings import Settings, SettingsError
 
 BACKLOG = 2048
 SPREADS = sys.platform == "linux" and hasattr(socket, "SO_REUSEPORT")

@@ -14,6 +14,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeAlias
 
+from toolwire.config.masking import version_of
+from toolwire.config.settings import Settings, SettingsError
 from toolwire.gateway.console.access import console_line, load_token
 from toolwire.gateway.serve import StartFailed, turns_running
 from toolwire.gateway.workers.child import ending_of, forked, load_for_forks
@@ -26,8 +28,6 @@ from toolwire.gateway.workers.signals import Signals, noted_signals
 from toolwire.gateway.workers.slot import Child, Generation
 from toolwire.gateway.workers.sockets import address_of, listen_for
 from toolwire.gateway.workers.worker import check_settings
-from toolwire.turns.settings import Settings, SettingsError
-from toolwire.turns.version import version_of
 
 Tell: TypeAlias = Callable[[int], Coroutine[None, None, None]]
 

@@ -12,6 +12,7 @@ from types import FrameType
 
 import msgspec
 
+from toolwire.config.settings import Settings, SettingsError, make_store, opened_store
 from toolwire.gateway.files import allow_files
 from toolwire.gateway.peers import new_incarnation
 from toolwire.gateway.process import Process
@@ -31,7 +32,6 @@ from toolwire.gateway.workers.messages import (
     line_of,
 )
 from toolwire.gateway.workers.runtime import LOCK, leave_runtime_folder
-from toolwire.turns.settings import Settings, SettingsError, make_store, opened_store
 
 
 class Plan(msgspec.Struct, frozen=True):

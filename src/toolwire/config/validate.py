@@ -9,9 +9,10 @@ from urllib.parse import urlsplit
 import msgspec
 
 from toolwire.backends import chat, codex, messages, replay, responses
-from toolwire.turns.extras import missing_extra
-from toolwire.turns.presets import PRESETS
-from toolwire.turns.settings import (
+from toolwire.config.decode import SettingsError, converted
+from toolwire.config.extras import missing_extra
+from toolwire.config.presets import PRESETS
+from toolwire.config.settings import (
     CONSOLE_NAME,
     DATABASE_SCHEMES,
     HTTP_KINDS,
@@ -21,7 +22,6 @@ from toolwire.turns.settings import (
     address_fault,
     bytes_of,
 )
-from toolwire.turns.tables import SettingsError, converted
 
 OPERATIONS = {"responses": responses.PATH, "chat": chat.PATH, "messages": messages.PATH}
 """What follows the base URL in requests to a backend of this kind."""

@@ -21,15 +21,15 @@ import msgspec
 
 from toolwire.assembly import ToolRules
 from toolwire.backends import demo
+from toolwire.config.decode import SettingsError, converted
+from toolwire.config.files import NAME, user_file, why_untrusted
+from toolwire.config.flags import FLAGS, FlagError, boolean, with_flags
+from toolwire.config.presets import PRESETS, missing_preset, with_preset
 from toolwire.core.bounds import Bounds
 from toolwire.core.urls import bare_url
 from toolwire.memory.private import close_to_others, make_folders, read_file, state_folder
 from toolwire.memory.sqlite import SqliteStore, store_failed
 from toolwire.memory.store import StoreFailed
-from toolwire.turns.files import NAME, user_file, why_untrusted
-from toolwire.turns.flags import FLAGS, FlagError, boolean, with_flags
-from toolwire.turns.presets import PRESETS, missing_preset, with_preset
-from toolwire.turns.tables import SettingsError, converted
 from toolwire.upstream.credentials import Header, has_login
 from toolwire.upstream.reply import Timeouts
 
@@ -326,7 +326,7 @@ def load(path: str | None, environment: Mapping[str, str] = os.environ) -> Setti
 
 
 def _checked(settings: Settings, environment: Mapping[str, str], source: str) -> Settings:
-    from toolwire.turns.checks import faults  # noqa: PLC0415 - it needs the types that are defined here
+    from toolwire.config.validate import faults  # noqa: PLC0415 - it needs the types that are defined here
 
     for fault in faults(settings, environment):
         raise SettingsError(f"{source}: {fault}")

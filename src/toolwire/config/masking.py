@@ -1,7 +1,11 @@
 """Settings as they may be shown: without keys, and without what may be one."""
 
+from hashlib import sha256
 from typing import Any, cast
 
+import msgspec
+
+from toolwire.config.settings import Settings
 from toolwire.core.urls import MASK, bare_url
 from toolwire.upstream.environment import SECRET_WORDS
 
@@ -26,3 +30,9 @@ def masked(value: Any, name: str = "", *, hidden: bool = False) -> Any:
         return bare_url(value)
     # An address with a slip in it may hold a password all the same.
     return MASK if name == "url" and "@" in value and not value.startswith("sqlite:") else value
+
+
+def version_of(settings: Settings) -> str:
+    """A hash of the settings without their secrets: equal settings have equal versions in every process."""
+    shown = masked(msgspec.to_builtins(msgspec.structs.replace(settings, file="")))
+    return sha256(msgspec.json.encode(shown, order="deterministic")).hexdigest()[:12]

@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import msgspec
 
-from toolwire.turns.flags import FLAGS, given_flags
-from toolwire.turns.presets import PRESETS
-from toolwire.turns.settings import CODEX, DUMP, LEVEL, Backend, Settings, read_table
+from toolwire.config.flags import FLAGS, given_flags
+from toolwire.config.presets import PRESETS
+from toolwire.config.settings import CODEX, DUMP, LEVEL, Backend, Settings, read_table
 
 
 class Setting(msgspec.Struct, frozen=True):

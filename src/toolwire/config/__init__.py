@@ -1,0 +1,1 @@
+"""The configuration: settings, how they are read and checked, and where each comes from."""
