@@ -269,7 +269,7 @@ def test_the_key_that_the_console_makes_for_itself_opens_turns_and_not_the_conso
     access = Access(settings, Keys(settings), keyed.console.partition("token=")[2])
     own = access.own_key()
     assert ask(keyed, own).status_code == 200
-    assert ask(keyed, own[:-1] + "0").status_code == 401
+    assert ask(keyed, own[:-1] + ("1" if own.endswith("0") else "0")).status_code == 401
     for forged in ("toolwire-own-9999999999.00", "toolwire-own-", "toolwire-own-x.y"):
         assert ask(keyed, forged).status_code == 401
     with ConsoleClient(keyed, own) as console:

@@ -1,7 +1,6 @@
 """Answers of the console: no other page may frame, read or keep them, and nothing is loaded from elsewhere."""
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, cast
@@ -33,8 +32,6 @@ HEADERS = {
 }
 READ_SECONDS = 120.0
 """Seconds within which an answer must be read."""
-FRESH = 1.0
-"""Seconds after which an answer is not given to further viewers."""
 _ASKED = 64 * 1024
 """Bytes of what a page sends to change something."""
 
@@ -81,8 +78,8 @@ def address_of(request: Request) -> str:
 
 
 class Answers:
-    """Answers whose bytes count with all that the gateway holds. Simultaneous identical requests
-    share one, which is built, held and counted once."""
+    """Answers whose bytes count with all that the gateway holds. Identical requests that arrive while an answer is
+    built share it: it is built, held and counted once. A later request sees what has changed since."""
 
     def __init__(self, flight: Flight) -> None:
         self._flight = flight
@@ -92,7 +89,7 @@ class Answers:
     async def use(self, key: object, make: Callable[[], Coroutine[None, None, Response]]) -> AsyncGenerator[Response]:
         """The answer to this question, until it is sent."""
         shared = self._shared.get(key)
-        if shared is None or shared.is_old:
+        if shared is None or shared.is_built:
             shared = self._shared[key] = _Shared(make(), Claim(self._flight))
         shared.users += 1
         try:
@@ -111,19 +108,16 @@ class _Shared:
     def __init__(self, making: Coroutine[None, None, Response], claim: Claim) -> None:
         self.users = 0
         self._claim = claim
-        self._made_at = 0.0
         self._task = asyncio.create_task(self._make(making))
 
     async def _make(self, making: Coroutine[None, None, Response]) -> Response:
         response = await making
         self._claim.grow(len(response.body))
-        self._made_at = time.monotonic()
         return response
 
     @property
-    def is_old(self) -> bool:
-        """Whether it is too old for a new request."""
-        return self._task.done() and time.monotonic() - self._made_at > FRESH
+    def is_built(self) -> bool:
+        return self._task.done()
 
     async def answer(self) -> Response:
         """Wait for it. A viewer that disconnects does not cancel it for the others."""
