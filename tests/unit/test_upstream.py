@@ -18,11 +18,11 @@ from aiohttp.base_protocol import BaseProtocol
 from yarl import URL
 
 from toolwire.core.backend import Post
-from toolwire.upstream import drain, paced
-from toolwire.upstream.alarm import PERIOD, Alarm, Ticker
+from toolwire.upstream import aiohttp_buffer
 from toolwire.upstream.credentials import ApiKey
-from toolwire.upstream.http import LARGE, HttpReply, HttpUpstream, make_session, proxy_for
+from toolwire.upstream.http import LARGE_BODY, HttpReply, HttpUpstream, make_session, proxy_for
 from toolwire.upstream.reply import Broken, Timeouts
+from toolwire.upstream.scheduling import PERIOD, Alarm, Ticker
 
 T = TypeVar("T")
 
@@ -136,13 +136,13 @@ def chunk(data: bytes) -> bytes:
 
 
 def test_this_aiohttp_is_known():
-    assert drain.KNOWN
+    assert aiohttp_buffer.HAS_KNOWN_INTERNALS
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["at-once", "as-aiohttp-wants"])
 def test_a_reply_in_many_chunks_is_read_whole_and_in_order(monkeypatch, known: bool):
     if not known:
-        monkeypatch.setattr(drain, "KNOWN", False)
+        monkeypatch.setattr(aiohttp_buffer, "HAS_KNOWN_INTERNALS", False)
     texts = [b"%d%b" % (number, b"!" if number % 7 == 0 else b"") for number in range(200)]
     read = asyncio.run(in_chunks([chunk(text) for text in texts], everything))
     assert b"".join(read) == b"".join(texts)
@@ -309,8 +309,8 @@ WHOLE = {
 @pytest.mark.parametrize(("size", "seconds"), [(7, -1.0), (1000, -1.0), (16384, -1.0), (1000, 60.0), (1 << 20, 60.0)])
 def test_a_response_is_read_whole_however_often_parsing_gives_way(monkeypatch, form: str, size: int, seconds: float):
     """Two of them on one connection, if that stays open. Without time it gives way after each slice."""
-    monkeypatch.setattr(paced, "SLICE", size)
-    monkeypatch.setattr(paced, "STEP", seconds)
+    monkeypatch.setattr(aiohttp_buffer, "PARSED_SLICE", size)
+    monkeypatch.setattr(aiohttp_buffer, "STEP", seconds)
     answer = b"HTTP/1.1 200 OK\r\n" + WHOLE[form]
     interim = b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n"
     posts = [Post("/responses", b"{}"), Post("/responses", b"{}")]
@@ -320,8 +320,8 @@ def test_a_response_is_read_whole_however_often_parsing_gives_way(monkeypatch, f
 
 
 def test_a_flood_of_responses_ends_the_connection():
-    flood = b"HTTP/1.1 100 Continue\r\n\r\n" * (paced.MAX_RESPONSES + 1)
-    for body in (b"{}", b"x" * LARGE):
+    flood = b"HTTP/1.1 100 Continue\r\n\r\n" * (aiohttp_buffer.MAX_RESPONSES + 1)
+    for body in (b"{}", b"x" * LARGE_BODY):
         with pytest.raises(Broken):
             asyncio.run(posted([flood + b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n"], Post("/responses", body)))
 
@@ -333,7 +333,7 @@ def test_a_large_body_is_let_go_when_it_is_written():
         is_read, is_over = asyncio.Event(), asyncio.Event()
 
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            left = 8 * LARGE
+            left = 8 * LARGE_BODY
             await reader.readuntil(b"\r\n\r\n")
             while left:
                 left -= len(await reader.read(65536))
@@ -347,7 +347,7 @@ def test_a_large_body_is_let_go_when_it_is_written():
         async with server, make_session(Timeouts()) as session:
             upstream = HttpUpstream(session, url, ApiKey(), {})
             tracemalloc.start()
-            asking = asyncio.create_task(upstream.open(Post("/responses", b"x" * 8 * LARGE), ""))
+            asking = asyncio.create_task(upstream.open(Post("/responses", b"x" * 8 * LARGE_BODY), ""))
             await is_read.wait()
             held, _ = tracemalloc.get_traced_memory()
             tracemalloc.stop()
@@ -355,7 +355,7 @@ def test_a_large_body_is_let_go_when_it_is_written():
             assert (await asking).status == 200
         return held
 
-    assert asyncio.run(main()) < 2 * LARGE
+    assert asyncio.run(main()) < 2 * LARGE_BODY
 
 
 def test_a_compressed_response_is_unpacked():
@@ -379,7 +379,7 @@ def test_a_key_with_a_line_break_is_not_sent(key: str):
     assert "sk" not in broken.value.failure.message
 
 
-@pytest.mark.parametrize(("size", "proxied"), [(LARGE, False), (2, True)], ids=["large", "proxied"])
+@pytest.mark.parametrize(("size", "proxied"), [(LARGE_BODY, False), (2, True)], ids=["large", "proxied"])
 def test_a_request_that_takes_aiohttps_own_way_says_the_same(size: int, proxied: bool):
     post = Post("/responses", b" " * size)
     [request], replies, _ = asyncio.run(posted([OK], post, key="sk-1", proxied=proxied))
@@ -411,22 +411,22 @@ def test_not_more_is_taken_at_once_than_may_wait(size):
     async def read() -> list[bytes]:
         loop = asyncio.get_running_loop()
         wire = Wire(loop)
-        content = StreamReader(wire, drain.MOST, loop=loop)
+        content = StreamReader(wire, aiohttp_buffer.MAX_READ, loop=loop)
         content.begin_http_chunk_receiving()
         for number in range(600_000 // size):
             content.feed_data(bytes([number % 256]) * size)
             content.end_http_chunk_receiving()
         assert wire.paused
-        out = [await drain.arrived(content)]
+        out = [await aiohttp_buffer.wait_and_drain(content)]
         assert wire.paused, "there is plenty"
         while content._buffer:
-            out.append(drain.drained(content))
+            out.append(aiohttp_buffer.drain(content))
         assert not wire.paused
         return out
 
     taken = asyncio.run(read())
     assert b"".join(taken) == b"".join(bytes([number % 256]) * size for number in range(600_000 // size))
-    assert max(map(len, taken)) <= drain.MOST
+    assert max(map(len, taken)) <= aiohttp_buffer.MAX_READ
 
 
 @pytest.mark.parametrize("batching", [True, False])
@@ -444,7 +444,7 @@ def test_the_installed_aiohttp_gives_a_burst_of_chunks_at_once(monkeypatch: pyte
     assert (data, used) == ((b"".join(texts), []) if batching else (b"", ["read_nowait"]))
 
 
-@pytest.mark.parametrize("size", [2, LARGE])  # small requests are written straight to a connection of the pool
+@pytest.mark.parametrize("size", [2, LARGE_BODY])  # small requests are written straight to a connection of the pool
 def test_bytes_behind_an_answer_are_no_answer_to_the_next_request(size):
     async def main() -> list[bytes]:
         opened, numbers = asyncio.Event(), iter((b"one", b"two", b"three"))

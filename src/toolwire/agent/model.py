@@ -27,9 +27,9 @@ from toolwire.turns.context_windows import listed_window
 from toolwire.turns.prepare import Engine, Options, prepare
 from toolwire.turns.routes import Router
 from toolwire.turns.run import Run
-from toolwire.upstream.alarm import Alarm, Ticker
 from toolwire.upstream.http import make_session
 from toolwire.upstream.reply import Broken, Timeouts
+from toolwire.upstream.scheduling import Alarm, Ticker
 
 GIVEN = "given"
 """The name of a backend that is given as `KIND:URL`."""

@@ -12,7 +12,7 @@ from toolwire.core.bounds import BYTES_PER_STEP, LARGE, Bounds, Steps, check_val
 from toolwire.core.errors import BadRequest
 from toolwire.gateway.flight import Claim
 from toolwire.gateway.http import ClientGone
-from toolwire.upstream.fairness import give_way
+from toolwire.upstream.scheduling import give_way
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -45,8 +45,7 @@ from toolwire.turns.prepare import Engine, Options, prepare
 from toolwire.turns.run import Run
 from toolwire.turns.source import TurnSource
 from toolwire.turns.trace import TurnTrace
-from toolwire.upstream.alarm import Alarm, Ticker
-from toolwire.upstream.fairness import give_way
+from toolwire.upstream.scheduling import Alarm, Ticker, give_way
 
 if TYPE_CHECKING:
     from toolwire.gateway.tools.search import Search

@@ -33,8 +33,8 @@ from toolwire.memory.store import RunLimits, StoreFailed
 from toolwire.memory.turns import TurnMemory
 from toolwire.turns.prepare import Engine
 from toolwire.turns.routes import Router
-from toolwire.upstream.alarm import Ticker
 from toolwire.upstream.http import make_session
+from toolwire.upstream.scheduling import Ticker
 
 if TYPE_CHECKING:
     from toolwire.gateway.tools.tools import GatewayTools

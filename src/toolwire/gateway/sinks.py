@@ -23,7 +23,7 @@ from toolwire.gateway.http import EXPOSED, PIECE, send_json, send_pieces
 from toolwire.turns.run import early_failure
 from toolwire.turns.source import TurnSource
 from toolwire.turns.trace import TurnTrace
-from toolwire.upstream.fairness import give_way
+from toolwire.upstream.scheduling import give_way
 
 SSE_HEADERS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),

@@ -34,11 +34,10 @@ from toolwire.core.sse import DEFAULT_LIMIT as FRAME_LIMIT
 from toolwire.core.sse import Frame, FrameReader
 from toolwire.turns.explain import WEB_PAGE, AskedBackend
 from toolwire.turns.trace import AttemptTrace
-from toolwire.upstream.alarm import Alarm
-from toolwire.upstream.drain import MOST as MUCH
-from toolwire.upstream.fairness import STEP, give_way
+from toolwire.upstream.aiohttp_buffer import MAX_READ
 from toolwire.upstream.record import Recorder
 from toolwire.upstream.reply import Broken, Reply, Timeouts, Upstream
+from toolwire.upstream.scheduling import STEP, Alarm, give_way
 
 CONTENT = frozenset((TextDelta, ReasoningDelta, RefusalDelta, CallStarted, CallArgs, CallEnded))
 """Events that make a turn longer."""
@@ -133,7 +132,7 @@ class Attempt:
             data = reply.read_nowait()
             if not data:
                 return await self._wait(reply, until)
-            if len(data) >= MUCH:
+            if len(data) >= MAX_READ:
                 await give_way()  # there may be more
             return self._decode(data)
         except Broken as broken:

@@ -30,8 +30,8 @@ from toolwire.turns.retries import RetryBudget
 from toolwire.upstream.codex.upstream import Sharing
 from toolwire.upstream.credentials import ApiKey, CodexLogin
 from toolwire.upstream.http import Credentials, HttpUpstream
+from toolwire.upstream.in_process import ScriptUpstream
 from toolwire.upstream.reply import Broken, Origin, Upstream
-from toolwire.upstream.script import ScriptUpstream
 
 MODELS_KEPT = 60.0
 """Seconds an upstream's list of models is believed."""

@@ -25,8 +25,7 @@ from toolwire.core.order import TurnOrder
 from toolwire.turns.attempt import Attempt, Question
 from toolwire.turns.explain import explained
 from toolwire.turns.prepare import Attempts, Job
-from toolwire.upstream.alarm import Alarm
-from toolwire.upstream.fairness import STEP, give_way
+from toolwire.upstream.scheduling import STEP, Alarm, give_way
 
 CONTENT = (TextDelta, ReasoningDelta, RefusalDelta, CallStarted, TurnEnded)
 """Events that show something to the client."""

@@ -24,16 +24,14 @@ from yarl import URL
 
 from toolwire.core.backend import Opening, Post
 from toolwire.core.redact import BlankCredentials, Blanks, blanks_for, credentials_in, is_secret_name
-from toolwire.upstream.drain import BUFFER, MOST, arrived, drained
-from toolwire.upstream.fairness import give_way
-from toolwire.upstream.paced import make_connector
+from toolwire.upstream.aiohttp_buffer import BUFFER_SIZE, MAX_READ, drain, make_connector, wait_and_drain
 from toolwire.upstream.reply import CONTROL, Broken, Origin, Timeouts, broken, safe_headers
+from toolwire.upstream.scheduling import give_way
 
-SMALL = 4 * 1000 * 1000
+MAX_SMALL_ANSWER = 4 * 1000 * 1000
 """The most bytes of a reply that is no turn, such as a list of models."""
-
-LARGE = 1 << 20
-"""Bodies of at least so many bytes are written in pieces."""
+LARGE_BODY = 1 << 20
+"""Bodies of at least this size, in bytes, are written in pieces."""
 
 
 class Credentials(Protocol):
@@ -58,7 +56,7 @@ def make_session(timeouts: Timeouts) -> aiohttp.ClientSession:
         connector=connector,
         timeout=timeout,
         auto_decompress=True,
-        read_bufsize=BUFFER,
+        read_bufsize=BUFFER_SIZE,
         request_class=_BareRequest,
         cookie_jar=aiohttp.DummyCookieJar(),
     )
@@ -114,7 +112,7 @@ class HttpUpstream:
         assert isinstance(opening, Post)
         headers, blanks = self.headers(opening, key), self._blanks(key)
         try:
-            if self._proxy is None and len(opening.body) < LARGE:
+            if self._proxy is None and len(opening.body) < LARGE_BODY:
                 return await self._send(opening, headers, blanks)
             await give_way()  # encoding it took long
             url, payload = self._url(opening.path), _payload(opening.body)
@@ -215,14 +213,14 @@ async def _small(response: aiohttp.ClientResponse) -> bytes:
     body = bytearray()
     async for piece in response.content.iter_any():
         body += piece
-        if len(body) > SMALL:
-            raise broken("reply_too_large", f"The backend's reply exceeds the limit of {SMALL} bytes.")
+        if len(body) > MAX_SMALL_ANSWER:
+            raise broken("reply_too_large", f"The backend's reply exceeds the limit of {MAX_SMALL_ANSWER} bytes.")
     return bytes(body)
 
 
 def _payload(body: bytes) -> aiohttp.payload.Payload:
     """A JSON body; a large one is written in pieces, so that other tasks run in between."""
-    if len(body) < LARGE:
+    if len(body) < LARGE_BODY:
         return aiohttp.BytesPayload(body, content_type="application/json")
     return _LargePayload(BytesIO(body), content_type="application/json")
 
@@ -242,7 +240,7 @@ async def _exchange(connection: Connection, request: bytes) -> tuple[RawResponse
     protocol, transport = connection.protocol, connection.transport
     if protocol is None or transport is None:
         raise aiohttp.ServerDisconnectedError
-    protocol.set_response_params(read_until_eof=True, read_bufsize=BUFFER)
+    protocol.set_response_params(read_until_eof=True, read_bufsize=BUFFER_SIZE)
     transport.write(request)
     try:
         message, content = await protocol.read()
@@ -274,7 +272,7 @@ class HttpReply(msgspec.Struct, eq=False):
     def read_nowait(self) -> bytes:
         """The bytes that have arrived; empty if none have."""
         try:
-            data = drained(self._content) if self._batching else self._content.read_nowait(MOST)
+            data = drain(self._content) if self._batching else self._content.read_nowait(MAX_READ)
         except (aiohttp.ClientError, OSError) as error:
             raise _broken(error) from error
         return self._without_credentials(data) if data else data
@@ -282,7 +280,7 @@ class HttpReply(msgspec.Struct, eq=False):
     async def read(self) -> bytes:
         """The next bytes; empty at the end. Raises `Broken`."""
         try:
-            while data := await (arrived(self._content) if self._batching else self._content.readany()):
+            while data := await (wait_and_drain(self._content) if self._batching else self._content.readany()):
                 if data := self._without_credentials(data):
                     return data
         except (aiohttp.ClientError, OSError) as error:

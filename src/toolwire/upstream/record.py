@@ -14,13 +14,12 @@ from toolwire.core.recording import Head, Line, without_secrets
 from toolwire.core.sse import Frame
 from toolwire.memory.private import make_folders, open_private
 
-LIMIT = 64 * 1024 * 1024
+MAX_RECORDING = 64 * 1024 * 1024
 """The most bytes of one recording; the rest of the turn is left out, and the file says so."""
-REQUEST_LIMIT = 4 * 1024 * 1024
+MAX_REQUEST = 4 * 1024 * 1024
 """The most bytes of a request that are kept, of the client's and of each that is sent to the backend."""
-
-MARGIN = 16 * 1024
-"""Bytes more than any secret has."""
+MAX_SECRET = 16 * 1024
+"""No secret has more bytes than this."""
 
 
 class Recorder:
@@ -37,7 +36,7 @@ class Recorder:
         self._has_begun = False
         self._secrets = tuple(secret.encode() for secret in secrets if secret)
         self._file: BinaryIO | None = None
-        self._left = LIMIT
+        self._left = MAX_RECORDING
         self._started = 0.0
 
     def ask(self, opening: Opening) -> None:
@@ -61,15 +60,15 @@ class Recorder:
 
     def _cut(self, line: Line, field: str, body: bytes) -> Line:
         """The line with a body. Secrets are removed before its end is left out, so that none is cut in two."""
-        kept = without_secrets(body[: REQUEST_LIMIT + MARGIN], self._secrets).encode()[:REQUEST_LIMIT]
-        values = {field: kept.decode(errors="ignore"), "left_out": len(body) > REQUEST_LIMIT}
+        kept = without_secrets(body[: MAX_REQUEST + MAX_SECRET], self._secrets).encode()[:MAX_REQUEST]
+        values = {field: kept.decode(errors="ignore"), "left_out": len(body) > MAX_REQUEST}
         return msgspec.structs.replace(line, **values)
 
     def start(self, now: float, status: int, content_type: str) -> None:
         """A reply has begun; the lines of an earlier attempt are dropped."""
         self._end()
         self._has_begun = True
-        self._left = LIMIT
+        self._left = MAX_RECORDING
         try:
             make_folders(self._path.parent)
             self._file = open_private(self._path, "w")

@@ -1,22 +1,98 @@
-"""Connections to backends whose bytes are parsed a few milliseconds at a time.
+"""Reading from aiohttp's connections: received bytes are parsed in short steps, and taken out of the buffer at once.
 
-aiohttp parses a whole read at once, however many responses and chunks it holds, and uvloop may read many times before
-any other task runs. Here parsing stops when its time is over, and so does reading, until other tasks have run. This
-uses private attributes of aiohttp, as `drain.py` does.
+aiohttp parses a whole read in one step, however many responses and chunks it holds, and uvloop may read many times
+before any other task runs. `PacedHandler` pauses parsing and reading when a step has lasted long enough.
+
+aiohttp returns a body chunk by chunk, with a flow control check after each. A streaming server sends each event as a
+chunk, so in a burst that is most of the cost of reading. `drain` joins all chunks that have arrived, with one check, up
+to a size that can be processed in a few milliseconds.
+
+Both use private attributes of aiohttp. Where those of `StreamReader` differ, its public methods are used.
 """
 
 import asyncio
+from collections import deque
+from collections.abc import Iterator
 from functools import partial
 from time import perf_counter
 from typing import Any, cast
 
 from aiohttp import ServerDisconnectedError, StreamReader, TCPConnector
+from aiohttp.base_protocol import BaseProtocol
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.http import RawResponseMessage
 
-from toolwire.upstream.fairness import STEP
+from toolwire.upstream.scheduling import STEP
 
-SLICE = 16 * 1024
+_INTERNALS = (
+    "_buffer",
+    "_buffer_offset",
+    "_size",
+    "_cursor",
+    "_http_chunk_splits",
+    "_low_water",
+    "_protocol",
+    "_eof",
+    "_exception",
+    "_wait",
+)
+HAS_KNOWN_INTERNALS = all(hasattr(StreamReader, name) for name in _INTERNALS) and hasattr(
+    BaseProtocol, "_reading_paused"
+)
+BUFFER_SIZE = 64 * 1024
+"""Size of aiohttp's buffer, in bytes; aiohttp pauses reading at twice this size."""
+MAX_READ = 2 * BUFFER_SIZE
+"""Most bytes that one read takes."""
+
+
+def drain(content: StreamReader) -> bytes:
+    """The bytes that have arrived, up to the limit; empty if none have."""
+    if not (HAS_KNOWN_INTERNALS and type(content) is StreamReader):
+        return content.read_nowait(MAX_READ)
+    inside = cast("Any", content)
+    buffer = inside._buffer
+    if inside._exception is not None or inside._buffer_offset:
+        return content.read_nowait(MAX_READ)
+    if not buffer:
+        return b""
+    if inside._size <= MAX_READ:
+        data = b"".join(buffer)
+        buffer.clear()
+    elif len(buffer[0]) < MAX_READ:
+        data = b"".join(_first_chunks(buffer))
+    else:
+        return content.read_nowait(MAX_READ)
+    inside._size -= len(data)
+    inside._cursor += len(data)
+    splits = inside._http_chunk_splits
+    if splits and not buffer:
+        splits.clear()
+    while splits and splits[0] <= inside._cursor:
+        splits.popleft()
+    if inside._size < inside._low_water and inside._protocol._reading_paused:
+        inside._protocol.resume_reading()
+    return data
+
+
+def _first_chunks(buffer: deque[bytes]) -> Iterator[bytes]:
+    """Take chunks out of the buffer, up to the limit."""
+    left = MAX_READ
+    while buffer and len(buffer[0]) <= left:
+        left -= len(buffer[0])
+        yield buffer.popleft()
+
+
+async def wait_and_drain(content: StreamReader) -> bytes:
+    """Wait for bytes and return them; empty at the end."""
+    inside = cast("Any", content)
+    if not (HAS_KNOWN_INTERNALS and type(content) is StreamReader) or inside._exception is not None:
+        return await content.readany()
+    while not inside._buffer and not inside._eof:
+        await inside._wait("readany")
+    return drain(content)
+
+
+PARSED_SLICE = 16 * 1024
 """Bytes that are parsed before the clock is looked at."""
 MAX_RESPONSES = 64
 """Responses to one request, of which all but the last are informational (100 Continue, 103 Early Hints)."""
@@ -66,15 +142,15 @@ class PacedHandler(ResponseHandler):
             return
         if self._waiting:
             data, self._waiting = self._waiting + data, b""
-        if len(data) <= SLICE:
+        if len(data) <= PARSED_SLICE:
             super().data_received(data)
         else:
             self._parse(data)
 
     def _parse(self, data: bytes) -> None:
         until = perf_counter() + STEP
-        for end in range(SLICE, len(data) + SLICE, SLICE):
-            super().data_received(data[end - SLICE : end])
+        for end in range(PARSED_SLICE, len(data) + PARSED_SLICE, PARSED_SLICE):
+            super().data_received(data[end - PARSED_SLICE : end])
             if self.transport is None or self.transport.is_closing():
                 return
             is_over = perf_counter() > until
