@@ -32,11 +32,12 @@ system: .venv/.ready-dev ## Run the tests of many processes: workers, reload, cr
 clients: .venv/.ready-dev tests/clients/js/node_modules/.installed ## Run the tests with Claude Code, Codex, LangChain, the AI SDK, a browser
 	@$(PYTEST) -n 3 tests/clients $(ARGS)
 
-check: .venv/.ready-dev ## Check style, types and layers
+check: .venv/.ready-dev ## Check style, types, layers and size
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/pyright
 	@$(BIN)/lint-imports
+	@$(BIN)/python scripts/count_lines.py
 
 coverage: .venv/.ready-dev ## Measure which statements `make test` runs, by package, in all processes
 	@rm -f .coverage .coverage.*
