@@ -16,7 +16,7 @@ from toolwire.agent import errors as agent_errors
 from toolwire.core.errors import BackendFault, Failure, ToolwireError
 from toolwire.gateway.flight import Overloaded
 from toolwire.gateway.keys import Unauthorized
-from toolwire.gateway.responses.ordering import Locked
+from toolwire.gateway.responses.conversation_lock import Locked
 from toolwire.gateway.workers.supervisor import StartFailed
 from toolwire.memory.postgres.faults import NotUsable
 from toolwire.memory.store import RunLimits, StoreFailed, TooManyRuns

@@ -5,7 +5,6 @@ what goes wrong on the way, ends the run whatever happens, and reports the turn.
 """
 
 import asyncio
-import copy
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -39,7 +38,7 @@ from toolwire.gateway.process import Process
 from toolwire.gateway.sinks import HttpSink, Pace, upstream_request_id
 from toolwire.memory.store import Store
 from toolwire.memory.turns import TurnMemory
-from toolwire.turns.attempt import Starting
+from toolwire.turns.attempt import Confirm, TurnGuard
 from toolwire.turns.prepare import Caller as Asker
 from toolwire.turns.prepare import Engine, Options, prepare
 from toolwire.turns.run import Run
@@ -69,10 +68,10 @@ class Toolbox(Protocol):
         request: Request,
         begin: Callable[[Request], Run],
         ran: Callable[[str, str], None],
-        starting: Starting | None,
+        confirm: Confirm | None,
         search: "Search | None",
     ) -> TurnSource:
-        """A run with these tools. `ran` is called with the name and the outcome of each call of them, `starting` before
+        """A run with these tools. `ran` is called with the name and the outcome of each call of them, `confirm` before
         each. `search` are searches for tools that are run here too."""
         ...
 
@@ -130,35 +129,48 @@ class Sink(Protocol):
 class Exchange:
     """The life of one request. It owns its run: when the client goes, so does the run."""
 
-    def __init__(self, shared: Shared, name: str, scope: Scope, sink: Sink, seed: str = "") -> None:
-        """`seed` is what ids are made from, where that is known already."""
+    def __init__(
+        self,
+        shared: Shared,
+        name: str,
+        scope: Scope,
+        sink: Sink,
+        seed: str = "",
+        claim: Claim | None = None,
+        origin: "Exchange | None" = None,
+    ) -> None:
+        """Begin an exchange, or continue the turn of `origin`, which has begun its run, with another sink.
+
+        `seed` is what ids are made from, and `claim` holds the bytes, where these are known already.
+        """
         self.shared = shared
         self.scope = scope
         self.sink = sink
-        self.headers: dict[bytes, bytes] = dict(scope["headers"])
-        ids = random_hex.take(48)
-        self.seed, request_id = seed or ids[:24], f"req_{ids[24:]}"
-        sink.headers += ((b"x-request-id", request_id.encode()), *shared.guard.cors(self.headers))
-        self.facts: dict[str, Any] = {"turn": self.seed, "request_id": request_id, "dialect": name}
+        self.headers: dict[bytes, bytes] = origin.headers if origin is not None else dict(scope["headers"])
+        self.trace: TurnTrace | None
+        self.facts: dict[str, Any]
         """What the log will say of the turn."""
+        if origin is not None:
+            self.seed, self.facts, self.trace = origin.seed, origin.facts, origin.trace
+            self._began, self._owner, self._run = origin._began, origin._owner, origin._run
+        else:
+            ids = random_hex.take(48)
+            self.seed, request_id = seed or ids[:24], f"req_{ids[24:]}"
+            sink.headers += ((b"x-request-id", request_id.encode()), *shared.guard.cors(self.headers))
+            self.facts = {"turn": self.seed, "request_id": request_id, "dialect": name}
+            self.trace = shared.watch.begin(self.seed, self.headers, _path(scope)) if shared.watch is not None else None
+            self._began, self._owner, self._run = time.perf_counter(), "", None
         self.is_reported = True
-        self.trace = shared.watch.begin(self.seed, self.headers, _path(scope)) if shared.watch is not None else None
         sink.trace = self.trace
-        self.claim = Claim(shared.flight, OVERLOADED.get(name, 503))
+        self.claim = claim or Claim(shared.flight, OVERLOADED.get(name, 503))
         self.size = 0
         """Bytes of the body."""
         self.closing: list[Callable[[], Awaitable[None]]] = []
         """What is to be done when the exchange is over."""
-        self.starting: Starting | None = None
-        """Called before something is begun that must not be done twice."""
-        self.confirm: Starting | None = None
-        """Called before a backend is asked or a tool is run: raises if the turn is another process's by now."""
-        self._began = time.perf_counter()
-        self._owner = ""
-        self._run: TurnSource | None = None
         self._answer: Answer | None = None
         self._failure: Failure | None = None
         self._collected = 0  # bytes of the reply
+        self._owns_turn = True
 
     async def serve(self, operation: "Operation", receive: Receive) -> None:
         """Have the request answered, if only with what went wrong."""
@@ -194,6 +206,8 @@ class Exchange:
     async def _end(self) -> None:
         """The answer is on its way: end the run, give back what was held, and report the turn."""
         self.shared.metrics.running -= 1
+        if not self._owns_turn:
+            return
         if self._run is not None:
             await self._run.finish()
         self.claim.release()
@@ -224,18 +238,31 @@ class Exchange:
 
     async def read_body(self, receive: Receive) -> bytes:
         body = await read_body(self.headers, receive, self.shared.bounds, self.claim)
+        self._note_body(body)
+        return body
+
+    def take_body(self, body: bytes) -> None:
+        """Account for a body that was not read from this exchange's connection."""
+        self.claim.grow(len(body))
+        self._note_body(body)
+
+    def _note_body(self, body: bytes) -> None:
         self.size = len(body)
         if self.trace is not None:
             self.trace.asked(body)
-        return body
 
     async def pause(self) -> None:
         """Let others have their turn between two parts of the work on a large request."""
         if self.size >= LARGE:
             await give_way()
 
-    def begin(self, request: Request, caller: Asker, *policies: Callable[[], Policy]) -> TurnSource:
-        """The run of this request. The given policies come after all others, new ones for each attempt."""
+    def begin(
+        self, request: Request, caller: Asker, *policies: Callable[[], Policy], guard: TurnGuard | None = None
+    ) -> TurnSource:
+        """The run of this request. The given policies come after all others, new ones for each attempt.
+
+        `guard` is asked before each request to a backend and each tool, where another process could take over the turn.
+        """
         shared = self.shared
         if self.size >= LARGE:
             check_parts(request, shared.bounds.entries)
@@ -253,7 +280,7 @@ class Exchange:
             if self.trace is not None:
                 self.trace.round = turn
             seed = f"{self.seed}{turn:02x}" if turn else self.seed
-            options = Options(rules, seed, policies, starting=self.starting, confirm=self.confirm, trace=self.trace)
+            options = Options(rules, seed, policies, guard=guard, trace=self.trace)
             job = prepare(shared.engine, asked, caller, options)
             return Run(job, shared.loop, Alarm(shared.ticker), claim.grow)
 
@@ -267,7 +294,8 @@ class Exchange:
         self.facts |= {"gateway_calls": 0, "gateway_calls_failed": 0}
         count_call = self._count_gateway_call
         if tools is not None:
-            self._run = tools.run(caller.owner, request, begin, count_call, self.starting or self.confirm, search)
+            confirm = guard.start if guard is not None else None
+            self._run = tools.run(caller.owner, request, begin, count_call, confirm, search)
         elif search is not None:
             from toolwire.gateway.tools.run import run_with_search  # noqa: PLC0415
 
@@ -299,16 +327,14 @@ class Exchange:
                 await self.sink.plain(run, answer, self._hold)
 
     def hand_over(self, sink: Sink) -> "Exchange":
-        """An exchange that goes on with the request in the application's name, with another sink."""
-        other = copy.copy(self)
-        other.sink = sink
-        sink.trace = self.trace
+        """Return an exchange that continues the turn with another sink, owned by the application.
+
+        It has the run, the bytes and the report from here on. This one only sends its own answer.
+        """
         self.facts["background"] = True
-        self.claim = Claim(self.shared.flight)  # the bytes are the other's now, and so is the run
-        self._run = self.trace = self.sink.trace = None
-        other.closing = []
-        self.is_reported = False
-        return other
+        self._owns_turn = False
+        self.sink.trace = None
+        return Exchange(self.shared, "", self.scope, sink, claim=self.claim, origin=self)
 
     def _hold(self, size: int) -> None:
         """So many bytes more of a reply that is collected."""
@@ -335,8 +361,9 @@ class Exchange:
 
     async def _fail(self, failure: Failure) -> None:
         self._failure = failure
-        self.facts["error"] = failure.code or "bad_request"
-        await self.sink.fail(failure, self._run)
+        if self._owns_turn:
+            self.facts["error"] = failure.code or "bad_request"
+        await self.sink.fail(failure, self._run if self._owns_turn else None)
 
     def _report(self) -> None:
         run, sink = self._run, self.sink

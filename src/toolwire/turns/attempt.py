@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from time import perf_counter
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -50,8 +50,20 @@ BYTES_PER_LOOK, USUAL_LINE = 2048, 32
 """Bytes that are split into frames before the clock is looked at, where lines are shorter than usual on average."""
 
 
-Starting: TypeAlias = Callable[[], Awaitable[None]]
-"""Notes down that something begins which must not be done twice; it does not begin if this raises."""
+Confirm: TypeAlias = Callable[[], Awaitable[None]]
+"""Raises if this process may no longer continue the turn. Called before a backend is asked or a tool is run."""
+
+
+class TurnGuard(Protocol):
+    """The right of this process to continue a turn that another process could take over."""
+
+    async def confirm(self) -> None:
+        """Raise if another process may have taken over the turn."""
+        ...
+
+    async def start(self) -> None:
+        """Confirm, and record that something begins that must not be repeated."""
+        ...
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -70,7 +82,7 @@ class Question(msgspec.Struct, frozen=True):
     """Bytes of the reply that may be held: all of a plain one, or those of a stream since text was last shown."""
     batching: bool
     """Whether frames of one read that differ in their text alone are read as one."""
-    starting: Starting | None = None
+    confirm: Confirm | None = None
     """Called before the backend is asked; raises if it must not be."""
     trace: AttemptTrace | None = None
     """For whoever watches."""
@@ -227,7 +239,7 @@ class Attempt:
             if self._trace.turn.keeps:
                 self._trace.sent_headers = self._question.upstream.headers(asked, self._question.key)
         opening = partial(self._question.upstream.open, asked, self._question.key)
-        return opening() if self._question.starting is None else _noted(self._question.starting, opening)
+        return opening() if self._question.confirm is None else _open_confirmed(self._question.confirm, opening)
 
     async def _open_in_background(self, until: float) -> Reply | None:
         """Open without losing the attempt when `until` comes first."""
@@ -397,8 +409,8 @@ class Attempt:
         return [*self._converse(frames), *self.conversation.end()]
 
 
-async def _noted(starting: Starting, opening: Callable[[], Coroutine[Any, Any, Reply]]) -> Reply:
-    await starting()
+async def _open_confirmed(confirm: Confirm, opening: Callable[[], Coroutine[Any, Any, Reply]]) -> Reply:
+    await confirm()
     return await opening()
 
 

@@ -16,7 +16,7 @@ from toolwire.core.recording import Head
 from toolwire.core.request import Entry, Omission, ReasoningEntry, Request
 from toolwire.memory.reasoning import KeepReasoning, KeepSignedReasoning, KeepUnsigned, ReasoningCache, forgotten
 from toolwire.pauses import backoff
-from toolwire.turns.attempt import Question, Starting
+from toolwire.turns.attempt import Question, TurnGuard
 from toolwire.turns.routes import Route, Router
 from toolwire.turns.trace import TurnTrace
 from toolwire.turns.validate import validate
@@ -54,10 +54,8 @@ class Options(msgspec.Struct, frozen=True):
     """They come after all others, new ones for each attempt."""
     retries: int | None = None
     """How often a failure is answered by asking again; None: as the backend's settings say."""
-    starting: Starting | None = None
-    """Called before a backend is asked that does things itself."""
-    confirm: Starting | None = None
-    """Called before any other backend is asked: raises if the turn is another process's by now."""
+    guard: TurnGuard | None = None
+    """Asked before each request to a backend, where another process could take over the turn."""
     trace: TurnTrace | None = None
     """For whoever watches."""
 
@@ -201,6 +199,7 @@ def _question(engine: Engine, request: Request, caller: Caller, options: Options
     if not carried and request.tools:
         last.append(KeepSignedReasoning(reasoning, owner, entries, name))
     key = engine.router.key_for(route, asked, caller.upstream_key)
+    guard = options.guard
     return Question(
         route.asked(key),
         request,
@@ -212,7 +211,7 @@ def _question(engine: Engine, request: Request, caller: Caller, options: Options
         settings.timeouts,
         bytes_of(settings.server.max_reply),
         settings.server.batching and not settings.debug.record,  # a recording keeps every frame by itself
-        (options.starting if route.acts else None) or options.confirm,
+        None if guard is None else guard.start if route.acts else guard.confirm,
         options.trace.attempt(name, route.recorded_as, model) if options.trace is not None else None,
     )
 

@@ -17,8 +17,8 @@ from toolwire.dialects.responses import ParsedRequest
 from toolwire.dialects.responses.response import ResponseObject
 from toolwire.gateway.body import stepped
 from toolwire.gateway.flight import Claim
+from toolwire.gateway.responses.conversation_lock import UNLOCKED, ConversationLock
 from toolwire.gateway.responses.memory import Memory
-from toolwire.gateway.responses.ordering import FREE, Permit
 from toolwire.memory.store import Effects, Fence, KeptItem, Record, RunLimits, Store, TooLarge
 
 Raw = msgspec.Raw
@@ -64,8 +64,8 @@ class ResumedRequest(msgspec.Struct, frozen=True):
     store: bool
     conversation: str
     memory: Memory | None = None
-    permit: Permit = FREE
-    """By which its turn may be kept."""
+    lock: ConversationLock = UNLOCKED
+    """Under which its turn is stored."""
 
     @property
     def previous(self) -> str:
@@ -112,7 +112,7 @@ class ResponseHistory:
         asked: ParsedRequest,
         claim: Claim,
         memory: Memory | None = None,
-        permit: Permit = FREE,
+        lock: ConversationLock = UNLOCKED,
     ) -> ResumedRequest:
         """The request behind what was asked, with all earlier items in front; the claim grows by what these have."""
         body = asked.body
@@ -135,7 +135,7 @@ class ResponseHistory:
         size = sum(map(len, earlier)) + sum(map(len, asked.items))
         claim.grow(max(0, size - own))
         request = await stepped(asked.decoding(earlier, self._bounds, store=store), size)
-        return ResumedRequest(owner, asked, request, earlier, store, asked.conversation, memory, permit)
+        return ResumedRequest(owner, asked, request, earlier, store, asked.conversation, memory, lock)
 
     async def _chain(self, owner: str, id: str, memory: Memory | None, room: int) -> Sequence[Raw]:
         items = memory.get(id) if memory is not None else None
@@ -188,7 +188,7 @@ class ResponseHistory:
             opened.memory.put(response.id, items)
         if not opened.store and not opened.conversation:
             return
-        turn, guard = self.turn(opened, response, output, figures), opened.permit.guard()
+        turn, guard = self.turn(opened, response, output, figures), opened.lock.store_guard()
         if not opened.store:
             if turn.effects.conversation and guard is not None:
                 items = [*(turn.given or ()), *turn.made]
@@ -206,7 +206,7 @@ class ResponseHistory:
 
     async def queue(self, opened: ResumedRequest, response: ResponseObject, plan: bytes, member: str) -> Fence:
         """Keep a response whose turn has yet to run, and its run, which is the member's."""
-        record, guard = self.record(opened, response), opened.permit.guard()
+        record, guard = self.record(opened, response), opened.lock.store_guard()
         given = given_items(opened.asked.items, response.id.partition("_")[2])
         effects = Effects((opened.previous, response.id) if opened.answers_calls else None)
         limits = self._limits

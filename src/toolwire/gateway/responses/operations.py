@@ -19,11 +19,11 @@ from toolwire.gateway.exchange import Exchange, Shared, UntilClientGone
 from toolwire.gateway.keys import Caller
 from toolwire.gateway.responses.answer import ResponsesAnswer
 from toolwire.gateway.responses.background import PING, Background, BackgroundRun, LogSink
+from toolwire.gateway.responses.conversation_lock import LOCK_TIMEOUT, UNLOCKED, ConversationLock, acquire
 from toolwire.gateway.responses.event_log import RunLog
 from toolwire.gateway.responses.follower import live_stream, replayed_stream
 from toolwire.gateway.responses.history import ResponseHistory, ResumedRequest, not_found
 from toolwire.gateway.responses.memory import Remembered
-from toolwire.gateway.responses.ordering import FREE, PATIENCE, Permit, wait_turn
 from toolwire.gateway.responses.outputs import are_the_same, tool_outputs
 from toolwire.gateway.responses.plan import ClaimedCaller, Plan, written_plan
 from toolwire.gateway.responses.replay import figures_of, full_response, replayed
@@ -33,6 +33,7 @@ from toolwire.gateway.sinks import HttpSink, Pace
 from toolwire.memory.leases import Leases
 from toolwire.memory.membership import Membership
 from toolwire.memory.store import ClaimedRun, Fence, Overtaken, Record, StoreFailed
+from toolwire.turns.attempt import TurnGuard
 from toolwire.turns.prepare import Caller as Asker
 from toolwire.turns.source import TurnSource
 
@@ -85,25 +86,30 @@ class Operations:
         if record is None:
             raise not_found(id)
         if record.conversation:
-            permit = await in_conversation(self._state(), exchange, caller.owner, record.conversation)
+            lock = await in_conversation(self._state(), exchange, caller.owner, record.conversation)
         else:
-            permit = await wait_turn(self._state().leases, exchange, "submission", caller.owner, id)
-        await self._submit(exchange, id, body, caller, receive, permit)
+            state = self._state()
+            lock = await acquire(state.leases, state.membership, exchange, "submission", caller.owner, id, LOCK_TIMEOUT)
+        await self._submit(exchange, id, body, caller, receive, lock)
 
     async def ask_again(self, exchange: Exchange, claimed: ClaimedRun, plan: Plan, sink: LogSink) -> None:
         """Produce the turn of a run whose process is gone before it showed anything."""
         parsed = await read_plan(exchange, plan)
-        permit = FREE
+        lock = UNLOCKED
         if plan.conversation:
-            permit = await in_conversation(self._state(), exchange, claimed.owner, plan.conversation, LONG_PATIENCE)
-        if permit.refusal is not None:
+            lock = await in_conversation(self._state(), exchange, claimed.owner, plan.conversation, LONG_PATIENCE)
+        if lock.refusal is not None:
             self._state().take_over.postpone(claimed, sink.log)
             return
-        start = Start(self._state(), claimed.fence)
-        exchange.starting, exchange.confirm = start, start.confirm
         caller = ClaimedCaller(claimed.owner)
         _, run, answer = await self._begun(
-            exchange, parsed, caller, permit, conversation=plan.conversation, created=int(claimed.record.created)
+            exchange,
+            parsed,
+            caller,
+            lock,
+            RunGuard(self._state(), claimed.fence),
+            conversation=plan.conversation,
+            created=int(claimed.record.created),
         )
         answer.response.status = "queued"
         sink.answer = answer
@@ -118,24 +124,22 @@ class Operations:
         parsed: ParsedRequest,
         caller: Caller,
         receive: Receive,
-        permit: Permit = FREE,
+        lock: ConversationLock = UNLOCKED,
         *,
         conversation: str = "",
         whole: Callable[[bytes], bytes] | None = None,
     ) -> None:
         """Answer a request, whose turn also belongs to a conversation if one is given."""
         if parsed.conversation and whole is None:
-            permit = await in_conversation(self._state(), exchange, caller.owner, parsed.conversation)
-        start = exchange.starting = Start(self._state()) if parsed.body.background else None
-        if start is not None:
-            exchange.confirm = start.confirm
-        elif permit.lease is not None:
-            exchange.confirm = partial(permit.confirm, self._state().membership)
+            lock = await in_conversation(self._state(), exchange, caller.owner, parsed.conversation)
+        guard: TurnGuard | None = lock if lock.lease is not None else None
+        if parsed.body.background:
+            guard = RunGuard(self._state(), first_fence(responses.new_id(exchange.seed)))
         resumed, run, answer = await self._begun(
-            exchange, parsed, caller, permit, conversation=conversation, whole=whole
+            exchange, parsed, caller, lock, guard, conversation=conversation, whole=whole
         )
-        if start is not None:
-            queued = await self._in_background(exchange, run, answer, resumed, caller, start)
+        if parsed.body.background:
+            queued = await self._in_background(exchange, run, answer, resumed, caller)
             await self._send_kept(exchange, queued, receive)
         else:
             await exchange.pause()
@@ -146,7 +150,8 @@ class Operations:
         exchange: Exchange,
         parsed: ParsedRequest,
         caller: Asker,
-        permit: Permit,
+        lock: ConversationLock,
+        guard: TurnGuard | None,
         *,
         conversation: str = "",
         whole: Callable[[bytes], bytes] | None = None,
@@ -154,13 +159,13 @@ class Operations:
     ) -> tuple[ResumedRequest, TurnSource, ResponsesAnswer]:
         """A request with all that it continues, its run and its answer."""
         history = self._state().history
-        resumed = await history.open(caller.owner, parsed, exchange.claim, permit=permit)
+        resumed = await history.open(caller.owner, parsed, exchange.claim, lock=lock)
         if conversation or whole is not None:  # a compaction is added to no conversation
             resumed = msgspec.structs.replace(resumed, conversation=conversation)
         extended = is_extended(exchange)
         await exchange.shared.memory.load(caller.owner, resumed.request.entries)
         await exchange.pause()
-        request, run = begin(exchange, resumed.request, caller)
+        request, run = begin(exchange, resumed.request, caller, guard)
         answer = ResponsesAnswer(exchange, history, resumed, request, extended=extended, whole=whole, created=created)
         return resumed, run, answer
 
@@ -171,7 +176,6 @@ class Operations:
         answer: ResponsesAnswer,
         resumed: ResumedRequest,
         caller: Caller,
-        start: "Start",
     ) -> AsyncIterator[bytes] | bytes:
         """Queue the run, and begin it in the application's name; returns what its client gets."""
         state = self._state()
@@ -180,8 +184,8 @@ class Operations:
         plan = written_plan(exchange, resumed, caller, needs_key=needs_key)
         member = await state.membership.id()
         with state.background.doubtful.unless_queued(resumed.owner, answer.id):
-            start.fence = await state.history.queue(resumed, answer.response, plan, member)
-        sink = LogSink(state.background, RunLog(resumed.owner, start.fence), exchange.claim, exchange.shared.max_reply)
+            fence = await state.history.queue(resumed, answer.response, plan, member)
+        sink = LogSink(state.background, RunLog(resumed.owner, fence), exchange.claim, exchange.shared.max_reply)
         sink.answer = answer
         queued = bytes(answer.response.encoded())
         other = exchange.hand_over(sink)
@@ -202,7 +206,7 @@ class Operations:
             await sink.send_kept(kept)
 
     async def _submit(
-        self, exchange: Exchange, id: str, body: bytes, caller: Caller, receive: Receive, permit: Permit
+        self, exchange: Exchange, id: str, body: bytes, caller: Caller, receive: Receive, lock: ConversationLock
     ) -> None:
         store = exchange.shared.store
         record = await store.load(caller.owner, id)
@@ -225,7 +229,7 @@ class Operations:
         if _forces_a_call(fields.get("tool_choice")):
             del fields["tool_choice"]  # it had its call; forcing another would never end
         parsed = await self._read(exchange, _encode(fields))
-        await self._answer(exchange, parsed, caller, receive, permit, conversation=record.conversation)
+        await self._answer(exchange, parsed, caller, receive, lock, conversation=record.conversation)
 
     async def _is_sent_again(
         self, exchange: Exchange, id: str, caller: Caller, receive: Receive, *, stream: bool
@@ -243,36 +247,41 @@ class Operations:
         return True
 
 
-class Start:
-    """Commits that a background run begins something that must not be done twice."""
+class RunGuard:
+    """The guard of a background run, by the fence that this process writes it with."""
 
-    def __init__(self, state: State, fence: Fence | None = None) -> None:
+    def __init__(self, state: State, fence: Fence) -> None:
         self._background = state.background
         self._membership = state.membership
-        self.fence = fence
-        """That of the run, once it is queued."""
-
-    async def __call__(self) -> None:
-        assert self.fence is not None
-        await self._background.note_start(self.fence)
+        self._fence = fence
 
     async def confirm(self) -> None:
-        """Raise `Overtaken` if another process may have the run by now. Called before a backend is asked."""
-        assert self.fence is not None
-        if not await self._membership.is_current() or not self._background.has(self.fence):
-            self._background.lose(self.fence)
-            raise Overtaken(self.fence)
+        """Raise `Overtaken` if another process may have the run by now."""
+        if not await self._membership.is_current() or not self._background.has(self._fence):
+            self._background.lose(self._fence)
+            raise Overtaken(self._fence)
+
+    async def start(self) -> None:
+        """Commit that the run begins something that must not be repeated."""
+        await self._background.note_start(self._fence)
 
 
-async def in_conversation(state: State, exchange: Exchange, owner: str, id: str, patience: float = PATIENCE) -> Permit:
+async def in_conversation(
+    state: State, exchange: Exchange, owner: str, id: str, seconds: float = LOCK_TIMEOUT
+) -> ConversationLock:
     """Wait for the other turns of a conversation. A run in it whose process is gone cannot be kept after this."""
-    permit = await wait_turn(state.leases, exchange, "conversation", owner, id, patience)
-    if permit.lease is not None:
+    lock = await acquire(state.leases, state.membership, exchange, "conversation", owner, id, seconds)
+    if lock.lease is not None:
         try:
             await state.take_over.look()
         except StoreFailed as error:
-            return Permit(refusal=error)
-    return permit
+            return ConversationLock(refusal=error)
+    return lock
+
+
+def first_fence(id: str) -> Fence:
+    """The fence of a run that is queued for the first time."""
+    return Fence(id, 1)
 
 
 class KeptResponse(msgspec.Struct, frozen=True):
@@ -327,13 +336,14 @@ def is_extended(exchange: Exchange) -> bool:
     return extended
 
 
-def begin(exchange: Exchange, request: Request, caller: Asker) -> tuple[Request, TurnSource]:
+def begin(exchange: Exchange, request: Request, caller: Asker, guard: TurnGuard | None) -> tuple[Request, TurnSource]:
     """The run of a request, and what it asks. Where the backend does not compact by itself, its summary is made into
     a compaction."""
     if not compaction.is_asked(request) or exchange.shared.engine.router.find(request.model)[0].compacts:
-        return request, exchange.begin(request, caller)
+        return request, exchange.begin(request, caller, guard=guard)
     request = compaction.summarising(request)
-    return request, exchange.begin(request, caller, partial(compaction.IntoCompaction, f"cmp_{exchange.seed}"))
+    into = partial(compaction.IntoCompaction, f"cmp_{exchange.seed}")
+    return request, exchange.begin(request, caller, into, guard=guard)
 
 
 async def _deliver(run: TurnSource, answer: ResponsesAnswer, exchange: Exchange, receive: Receive) -> None:

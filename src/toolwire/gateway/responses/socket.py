@@ -10,7 +10,6 @@ chain works though nothing is stored.
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -30,9 +29,9 @@ from toolwire.gateway.flight import Claim
 from toolwire.gateway.http import ClientGone, send_json
 from toolwire.gateway.keys import Caller, Unauthorized
 from toolwire.gateway.responses.answer import ResponsesAnswer
+from toolwire.gateway.responses.conversation_lock import UNLOCKED
 from toolwire.gateway.responses.memory import Memory
 from toolwire.gateway.responses.operations import State, begin, in_conversation, is_extended
-from toolwire.gateway.responses.ordering import FREE
 from toolwire.gateway.sinks import HttpSink
 from toolwire.turns.source import TurnSource
 
@@ -290,10 +289,7 @@ class SocketTurn:
 
     async def __call__(self, exchange: Exchange, receive: Receive) -> None:
         caller = exchange.enter()
-        exchange.size = len(self._message)
-        exchange.claim.grow(exchange.size)
-        if exchange.trace is not None:
-            exchange.trace.asked(self._message)
+        exchange.take_body(self._message)
         await check_body(self._message, exchange.shared.bounds)
         create = read(_decode_create, self._message, "The message")
         self._sink.lane = self._memory.lane = create.stream_id
@@ -308,11 +304,10 @@ class SocketTurn:
 
     async def _turn(self, exchange: Exchange, create: _Create, caller: Caller, receive: Receive) -> None:
         parsed = await self._read(exchange, create)
-        history, permit = self._state.history, FREE
+        history, lock = self._state.history, UNLOCKED
         if parsed.conversation:
-            permit = await in_conversation(self._state, exchange, caller.owner, parsed.conversation)
-            exchange.confirm = partial(permit.confirm, self._state.membership)
-        resumed = await history.open(caller.owner, parsed, exchange.claim, self._memory, permit)
+            lock = await in_conversation(self._state, exchange, caller.owner, parsed.conversation)
+        resumed = await history.open(caller.owner, parsed, exchange.claim, self._memory, lock)
         extended = is_extended(exchange)
         if parsed.body.generate is False:
             self._answer = ResponsesAnswer(exchange, history, resumed, resumed.request, extended=extended, socket=True)
@@ -320,7 +315,7 @@ class SocketTurn:
             return
         await exchange.shared.memory.load(caller.owner, resumed.request.entries)
         await exchange.pause()
-        request, run = begin(exchange, resumed.request, caller)
+        request, run = begin(exchange, resumed.request, caller, lock if lock.lease is not None else None)
         self._answer = ResponsesAnswer(exchange, history, resumed, request, extended=extended, socket=True)
         await exchange.pause()
         await exchange.deliver(run, self._answer, receive)

@@ -111,8 +111,7 @@ class TakeOver:
         sink = LogSink(self._background, log, claim, self._shared.max_reply)
         sink.end_early = partial(self._end_early, claimed)
         scope = {**plan.scope, CALLER: Acting(plan.key_name, "", claimed.owner)}
-        exchange = Exchange(self._shared, "responses", scope, sink, claimed.record.id.partition("_")[2])
-        exchange.claim = claim
+        exchange = Exchange(self._shared, "responses", scope, sink, claimed.record.id.partition("_")[2], claim)
         exchange.facts |= {"background": True, "taken_over": True}
 
         async def operation(exchange: Exchange, receive: Receive) -> None:
@@ -154,10 +153,7 @@ def _plan(claimed: ClaimedRun) -> Plan:
 async def read_plan(exchange: Exchange, plan: Plan) -> responses.ParsedRequest:
     """The request of a plan."""
     body = bytes(plan.body)
-    exchange.size = len(body)
-    exchange.claim.grow(len(body))
-    if exchange.trace is not None:
-        exchange.trace.asked(body)
+    exchange.take_body(body)
     return await stepped(responses.reading_request(body, exchange.shared.bounds), len(body))
 
 

@@ -36,7 +36,7 @@ from toolwire.core.text import arguments_text, as_object
 from toolwire.gateway.tools.deferred import is_done, take_notes
 from toolwire.gateway.tools.search import Search, Show
 from toolwire.gateway.tools.separator import TextSeparator
-from toolwire.turns.attempt import Starting
+from toolwire.turns.attempt import Confirm
 from toolwire.turns.source import TurnSource
 from toolwire.turns.tools.call import ToolCall
 from toolwire.turns.tools.calls import CallHooks, Finished, TurnCalls
@@ -66,8 +66,8 @@ class OfferedTools(msgspec.Struct, frozen=True):
     """Bytes that the turns of one request may hold together until they are sent back to the model."""
     show: Show | None = None
     """Writes searches for tools for the client, if any are run here."""
-    starting: Starting | None = None
-    """Called before a tool begins, if what it does must not be done twice."""
+    confirm: Confirm | None = None
+    """Called before a tool is run; it is not run if this raises."""
 
 
 class _ModelTurn:
@@ -129,7 +129,7 @@ class RunWithTools:
         self._request = request
         self._initial_length = len(request.entries)
         self._begin = begin
-        approve = partial(_noted, tools.starting) if tools.starting is not None else None
+        approve = partial(_refusal, tools.confirm) if tools.confirm is not None else None
         hooks = CallHooks(lambda _: Context(Path.cwd(), inherit=tools.inherit), finished=self._report, approve=approve)
         self._loop = ToolLoop(tools.registry, hooks, Limits(max_turns=tools.max_turns))
         self._separator = TextSeparator(several_messages=request.several_messages)
@@ -307,10 +307,10 @@ def _keep_nothing(earlier: object, turn: object, results: object) -> None:
     """The client sees all of a search."""
 
 
-async def _noted(starting: Starting, tool: Tool, call: ToolCall) -> str:
-    """Note down that a tool begins; why it cannot, or nothing."""
+async def _refusal(confirm: Confirm, tool: Tool, call: ToolCall) -> str:
+    """Why a tool may not be run, or nothing."""
     try:
-        await starting()
+        await confirm()
     except ToolwireError as error:
         return f"{tool.name} was not run: {error.failure.message}"
     return ""

@@ -25,7 +25,7 @@ from toolwire.gateway.tools.run import Begin, OfferedTools, Ran, RunWithTools
 from toolwire.gateway.tools.search import Search
 from toolwire.memory.private import read_file
 from toolwire.memory.results import KeptResults
-from toolwire.turns.attempt import Starting
+from toolwire.turns.attempt import Confirm
 from toolwire.turns.source import TurnSource
 from toolwire.turns.tools.call import ToolCall, ToolError
 from toolwire.turns.tools.registry import Context, Registry, Result, Tool, as_tool
@@ -95,15 +95,15 @@ class GatewayTools:
         request: Request,
         begin: Begin,
         ran: Ran,
-        starting: Starting | None = None,
+        confirm: Confirm | None = None,
         search: Search | None = None,
     ) -> TurnSource:
         """The run of a request with the gateway's tools, for whoever has a request and can begin a turn of the model.
 
         It begins when every MCP server has listed its tools or has failed. `ran` is called for every call of a gateway
-        tool with its outcome, `starting` before its tool begins.
+        tool with its outcome, `confirm` before its tool begins.
         """
-        start = partial(self._begin, owner, request, begin, ran, starting, search)
+        start = partial(self._begin, owner, request, begin, ran, confirm, search)
         return start() if self._listing is None or self._listing.done() else DeferredRun(self._listing, start)
 
     def _begin(
@@ -112,7 +112,7 @@ class GatewayTools:
         request: Request,
         begin: Begin,
         ran: Ran,
-        starting: Starting | None,
+        confirm: Confirm | None,
         search: Search | None,
     ) -> TurnSource:
         self._registry.refresh()
@@ -140,7 +140,7 @@ class GatewayTools:
             self._inherit,
             self._max_reply,
             search.show if search is not None else None,
-            starting,
+            confirm,
         )
         return RunWithTools(tools, extended, begin)
 

@@ -1,0 +1,87 @@
+"""Serializes the turns of one conversation, and the submissions of tool outputs for one response.
+
+A turn takes the lease before it reads what it continues and holds it until it is stored, so two turns never mix, in
+whichever processes they run. A turn that loses its lease is not stored, and does not ask a backend any more.
+"""
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from toolwire.core.errors import Failure, ToolwireError
+from toolwire.gateway.exchange import Exchange
+from toolwire.memory.leases import Leases, LeaseTaken, lease_name
+from toolwire.memory.membership import Membership
+from toolwire.memory.store import Lease, StoreFailed
+from toolwire.pauses import retry_after
+
+LOCK_TIMEOUT = 20.0
+"""Seconds for which a request waits for the one before it."""
+RETRY_AFTER = 2
+"""Seconds after which its client may try again."""
+
+Kind: TypeAlias = Literal["conversation", "submission"]
+
+_REASONS: dict[str, str] = {
+    "conversation": "Another turn of this conversation is being answered.",
+    "submission": "The calls of this response are being answered by another request.",
+}
+
+
+class ConversationLock(msgspec.Struct, frozen=True):
+    """The lock under which a turn is produced and stored; with a lease it is the guard of the turn."""
+
+    lease: Lease | None = None
+    membership: Membership | None = None
+    """That of the process that holds the lease."""
+    refusal: StoreFailed | None = None
+    """Why there is no lease: the store failed. The turn is answered, and cannot be stored."""
+
+    def store_guard(self) -> Lease | None:
+        """The lease that the store checks when the turn is stored. Raises the refusal."""
+        if self.refusal is not None:
+            raise self.refusal
+        return self.lease
+
+    async def confirm(self) -> None:
+        """Raise `Locked` if another process may have taken the lock."""
+        if self.lease is None or self.membership is None:
+            return
+        if not await self.membership.holds(self.lease):
+            raise Locked(self.lease.name.partition(":")[0])
+
+    async def start(self) -> None:
+        """Confirm. A turn in the foreground ends with its process, so there is nothing to record."""
+        await self.confirm()
+
+
+UNLOCKED = ConversationLock()
+"""That of a turn which continues nothing."""
+
+
+class Locked(ToolwireError):
+    """The conversation or the response is locked by another request."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(kind)
+        self._kind = kind
+
+    @property
+    def failure(self) -> Failure:
+        message = f"{_REASONS[self._kind]} Try again when it is done."
+        again = retry_after(RETRY_AFTER)
+        return Failure(409, f"{self._kind}_locked", message, "invalid_request_error", retry_after=again, retryable=True)
+
+
+async def acquire(
+    leases: Leases, membership: Membership, exchange: Exchange, kind: Kind, owner: str, id: str, seconds: float
+) -> ConversationLock:
+    """Wait for the lock; the exchange holds it until it is over. Raises `Locked` after that many `seconds`."""
+    try:
+        held = await leases.take(lease_name(kind, owner, id), seconds)
+    except LeaseTaken:
+        raise Locked(kind) from None
+    except StoreFailed as error:
+        return ConversationLock(refusal=error)
+    exchange.closing.append(held.release)
+    return ConversationLock(held.lease, membership)
