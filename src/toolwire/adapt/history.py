@@ -202,23 +202,24 @@ def _with_results_behind(history: tuple[Entry, ...], rule: HistoryRule, notes: l
 
 def _early_results(history: tuple[Entry, ...]) -> dict[int, int]:
     """The indexes of results that stand before their calls, by the indexes of the calls."""
-    unanswered = Counter[str]()
+    unanswered: dict[str, int] = {}
     early: dict[str, deque[int]] = {}  # results of this turn that no call before them waits for
     moved: dict[int, int] = {}
     calls: dict[str, int] = {}  # the latest such call of each id
     for index, entry in enumerate(history):
         if isinstance(entry, CallEntry):
-            unanswered[entry.id] += 1
-            if early.get(entry.id):
+            unanswered[entry.id] = unanswered.get(entry.id, 0) + 1
+            if early and early.get(entry.id):
                 moved[index] = early[entry.id].popleft()
                 calls[entry.id] = index
         elif isinstance(entry, ResultEntry):
-            if unanswered[entry.call_id]:
-                unanswered[entry.call_id] -= 1
-                moved.pop(calls.pop(entry.call_id, -1), None)  # the one in its place counts
+            if count := unanswered.get(entry.call_id):
+                unanswered[entry.call_id] = count - 1
+                if calls:
+                    moved.pop(calls.pop(entry.call_id, -1), None)  # the one in its place counts
             else:
                 early.setdefault(entry.call_id, deque()).append(index)
-        elif _ends_turn(entry):
+        elif early and _ends_turn(entry):
             early = {}
     return moved
 

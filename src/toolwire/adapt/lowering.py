@@ -171,7 +171,7 @@ class _Lowering:
             return self._call(entry)
         if isinstance(entry, ResultEntry):
             id, kind = self._limits.id(entry.call_id), self._kind(entry.kind)
-            if not self._limits.search and (entry.kind == "search" or any(map(_is_reference, entry.parts))):
+            if not self._limits.search and (entry.kind == "search" or _has_references(entry)):
                 parts = self._spelled_out(entry)
                 return msgspec.structs.replace(entry, call_id=id, kind=kind, parts=parts, raw=None)
             if (id, kind) != (entry.call_id, entry.kind):
@@ -222,6 +222,13 @@ class _Lowering:
 _cache: BoundedDict[tuple[int, Limits], _Lowering] = BoundedDict(
     lambda _, made: size_of(made.tools) + size_of(made.shown)
 )
+
+
+def _has_references(entry: ResultEntry) -> bool:
+    for part in entry.parts:  # noqa: SIM110 - a third of the time for a long history
+        if isinstance(part, ToolPart):
+            return True
+    return False
 
 
 def _is_reference(part: Part) -> bool:

@@ -182,11 +182,12 @@ def _is_returnable(entry: ReasoningEntry) -> bool:
 def without_foreign_parts(entry: Entry, notes: list[Note]) -> Entry | None:
     """An entry without parts that only another dialect has; None if nothing remains."""
     if isinstance(entry, Message | ResultEntry):
-        kept = tuple(part for part in entry.parts if not isinstance(part, OtherPart))
-        notes += [Note("part_dropped", part.type) for part in entry.parts if isinstance(part, OtherPart)]
-        if not kept and isinstance(entry, Message):
-            return None
-        return msgspec.structs.replace(entry, parts=kept) if len(kept) < len(entry.parts) else entry
+        dropped = [part for part in entry.parts if isinstance(part, OtherPart)]
+        if dropped:
+            notes += [Note("part_dropped", part.type) for part in dropped]
+            kept = tuple(part for part in entry.parts if not isinstance(part, OtherPart))
+            entry = msgspec.structs.replace(entry, parts=kept)
+        return entry if entry.parts or isinstance(entry, ResultEntry) else None
     if isinstance(entry, OtherEntry | ToolsEntry):  # tools are declared with the others
         notes += [Note("item_dropped", entry.type)] if isinstance(entry, OtherEntry) else ()
         return None
