@@ -9,7 +9,6 @@ import json
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,18 +21,16 @@ from tests.support.frames import rs
 from tests.support.gateway import PROXIES
 from tests.support.scripts import Item, Name, Script
 from tests.support.upstream import Asked, Cut, Hold, Reply
-from toolwire.agent import AgentConfig, Context, Session, TaskEnded
-from toolwire.agent.approval import Approver, why_not
+from toolwire.agent import AgentConfig, Session, TaskEnded
+from toolwire.agent.approval import Approver
 from toolwire.agent.events import AgentEvent
-from toolwire.agent.feed import Feed
 from toolwire.agent.history import History, OutputItem, ToolCallItem, user_message
-from toolwire.agent.loop import Loop
+from toolwire.agent.hooks import CallOptions
 from toolwire.agent.model import Model, with_backend
-from toolwire.agent.runner import CallOptions, Runner
+from toolwire.agent.runner import Runner
 from toolwire.agent.task import Task
 from toolwire.config.settings import DEMO, Backend, Settings
 from toolwire.turns.tools.call import FunctionPayload, ToolCall
-from toolwire.turns.tools.calls import CallHooks
 from toolwire.turns.tools.registry import FunctionTool, Registry, Tool, tool
 
 T = TypeVar("T")
@@ -316,18 +313,12 @@ class Watcher:
         return ended(self.events)
 
 
-def engine(
-    model: Model, *tools: Tool, config: AgentConfig | None = None, session: Session | None = None
-) -> tuple[Loop, Feed]:
-    """A loop on a model of one's own, and where it tells what happens; for what an agent does not let one set."""
-    feed = Feed()
+def engine(model: Model, *tools: Tool, config: AgentConfig | None = None, session: Session | None = None) -> Task:
+    """A task on a model of one's own, for what an agent does not let one set."""
     kept = session or Session("s", "m", None)
     kept.add([user_message("go")])
     chosen = config or AgentConfig(retries=0, approve="never")
-    context = Context(Path("."), writable=not chosen.read_only)
-    hooks = CallHooks(lambda _: context, approve=partial(why_not, context, chosen.approve, None))
-    task = Task(model, kept, feed, Registry(tools), hooks, chosen.limits)
-    return Loop(task, chosen), feed
+    return Task(model, kept, Registry(tools), chosen)
 
 
 # Tools

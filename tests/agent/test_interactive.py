@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.agent.terminal import PROGRAM, environment
 from tests.agent.typed import TypedTerminal
-from toolwire.agent.recent import recent
+from toolwire.agent.session_index import recent
 from toolwire.agent.terminal.input_line import HASTE
 
 ASK = "allow? [y]es / [a]lways for"

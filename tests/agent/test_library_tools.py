@@ -660,7 +660,7 @@ async def allow(*_: object) -> str:
             lambda call, changed: changed,
             check_that_a_hook_cannot_make_a_call_one_of_another_tool,
         ),
-        ("toolwire.agent.runner.why_not", allow, check_that_nothing_is_changed_without_approval),
+        ("toolwire.agent.hooks.refusal_of", allow, check_that_nothing_is_changed_without_approval),
     ],
     ids=["same tool", "approval"],
 )

@@ -369,7 +369,7 @@ def test_a_chatgpt_login_is_asked_for_its_usage_now_and_then() -> None:
 
 @pytest.mark.usefixtures("login")
 def test_a_chatgpt_login_is_asked_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolwire.agent.task.LOOK_EVERY", 0.0)
+    monkeypatch.setattr("toolwire.agent.task.USAGE_INTERVAL", 0.0)
 
     async def main() -> None:
         async with Far(turn(Calls("c1", "look")), turn(Says("done"))) as far:

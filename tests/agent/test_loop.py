@@ -82,10 +82,10 @@ from toolwire.agent.events import (
     TurnStarted,
     UsageUpdated,
 )
-from toolwire.agent.feed import BOUND, Feed
 from toolwire.agent.history import OutputItem
 from toolwire.agent.model import Model
 from toolwire.agent.runner import Runner
+from toolwire.agent.task import MAX_QUEUED_EVENTS, EventQueue
 from toolwire.agent.tools import builtin
 from toolwire.config.settings import Backend, Settings, SettingsError
 from toolwire.core.errors import BadRequest, Failure
@@ -1380,9 +1380,9 @@ async def on_a_model(far: Far, *tools: Tool, idle: float, retries: int = 0) -> l
     model = Model(far.settings, "up/m", idle=idle)
     await model.open()
     try:
-        loop, feed = engine(model, *tools, config=AgentConfig(retries=retries))
-        working = asyncio.create_task(loop.work())
-        events = [event async for event in feed]
+        task = engine(model, *tools, config=AgentConfig(retries=retries))
+        working = asyncio.create_task(task.work())
+        events = [event async for event in task.events]
         await working
         return events
     finally:
@@ -2189,7 +2189,7 @@ def test_an_item_that_breaks_off_is_never_complete() -> None:
 
 def test_a_feed_gives_everything_in_order_to_its_end() -> None:
     async def main() -> None:
-        feed = Feed()
+        feed = EventQueue()
         sent: list[AgentEvent] = [TextDelta(str(number)) for number in range(5)]
         for each in sent:
             feed.put(each)
@@ -2201,10 +2201,10 @@ def test_a_feed_gives_everything_in_order_to_its_end() -> None:
 
 def test_a_feed_that_is_full_makes_the_stream_wait_until_something_is_taken() -> None:
     async def main() -> None:
-        feed = Feed()
-        for number in range(BOUND):
+        feed = EventQueue()
+        for number in range(MAX_QUEUED_EVENTS):
             feed.put(TextDelta(str(number)))
-        waiting = asyncio.create_task(feed.room())
+        waiting = asyncio.create_task(feed.wait_for_room())
         await settle()
         assert not waiting.done()
         events = feed.__aiter__()
@@ -2212,13 +2212,13 @@ def test_a_feed_that_is_full_makes_the_stream_wait_until_something_is_taken() ->
         await settle()
         assert waiting.done()
         feed.put(TaskEnded("done", "", Tokens()))
-        assert len([each async for each in events]) == BOUND
+        assert len([each async for each in events]) == MAX_QUEUED_EVENTS
 
     play(main())
 
 
 def test_a_slow_watcher_slows_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolwire.agent.feed.BOUND", 8)
+    monkeypatch.setattr("toolwire.agent.task.MAX_QUEUED_EVENTS", 8)
 
     async def main() -> None:
         held, sent = Held(), asyncio.Event()
@@ -2248,7 +2248,7 @@ def test_a_slow_watcher_slows_the_stream(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_output_that_nobody_takes_is_left_out_and_the_result_is_whole() -> None:
     async def main() -> None:
-        pieces = 3 * BOUND
+        pieces = 3 * MAX_QUEUED_EVENTS
         finished = asyncio.Event()
 
         @tool
@@ -2264,7 +2264,7 @@ def test_output_that_nobody_takes_is_left_out_and_the_result_is_whole() -> None:
                 await finished.wait()
                 events += [each async for each in stream]
             shown = only(events, ToolOutput)
-            assert 0 < len(shown) <= 2 * BOUND
+            assert 0 < len(shown) <= 2 * MAX_QUEUED_EVENTS
             assert [each.text for each in shown] == [f"{number} " for number in range(len(shown))]
             assert len(results_of(events)[0].split()) == pieces
             assert ended(events).text == "done"
@@ -2330,7 +2330,7 @@ def test_what_a_thread_puts_out_is_told_while_it_runs() -> None:
 
 
 def test_a_task_is_stopped_while_it_waits_for_its_watcher(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolwire.agent.feed.BOUND", 3)
+    monkeypatch.setattr("toolwire.agent.task.MAX_QUEUED_EVENTS", 3)
 
     async def main() -> None:
         deltas = [said(str(index), f"msg_{index}", index) for index in range(9)]

@@ -99,7 +99,7 @@ def stops_after(*turns: list[Step], tools: tuple[Tool, ...] = (fails, looks, wri
     for number, steps in enumerate(turns, 1):
         repeats.next_turn()
         for each, result in steps:
-            repeats.judged(each, result)
+            repeats.judge(each, result)
         if repeats.given_up is not None:
             return number
     return 0
@@ -135,5 +135,5 @@ def test_the_model_is_warned_once() -> None:
     texts: list[str] = []
     for _ in range(6):
         repeats.next_turn()
-        texts += [repeats.judged(A, FAILS).text for _ in range(2)]
+        texts += [repeats.judge(A, FAILS).text for _ in range(2)]
     assert texts == ["no"] * 4 + [f"no\n{WARNING}"] + ["no"] * 7

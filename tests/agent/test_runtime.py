@@ -22,9 +22,8 @@ from toolwire.turns.tools.call import (
     LocalShellPayload,
     ToolCall,
 )
-from toolwire.turns.tools.calls import MAX_CHARS, CallHooks, Finished, Gate, TurnCalls, aborted
-from toolwire.turns.tools.registry import FunctionTool, Registry, Result, Tool
-from toolwire.turns.tools.router import declared, tool_call_from
+from toolwire.turns.tools.calls import MAX_RESULT_CHARS, CallHooks, Finished, Gate, TurnCalls, abort_message
+from toolwire.turns.tools.registry import FunctionTool, Registry, Result, Tool, declare, tool_call_from
 
 # The gate
 
@@ -450,11 +449,11 @@ def test_a_tool_that_wants_to_leave_has_failed(leaves: BaseException, is_async: 
 
 
 def test_a_result_that_is_far_too_long_keeps_its_ends() -> None:
-    text = "a" * MAX_CHARS + "b" * MAX_CHARS
+    text = "a" * MAX_RESULT_CHARS + "b" * MAX_RESULT_CHARS
     [(_, kept, _)], _ = ran(call("work"), tools=(tool(name="work")(lambda: text),))
-    assert len(kept) < MAX_CHARS + 100
+    assert len(kept) < MAX_RESULT_CHARS + 100
     assert (kept[0], kept[-1]) == ("a", "b")
-    assert f"{MAX_CHARS} characters left out" in kept
+    assert f"{MAX_RESULT_CHARS} characters left out" in kept
 
 
 def test_whoever_cannot_be_asked_has_not_agreed() -> None:
@@ -517,7 +516,7 @@ TIMES = {
 
 @pytest.mark.parametrize(("asked", "seconds", "text"), TIMES.values(), ids=TIMES)
 def test_the_words_about_a_call_that_was_stopped(asked: ToolCall, seconds: float | None, text: str) -> None:
-    assert aborted(asked, seconds) == text
+    assert abort_message(asked, seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -686,7 +685,7 @@ def test_a_tool_of_a_server_that_is_not_there_is_no_tool_of_ours(namespace: str,
 
 
 def test_a_function_is_declared_with_its_schema() -> None:
-    assert declared(fine) == {
+    assert declare(fine) == {
         "type": "function",
         "name": "fine",
         "description": "Work.",
@@ -696,11 +695,11 @@ def test_a_function_is_declared_with_its_schema() -> None:
 
 
 def test_the_shell_of_the_responses_api_is_declared_by_its_type() -> None:
-    assert declared(named("local_shell")) == {"type": "local_shell"}
+    assert declare(named("local_shell")) == {"type": "local_shell"}
 
 
 def test_a_tool_without_a_schema_is_declared_with_an_empty_one() -> None:
-    assert msgspec.json.decode(declared(Mcp("a", "b"))["parameters"])["type"] == "object"
+    assert msgspec.json.decode(declare(Mcp("a", "b"))["parameters"])["type"] == "object"
 
 
 # Sync functions

@@ -33,8 +33,8 @@ from tests.support.scripts import Tokens as Counted
 from tests.support.upstream import Reply
 from toolwire.agent import AgentConfig, Session, tool
 from toolwire.agent.events import AgentEvent, Compacted, Retrying
-from toolwire.agent.history import newest, read_items, size_of, user_message
-from toolwire.agent.loop import HALVINGS
+from toolwire.agent.history import newest_items, read_items, size_of, user_message
+from toolwire.agent.task import MAX_HALVINGS
 from toolwire.config.settings import DEMO, Backend, Settings
 
 Json = dict[str, Any]
@@ -156,7 +156,7 @@ def test_a_model_that_nothing_fits_into_is_not_asked_forever() -> None:
             events = await worked(agent)
             assert ended(events).reason == "failed"
             assert only(events, Compacted) == []
-            assert len(far.asked) == 2 + HALVINGS + 1
+            assert len(far.asked) == 2 + MAX_HALVINGS + 1
             assert len(agent.history) == 3, "it stays as it is"
 
     play(main())
@@ -207,18 +207,18 @@ def results(*sizes: int) -> list[Any]:
 @pytest.mark.parametrize("sizes", [(), (100,), (100, 100, 100), (5000, 10, 10), (10, 10, 5000)])
 def test_the_newest_part_of_a_history_has_whole_turns_and_fits_if_it_can(sizes: tuple[int, ...], letters: int) -> None:
     items = results(*sizes)
-    part = [json.loads(bytes(item.raw)) for item in newest(items, letters)]
+    part = [json.loads(bytes(item.raw)) for item in newest_items(items, letters)]
     assert part[0]["type"] == "message"
     assert_paired(part)
     calls = [item["call_id"] for item in part if item["type"] == "function_call"]
     assert calls == [each for number in range(len(sizes)) for each in (f"a{number}", f"b{number}")][-len(calls) or 99 :]
     assert types_of(part[1:2]) in ([], ["reasoning"]), "a call keeps its reasoning"
     turns = len(calls) // 2
-    assert size_of(newest(items, letters)) <= letters + 400 or turns <= 1
+    assert size_of(newest_items(items, letters)) <= letters + 400 or turns <= 1
 
 
 def test_the_newest_part_of_nothing_is_nothing_but_words() -> None:
-    assert types_of([json.loads(bytes(item.raw)) for item in newest([], 10)]) == ["message"]
+    assert types_of([json.loads(bytes(item.raw)) for item in newest_items([], 10)]) == ["message"]
 
 
 # When an answer does not fit

@@ -1,4 +1,4 @@
-"""Agents: a model is asked, the tools that it calls are run while the stream goes on, and it is asked again."""
+"""Agents: ask a model, run the tools that it calls while its answer streams, and ask again with their results."""
 
 from toolwire.agent.agent import Agent
 from toolwire.agent.errors import (
@@ -12,14 +12,13 @@ from toolwire.agent.errors import (
     ServerFailed,
 )
 from toolwire.agent.events import AgentEvent, TaskEnded, Tokens, as_line
-from toolwire.agent.loop import AgentConfig
 from toolwire.agent.mcp import Server
 from toolwire.agent.run import AgentRun, CompletedCall, RunResult
 from toolwire.agent.session import Session, SessionError
+from toolwire.agent.task import AgentConfig
 from toolwire.turns.tools.call import FatalToolError, ToolCall, ToolError
 from toolwire.turns.tools.loop import Limits, Prices
-from toolwire.turns.tools.registry import Context, Registry, Result, Tool, tool
-from toolwire.turns.tools.toolset import Toolset
+from toolwire.turns.tools.registry import Context, Registry, Result, Tool, Toolset, tool
 
 __all__ = [
     "Agent",

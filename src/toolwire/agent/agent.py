@@ -1,4 +1,4 @@
-"""An agent: a model, tools and instructions, for any number of runs.
+"""An agent: a model, tools and instructions, shared by any number of runs.
 
 @tool
 def weather(city: str) -> str:
@@ -8,7 +8,7 @@ def weather(city: str) -> str:
 agent = Agent("demo", tools=[weather])
 result = await agent.run("What is the weather in Paris?")
 
-It holds no conversation: every run has a session, a new one or the one that it is given.
+It holds no conversation: every run has a session, a new one or a given one.
 """
 
 import asyncio
@@ -18,26 +18,24 @@ from contextlib import AsyncExitStack, contextmanager
 from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Self, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, cast, overload
 
 import msgspec
 
+from toolwire.agent.agent_tool import AgentTool
 from toolwire.agent.approval import Approver
-from toolwire.agent.delegate import AgentTool
 from toolwire.agent.events import AgentEvent
-from toolwire.agent.hooks import AfterCall, BeforeCall
-from toolwire.agent.loop import AgentConfig
+from toolwire.agent.hooks import AfterCall, BeforeCall, CallOptions
 from toolwire.agent.mcp import Server
 from toolwire.agent.model import LocalModel, Model, with_backend, with_gateway
 from toolwire.agent.output import OutputTool, OutputType
-from toolwire.agent.resources import Resources, SharedResources, opened
+from toolwire.agent.resources import Resources, SharedResources, open_resources
 from toolwire.agent.run import AgentRun, RunResult
-from toolwire.agent.runner import CallOptions, Runner
+from toolwire.agent.runner import Runner
 from toolwire.agent.session import Session
-from toolwire.agent.task import Task
+from toolwire.agent.task import AgentConfig, Task
 from toolwire.config.settings import Settings, load
-from toolwire.turns.tools.registry import Tool, as_tool
-from toolwire.turns.tools.toolset import Toolset
+from toolwire.turns.tools.registry import Tool, Toolset, as_tool
 
 if TYPE_CHECKING:  # `typing` has defaults of type variables from Python 3.13 on only
     from typing_extensions import TypeVar
@@ -58,13 +56,16 @@ _NO_DEPS: Any = None
 class Agent(Generic[DepsT, OutputT]):
     """A model with tools and instructions, which can work on any number of prompts, also at the same time.
 
-    `model` is a name that the gateway would know too, or a model in this process such as a `ScriptedModel`. A name is
-    looked for in the user's settings and the environment, or in `settings`, on the `backend` of that name or
-    `KIND:URL`, or in a gateway at `base_url`, with `api_key`.
-    `tools` are tools, plain functions and sets of tools. `instructions` may be a function of the dependencies.
-    `output_type` is what the model has to give in the end; it may try `output_retries` times more if it does not fit.
+    `model` is a model name as for the gateway, or a model in this process such as a `ScriptedModel`. A name is looked
+    up in `settings`, by default those of the user and the environment; on the `backend` with that name or `KIND:URL`;
+    or in a gateway at `base_url`, with `api_key`.
+    `tools` are tools, plain functions and toolsets. `instructions` may be a function of the dependencies.
+    `output_type` is the type of the output; a model whose output does not fit has `output_retries` more attempts.
     `deps_type` is the type of the dependencies that runs are given for their tools.
-    `approver` is asked before calls that need approval (`config.approve`). `before_call` and `after_call` see all.
+    `approver` is asked before calls that need approval (`config.approve`). `before_call` and `after_call` receive
+    every call.
+
+    Raises `ValueError` and `TypeError` for arguments that do not fit.
     """
 
     def __init__(  # noqa: PLR0913 - all but the first have names
@@ -97,23 +98,30 @@ class Agent(Generic[DepsT, OutputT]):
             raise TypeError(f"instructions: a text or a function is needed, not {type(instructions).__name__}")
         if output_retries < 0:
             raise ValueError(f"output_retries: {output_retries} is less than 0")
-        given, servers = _listed("tools", tools), _listed("mcp_servers", mcp_servers)
-        self._arguments |= {"tools": given, "mcp_servers": servers}
-        self._toolsets = [each for each in given if isinstance(each, Toolset)]
-        self._tools = [as_tool(each) for each in given if not isinstance(each, Toolset)]
-        self._servers: list[Server] = servers
+        for name, given in (("tools", tools), ("mcp_servers", mcp_servers)):
+            if isinstance(given, str) or not isinstance(cast("object", given), Iterable):
+                raise TypeError(f"{name}: a list is needed, not {type(given).__name__}")
+            self._arguments[name] = [*given]
+        self._servers: list[Server] = self._arguments["mcp_servers"]
+        self._toolsets = [each for each in self._arguments["tools"] if isinstance(each, Toolset)]
+        self._tools = [as_tool(each) for each in self._arguments["tools"] if not isinstance(each, Toolset)]
         self._model = model
         self._instructions = instructions
         self._deps_type = deps_type
         self._output_type = OutputType(output_type) if output_type not in (None, str) else None
         self._output_retries = output_retries
-        self._config = _configured(config or AgentConfig(), max_turns)
+        self._config = config or AgentConfig()
+        if max_turns is not None:
+            if max_turns < 0:
+                raise ValueError(f"max_turns: {max_turns} is less than 0, which is no limit")
+            limits = msgspec.structs.replace(self._config.limits, max_turns=max_turns)
+            self._config = msgspec.structs.replace(self._config, limits=limits)
         self._calls = CallOptions(approver, before_call, after_call)
         self._resources = SharedResources(self._open)
-        self._overrides: tuple[Agent[DepsT, OutputT], ...] = ()  # agents that stand for this one now, the newest last
+        self._overrides: tuple[Agent[DepsT, OutputT], ...] = ()  # agents that replace this one now, the newest last
 
     async def __aenter__(self) -> Self:
-        """Keep the model, the sets of tools and the MCP servers open for several runs."""
+        """Keep the model, the toolsets and the MCP servers open for several runs."""
         await self._resources.acquire()
         return self
 
@@ -130,8 +138,8 @@ class Agent(Generic[DepsT, OutputT]):
     ) -> RunResult[OutputT]:
         """Work on a prompt until it is done. Raises an `AgentError`, or the `FatalToolError` of a tool.
 
-        With a `session` the run goes on with that conversation. Images are files, or URLs as text. Cancelling it stops
-        the tools and the model.
+        With a `session` the run continues that conversation. Images are files, or URLs as text. Cancellation stops the
+        tools and the model.
         """
         async with self.stream(prompt, session=session, deps=deps, images=images) as run:
             return await run.wait()
@@ -144,10 +152,12 @@ class Agent(Generic[DepsT, OutputT]):
         deps: DepsT = _NO_DEPS,
         images: Sequence[str | Path] = (),
     ) -> RunResult[OutputT]:
-        """The same where there is no event loop."""
-        if _is_in_event_loop():
-            raise RuntimeError("run_sync cannot be used in a running event loop; there, `await agent.run(…)`")
-        return asyncio.run(self.run(prompt, session=session, deps=deps, images=images))
+        """The same as `run`, for a program without an event loop. Raises `RuntimeError` inside of one."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run(self.run(prompt, session=session, deps=deps, images=images))
+        raise RuntimeError("run_sync cannot be used in a running event loop; there, `await agent.run(…)`")
 
     def stream(
         self,
@@ -157,19 +167,28 @@ class Agent(Generic[DepsT, OutputT]):
         deps: DepsT = _NO_DEPS,
         images: Sequence[str | Path] = (),
     ) -> AgentRun[OutputT]:
-        """A run to watch: `async with agent.stream(…) as run: async for event in run: …`, then `run.result`."""
-        _check_run(prompt, session)
-        agent: Agent[DepsT, OutputT] = self._overriding()
+        """A run as events: `async with agent.stream(…) as run: async for event in run: …`, then `run.result`."""
+        if not isinstance(cast("object", prompt), str):
+            raise TypeError(f"prompt: a text is needed, not {type(prompt).__name__}")
+        if isinstance(session, str):
+            raise TypeError("session: a Session is needed, not its id; `Session.resume(id, directory)` gives one")
+        if not isinstance(cast("object", session), Session | None):
+            raise TypeError(f"session: a Session is needed, not {type(session).__name__}")
+        agent: Agent[DepsT, OutputT] = self._current()
         if deps is None and agent._deps_type not in (None, type(None)):
             raise TypeError(f"this agent needs `deps` of the type {agent._deps_type!r}")
         output = OutputTool(agent._output_type, agent._output_retries) if agent._output_type is not None else None
         start = partial(agent._start, prompt, images, session, deps, output)
-        return AgentRun(start, partial(_output_of, output))
+
+        def output_of(task: Task) -> Any:
+            return task.text if output is None else output.outputs[0]
+
+        return AgentRun(start, output_of)
 
     def as_tool(self, name: str, description: str, *, parallel: bool = True, writes: bool = False) -> Tool:
         """A tool for other agents, which gives this one a prompt, in a session of its own.
 
-        It is given the dependencies of the run that calls it, and its tokens count there too.
+        It gets the dependencies of the calling run, and its tokens count for that run too.
         """
         return AgentTool(self, name, description, parallel=parallel, writes=writes)
 
@@ -188,44 +207,44 @@ class Agent(Generic[DepsT, OutputT]):
     def clone(self, **changes: Any) -> "Agent[DepsT, OutputT]": ...
 
     def clone(self, **changes: Any) -> "Agent[Any, Any]":
-        """An agent like this one, but for these arguments. Its type is that of a new `output_type` or `deps_type`."""
+        """A copy of this agent with other arguments, typed by a new `output_type` or `deps_type`."""
         return Agent(**{**self._arguments, **changes})
 
     @contextmanager
     def override(self, **changes: Any) -> "Generator[Agent[DepsT, OutputT]]":
-        """Let every run of this agent that begins inside of the context use other arguments, such as another model.
+        """Use other arguments, such as another model, in every run of this agent that begins inside the context.
 
-        It holds in every thread and task. Tasks that override the agent at the same time have each their own.
+        This applies to all threads and tasks. Tasks that override the agent at the same time use their own override.
         """
         changed: Agent[DepsT, OutputT] = self.clone(**changes)
         token = _own_overrides.set((*_own_overrides.get(), changed))
-        with _overriding:
+        with _overrides_lock:
             self._overrides = (*self._overrides, changed)
         try:
             yield changed
         finally:
-            with _overriding:
+            with _overrides_lock:
                 self._overrides = tuple(each for each in self._overrides if each is not changed)
             _own_overrides.reset(token)
 
-    def _overriding(self) -> "Agent[Any, Any]":
-        """The agent that stands for this one now: by an override of this task, or by the newest of any."""
+    def _current(self) -> "Agent[Any, Any]":
+        """The agent that replaces this one now: the override of this task, else the newest, else this agent."""
         active = self._overrides
         own = [each for each in _own_overrides.get() if each in active]
         return [self, *active, *own][-1]
 
     async def _open(self, stack: AsyncExitStack) -> Resources:
-        return await opened(stack, self._made_model(), self._toolsets, self._servers)
+        return await open_resources(stack, self._make_model(), self._toolsets, self._servers)
 
-    def _made_model(self) -> Model:
-        given, idle = self._arguments, self._config.idle
+    def _make_model(self) -> Model:
+        given = self._arguments
         if not isinstance(self._model, str):
-            return Model.local(self._model)
+            return Model.from_local(self._model)
         if given["base_url"]:
             settings, name = with_gateway(given["settings"] or Settings(), given["base_url"], self._model)
         else:
             settings, name = with_backend(given["settings"] or load(None), given["backend"], self._model)
-        return Model(settings, name, idle=idle, key=given["api_key"])
+        return Model(settings, name, idle=self._config.idle, key=given["api_key"])
 
     async def _start(
         self,
@@ -238,11 +257,11 @@ class Agent(Generic[DepsT, OutputT]):
     ) -> tuple[Runner, AsyncGenerator[AgentEvent]]:
         resources = await self._resources.acquire()
         stack.push_async_callback(self._resources.release)
-        told = self._instructions if isinstance(self._instructions, str) else self._instructions(deps)
+        instructions = self._instructions if isinstance(self._instructions, str) else self._instructions(deps)
         runner = Runner(
             resources.model,
             tools=[*self._tools, *resources.tools],
-            config=msgspec.structs.replace(self._config, instructions=told or self._config.instructions),
+            config=msgspec.structs.replace(self._config, instructions=instructions or self._config.instructions),
             cwd=self._arguments["cwd"],
             calls=msgspec.structs.replace(self._calls, deps=deps),
             session=session,
@@ -258,41 +277,5 @@ class Agent(Generic[DepsT, OutputT]):
 
 
 _own_overrides: ContextVar[tuple[Agent[Any, Any], ...]] = ContextVar("own_overrides", default=())
-"""The agents with which this task overrides others. A task that it started keeps them also when that is over."""
-_overriding = threading.Lock()
-
-
-def _listed(name: str, given: Any) -> list[Any]:
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise TypeError(f"{name}: a list is needed, not {type(given).__name__}")
-    return [*given]
-
-
-def _check_run(prompt: object, session: object) -> None:
-    """Raise `TypeError` if a run cannot begin with these."""
-    if not isinstance(prompt, str):
-        raise TypeError(f"prompt: a text is needed, not {type(prompt).__name__}")
-    if isinstance(session, str):
-        raise TypeError("session: a Session is needed, not its id; `Session.resume(id, directory)` gives one")
-    if session is not None and not isinstance(session, Session):
-        raise TypeError(f"session: a Session is needed, not {type(session).__name__}")
-
-
-def _is_in_event_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
-
-
-def _configured(config: AgentConfig, max_turns: int | None) -> AgentConfig:
-    if max_turns is None:
-        return config
-    if max_turns < 0:
-        raise ValueError(f"max_turns: {max_turns} is less than 0, which is no limit")
-    return msgspec.structs.replace(config, limits=msgspec.structs.replace(config.limits, max_turns=max_turns))
-
-
-def _output_of(output: OutputTool[Any] | None, task: Task) -> Any:
-    return task.text if output is None else output.outputs[0]
+"""The overrides of this task. A task that it has started inherits them, even after they are over."""
+_overrides_lock = threading.Lock()

@@ -3,16 +3,16 @@
 from collections.abc import Awaitable, Callable
 from typing import Literal, TypeAlias
 
-from toolwire.agent.hooks import outcome
 from toolwire.agent.tools.confine import is_outside
 from toolwire.turns.tools.call import LOCAL_SHELL, ToolCall
+from toolwire.turns.tools.concurrency import call_function
 from toolwire.turns.tools.registry import Context, Tool
 
 Policy: TypeAlias = Literal["never", "on-write", "always"]
 """When the user is asked: never, before calls that may write, or before every call."""
 
 Approver: TypeAlias = Callable[[Tool, ToolCall], bool | str | Awaitable[bool | str]]
-"""Asks somebody: True allows the call, False refuses it, and a text refuses it with a reason that the model reads."""
+"""Asks the user: True allows the call, False refuses it, and a text refuses it with a reason that the model reads."""
 
 DENIED = "The user did not allow this call. Do not try it again in another way; ask what to do instead."
 DENIED_BECAUSE = "The user did not allow this call, and says: "
@@ -21,11 +21,11 @@ READ_ONLY = "read-only mode: {} may change something, and is off."
 
 
 _DIRECTORIES = {"Bash": "cwd", "exec_command": "workdir", LOCAL_SHELL: "working_directory"}
-"""The argument of each tool for commands that says where the command starts."""
+"""For each tool that runs commands, the argument with the directory in which the command starts."""
 
 
 def escalates(call: ToolCall, context: Context) -> bool:
-    """Whether a call asks for more than is allowed by default: permissions, or to start outside the roots."""
+    """Whether a call asks for more than the default: for permissions, or to start outside the roots."""
     if call.name not in _DIRECTORIES:
         return False
     arguments = call.arguments
@@ -34,15 +34,15 @@ def escalates(call: ToolCall, context: Context) -> bool:
     return is_elsewhere or bool(arguments.get("with_escalated_permissions"))
 
 
-async def why_not(context: Context, policy: Policy, approver: Approver | None, tool: Tool, call: ToolCall) -> str:
-    """Why a call may not run; empty if it may."""
+async def refusal_of(call: ToolCall, tool: Tool, context: Context, policy: Policy, approver: Approver | None) -> str:
+    """The reason why a call may not run; an empty string if it may."""
     if tool.writes and not context.writable:
         return READ_ONLY.format(call.name)
     if policy == "never" or not (policy == "always" or tool.writes or escalates(call, context)):
         return ""
     if approver is None:
         return NOBODY
-    answer = await outcome(approver, tool, call)
+    answer = await call_function(approver, tool, call)
     if isinstance(answer, str):
         return DENIED_BECAUSE + answer if answer.strip() else DENIED
     return "" if answer else DENIED

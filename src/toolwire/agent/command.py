@@ -11,7 +11,7 @@ from pathlib import Path
 
 from toolwire.agent.approval import Approver
 from toolwire.agent.events import AgentEvent, TaskEnded, as_line
-from toolwire.agent.loop import REPEATED_CALLS
+from toolwire.agent.hooks import CallOptions
 from toolwire.agent.mcp import Servers
 from toolwire.agent.model import Model, with_backend
 from toolwire.agent.options import (
@@ -24,12 +24,13 @@ from toolwire.agent.options import (
     chosen_session,
     chosen_tools,
 )
-from toolwire.agent.runner import CallOptions, Runner
+from toolwire.agent.runner import Runner
 from toolwire.agent.session import Session, folder
 from toolwire.agent.terminal.interrupts import CANCELLED, Interrupts
 from toolwire.agent.terminal.screen import Screen
 from toolwire.config.settings import load
 from toolwire.core.terminal import clean
+from toolwire.turns.tools.loop import REPEATED_CALLS
 
 CONTINUE = "Go on."
 """The prompt in the command that resumes a session."""

@@ -16,7 +16,7 @@ from toolwire.core.request import ImagePart, Message, ResultEntry, TextPart
 from toolwire.core.surrogates import whole_text
 from toolwire.core.text import arguments_text
 from toolwire.turns.tools.call import LOCAL_SHELL, CustomPayload, FunctionPayload, LocalShellPayload, ToolCall
-from toolwire.turns.tools.calls import failure, shortened
+from toolwire.turns.tools.calls import failure, shorten
 from toolwire.turns.tools.registry import Result
 
 
@@ -229,7 +229,7 @@ def size_of(items: Iterable[AnyItem]) -> int:
     return sum(len(bytes(item.raw)) for item in items)
 
 
-def newest(items: Sequence[AnyItem], max_chars: int) -> list[AnyItem]:
+def newest_items(items: Sequence[AnyItem], max_chars: int) -> list[AnyItem]:
     """The last items that fit, beginning with a turn, so that calls keep their reasoning and results.
 
     Long results are shortened in their middle.
@@ -258,7 +258,7 @@ def _is_prompt(item: AnyItem) -> bool:
 def _shortened(item: AnyItem, max_chars: int) -> AnyItem:
     if not isinstance(item, OutputItem) or len(bytes(item.raw)) <= max_chars:
         return item
-    text = shortened(item.text, max_chars)
+    text = shorten(item.text, max_chars)
     return OutputItem(_encoded({**msgspec.json.decode(item.raw), "output": text}), item.call_id, text)
 
 

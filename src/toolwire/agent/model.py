@@ -7,7 +7,7 @@ dialect, and the turn comes back as items through its encoder, as for clients of
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from secrets import token_hex
 from typing import Any, Protocol
 
@@ -33,6 +33,7 @@ from toolwire.upstream.scheduling import Alarm, Ticker
 
 GIVEN = "given"
 """The name of a backend that is given as `KIND:URL`."""
+FOREVER = float("inf")
 
 
 class LocalModel(Protocol):
@@ -46,63 +47,68 @@ class LocalModel(Protocol):
 
 
 class _Caller(msgspec.Struct, frozen=True):
-    """Who asks: this process, with the keys of its environment, or with one that it was given."""
+    """The caller of a turn: this process, with the keys of its environment or with a given one."""
 
     owner: str = ""
     upstream_key: str = ""
 
 
-class _OwnIdle(Timeouts, frozen=True):
-    """Timeouts with an `idle` of the agent's own, which is for bytes and for events alike."""
+class _IdleTimeouts(Timeouts, frozen=True):
+    """Timeouts with the agent's own `idle`, which limits the time between bytes and between events alike."""
 
     def name_of(self, limit: str) -> str:
         return "idle" if limit in ("idle", "progress") else super().name_of(limit)
 
 
-class Turn(msgspec.Struct, frozen=True):
-    """One request under way: its run, and the encoder that makes items of it."""
+class ModelTurn(msgspec.Struct, frozen=True):
+    """One request in progress: its run, and the encoder that makes items of its events."""
 
     run: Run
     encoder: StreamEncoder
     max_reply: int
-    """Bytes that a turn may have: all of it is held until it ends."""
+    """Size limit in bytes: a turn is held in memory until it ends."""
 
     def feed(self, event: Event) -> None:
-        """Add an event to the items."""
+        """Add an event to the items. Raises `ReplyTooLarge`."""
         self.encoder.feed(event)
         if self.encoder.held > self.max_reply:
             raise ReplyTooLarge(self.max_reply)
 
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        while not self.run.finished:
+            for event in await self.run.read(FOREVER):
+                yield event
+
 
 class Model:
-    """One model that can be asked for turns. `key` is sent to its server, where the settings name none for it."""
+    """One model on one backend. `key` is sent to its server where the settings name no key for it."""
 
-    def __init__(self, settings: Settings, name: str, *, idle: float = 0.0, key: str = "") -> None:
+    def __init__(
+        self, settings: Settings, name: str, *, idle: float = 0.0, key: str = "", local: LocalModel | None = None
+    ) -> None:
         timeouts = settings.timeouts
         if idle:
-            timeouts = _OwnIdle(**{**msgspec.structs.asdict(timeouts), "idle": idle, "progress": idle})
+            timeouts = _IdleTimeouts(**{**msgspec.structs.asdict(timeouts), "idle": idle, "progress": idle})
         self.settings = settings
-        self._settings = msgspec.structs.replace(settings, timeouts=timeouts)
         self.name = name
+        self._settings = msgspec.structs.replace(settings, timeouts=timeouts)
         self._key = key
-        self._local: LocalModel | None = None
+        self._local = local
         self._session: aiohttp.ClientSession | None = None
         self._router: Router | None = None
         self._ticker: Ticker | None = None
-        self._thoughts = ReasoningCache()
-        self._told_window = 0
+        self._reasoning = ReasoningCache()
+        self._reported_window = 0
         self._listed_window: int | None = None
 
     @classmethod
-    def local(cls, model: LocalModel) -> "Model":
-        """One that answers in this process; no settings are read for it."""
+    def from_local(cls, model: LocalModel) -> "Model":
+        """A model that answers in this process; no settings are read for it."""
         backend = Backend(model.name, "demo", models=(model.name,))
-        made = cls(Settings(backends=(backend,)), model.name)
-        made._local = model
-        return made
+        return cls(Settings(backends=(backend,)), model.name, local=model)
 
     async def open(self) -> None:
-        """Open connections and find the backend of the model."""
+        """Open connections and find the model's backend. Raises `BadRequest` if there is none."""
         self._session = make_session(self._settings.timeouts)
         self._ticker = Ticker(asyncio.get_running_loop())
         try:
@@ -116,7 +122,7 @@ class Model:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is open."""
+        """Whether turns can be requested."""
         return self._session is not None and not self._session.closed
 
     async def close(self) -> None:
@@ -127,23 +133,23 @@ class Model:
             await self._session.close()
 
     def request(self, fields: Mapping[str, Any]) -> Request:
-        """Decode the body of a Responses request, to which the model and the stream are added."""
+        """Decode the body of a Responses request; the model's name and `stream` are added."""
         usual = {"store": False, "include": ["reasoning.encrypted_content"]}
         return responses.decode_request(msgspec.json.encode({**usual, **fields, "model": self.name, "stream": True}))
 
-    def run(self, request: Request, policies: Sequence[Callable[[], Policy]] = (), *, owner: str = "") -> Turn:
-        """Start a turn for a decoded request. What is remembered of it is its owner's."""
+    def run(self, request: Request, policies: Sequence[Callable[[], Policy]] = (), *, owner: str = "") -> ModelTurn:
+        """Start a turn for a decoded request. Reasoning that is remembered of it belongs to the owner."""
         assert self._router is not None
         assert self._ticker is not None
         seed = token_hex(12)
-        engine = Engine(self._settings, self._router, self._thoughts)
-        # Those that make sense where nobody but the engine listens.
+        engine = Engine(self._settings, self._router, self._reasoning)
+        # Settings that exist for the clients of a gateway are off.
         own = {"stop_after": False, "max_calls": 0, "suppress_tail": False, "finish_after_calls": False}
         rules = msgspec.structs.replace(self._settings.tools, output_mode="openai-json", **own)
         job = prepare(engine, request, _Caller(owner, self._key), Options(rules, seed, policies, retries=0))
         run = Run(job, asyncio.get_running_loop(), Alarm(self._ticker))
         encoder = StreamEncoder(request, responses.new_id(seed), int(time.time()), run.assembly.stats, time.time)
-        return Turn(run, encoder, bytes_of(self._settings.server.max_reply))
+        return ModelTurn(run, encoder, bytes_of(self._settings.server.max_reply))
 
     @property
     def compacts(self) -> bool:
@@ -151,15 +157,15 @@ class Model:
         assert self._router is not None
         return self._router.find(self.name)[0].compacts
 
-    def told_window(self, tokens: int) -> None:
-        """A reply has said how many tokens the model takes; 0 says nothing."""
-        self._told_window = tokens or self._told_window
+    def learn_window(self, tokens: int) -> None:
+        """Remember the context window that a reply has reported; 0 if it reported none."""
+        self._reported_window = tokens or self._reported_window
 
     async def context_window(self) -> int:
-        """Tokens that the model takes: by the settings, by its replies, or by its server's list. 0 if nobody says."""
+        """The context window in tokens: from the settings, a reply, or the server's list of models; 0 if unknown."""
         assert self._router is not None
         route, target = self._router.find(self.name)
-        window = route.backend.context_window(target) or self._told_window
+        window = route.backend.context_window(target) or self._reported_window
         if not window and self._listed_window is None:
             self._listed_window = await listed_window(route, target, self._key)
         return window or self._listed_window or 0
@@ -193,7 +199,7 @@ def with_backend(settings: Settings, backend: str, model: str, option: str = "ba
 
 
 def with_gateway(settings: Settings, base_url: str, model: str) -> tuple[Settings, str]:
-    """The settings and the full model name for a model of a gateway. Raises `SettingsError`."""
+    """The settings and the full model name for a model behind a gateway. Raises `SettingsError`."""
     fault = address_fault(base_url)
     if fault:
         raise SettingsError(f"base_url: {base_url!r} is not an address: {fault}")

@@ -9,17 +9,17 @@ import msgspec
 
 from toolwire.agent.approval import Policy
 from toolwire.agent.errors import ServerFailed
-from toolwire.agent.loop import AgentConfig
 from toolwire.agent.mcp import Server, read_config, require_package
 from toolwire.agent.model import GIVEN
-from toolwire.agent.recent import recent
 from toolwire.agent.session import Session, folder
+from toolwire.agent.session_index import recent
+from toolwire.agent.task import AgentConfig
 from toolwire.agent.terminal.keys import is_terminal
 from toolwire.agent.tools import builtin
 from toolwire.config.settings import DEMO, Settings, address_fault
 from toolwire.memory.private import read_file
 from toolwire.turns.tools.loop import Limits
-from toolwire.turns.tools.toolset import Toolset
+from toolwire.turns.tools.registry import Toolset
 
 INSTRUCTIONS = (
     "You help with the files and programs in the working directory. Use the tools to look before you answer, "

@@ -13,7 +13,7 @@ from toolwire.agent.errors import OutputInvalid
 from toolwire.core.events import CallKind
 from toolwire.turns.tools.call import ToolCall, ToolError, read_arguments
 from toolwire.turns.tools.registry import Context, Result, as_result
-from toolwire.turns.tools.types import decoded, schema_of
+from toolwire.turns.tools.schema import decode_value, schema_of
 
 T = TypeVar("T")
 FINAL_RESULT = "final_result"
@@ -39,7 +39,7 @@ class OutputType(Generic[T]):
 
     def from_text(self, text: str) -> T:
         """The output in an answer that is JSON. Raises `msgspec.DecodeError`."""
-        return decoded(text, self.kind)
+        return decode_value(text, self.kind)
 
 
 class OutputTool(Generic[T]):

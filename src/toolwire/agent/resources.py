@@ -1,7 +1,7 @@
-"""What the runs of an agent share: an open model, sets of tools that are entered, MCP servers that are connected.
+"""Resources that the runs of an agent share: an open model, entered toolsets, connected MCP servers.
 
-All of it is opened for the first run and closed after the last, by one task, because some libraries want a context to
-be left by the task that entered it. Runs in different event loops share nothing.
+They are opened for the first run and closed after the last, by one task, because some libraries require that the task
+that enters a context also leaves it. Runs in different event loops share nothing.
 """
 
 import asyncio
@@ -14,23 +14,22 @@ import msgspec
 from toolwire.agent.errors import ServerFailed
 from toolwire.agent.mcp import Server, Servers
 from toolwire.agent.model import Model
-from toolwire.agent.waiting import wait_through
-from toolwire.turns.tools.registry import Tool
-from toolwire.turns.tools.toolset import Toolset
+from toolwire.turns.tools.concurrency import wait_until_done
+from toolwire.turns.tools.registry import Tool, Toolset
 
 _log = logging.getLogger("toolwire.agent")
 
 
 class Resources(msgspec.Struct, frozen=True):
-    """What is open."""
+    """Open resources."""
 
     model: Model
     tools: tuple[Tool, ...]
-    """Those of the sets."""
+    """The tools of the toolsets."""
     servers: Servers | None
 
 
-async def opened(
+async def open_resources(
     stack: AsyncExitStack, model: Model, toolsets: Sequence[Toolset], servers: Sequence[Server]
 ) -> Resources:
     """Open everything; the stack closes it. Raises `ServerFailed`, and what a toolset raises."""
@@ -38,8 +37,9 @@ async def opened(
     stack.push_async_callback(model.close)
     for toolset in toolsets:
         await stack.enter_async_context(toolset)
-    connected = await stack.enter_async_context(Servers(servers, _say)) if servers else None
-    if connected is not None:
+    connected: Servers | None = None
+    if servers:
+        connected = await stack.enter_async_context(Servers(servers, _warn))
         await connected.ready()
         for remote in connected.remotes:
             if remote.problem:
@@ -47,7 +47,7 @@ async def opened(
     return Resources(model, tuple(tool for each in toolsets for tool in each.tools), connected)
 
 
-def _say(server: str, message: str) -> None:
+def _warn(server: str, message: str) -> None:
     _log.warning("MCP server %s %s", server, message)
 
 
@@ -59,7 +59,7 @@ class SharedResources:
         self._holders: dict[asyncio.AbstractEventLoop, _Holder] = {}
 
     async def acquire(self) -> Resources:
-        """The open resources. Whoever gets them releases them; who gets an error does not."""
+        """The open resources, which the caller must release. Raises what opening them raises; nothing is held then."""
         loop = asyncio.get_running_loop()
         holder = self._holders.get(loop)
         if holder is None or not holder.users:
@@ -72,7 +72,7 @@ class SharedResources:
             raise
 
     async def release(self) -> None:
-        """Close the resources, unless somebody else uses them."""
+        """Close the resources, unless they have other users."""
         loop = asyncio.get_running_loop()
         holder = self._holders[loop]
         holder.users -= 1
@@ -86,7 +86,7 @@ class SharedResources:
 
 
 class _Holder:
-    """The task that opens and closes the resources. `previous` is one whose closing is waited for."""
+    """The task that opens and closes the resources, once the `previous` one has closed them."""
 
     def __init__(self, opening: Callable[[AsyncExitStack], Awaitable[Resources]], previous: "_Holder | None") -> None:
         loop = asyncio.get_running_loop()
@@ -110,16 +110,16 @@ class _Holder:
                 self.opened.cancel()
                 raise
             self.opened.set_exception(error)
-            self.opened.exception()  # all who wanted to know may be gone
+            self.opened.exception()  # marks it as retrieved: all users may be gone
 
     async def close(self) -> None:
-        """Close everything and wait for that, also when the one who waits is cancelled."""
+        """Close everything and wait for that, even if the caller is cancelled."""
         if self.opened.done():
             self._leaving.set()
         else:
             self._task.cancel()
         try:
-            await wait_through(self._task)
+            await wait_until_done(self._task)
         finally:
             if not self._task.cancelled():
                 self._task.result()

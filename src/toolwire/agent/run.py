@@ -1,4 +1,4 @@
-"""One run of an agent: everything that happens in it, and then its result, or the error why there is none."""
+"""One run of an agent: its events, and then its result, or the error why there is none."""
 
 import asyncio
 from collections import defaultdict, deque
@@ -15,17 +15,17 @@ from toolwire.agent.runner import Runner
 from toolwire.agent.session import Session
 from toolwire.agent.task import Task
 from toolwire.core.errors import BackendFault, BadRequest, InternalError
-from toolwire.turns.tools.calls import shortened
+from toolwire.turns.tools.calls import shorten
 from toolwire.turns.tools.loop import REPEATED_CALLS
 
 OutputT = TypeVar("OutputT")
-MAX_CHARS = 64_000_000
-"""Characters of results that a run keeps whole beside its session."""
-SHORT_CHARS = 1000
+MAX_RESULT_CHARS = 64_000_000
+"""Characters of results that a run keeps unshortened beside its session."""
+SHORTENED_CHARS = 1000
 
 
 class CompletedCall(msgspec.Struct, frozen=True):
-    """A call that the model made, and the result that it read."""
+    """A call of the model, with its result."""
 
     id: str
     name: str
@@ -38,42 +38,42 @@ class CompletedCall(msgspec.Struct, frozen=True):
 
 
 class RunResult(msgspec.Struct, Generic[OutputT], frozen=True):
-    """What came of a run."""
+    """The result of a run."""
 
     output: OutputT
-    """The output of the type that was asked for; without one, the text."""
+    """The output, of the agent's `output_type`; without one, the text."""
     text: str
     """The last text of the model."""
     usage: Tokens
-    """The tokens of the run, with those of agents that were its tools."""
+    """The tokens of the run, including those of agents that it used as tools."""
     items: tuple[Item, ...]
-    """What the run added to the history, from the prompt on, or the summary that took the place of that."""
+    """The items that the run added to the history, from the prompt on, or the summary that has replaced them."""
     calls: tuple[CompletedCall, ...]
-    """The calls, in the order in which the model made them. After 64 million characters, results are kept shortened."""
+    """The calls, in the order in which the model made them. After 64 million characters, results are shortened."""
     turns: int
     """How often the model was asked."""
     session: Session
-    """The conversation, with which another run can go on."""
+    """The conversation, which another run can continue."""
 
 
-class _Calls:
-    """The calls of a run, put together from its events."""
+class _CallLog:
+    """The calls of a run, assembled from its events."""
 
     def __init__(self) -> None:
         self._started: list[CallStarted] = []
-        self._open: defaultdict[str, deque[int]] = defaultdict(deque)  # by id: some servers use one in every turn
+        self._open: defaultdict[str, deque[int]] = defaultdict(deque)  # by id, which some servers reuse in every turn
         self._ended: dict[int, CompletedCall] = {}
         self._chars = 0
 
     def feed(self, event: AgentEvent) -> None:
-        """Take in a call, or its result."""
+        """Add a call, or its result."""
         if isinstance(event, CallStarted):
             self._open[event.call_id].append(len(self._started))
             self._started.append(event)
         elif isinstance(event, CallEnded):
             index = self._open[event.call_id].popleft()
             self._chars += len(event.result)
-            result = event.result if self._chars <= MAX_CHARS else shortened(event.result, SHORT_CHARS)
+            result = event.result if self._chars <= MAX_RESULT_CHARS else shorten(event.result, SHORTENED_CHARS)
             arguments = self._started[index].arguments
             self._ended[index] = CompletedCall(
                 event.call_id, event.name, arguments, result, event.failed, event.seconds
@@ -86,7 +86,7 @@ class _Calls:
 
 
 class AgentRun(Generic[OutputT]):
-    """A run that is watched. It begins when it is iterated, and leaving the context cancels what is left of it.
+    """A run as a stream of events. It begins when it is iterated; leaving the context cancels the rest of it.
 
     async with agent.stream("…") as run:
         async for event in run:
@@ -107,14 +107,14 @@ class AgentRun(Generic[OutputT]):
         self._result: RunResult[OutputT] | None = None
         self._error: BaseException | None = None
         self._is_left = False
-        self._calls = _Calls()
+        self._calls = _CallLog()
 
     async def __aenter__(self) -> Self:
         if self._runner is not None:
             raise RuntimeError("this run has begun already; every run needs an `agent.stream` of its own")
         async with self._stack:
             self._runner, events = await self._start(self._stack)
-            self._events = await self._stack.enter_async_context(aclosing(self._watched(events)))
+            self._events = await self._stack.enter_async_context(aclosing(self._watch(events)))
             self._stack = self._stack.pop_all()
         return self
 
@@ -128,21 +128,21 @@ class AgentRun(Generic[OutputT]):
         return self._events
 
     async def wait(self) -> RunResult[OutputT]:
-        """The result, when the run is over. Raises what the run failed with."""
+        """Wait for the end of the run, and return its result. Raises the error that the run failed with."""
         async for _ in self:
             pass
         return self.result
 
     @property
     def session(self) -> Session:
-        """The conversation, as it is now."""
+        """The conversation, in its current state."""
         if self._runner is None:
             raise RuntimeError("this run has not begun")
         return self._runner.session
 
     @property
     def result(self) -> RunResult[OutputT]:
-        """The result, once all events were seen. Raises what the run failed with."""
+        """The result, available after the last event. Raises the error that the run failed with."""
         if self._error is not None:
             raise self._error
         if self._result is None and self._is_left:
@@ -151,8 +151,8 @@ class AgentRun(Generic[OutputT]):
             raise RuntimeError("this run is not over yet: its result is there after its last event")
         return self._result
 
-    async def _watched(self, events: AsyncGenerator[AgentEvent]) -> AsyncGenerator[AgentEvent]:
-        """The events; after the last one comes the result, or the error is raised."""
+    async def _watch(self, events: AsyncGenerator[AgentEvent]) -> AsyncGenerator[AgentEvent]:
+        """Pass the events on, and set the result or raise the error after the last one."""
         async with aclosing(events):
             async for event in events:
                 self._calls.feed(event)
@@ -163,32 +163,25 @@ class AgentRun(Generic[OutputT]):
             raise self._error
 
     def _end(self, ended: TaskEnded) -> None:
-        task = self._task
-        if ended.reason != "done":
-            self._error = _error_of(ended, task)
-            return
-        output, calls = self._output(task), self._calls.completed
-        self._result = RunResult(output, ended.text, ended.usage, task.items, calls, task.tools.turns, task.session)
-
-    @property
-    def _task(self) -> Task:
         assert self._runner is not None
-        assert self._runner.task is not None
-        return self._runner.task
+        task = self._runner.task
+        assert task is not None
+        if ended.reason == "done":
+            output, calls = self._output(task), self._calls.completed
+            self._result = RunResult(output, ended.text, ended.usage, task.items, calls, task.tools.turns, task.session)
+            return
+        self._error = _error_of(ended, task)
+        if isinstance(self._error, AgentError):
+            self._error.session, self._error.text, self._error.usage = task.session, ended.text, ended.usage
 
 
 def _error_of(ended: TaskEnded, task: Task) -> BaseException:
-    """The error for a task that did not end well, with what was done until then."""
-    error = _named_error(ended, task)
-    if isinstance(error, AgentError):
-        error.session, error.text, error.usage = task.session, ended.text, ended.usage
-    return error
-
-
-def _named_error(ended: TaskEnded, task: Task) -> BaseException:
+    """The error for a task that did not end well."""
     match ended.reason:
         case "failed" if isinstance(task.error, BackendFault | BadRequest | InternalError):
-            return _caused(ModelFailed(task.error.failure), task.error)
+            error = ModelFailed(task.error.failure)
+            error.__cause__ = task.error
+            return error
         case "failed":
             return task.error or InternalError(ended.error)
         case "cancelled":
@@ -201,8 +194,3 @@ def _named_error(ended: TaskEnded, task: Task) -> BaseException:
             return RepeatedCalls(ended.error)
         case reason:
             return LimitReached(reason)
-
-
-def _caused(error: AgentError, cause: BaseException) -> AgentError:
-    error.__cause__ = cause
-    return error

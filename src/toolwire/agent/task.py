@@ -1,86 +1,362 @@
-"""A task: the work on one prompt. The loop and its steps report here."""
+"""One task: the work on one prompt, turn by turn, until the model has nothing left to do.
 
+A task asks the model again when a stream fails, and summarises a history that no longer fits into the model's context
+window. Limits, calls and repeated failures are those of the shared tool loop (`turns/tools`).
+"""
+
+import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
 from toolwire.agent import events
-from toolwire.agent.events import RateLimit, Tokens
-from toolwire.agent.feed import Feed
-from toolwire.agent.history import AnyItem
+from toolwire.agent.approval import Approver, Policy
+from toolwire.agent.events import AgentEvent, RateLimit, TaskEnded, Tokens, ToolOutput
+from toolwire.agent.history import AnyItem, OtherItem, newest_items, read_items, size_of, user_message
+from toolwire.agent.hooks import CallOptions
 from toolwire.agent.limits import limits_from_usage
 from toolwire.agent.model import Model
-from toolwire.agent.output import OutputTool
+from toolwire.agent.output import FINAL_RESULT, OutputTool
 from toolwire.agent.session import Session
+from toolwire.agent.step import Step
+from toolwire.core.errors import CONTEXT_LENGTH_EXCEEDED, BackendFault, Failure, ToolwireError
+from toolwire.core.events import TurnFailed, Usage
 from toolwire.core.surrogates import whole_text
+from toolwire.core.tokens import CHARS_PER_TOKEN
+from toolwire.dialects.responses import compaction
+from toolwire.pauses import backoff
 from toolwire.turns.tools.call import ToolCall
 from toolwire.turns.tools.calls import CallHooks, Finished
-from toolwire.turns.tools.loop import Limits, ToolLoop
-from toolwire.turns.tools.registry import Context, Registry
+from toolwire.turns.tools.concurrency import call_function
+from toolwire.turns.tools.loop import REPEATED_CALLS, Limits, ToolLoop
+from toolwire.turns.tools.registry import Context, Registry, Tool, declare
+from toolwire.upstream.environment import inherited
 
-LOOK_EVERY = 60.0
+Answer = TypeVar("Answer")
+
+MAX_QUEUED_EVENTS = 1600
+"""Events that may be queued before the stream is paused."""
+MIN_CONTEXT_WINDOW = 2048
+"""Tokens; no model that supports tools has a smaller context window."""
+CONTENT_TOO_LARGE = 413
+MAX_HALVINGS = 6
+"""How often a history that is too long to be summarised is halved."""
+USAGE_INTERVAL = 60.0
 """Seconds between two requests for the usage of an account."""
 
 
+class AgentConfig(msgspec.Struct, frozen=True):
+    """How an agent works. Raises `ValueError` for an unknown `approve` and for negative `retries`."""
+
+    instructions: str = ""
+    effort: str = ""
+    limits: Limits = Limits()
+    retries: int = 5
+    longest_wait: float = 600.0
+    """The longest pause before a retry that a server may ask for, in seconds."""
+    idle: float = 0.0
+    """Seconds without an event after which a stream counts as broken; 0: the `[timeouts]` of the settings."""
+    context_window: int = 0
+    """The model's context window in tokens; 0: as its backend's settings or its server say."""
+    compact_at: float = 0.9
+    """The share of the context window at which the history is summarised."""
+    approve: Policy = "on-write"
+    """When the user is asked before a call runs."""
+    read_only: bool = False
+    """Whether calls that may change something are refused."""
+
+    def __post_init__(self) -> None:
+        if self.approve not in get_args(Policy):
+            raise ValueError(f"approve: {self.approve!r} is none of {', '.join(get_args(Policy))}")
+        if self.retries < 0:
+            raise ValueError(f"retries: {self.retries} is less than 0")
+
+
+class EventQueue:
+    """The events of one task. A slow reader pauses the stream instead of filling memory."""
+
+    def __init__(self) -> None:
+        self._events: asyncio.Queue[AgentEvent] = asyncio.Queue()
+        self._taken = asyncio.Event()
+
+    def put(self, event: AgentEvent) -> None:
+        """Add an event without waiting; output of running tools is dropped when far too many events are queued."""
+        if not isinstance(event, ToolOutput) or self._events.qsize() < 2 * MAX_QUEUED_EVENTS:
+            self._events.put_nowait(event)
+
+    async def wait_for_room(self) -> None:
+        """Wait until fewer events are queued than the limit."""
+        while self._events.qsize() >= MAX_QUEUED_EVENTS:
+            self._taken.clear()
+            await self._taken.wait()
+
+    async def __aiter__(self) -> AsyncIterator[AgentEvent]:
+        """The events, up to the end of the task."""
+        is_over = False
+        while not is_over:
+            event = await self._events.get()
+            self._taken.set()
+            is_over = isinstance(event, TaskEnded)
+            yield event
+
+
 class Task:
-    """What a task works with, and what it has used and done so far. `hooks` are those of the agent for its calls."""
+    """Works from a prompt in the history to the end of the model's work, and reports to its queue of events.
+
+    `output` is the tool by which the model gives a typed output, if one is wanted.
+    """
 
     def __init__(
         self,
         model: Model,
         session: Session,
-        feed: Feed,
         registry: Registry,
-        hooks: CallHooks,
-        limits: Limits,
+        config: AgentConfig,
+        *,
+        cwd: Path = Path(),
+        calls: CallOptions | None = None,
         output: OutputTool[Any] | None = None,
     ) -> None:
         self.model = model
         self.session = session
-        self.put = feed.put
-        self.room = feed.room
+        self.events = EventQueue()
+        self.put = self.events.put
         self.output = output
-        """The tool by which the model gives a typed output, if one is wanted."""
-        self._context = hooks.context
-        own = {"context": self._context_of, "started": self._call_started, "finished": self._call_ended}
-        self.tools = ToolLoop(registry, msgspec.structs.replace(hooks, **own), limits)
         self.text = ""
         """The last text of the model."""
         self.error: BaseException | None = None
         """Why the task failed, if it did."""
-        self._first = len(session.history)  # the item that was added first
-        self._limits: tuple[RateLimit, ...] = ()
-        self._looked = 0.0
+        self.tools = ToolLoop(registry, self._hooks(config, cwd, calls or CallOptions()), config.limits)
+        self._config = config
+        self._first_item = len(session.history)  # index of the first item that the task adds
+        self._was_summarised = False  # and the window is still full
+        self._rate_limits: tuple[RateLimit, ...] = ()
+        self._usage_read_at = float("-inf")
 
     @property
     def items(self) -> tuple[AnyItem, ...]:
-        """What was added to the history; all of it, once a summary has taken the place of what was before."""
-        return tuple(self.session.history.items[self._first :])
+        """The items that the task added to the history; all items after a summary has replaced the earlier ones."""
+        return tuple(self.session.history.items[self._first_item :])
 
-    def replace_history(self, items: Sequence[AnyItem]) -> None:
-        """Put a summary in place of the history."""
+    # Work
+
+    async def work(self) -> None:
+        """Ask the model until it has answered or a limit is reached; the last event says how that ended."""
+        await self._end_after(self._work)
+
+    async def compact(self) -> None:
+        """Replace the whole history by a summary; the last event says how that ended."""
+        await self._end_after(self._compact_everything)
+
+    def close(self, working: "asyncio.Task[None]") -> None:
+        """End the events of work that has ended with an error or was cancelled before it began."""
+        error = None if working.cancelled() else working.exception()
+        if working.cancelled() or error is not None:
+            self.error = error
+            self.put(TaskEnded("cancelled" if error is None else "failed", "", Tokens(), str(error or "")))
+
+    async def _end_after(self, work: Callable[[], Awaitable[str]]) -> None:
+        error = ""
+        try:
+            async with asyncio.timeout(self._config.limits.seconds or None):
+                reason = await work()
+        except asyncio.CancelledError:
+            reason = "cancelled"
+        except TimeoutError:
+            reason = "seconds"
+        except ToolwireError as fault:
+            reason, error = "failed", str(fault)
+            self.error = fault
+        if reason == REPEATED_CALLS:
+            error = self.tools.repeats.reason
+        self.put(TaskEnded(reason, self.text, self.tools.usage or Usage(), error))
+
+    async def _work(self) -> str:
+        """Work until there is a reason to stop, and return it."""
+        tools = self.tools
+        while not (stop_reason := tools.stop_reason):
+            if not self._was_summarised and await self._is_window_full():
+                await self._compact(keeps_work=True)
+            number = tools.begin_turn()
+            self.put(events.TurnStarted(number))
+            step = await self._take_turn()
+            self.put(events.TurnEnded(number, step.calls, step.response_id))
+            self.model.learn_window(step.context_window.tokens)
+            if self._is_last(step):
+                return "filter" if not step.calls and step.reason == "filter" else "done"
+            if not step.calls and step.reason != "length":
+                continue  # the model has been reminded to give its output
+            is_full = step.context_window.is_full or await self._is_window_full()
+            if not step.calls and (self._was_summarised or not is_full):
+                return "length"
+            self._was_summarised = self._was_summarised and is_full
+            if not step.calls:
+                await self._compact(keeps_work=False)
+        return stop_reason
+
+    def _is_last(self, step: Step) -> bool:
+        """Whether the model has answered. A model that gives no typed output where one is wanted is reminded."""
+        output = self.output
+        has_answered = not step.calls and step.reason != "length"
+        if output is None or (has_answered and step.reason == "filter"):
+            return has_answered
+        reminder = output.take_text(step.text) if has_answered and not output.outputs else ""
+        output.check()
+        if reminder:
+            self.session.add([user_message(reminder)])
+        return bool(output.outputs)
+
+    async def _take_turn(self) -> Step:
+        """One turn. If the history does not fit into the model's window, it is summarised, once."""
+        try:
+            return await self._with_retries(self._step)
+        except BackendFault as fault:
+            history = self.session.history
+            is_only_prompt = len(history) <= len(history.tail()[:1])  # which a summary does not replace
+            if not _is_overflow(fault) or is_only_prompt:
+                raise
+        await self._compact(keeps_work=False)
+        return await self._with_retries(self._step)
+
+    async def _with_retries(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Ask the model, and again when its stream fails."""
+        attempt = 0
+        while True:
+            try:
+                return await ask()
+            except BackendFault as fault:
+                attempt += 1
+                seconds = backoff(fault.failure, attempt, self._config.longest_wait)
+                if seconds is None or attempt > self._config.retries:
+                    raise
+                reason = fault.failure.message
+                self.put(events.Retrying(attempt, self._config.retries, round(seconds, 3), reason))
+                await asyncio.sleep(seconds)
+
+    async def _step(self) -> Step:
+        turn = self.model.run(self.model.request(self._fields()), owner=self.session.id)
+        step = Step(self, turn)
+        await step.take()
+        return step
+
+    def _fields(self) -> dict[str, Any]:
+        """The request, as a body of the Responses API."""
+        registry = self.tools.registry
+        registry.refresh()
+        effort = self._config.effort
+        fields: dict[str, Any] = {
+            "input": self.session.history.raw,
+            "instructions": whole_text("\n\n".join(filter(None, (self._config.instructions, registry.advice)))),
+            "reasoning": {"effort": effort, "summary": "auto"} if effort else None,
+            "tools": [declare(tool) for tool in registry],
+        }
+        return {name: value for name, value in fields.items() if value}
+
+    # Compaction
+
+    async def _is_window_full(self) -> bool:
+        """Whether the last turn has nearly filled the model's window. Its size is looked up only if it can matter."""
+        used, window = self.session.last.total, self._config.context_window
+        if not window and used >= MIN_CONTEXT_WINDOW * self._config.compact_at:
+            window = await self.model.context_window()
+        return bool(window) and used >= window * self._config.compact_at
+
+    async def _compact_everything(self) -> str:
+        self._replace_history(await self._summarise())
+        return "done"
+
+    async def _compact(self, *, keeps_work: bool) -> None:
+        """Replace the history by a summary, but keep the last prompt, and the work on it if that is small."""
+        tail = self.session.history.tail()
+        summary = await self._summarise()
+        window = self._config.context_window or await self.model.context_window()
+        is_small = keeps_work and size_of(tail) // CHARS_PER_TOKEN < window // 5
+        self._replace_history([*summary, *(tail if is_small else tail[:1])])
+        self._was_summarised = True
+
+    def _replace_history(self, items: Sequence[AnyItem]) -> None:
         before = len(self.session.history)
-        self._first = 0
+        self._first_item = 0
         self.session.replace(items)
         self.put(events.Compacted(before, len(items)))
 
-    def _context_of(self, call: ToolCall) -> Context:
-        put_out = partial(self._put_out, call.call_id)
-        return msgspec.structs.replace(self._context(call), emit=put_out, spend=self._spend_elsewhere)
+    async def _summarise(self) -> Sequence[AnyItem]:
+        """The history as one item, made by the model. If it is too long for that, only its newest part."""
+        history = self.session.history
+        items, chars = list(history.items), size_of(history.items)
+        for _ in range(MAX_HALVINGS):
+            try:
+                return await self._with_retries(partial(self._summarise_items, items))
+            except BackendFault as fault:
+                if not _is_overflow(fault):
+                    raise
+            chars //= 2
+            items = newest_items(history.items, chars)
+        return await self._with_retries(partial(self._summarise_items, items))
 
-    def _call_started(self, call: ToolCall) -> None:
+    async def _summarise_items(self, items: Sequence[AnyItem]) -> Sequence[AnyItem]:
+        fields = {**self._fields(), "input": [*(item.raw for item in items), {"type": "compaction_trigger"}]}
+        policies: tuple[Callable[[], Any], ...] = ()
+        request = self.model.request(fields)
+        if not self.model.compacts:
+            request = compaction.summarising(request)
+            policies = (partial(compaction.IntoCompaction, f"cmp_{time.time_ns():x}"),)
+        turn = self.model.run(request, policies, owner=self.session.id)
+        try:
+            async for event in turn:
+                if isinstance(event, TurnFailed):
+                    raise BackendFault(event.failure)
+                if isinstance(event, Usage):
+                    self.spend(event)
+                turn.feed(event)
+        finally:
+            turn.run.close()
+        output = read_items(turn.encoder.output)
+        made = [item for item in output if isinstance(item, OtherItem) and item.type == "compaction"]
+        if not made:
+            raise BackendFault(Failure(502, "no_summary", "The model gave no summary of the conversation."))
+        return made
+
+    # Calls
+
+    def _hooks(self, config: AgentConfig, cwd: Path, calls: CallOptions) -> CallHooks:
+        """The hooks of the user for calls, with those by which the task reports them."""
+        settings = self.model.settings
+        inherit = partial(inherited, settings.secret_variables, settings.agent.inherit)
+        context = Context(cwd, writable=not config.read_only, approved=True, inherit=inherit, deps=calls.deps)
+
+        def own_context(call: ToolCall) -> Context:
+            def emit(text: str) -> None:
+                self.put(ToolOutput(call.call_id, whole_text(text)))
+
+            return msgspec.structs.replace(context, emit=emit, spend=self._spend_elsewhere)
+
+        approver = partial(self._ask, calls.approver) if calls.approver is not None else None
+        exempt = FINAL_RESULT if self.output is not None else ""
+        return msgspec.structs.replace(
+            calls.hooks(context, config.approve, approver, exempt),
+            context=own_context,
+            started=self._report_start,
+            finished=self._report_result,
+        )
+
+    async def _ask(self, approver: Approver, tool: Tool, call: ToolCall) -> bool | str:
+        self.put(events.ApprovalAsked(call.call_id, call.name, call.text))
+        return await call_function(approver, tool, call)
+
+    def _report_start(self, call: ToolCall) -> None:
         self.put(events.ToolStarted(call.call_id, call.name))
 
-    def _put_out(self, call_id: str, text: str) -> None:
-        self.put(events.ToolOutput(call_id, whole_text(text)))
-
-    def _call_ended(self, done: Finished) -> None:
-        call, result = done.call, done.result
-        seconds = round(done.seconds, 3) if done.seconds is not None else None
+    def _report_result(self, finished: Finished) -> None:
+        call, result = finished.call, finished.result
+        seconds = round(finished.seconds, 3) if finished.seconds is not None else None
         self.put(events.CallEnded(call.call_id, call.name, result.text, result.failed, seconds))
+
+    # Usage
 
     def spend(self, usage: Tokens) -> None:
         """Count the tokens of a turn, for the task and for its session."""
@@ -89,21 +365,27 @@ class Task:
         self.put(events.UsageUpdated(usage, self.session.usage))
 
     def _spend_elsewhere(self, usage: Tokens) -> None:
+        """Count tokens that a tool has used in another conversation."""
         self.tools.spend(usage)
         self.session.spend_elsewhere(usage)
 
-    def saw_limits(self, limits: tuple[RateLimit, ...]) -> None:
+    def report_limits(self, limits: tuple[RateLimit, ...]) -> None:
         """Report the account's rate limits, if they have changed."""
-        if limits and limits != self._limits:
-            self._limits = limits
+        if limits and limits != self._rate_limits:
+            self._rate_limits = limits
             self.put(events.LimitsUpdated(limits))
 
-    async def look_at_usage(self) -> None:
-        """Ask the server what the account has used, at most once in `LOOK_EVERY` seconds."""
+    async def check_usage(self) -> None:
+        """Ask the server what the account has used, at most once in `USAGE_INTERVAL` seconds."""
         now = time.monotonic()
-        if self._looked and now - self._looked < LOOK_EVERY:
+        if now - self._usage_read_at < USAGE_INTERVAL:
             return
-        self._looked = now
+        self._usage_read_at = now
         usage = await self.model.usage()
         if usage:
-            self.saw_limits(limits_from_usage(usage))
+            self.report_limits(limits_from_usage(usage))
+
+
+def _is_overflow(fault: BackendFault) -> bool:
+    """Whether the request was too long for the model, or too large for its server."""
+    return fault.failure.code == CONTEXT_LENGTH_EXCEEDED or fault.failure.status == CONTENT_TOO_LARGE

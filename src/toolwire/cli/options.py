@@ -45,8 +45,8 @@ def complete_model(context: click.Context, parameter: click.Parameter, incomplet
 
 def complete_session(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Sessions, newest first, with their first prompt."""
-    from toolwire.agent.recent import recent
     from toolwire.agent.session import folder
+    from toolwire.agent.session_index import recent
 
     found = (each for each in recent(folder()) if each.id.startswith(incomplete))
     return [CompletionItem(each.id, help=" ".join(clean(each.prompt).split())[:60]) for each in islice(found, 20)]

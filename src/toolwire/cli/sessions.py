@@ -19,8 +19,8 @@ def sessions(here: bool, limit: int, json: bool) -> None:
 
     import msgspec
 
-    from toolwire.agent.recent import recent, session_rows
     from toolwire.agent.session import folder
+    from toolwire.agent.session_index import recent, session_rows
 
     found = [*islice(recent(folder(), Path.cwd().resolve() if here else None), limit)]
     if json:

@@ -13,9 +13,9 @@ from toolwire.adapt.names import Limits, flat_name
 from toolwire.agent.errors import ServerFailed
 from toolwire.agent.mcp.remote import McpTool, Remote, Say
 from toolwire.agent.mcp.settings import Server
-from toolwire.agent.waiting import wait_through
 from toolwire.config.extras import missing_extra
 from toolwire.turns.tools.call import ToolError
+from toolwire.turns.tools.concurrency import wait_until_done
 from toolwire.turns.tools.registry import Registry
 
 _LIMITS = Limits()
@@ -77,7 +77,7 @@ class Servers:
     async def __aexit__(self, *_: object) -> None:
         closing = asyncio.gather(*(remote.close() for remote in self._remotes.values()))
         try:
-            await wait_through(closing)  # so that no process is left behind
+            await wait_until_done(closing)  # so that no process is left behind
         finally:
             closing.result()
 

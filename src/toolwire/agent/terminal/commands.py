@@ -12,9 +12,9 @@ from rich.text import Text
 
 from toolwire.agent.history import History, MessageItem
 from toolwire.agent.mcp import Servers
-from toolwire.agent.recent import recent, session_rows
 from toolwire.agent.runner import Runner
 from toolwire.agent.session import Session, folder
+from toolwire.agent.session_index import recent, session_rows
 from toolwire.agent.terminal.display import short
 from toolwire.agent.terminal.markdown import SafeMarkdown
 from toolwire.agent.terminal.view import View

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import msgspec
 
-from toolwire.agent.images import image_url
 from toolwire.agent.tools import files
 from toolwire.agent.tools.confine import confined
+from toolwire.agent.tools.image import image_url
 from toolwire.turns.tools.call import ToolError
 from toolwire.turns.tools.registry import Context
 

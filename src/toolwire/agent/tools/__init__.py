@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from toolwire.turns.tools.registry import Tool
-from toolwire.turns.tools.toolset import Toolset
+from toolwire.turns.tools.registry import Tool, Toolset
 
 NAMES = ("read", "write", "edit", "glob", "grep", "bash", "patch", "image", "exec", "local_shell")
 """Every tool, or group of tools, that can be chosen."""

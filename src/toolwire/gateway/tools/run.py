@@ -41,8 +41,7 @@ from toolwire.turns.source import TurnSource
 from toolwire.turns.tools.call import ToolCall
 from toolwire.turns.tools.calls import CallHooks, Finished, TurnCalls
 from toolwire.turns.tools.loop import Limits, ToolLoop
-from toolwire.turns.tools.registry import Context, Inherit, Registry, Tool
-from toolwire.turns.tools.router import tool_call_from
+from toolwire.turns.tools.registry import Context, Inherit, Registry, Tool, tool_call_from
 
 Begin: TypeAlias = Callable[[Request], TurnSource]
 """Asks the model: starts one turn for a request."""

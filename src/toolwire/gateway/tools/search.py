@@ -18,7 +18,8 @@ from toolwire.dialects.messages.search import TOO_LONG
 from toolwire.gateway.tools.ranking import BadPattern, SearchTooLong, by_pattern, by_words
 from toolwire.turns.routes import Route
 from toolwire.turns.tools.call import ToolCall, ToolError, read_arguments
-from toolwire.turns.tools.registry import Context, Result, in_thread
+from toolwire.turns.tools.concurrency import run_in_thread
+from toolwire.turns.tools.registry import Context, Result
 
 Show: TypeAlias = Callable[[CallEntry, ResultEntry], Sequence[RawFrame]]
 """Writes a search and its result as the client's dialect has them."""
@@ -67,7 +68,7 @@ class SearchTool:
         asked = read_arguments(call, _Question)
         limit = min(max(asked.limit, 1), MOST) if isinstance(asked.limit, int) else USUAL
         try:
-            found = await in_thread(partial(self._find, asked.query or asked.pattern, self._tools, limit))
+            found = await run_in_thread(partial(self._find, asked.query or asked.pattern, self._tools, limit))
         except BadPattern as error:
             raise ToolError(str(error)) from None
         except SearchTooLong:

@@ -1,7 +1,7 @@
 """Calls in the form in which tools take them.
 
-Arguments stay text until the tool reads them. A call that cannot be run, because its tool does not exist or its
-arguments do not fit, gets a result that says so, and the turn goes on.
+Arguments stay text until the tool reads them. A call that cannot run, because its tool does not exist or its arguments
+do not fit, gets a result with the reason, and the turn continues.
 """
 
 from typing import Any, TypeAlias, TypeVar, cast
@@ -10,7 +10,7 @@ import msgspec
 
 from toolwire.core.errors import ToolwireError
 from toolwire.core.text import without_halves
-from toolwire.turns.tools.types import decoded
+from toolwire.turns.tools.schema import decode_value
 
 LOCAL_SHELL = "local_shell"
 
@@ -28,7 +28,7 @@ class CustomPayload(msgspec.Struct, frozen=True):
 
 
 class LocalShellPayload(msgspec.Struct, frozen=True):
-    """A command of the Responses API's own shell tool."""
+    """A command for the built-in shell tool of the Responses API."""
 
     command: tuple[str, ...] = ()
     working_directory: str = ""
@@ -43,7 +43,7 @@ Payload: TypeAlias = FunctionPayload | CustomPayload | LocalShellPayload
 
 
 class ToolCall(msgspec.Struct, frozen=True):
-    """A tool to run. `name` is that of the registry."""
+    """A call of a tool, under the name that the tool has in the registry."""
 
     name: str
     call_id: str
@@ -51,7 +51,7 @@ class ToolCall(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """What the call carries, as text."""
+        """The payload as text."""
         match self.payload:
             case CustomPayload(input):
                 return input
@@ -70,29 +70,29 @@ class ToolCall(msgspec.Struct, frozen=True):
         return cast("dict[str, Any]", read) if isinstance(read, dict) else {}
 
     def with_arguments(self, **arguments: Any) -> "ToolCall":
-        """The same call of a function with these arguments in place of its own."""
+        """The same call of a function with these arguments instead of its own."""
         text = msgspec.json.encode(arguments).decode()
         return msgspec.structs.replace(self, payload=FunctionPayload(text))
 
 
 class ToolError(ToolwireError):
-    """Something the model should read: the call failed, and the turn goes on."""
+    """A failure that the model should read: the call fails, and the turn continues."""
 
     failure_code = "tool_failed"
 
 
 class FatalToolError(ToolwireError):
-    """Something no answer to the model can mend: the turn ends."""
+    """A failure that no answer of the model can repair: it ends the turn."""
 
     failure_code = "tool_failed"
 
 
 def read_arguments(call: ToolCall, kind: type[Arguments]) -> Arguments:
-    """The arguments of a call as a value of this type; `ToolError` if they do not fit it."""
+    """Read the arguments of a call as a value of this type. Raises `ToolError` if they do not fit it."""
     if isinstance(call.payload, CustomPayload):
         raise ToolError(f"{call.name} takes arguments, not free text")
     try:
-        return decoded(without_halves(call.text) or "{}", kind)
+        return decode_value(without_halves(call.text) or "{}", kind)
     except msgspec.ValidationError as error:
         raise ToolError(f"invalid arguments for {call.name}: {error}") from None
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:

@@ -1,7 +1,7 @@
-"""The calls of one turn: assembled from its events, run side by side where their tools allow it, else one at a time.
+"""The calls of one turn: assembled from its events, run in parallel where their tools allow it, else one at a time.
 
-A call starts as soon as it is whole, while the stream goes on. Results are returned in the order of the calls. When a
-turn is cancelled, running tools are stopped and their results say so, so that every call has a result.
+A call starts as soon as it is complete, while the stream continues. Results are returned in the order of the calls.
+When a turn is cancelled, running tools are stopped and their results say so, so that every call has a result.
 """
 
 import asyncio
@@ -18,15 +18,15 @@ from toolwire.core.surrogates import whole_text
 from toolwire.turns.tools.call import FatalToolError, LocalShellPayload, ToolCall, ToolError
 from toolwire.turns.tools.registry import Context, Registry, Result, Tool, ignore
 
-MAX_CHARS = 400_000
-"""Characters of a result: more than any tool here returns, and about as much as a model's window may hold."""
+MAX_RESULT_CHARS = 400_000
+"""Characters of a result: more than any built-in tool returns, and about as much as a model's window may hold."""
 
 
 class Gate:
-    """A lock for readers and writers, in the order in which they come: a writer who waits holds up later readers."""
+    """A fair lock for readers and writers: a waiting writer holds up the readers that come after it."""
 
     def __init__(self) -> None:
-        self._visits: list[tuple[bool, asyncio.Event]] = []  # who is inside or waits: a reader or not, and its end
+        self._visits: list[tuple[bool, asyncio.Event]] = []  # holders and waiters: whether a reader, and its end
 
     @asynccontextmanager
     async def pass_through(self, *, shared: bool) -> AsyncGenerator[None]:
@@ -53,45 +53,43 @@ class Finished(msgspec.Struct, frozen=True):
 
 
 class Running:
-    """A call under way."""
+    """A call whose task has been started."""
 
     def __init__(self, call: ToolCall, run: "Callable[[Running], Coroutine[Any, Any, Result]]") -> None:
         self.call = call
         self.began: float | None = None
-        """Since when its tool runs."""
+        """When its tool began to run."""
         self.task = asyncio.get_running_loop().create_task(run(self))
         self.result: Finished | None = None
         self.is_stopping = False
 
 
 Approve: TypeAlias = Callable[[Tool, ToolCall], Awaitable[str]]
-"""Asks whether a call may run; the answer is why not, or nothing."""
+"""Decides whether a call may run: returns the reason against it, or an empty string."""
 Judge: TypeAlias = Callable[[ToolCall, Result], Result]
-"""Sees every result once, and returns what the model is to read."""
-
-
+"""Receives every result once, and returns the result that the model reads."""
 Before: TypeAlias = Callable[[ToolCall, Context], Awaitable[ToolCall | Result]]
-"""Sees a call before anybody is asked about it, and returns the call to run, or a result in its place."""
+"""Receives a call before its approval, and returns the call to run, or a result instead."""
 After: TypeAlias = Callable[[ToolCall, Result, Context], Awaitable[Result]]
-"""Sees what a tool returned, or why it failed, and returns the result that counts."""
+"""Receives the result of a tool, failed or not, and returns the result that counts."""
 
 
 class CallHooks(msgspec.Struct, frozen=True):
-    """What the owner of a turn adds to the running of its calls."""
+    """The callbacks of a turn's owner around its calls."""
 
     context: Callable[[ToolCall], Context]
-    """Makes what the tool may know."""
+    """Makes the context of a call."""
     started: Callable[[ToolCall], None] = ignore
     """Called when the tool of a call begins to run."""
     finished: Callable[[Finished], None] = ignore
-    """Called once for every call, when its result is there."""
+    """Called once for every call, when it has its result."""
     approve: Approve | None = None
     before: Before | None = None
     after: After | None = None
 
 
 class TurnCalls:
-    """The calls of one turn: started as they come, results in the order of the calls."""
+    """The calls of one turn: started as they arrive, results in the order of the calls."""
 
     def __init__(self, registry: Registry, hooks: CallHooks, judge: Judge | None = None) -> None:
         self._registry = registry
@@ -100,22 +98,22 @@ class TurnCalls:
         self._gate = Gate()
         self._running: list[Running] = []
         self.assembler = CallAssembler()
-        """Takes the events of the turn in, and returns the calls that they end, which the owner may start."""
+        """Takes the events of the turn, and returns the calls that they complete, for the owner to start."""
         self.fatal: FatalToolError | None = None
-        """The error of a tool after which the turn cannot go on."""
+        """The error of a tool that ends the turn."""
         self.was_cancelled = False
-        """Whoever waited for the results was cancelled."""
+        """Whether waiting for the results was cancelled."""
 
     def start(self, call: ToolCall) -> None:
-        """Run a call now, or as soon as the others let it."""
+        """Run a call now, or as soon as the others allow it."""
         running = Running(call, self._run)
         self._running.append(running)
-        running.task.add_done_callback(lambda _: self._finished(running))
+        running.task.add_done_callback(lambda _: self._finish(running))
 
     async def results(self) -> list[Finished]:
-        """All results, in the order of the calls. `fatal` is set if one of them must end the turn.
+        """Wait for all results, in the order of the calls. `fatal` is set if one of them must end the turn.
 
-        Whoever cancels this cancels the calls; their results are waited for all the same, and `was_cancelled` is set.
+        Cancelling this cancels the calls; their results are waited for all the same, and `was_cancelled` is set.
         """
         while any(not each.task.done() for each in self._running):
             try:
@@ -125,11 +123,12 @@ class TurnCalls:
                 self.cancel()
         running, self._running = self._running, []
         for each in running:
-            self.fatal = self.fatal or _fatal(each.task)
-        return [self._finished(each) for each in running]
+            error = None if each.task.cancelled() else each.task.exception()
+            self.fatal = self.fatal or (fatal_in(error) if error is not None else None)
+        return [self._finish(each) for each in running]
 
     def cancel(self) -> None:
-        """Stop what runs, once: what a tool does in order to end must not be stopped too. Its results say so."""
+        """Cancel each running call, but only once: the clean-up of a tool must not be interrupted."""
         for each in self._running:
             if not each.is_stopping:
                 each.is_stopping = True
@@ -145,95 +144,83 @@ class TurnCalls:
             if self._hooks.before is not None:
                 changed = await self._hooks.before(call, context)
                 if isinstance(changed, Result):
-                    return bounded(changed)
+                    return _bound(changed)
                 call = same_tool(call, changed)
             if self._hooks.approve is not None:
-                why_not = await self._hooks.approve(tool, call)
-                if why_not:
-                    raise ToolError(why_not)
+                refusal = await self._hooks.approve(tool, call)
+                if refusal:
+                    raise ToolError(refusal)
             running.began = time.monotonic()
             self._hooks.started(call)
-            return bounded(await self._result(tool, call, context))
+            result = await _run_tool(tool, call, context)
+            after = self._hooks.after
+            return _bound(await after(call, result, context) if after is not None else result)
 
-    async def _result(self, tool: Tool, call: ToolCall, context: Context) -> Result:
-        """What a tool returns, or what is made of that."""
-        after = self._hooks.after
-        try:
-            result = await tool.run(call, context)
-        except asyncio.CancelledError as error:
-            if _is_being_cancelled():
-                raise
-            result = failure(_reason(error))
-        except (Exception, SystemExit, KeyboardInterrupt, BaseExceptionGroup) as error:
-            if fatal_in(error) is not None:
-                raise
-            result = failure(_reason(error))
-        return await after(call, result, context) if after is not None else result
-
-    def _finished(self, running: Running) -> Finished:
-        """The call with its result, reported once: when its task is done, or when its result is taken before that."""
+    def _finish(self, running: Running) -> Finished:
+        """The call with its result. It is reported once: when its task is done, or earlier if its result is taken."""
         if running.result is None:
-            call, began = running.call, running.began
-            seconds = time.monotonic() - began if began is not None else None
-            result = whole(_result_of(running.task, call, seconds))
+            call, task = running.call, running.task
+            seconds = time.monotonic() - running.began if running.began is not None else None
+            if task.cancelled():
+                result = failure(abort_message(call, seconds))
+            else:
+                error = task.exception()
+                result = task.result() if error is None else failure(_reason(error))
+            result = _without_surrogates(result)
             running.result = Finished(call, self._judge(call, result) if self._judge else result, seconds)
             self._hooks.finished(running.result)
         return running.result
 
 
+async def _run_tool(tool: Tool, call: ToolCall, context: Context) -> Result:
+    """The result of a tool. An exception becomes a failed result, unless it ends the turn or cancels the call."""
+    try:
+        return await tool.run(call, context)
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():  # otherwise the tool itself has raised it
+            raise
+        return failure(_reason(error))
+    except (Exception, SystemExit, KeyboardInterrupt, BaseExceptionGroup) as error:
+        if fatal_in(error) is not None:
+            raise
+        return failure(_reason(error))
+
+
 def same_tool(call: ToolCall, changed: ToolCall) -> ToolCall:
-    """A changed call, of the same tool: whoever approves it must see the name of the tool that runs."""
+    """A changed call, of the same tool: the approver must see the name of the tool that runs."""
     return msgspec.structs.replace(changed, name=call.name, call_id=call.call_id)
 
 
-def _is_being_cancelled() -> bool:
-    """Whether somebody has cancelled this call; otherwise its tool raised the `CancelledError` by itself."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
-def _fatal(task: "asyncio.Task[Result]") -> FatalToolError | None:
-    error = None if task.cancelled() else task.exception()
-    return fatal_in(error) if error is not None else None
-
-
 def fatal_in(error: BaseException) -> FatalToolError | None:
-    """The error that ends the turn: this one, or one in a group of them, as an `asyncio.TaskGroup` raises."""
-    return next((each for each in _single_errors(error) if isinstance(each, FatalToolError)), None)
+    """The error that ends the turn: this one, or one inside a group, as an `asyncio.TaskGroup` raises it."""
+    return next((each for each in _flatten(error) if isinstance(each, FatalToolError)), None)
 
 
-def _single_errors(error: BaseException) -> Iterator[BaseException]:
+def _flatten(error: BaseException) -> Iterator[BaseException]:
+    """The single errors of a group, at any depth."""
     if not isinstance(error, BaseExceptionGroup):
         yield error
         return
     for each in cast("BaseExceptionGroup[BaseException]", error).exceptions:
-        yield from _single_errors(each)
-
-
-def _result_of(task: "asyncio.Task[Result]", call: ToolCall, seconds: float | None) -> Result:
-    if task.cancelled():
-        return failure(aborted(call, seconds))
-    error = task.exception()
-    if error is None:
-        return task.result()
-    return failure(_reason(error))
+        yield from _flatten(each)
 
 
 def _reason(error: BaseException) -> str:
-    """What the model reads about an error; of a group, about each of its errors."""
-    return "\n".join(_named(each) for each in _single_errors(error))
+    """The text for the model about an error; for a group, one line for each of its errors."""
+
+    def describe(error: BaseException) -> str:
+        if isinstance(error, ToolError | FatalToolError):
+            return str(error) or "the tool failed without a reason"
+        if isinstance(error, asyncio.CancelledError):
+            return "CancelledError: the tool cancelled itself"
+        return f"{type(error).__name__}: {error}".removesuffix(": ")
+
+    return "\n".join(map(describe, _flatten(error)))
 
 
-def _named(error: BaseException) -> str:
-    if isinstance(error, ToolError | FatalToolError):
-        return str(error) or "the tool failed without a reason"
-    if isinstance(error, asyncio.CancelledError):
-        return "CancelledError: the tool cancelled itself"
-    return f"{type(error).__name__}: {error}".removesuffix(": ")
-
-
-def aborted(call: ToolCall, seconds: float | None) -> str:
-    """What a model reads about a call that was stopped, while it ran or before."""
+def abort_message(call: ToolCall, seconds: float | None) -> str:
+    """The text for the model about a call that was cancelled, while it ran or before."""
     if seconds is None:
         return "aborted by user before it started"
     shown = f"{max(0.1, seconds):.1f}"
@@ -242,28 +229,29 @@ def aborted(call: ToolCall, seconds: float | None) -> str:
     return f"aborted by user after {shown}s"
 
 
-def bounded(result: Result) -> Result:
-    """A result that fits into a request: of a text that is far too long, the beginning and the end."""
-    if sum(len(part.text) for part in result.parts if isinstance(part, TextPart)) <= MAX_CHARS:
+def _bound(result: Result) -> Result:
+    """A result that fits into a request: of texts that are far too long, the beginning and the end."""
+    texts = [part.text for part in result.parts if isinstance(part, TextPart)]
+    if sum(map(len, texts)) <= MAX_RESULT_CHARS:
         return result
-    most = MAX_CHARS // sum(isinstance(part, TextPart) for part in result.parts)
-    parts = (TextPart(shortened(part.text, most)) if isinstance(part, TextPart) else part for part in result.parts)
+    limit = MAX_RESULT_CHARS // len(texts)
+    parts = (TextPart(shorten(part.text, limit)) if isinstance(part, TextPart) else part for part in result.parts)
     return Result(tuple(parts), result.failed)
 
 
-def whole(result: Result) -> Result:
-    """A result that can be written as JSON: half a character that stands alone is replaced."""
+def _without_surrogates(result: Result) -> Result:
+    """A result that can be written as JSON: lone surrogates are replaced."""
     if all(part.text.isascii() for part in result.parts if isinstance(part, TextPart)):
         return result
     parts = (TextPart(whole_text(part.text)) if isinstance(part, TextPart) else part for part in result.parts)
     return Result(tuple(parts), result.failed)
 
 
-def shortened(text: str, most: int) -> str:
-    """The text, or of one that is longer the beginning and the end."""
-    if len(text) <= most:
+def shorten(text: str, limit: int) -> str:
+    """The text; if it is longer than the limit, its beginning and its end."""
+    if len(text) <= limit:
         return text
-    head, tail = most * 3 // 4, most // 4
+    head, tail = limit * 3 // 4, limit // 4
     return f"{text[:head]}\n… {len(text) - head - tail} characters left out …\n{text[len(text) - tail :]}"
 
 

@@ -1,4 +1,4 @@
-"""Tools, and where they are kept by name. `@tool` makes one of a typed Python function.
+"""Tools, sets of tools, and the registry that holds them by name. `@tool` makes a tool of a typed Python function.
 
 @tool(parallel=True)
 async def weather(city: str, unit: Literal["C", "F"] = "C") -> str:
@@ -6,22 +6,22 @@ async def weather(city: str, unit: Literal["C", "F"] = "C") -> str:
 """
 
 import asyncio
-import contextvars
 import inspect
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Never, Protocol, TypeAlias, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeAlias, cast, overload
 
 import msgspec
 
+from toolwire.adapt.names import SEPARATOR, flat_name
+from toolwire.core.collect import Call
 from toolwire.core.events import CallKind, Usage
-from toolwire.core.request import ImagePart, Part, TextPart
-from toolwire.turns.tools.call import ToolCall, read_arguments
-from toolwire.turns.tools.signature import documented, parameters_of, written_function
-from toolwire.turns.tools.types import encoded, schema_of
+from toolwire.core.request import NO_PARAMETERS, ImagePart, Part, TextPart
+from toolwire.turns.tools.call import LOCAL_SHELL, CustomPayload, FunctionPayload, ToolCall, read_arguments
+from toolwire.turns.tools.concurrency import is_async_function, run_in_thread
+from toolwire.turns.tools.schema import encode_value, parameters_of, parse_docstring, schema_of, written_function
 from toolwire.upstream.environment import inherited
 
 if TYPE_CHECKING:  # `typing` has defaults of type variables from Python 3.13 on only
@@ -40,11 +40,13 @@ else:
 Emit: TypeAlias = Callable[[str], None]
 Inherit: TypeAlias = Callable[[], dict[str, str]]
 Spend: TypeAlias = Callable[[Usage], None]
-T = TypeVar("T")
+
+NAME_PREFIXES = ("mcp__", f"functions{SEPARATOR}")
+"""Prefixes that some models put before the names of tools of MCP servers, and before those of other tools."""
 
 
 def ignore(_: object) -> None:
-    """Take something that nobody asks for."""
+    """A callback that does nothing."""
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -55,34 +57,34 @@ class Result(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """Its texts, each on a line of its own, without images."""
+        """The text parts, one per line, without images."""
         return "\n".join(part.text for part in self.parts if isinstance(part, TextPart))
 
 
 class Context(msgspec.Struct, Generic[Deps_co], frozen=True):
-    """What a tool may know of the run it is part of. A function gets it for a parameter of this type."""
+    """The run as its tools see it. A function gets it in a parameter of this type."""
 
     cwd: Path
     emit: Emit = ignore
     """Takes output while the tool runs."""
     writable: bool = True
-    """False in read-only mode: nothing may be changed."""
+    """False in read-only mode: the tool must not change anything."""
     roots: tuple[Path, ...] = ()
-    """Where files may be touched; the working directory if there are none."""
+    """Directories whose files may be read and written; empty: the working directory."""
     approved: bool = False
     """Every call is approved before it runs, so a command may start outside the roots."""
     inherit: Inherit = inherited
-    """Gives the variables of a process that the tool starts."""
+    """Returns the environment variables for a process that the tool starts."""
     deps: Deps_co = cast("Any", None)
-    """What the run was given for its tools."""
+    """The dependencies that the run was given for its tools."""
     spend: Spend = ignore
-    """Counts tokens that the tool has used itself, as those of the run."""
+    """Adds tokens that the tool has used itself to those of the run."""
     stop: threading.Event = msgspec.field(default_factory=threading.Event)
     """Set when the call is cancelled, for a function that runs in a thread."""
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the call is cancelled: a thread cannot be stopped, so a long function looks here."""
+        """Whether the call is cancelled. A thread cannot be stopped, so a long function should check this."""
         return self.stop.is_set()
 
 
@@ -93,9 +95,9 @@ class Tool(Protocol):
     description: str
     kind: CallKind
     parallel: bool
-    """It may run at the same time as other such tools."""
+    """Whether it may run at the same time as other such tools."""
     writes: bool
-    """It may change something."""
+    """Whether it may change something."""
 
     @property
     def parameters(self) -> msgspec.Raw | None:
@@ -113,7 +115,10 @@ class Tool(Protocol):
 
 
 class FunctionTool(Generic[Parameters, Value_co]):
-    """A Python function as a tool. Parameters of the types `Context` and `ToolCall` are given by the engine."""
+    """A Python function as a tool. The engine fills in parameters of the types `Context` and `ToolCall`.
+
+    Raises `TypeError` for a function without a name, a generator, and a parameter that cannot be read from JSON.
+    """
 
     kind: CallKind = "function"
     format: msgspec.Raw | None = None
@@ -127,13 +132,17 @@ class FunctionTool(Generic[Parameters, Value_co]):
         writes: bool = False,
     ) -> None:
         self._function: Callable[..., Any] = function
-        self.name = name or _own_name(function)
-        if _is_generator(function):
+        self.name = name or getattr(function, "__name__", "")
+        if not self.name:
+            raise TypeError(f'a tool of {function!r} needs a name: tool(name="…")(…)')
+        inner = inspect.unwrap(function)
+        callables = inner, getattr(inner, "__call__", None)  # noqa: B004 - of an object that can be called
+        if any(inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each) for each in callables):
             raise TypeError(f"{self.name}: a generator cannot be a tool; return the result as a whole")
         self.parallel = parallel
         self.writes = writes
-        self.description, described = documented(inspect.getdoc(written_function(function)) or "")
-        self._given, self._type = parameters_of(function, self.name, described, (Context, ToolCall))
+        self.description, descriptions = parse_docstring(inspect.getdoc(written_function(function)) or "")
+        self._injected, self._type = parameters_of(function, self.name, descriptions, (Context, ToolCall))
         self.parameters: msgspec.Raw | None = msgspec.Raw(msgspec.json.encode(schema_of(self._type)))
 
     async def run(self, call: ToolCall, context: Context) -> Result:
@@ -142,81 +151,21 @@ class FunctionTool(Generic[Parameters, Value_co]):
         read = read_arguments(call, self._type)
         arguments: dict[str, Any] = {field: getattr(read, field) for field in read.__struct_fields__}
         stop = threading.Event()
-        for name, kind in self._given.items():
-            arguments[name] = call if kind is ToolCall else _own_context(context, stop, is_async=is_async)
+        emit = context.emit if is_async else partial(asyncio.get_running_loop().call_soon_threadsafe, context.emit)
+        own_context = msgspec.structs.replace(context, emit=emit, stop=stop)
+        for name, kind in self._injected.items():
+            arguments[name] = call if kind is ToolCall else own_context
         work = partial(self._function, **arguments)
-        value = work() if is_async else await in_thread(work, stop)
+        value = work() if is_async else await run_in_thread(work, stop)
         return as_result(await value if inspect.isawaitable(value) else value)
 
     def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Value_co:
-        """The function itself still works."""
+        """Call the function itself."""
         return self._function(*args, **kwargs)
 
 
-def _own_name(function: Callable[..., Any]) -> str:
-    name = getattr(function, "__name__", "")
-    if not name:
-        raise TypeError(f'a tool of {function!r} needs a name: tool(name="…")(…)')
-    return name
-
-
-def _own_context(context: Context, stop: threading.Event, *, is_async: bool) -> Context:
-    """The context of one call, which a thread may use too."""
-    send = context.emit if is_async else partial(asyncio.get_running_loop().call_soon_threadsafe, context.emit)
-    return msgspec.structs.replace(context, emit=send, stop=stop)
-
-
-def is_async_function(function: Callable[..., Any]) -> bool:
-    """Whether a function is called in the event loop, and not in a thread."""
-    inner = inspect.unwrap(function)
-    call = getattr(inner, "__call__", None)  # noqa: B004 - of an object with an async `__call__`
-    return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(call)
-
-
-def _is_generator(function: Callable[..., Any]) -> bool:
-    """Whether calling a function gives a generator, sync or async, in place of a result."""
-    inner = inspect.unwrap(function)
-    makers = inner, getattr(inner, "__call__", None)  # noqa: B004 - of an object that can be called
-    return any(inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each) for each in makers)
-
-
-async def in_thread(function: Callable[[], T], stop: threading.Event | None = None) -> T:
-    """What a function that blocks returns or raises. Whoever stops waiting leaves it to itself, and sets `stop`.
-
-    A thread cannot be stopped. One of a pool would keep the process until a function that hangs comes back; this one
-    does not.
-    """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Callable[[], T]] = loop.create_future()
-    context = contextvars.copy_context()
-
-    def work() -> None:
-        try:
-            value = context.run(function)
-        except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
-            tell(partial(_raise, error))
-        else:
-            tell(lambda: value)
-
-    def tell(outcome: Callable[[], T]) -> None:
-        with suppress(RuntimeError):  # the loop is closed, and nobody waits
-            loop.call_soon_threadsafe(lambda: done.done() or done.set_result(outcome))
-
-    threading.Thread(target=work, daemon=True, name="toolwire tool").start()
-    try:
-        return (await done)()
-    except asyncio.CancelledError:
-        if stop is not None:
-            stop.set()
-        raise
-
-
-def _raise(error: BaseException) -> Never:
-    raise error
-
-
 def as_result(value: Any) -> Result:
-    """Whatever a function returned, as a result."""
+    """The return value of a function, as a result."""
     if isinstance(value, Result):
         return value
     if isinstance(value, ImagePart | TextPart):
@@ -225,7 +174,7 @@ def as_result(value: Any) -> Result:
         return Result(tuple(cast("list[Part]", value)))
     if value is None or isinstance(value, str):
         return Result((TextPart(value or ""),))
-    return Result((TextPart(encoded(cast("object", value))),))
+    return Result((TextPart(encode_value(cast("object", value))),))
 
 
 class Decorator(Protocol):
@@ -248,6 +197,7 @@ def tool(
     """Make a tool of a function: the schema from its signature, the description from its docstring.
 
     `parallel`: it may run beside other such tools. `writes`: it changes something, and may need approval.
+    Raises `TypeError` if the function cannot be a tool.
     """
     make = partial(FunctionTool, name=name, parallel=parallel, writes=writes)
     return make if function is None else make(function)
@@ -264,8 +214,54 @@ def as_tool(each: Tool | Callable[..., Any]) -> Tool:
     return tool(each)
 
 
+def declare(tool: Tool) -> dict[str, Any]:
+    """The declaration of a tool in a request of the Responses API."""
+    if tool.name == LOCAL_SHELL:
+        return {"type": "local_shell"}
+    fields: dict[str, Any] = {"type": tool.kind, "name": tool.name, "description": tool.description}
+    if tool.kind == "custom":
+        return {**fields, "format": tool.format} if tool.format is not None else fields
+    return {**fields, "parameters": tool.parameters or NO_PARAMETERS, "strict": False}
+
+
+class Toolset:
+    """Tools with a lifetime: entered before the first run that uses them, left after the last.
+
+    A subclass opens what its tools need in `__aenter__` and closes it in `__aexit__`:
+
+        class Database(Toolset):
+            def __init__(self, path: str) -> None:
+                super().__init__([self.count])
+                self.path = path
+
+            async def __aenter__(self) -> Self:
+                self.connection = sqlite3.connect(self.path)
+                return self
+
+            async def __aexit__(self, *_: object) -> None:
+                self.connection.close()
+
+            async def count(self, table: str) -> int:
+                …
+    """
+
+    def __init__(self, tools: Iterable[Tool | Callable[..., Any]] = ()) -> None:
+        self._tools = [as_tool(each) for each in tools]
+
+    @property
+    def tools(self) -> Sequence[Tool]:
+        """The tools; read when a run begins."""
+        return self._tools
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+
 class Registry:
-    """Tools by name, in the order in which they came."""
+    """Tools by name, in the order in which they were added."""
 
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
         self._tools: dict[str, Tool] = {}
@@ -275,7 +271,7 @@ class Registry:
             self.add(each)
 
     def add(self, tool: Tool) -> None:
-        """Add a tool; `ValueError` if there is one of that name."""
+        """Add a tool. Raises `ValueError` if the name is taken."""
         if tool.name in self._tools:
             raise ValueError(f"there are two tools named {tool.name!r}")
         self._tools[tool.name] = tool
@@ -290,20 +286,20 @@ class Registry:
             source(self)
 
     def advise(self, source: str, text: str) -> None:
-        """Set what a model should know about the tools of a source."""
+        """Set the advice to the model about the tools of a source."""
         self._advice[source] = text
 
     @property
     def advice(self) -> str:
-        """What a model should know about the tools, for its instructions."""
+        """The advice about all tools, for the model's instructions."""
         return "\n\n".join(f"About the tools of {source}:\n{text}" for source, text in self._advice.items() if text)
 
     def remove(self, name: str) -> None:
-        """Remove a tool, if it is there."""
+        """Remove a tool, if it exists."""
         self._tools.pop(name, None)
 
     def get(self, name: str) -> Tool | None:
-        """The tool of this name, if there is one."""
+        """The tool with this name, or None."""
         return self._tools.get(name)
 
     def __iter__(self) -> Iterator[Tool]:
@@ -311,3 +307,15 @@ class Registry:
 
     def __len__(self) -> int:
         return len(self._tools)
+
+
+def tool_call_from(call: Call, registry: Registry) -> ToolCall:
+    """A call of the model, under the name that the registry has for its tool.
+
+    An unknown name stays as it is: running it produces the error that the model reads.
+    """
+    flat = flat_name(call.namespace, call.name)
+    names = [flat, *(flat.removeprefix(prefix) for prefix in NAME_PREFIXES if flat.startswith(prefix))]
+    name = next((name for name in names if registry.get(name) is not None), names[0])
+    payload = CustomPayload(call.arguments) if call.kind == "custom" else FunctionPayload(call.arguments)
+    return ToolCall(name, call.id, payload)

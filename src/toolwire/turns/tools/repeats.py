@@ -1,6 +1,6 @@
-"""Calls that are made again and again and fail each time in the same way.
+"""Detects a model that repeats a call although it fails the same way each time.
 
-The result of the third warns the model. One more ends the loop.
+The result of the third failure warns the model; one more ends the loop.
 """
 
 import re
@@ -13,22 +13,22 @@ from toolwire.core.text import canonical
 from toolwire.turns.tools.call import ToolCall
 from toolwire.turns.tools.registry import Registry, Result
 
-WARNED_AT = 3
-"""Equal failures of equal calls after which the model is warned."""
+WARNING_THRESHOLD = 3
+"""Number of equal failures at which the model is warned."""
 WARNING = (
     "The same call has now failed three times in the same way. "
     "Do something else: if it fails so once more, the work ends here."
 )
 
-_PASSING = re.compile(r"^(?:Chunk ID|Wall time): .*$|(?<= after )\d+(?:\.\d+)?(?= ?s)", re.MULTILINE)
-"""What differs between two failures that are equal: names of pieces of output, and times."""
+_VOLATILE = re.compile(r"^(?:Chunk ID|Wall time): .*$|(?<= after )\d+(?:\.\d+)?(?= ?s)", re.MULTILINE)
+"""Text that differs between equal failures: chunk ids and times."""
 
 
 class Repeats:
     """Counts equal failures of equal calls, turn by turn.
 
-    Equal calls of one turn count once, because the model knows of none of them when it makes the next. When a call has
-    succeeded that may change something, trying again makes sense, and counting begins anew.
+    Equal calls of one turn count once, because the model has not seen any of their results when it makes the next. A
+    successful call of a tool that writes resets all counts, because trying again makes sense then.
     """
 
     def __init__(self, registry: Registry) -> None:
@@ -36,40 +36,33 @@ class Repeats:
         self._counts: dict[bytes, int] = {}
         self._counted: set[bytes] = set()  # in this turn
         self.given_up: ToolCall | None = None
-        """The call that was made once too often."""
+        """The call that was repeated once too often."""
 
     def next_turn(self) -> None:
-        """The calls that follow are those of another turn."""
+        """Begin another turn."""
         self._counted.clear()
 
-    def judged(self, call: ToolCall, result: Result) -> Result:
-        """The result as the model is to read it: with a warning, when one is due."""
+    def judge(self, call: ToolCall, result: Result) -> Result:
+        """Count a result, and return it as the model reads it: with a warning at the threshold."""
         if not result.failed:
             tool = self._registry.get(call.name)
             if tool is not None and tool.writes:
                 self._counts.clear()
             return result
-        key = _key(call, result)
+        parts = (call.name, canonical(call.text).decode("utf-8", "replace"), _VOLATILE.sub("", result.text))
+        key = sha256(repr(parts).encode("utf-8", "backslashreplace")).digest()
         if key in self._counted:
             return result
         self._counted.add(key)
         count = self._counts[key] = self._counts.get(key, 0) + 1
-        if count > WARNED_AT:
+        if count > WARNING_THRESHOLD:
             self.given_up = self.given_up or call
-        return result if count != WARNED_AT else _warned(result)
+        if count != WARNING_THRESHOLD:
+            return result
+        return msgspec.structs.replace(result, parts=(*result.parts, TextPart(WARNING)))
 
     @property
     def reason(self) -> str:
-        """Why it was given up, in one line."""
+        """Why the loop ends, in one line."""
         assert self.given_up is not None
         return f"{self.given_up.name} was called with the same arguments again and again, and failed each time"
-
-
-def _warned(result: Result) -> Result:
-    return msgspec.structs.replace(result, parts=(*result.parts, TextPart(WARNING)))
-
-
-def _key(call: ToolCall, result: Result) -> bytes:
-    """One for all calls of the same tool with the same arguments that failed alike."""
-    parts = (call.name, canonical(call.text).decode("utf-8", "replace"), _PASSING.sub("", result.text))
-    return sha256(repr(parts).encode("utf-8", "backslashreplace")).digest()

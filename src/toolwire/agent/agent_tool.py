@@ -9,7 +9,7 @@ from toolwire.agent.events import TextDelta
 from toolwire.core.events import CallKind
 from toolwire.turns.tools.call import ToolCall, ToolError, read_arguments
 from toolwire.turns.tools.registry import Context, Result, as_result
-from toolwire.turns.tools.types import schema_of
+from toolwire.turns.tools.schema import schema_of
 
 if TYPE_CHECKING:
     from toolwire.agent.agent import Agent
@@ -19,14 +19,14 @@ class Delegation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The arguments of a call."""
 
     prompt: str
-    """What the agent is to do."""
+    """The work for the agent."""
 
 
 _PARAMETERS = msgspec.Raw(msgspec.json.encode(schema_of(Delegation)))
 
 
 class AgentTool:
-    """Gives an agent a prompt. What it says is progress of the call, its output is the result."""
+    """Gives an agent a prompt. The agent's text is the progress of the call, its output the result."""
 
     kind: CallKind = "function"
     format: msgspec.Raw | None = None
@@ -40,7 +40,7 @@ class AgentTool:
         self.parameters: msgspec.Raw | None = _PARAMETERS
 
     async def run(self, call: ToolCall, context: Context) -> Result:
-        """Run the agent. If it has no result, the model reads why; the `FatalToolError` of a tool ends both runs."""
+        """Run the agent. An `AgentError` becomes a tool error; the `FatalToolError` of a tool ends both runs."""
         prompt = read_arguments(call, Delegation).prompt
         try:
             async with self._agent.stream(prompt, deps=context.deps) as run:
