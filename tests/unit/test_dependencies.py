@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from toolwire.agent import Agent, ServerFailed
 from toolwire.agent.mcp import Server
 from toolwire.cli import app
-from toolwire.cli.health import examine
+from toolwire.cli.doctor import examine
 from toolwire.config.extras import REQUIREMENTS, install_command, missing_extra
 from toolwire.config.settings import Settings, SettingsError, load
 from toolwire.gateway.serve import check_gateway_tools

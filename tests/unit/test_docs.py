@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import click
 import msgspec
 import pytest
 
@@ -109,8 +110,8 @@ def flags_of(command: Any) -> set[str]:
 
 def missing_commands(page: str) -> list[str]:
     """Commands and options of `toolwire`, and targets of make, that are not there."""
-    commands = app.commands
-    options = {name: flags_of(command) for name, command in commands.items()}
+    context = click.Context(app)
+    options = {name: flags_of(app.resolve_command(context, [name])[1]) for name in app.commands}
     targets = set(re.findall(r"^([a-z-]+):", text("Makefile"), re.MULTILINE))
     missing: list[str] = []
     for line in code(page, "sh"):

@@ -14,13 +14,13 @@ from toolwire.core.recording import Head, read_recording, without_secrets
 from toolwire.core.request import Request
 from toolwire.core.sse import FrameReader
 from toolwire.core.stage import Pipeline
-from toolwire.replay import Options, run
+from toolwire.replay import ReplayOptions, run_replay
 from toolwire.upstream.record import MAX_REQUEST, Recorder
 
 
 def shown(path, **options) -> str:
     out = io.StringIO()
-    run(Options((path,), **options), out)
+    run_replay(ReplayOptions((path,), **options), out)
     return out.getvalue()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from toolwire.cli.health import examine
+from toolwire.cli.doctor import examine
 from toolwire.config.decode import SettingsError
 from toolwire.config.masking import masked
 from toolwire.config.settings import Settings, Store, load, make_store, opened_store

@@ -24,17 +24,17 @@ MAX_REASON = 400
 """Characters shown of the reason why nothing could be checked."""
 
 
-class UsageError(Exception):
+class CheckUsageError(Exception):
     """The command line cannot be carried out; the message is one line for the user."""
 
 
-class Options(msgspec.Struct, frozen=True):
+class CheckOptions(msgspec.Struct, frozen=True):
     """The options of the command line."""
 
     url: str = ""
     file: Path | None = None
     har: Path | None = None
-    apis: str = ""
+    api: str = ""
     model: str = ""
     key: str = ""
     only: tuple[str, ...] = ()
@@ -44,19 +44,19 @@ class Options(msgspec.Struct, frozen=True):
     timeout: float = 120.0
 
 
-def run(options: Options) -> int:
-    """Run a check, print its report and return the exit code. Raises `UsageError`."""
+def run_check(options: CheckOptions) -> int:
+    """Run a check, print its report and return the exit code. Raises `CheckUsageError`."""
     try:
         chosen_rules(options.only)
         _check_reports(options.report)
         report = _captured(options) if options.file or options.har else _live(options)
     except (ValueError, Unreachable, NothingFound) as error:
-        raise UsageError(text.readable(str(error), MAX_REASON)) from None
+        raise CheckUsageError(text.readable(str(error), MAX_REASON)) from None
     for path in options.report:  # before the text, whose reader may leave
         try:
             write_report(report, path)
         except OSError as error:
-            raise UsageError(f"--report: {path}: {error.strerror}") from None
+            raise CheckUsageError(f"--report: {path}: {error.strerror}") from None
     text.show(report, Console(highlight=False))
     return SOUND if report.is_sound else BROKEN
 
@@ -65,17 +65,17 @@ def _check_reports(paths: Sequence[Path]) -> None:
     """Refuse reports that cannot be written before any request is made."""
     for path in paths:
         if path.suffix not in FORMS:
-            raise UsageError(f"--report: {path}: the name must end with one of {', '.join(FORMS)}")
+            raise CheckUsageError(f"--report: {path}: the name must end with one of {', '.join(FORMS)}")
         if not path.parent.is_dir():
-            raise UsageError(f"--report: {path.parent} is no directory")
+            raise CheckUsageError(f"--report: {path.parent} is no directory")
 
 
-def _captured(options: Options) -> Report:
+def _captured(options: CheckOptions) -> Report:
     path = options.file or options.har
     assert path is not None
     if options.url or (options.file and options.har):
-        raise UsageError("give one of them: an address, --file or --har")
-    apis = _apis(options.apis)
+        raise CheckUsageError("give one of them: an address, --file or --har")
+    apis = _apis(options.api)
     data = _read(path)
     if options.har:
         exchanges = [each for each in read_har(data) if each.api in apis]
@@ -84,7 +84,7 @@ def _captured(options: Options) -> Report:
         return check_captured(exchanges, str(path), options.only)
     request = path.with_suffix(".request.json")  # what --record has put beside it
     body = _read(request) if request.is_file() and request != path else b""
-    exchange = read_file(data, APIS[apis[0]].name if options.apis else None, body)
+    exchange = read_file(data, APIS[apis[0]].name if options.api else None, body)
     return check_captured([exchange], str(path), options.only)
 
 
@@ -92,12 +92,12 @@ def _read(path: Path) -> bytes:
     try:
         return private.read_file(path)
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
+        raise CheckUsageError(f"{path}: {error.strerror}") from None
 
 
-def _live(options: Options) -> Report:
+def _live(options: CheckOptions) -> Report:
     if not options.url:
-        raise UsageError("give the address of an endpoint, such as 127.0.0.1:8787, or --file or --har")
+        raise CheckUsageError("give the address of an endpoint, such as 127.0.0.1:8787, or --file or --har")
     target = Target(
         base_of(options.url),
         options.model,
@@ -120,9 +120,9 @@ def _live(options: Options) -> Report:
             bar.update(task, description=what, completed=done, total=of)
 
         try:
-            return asyncio.run(check(target, _apis(options.apis), options.only, show_progress))
+            return asyncio.run(check(target, _apis(options.api), options.only, show_progress))
         except OSError as error:  # only records are written meanwhile
-            raise UsageError(f"--record: {options.record}: {error.strerror}") from None
+            raise CheckUsageError(f"--record: {options.record}: {error.strerror}") from None
 
 
 def _variable(name: str) -> dict[str, str]:
@@ -130,12 +130,12 @@ def _variable(name: str) -> dict[str, str]:
     try:
         return msgspec.json.decode(os.environ.get(name) or "{}", type=dict[str, str])
     except msgspec.DecodeError:
-        raise UsageError(f"{name} must be a JSON object of strings") from None
+        raise CheckUsageError(f"{name} must be a JSON object of strings") from None
 
 
 def _apis(names: str) -> list[str]:
     chosen = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip())) or list(APIS)
     unknown = [name for name in chosen if name not in APIS]
     if unknown:
-        raise UsageError(f"--api: {unknown[0]!r} is none of {', '.join(APIS)}")
+        raise CheckUsageError(f"--api: {unknown[0]!r} is none of {', '.join(APIS)}")
     return chosen

@@ -1,4 +1,4 @@
-"""The command line: one module for each command, which loads what it needs only when it runs."""
+"""The command line: a module for each command, imported when the command is called."""
 
 from toolwire.cli.app import app, main
 

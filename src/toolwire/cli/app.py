@@ -1,37 +1,123 @@
-"""All commands, and what happens to a command line that is wrong."""
+"""The command `toolwire`: its subcommands, shell completion, and how errors of the command line are reported."""
 
 import errno
+import importlib
 import io
 import os
+import shlex
 import sys
+from pathlib import Path
 
 import click
+from click.shell_completion import get_completion_class
 
 from toolwire import __version__
-from toolwire.cli.check import check
-from toolwire.cli.completion import install_completion_option, show_completion_option
-from toolwire.cli.config import config
-from toolwire.cli.doctor import doctor
-from toolwire.cli.env import env
-from toolwire.cli.init import init
-from toolwire.cli.launch import launch
-from toolwire.cli.models import models
-from toolwire.cli.options import Commands, say
-from toolwire.cli.replay import replay
-from toolwire.cli.run import run
-from toolwire.cli.serve import serve
-from toolwire.cli.sessions import sessions
-from toolwire.cli.store import store
+from toolwire.cli.options import CommandGroup, say, stop
 from toolwire.imports import without_working_directory
 
+COMMANDS = {
+    "serve": "Run the gateway.",
+    "launch": "Start Claude Code or Codex with the models of the gateway; starts a gateway too if none runs.",
+    "env": 'Print what a shell has to set for a client, as in: eval "$(toolwire env claude)".',
+    "init": "Write a settings file; asks which servers you use. Keys stay in variables of the environment.",
+    "models": "List the models and aliases of every backend; servers are asked where globs are configured.",
+    "doctor": "Check the configuration, every backend, its key, the store, Codex and the port; "
+    "each line says what to do.",
+    "run": "Run an agent: the model calls tools, which run here. Without a prompt it is an interactive session.",
+    "sessions": "List the sessions of `toolwire run`; --resume ID goes on with one.",
+    "check": "Check how an endpoint handles tool calls, and show the bytes that break a rule.",
+    "replay": "Show recorded turns: who said what when, with calls and notes.",
+    "config": "Show the settings in force and where each comes from; keys are masked.",
+    "store": "Look at the store, bring it to this version, and copy it to another one.",
+}
+"""The help text of every command. The command itself is in the module of its name."""
 
-def _show_version(context: click.Context, parameter: click.Parameter, asked: bool) -> None:
-    if asked:
+SHELLS = ("bash", "zsh", "fish")
+COMPLETION_VARIABLE = "_TOOLWIRE_COMPLETE"
+"""Set by the completion script when it asks for completions."""
+_COMPINIT = "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit; }"
+
+
+class LazyCommandGroup(CommandGroup):
+    """Imports a command's module when the command is called; help and completion only need its help text."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that is called."""
+        name, placeholder, rest = super().resolve_command(ctx, args)
+        if name is None or placeholder is None:
+            return name, placeholder, rest
+        command: click.Command = getattr(importlib.import_module(f"toolwire.cli.{name}"), name)
+        command.help = placeholder.help
+        return name, command, rest
+
+
+def _show_version(context: click.Context, parameter: click.Parameter, is_given: bool) -> None:
+    if is_given:
         print(f"toolwire {__version__}")
         context.exit()
 
 
-@click.group(cls=Commands, invoke_without_command=True, context_settings={"help_option_names": ["--help", "-h"]})
+def _show_completion(context: click.Context, parameter: click.Parameter, is_given: bool) -> None:
+    if is_given:
+        print(_make_script(context.command, _find_shell()))
+        context.exit()
+
+
+def _install_completion(context: click.Context, parameter: click.Parameter, is_given: bool) -> None:
+    if is_given:
+        shell = _find_shell()
+        try:
+            path = _install_script(shell, _make_script(context.command, shell))
+        except OSError as error:
+            raise stop(f"completion: {error.filename}: {error.strerror}") from None
+        say(f"completion for {shell} is installed in {path}; it works in the next shell")
+        context.exit()
+
+
+def _find_shell() -> str:
+    name = os.path.basename(os.environ.get("SHELL", ""))
+    if name not in SHELLS:
+        raise stop(f"completion: SHELL is {name!r}, and none of {', '.join(SHELLS)}")
+    return name
+
+
+def _make_script(command: click.Command, shell: str) -> str:
+    completion = get_completion_class(shell)
+    assert completion is not None
+    return completion(command, {}, "toolwire", COMPLETION_VARIABLE).source()
+
+
+def _install_script(shell: str, script: str) -> Path:
+    """Write the script. fish finds it by itself; the start files of bash and zsh get a line that reads it."""
+    home = Path.home()
+    if shell == "fish":
+        folder = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config") / "fish" / "completions"
+    else:
+        folder = Path(os.environ.get("XDG_DATA_HOME") or home / ".local" / "share") / "toolwire"
+    path = folder / f"toolwire.{shell}"
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text(script, "utf-8")
+    if shell == "fish":
+        return path
+    line = f". {shlex.quote(str(path))}"
+    if shell == "zsh":
+        line = f"{_COMPINIT}; {line}"
+    start = (Path(os.environ.get("ZDOTDIR") or home) / ".zshrc") if shell == "zsh" else home / ".bashrc"
+    text = start.read_text("utf-8", "surrogateescape") if start.exists() else ""
+    if line not in text.splitlines():
+        with start.open("a", encoding="utf-8") as file:
+            file.write(f"{'' if text.endswith(chr(10)) or not text else chr(10)}{line}\n")
+    return path
+
+
+@click.group(
+    cls=LazyCommandGroup,
+    commands={name: click.Command(name, help=text) for name, text in COMMANDS.items()},
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
 @click.option(
     "--version",
     "-V",
@@ -41,8 +127,22 @@ def _show_version(context: click.Context, parameter: click.Parameter, asked: boo
     callback=_show_version,
     help="Show the version and exit.",
 )
-@install_completion_option
-@show_completion_option
+@click.option(
+    "--install-completion",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_install_completion,
+    help="Install completion for your shell.",
+)
+@click.option(
+    "--show-completion",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_completion,
+    help="Print the completion script for your shell: bash, zsh or fish.",
+)
 @click.pass_context
 def app(context: click.Context) -> None:
     """A gateway for LLM tool calls."""
@@ -50,18 +150,14 @@ def app(context: click.Context) -> None:
         print(context.get_help())
 
 
-for command in (serve, launch, env, init, models, doctor, run, sessions, check, replay, config, store):
-    app.add_command(command)
-
-
 def main() -> None:
-    """Run the command line. What is wrong with it is one line."""
+    """Run the command line. An error in it is reported in one line."""
     without_working_directory()
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 - Python has none where it is closed
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that cannot show a letter shows another
+            stream.reconfigure(errors="replace")  # characters that the terminal's encoding lacks
     try:
         code = app(prog_name="toolwire", standalone_mode=False)
         sys.stdout.flush()
@@ -80,7 +176,7 @@ def main() -> None:
     except OSError as error:
         if error.errno not in (errno.EPIPE, errno.ENOSPC, errno.EIO):
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still to be flushed cannot be written either
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # output that is still buffered cannot be written either
         if error.errno != errno.EPIPE:
             say(error.strerror)
         code = 1

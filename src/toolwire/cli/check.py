@@ -1,10 +1,10 @@
-"""`toolwire check`."""
+"""`toolwire check`: the options of the checker."""
 
-from pathlib import Path
+from typing import Any
 
 import click
 
-from toolwire.cli.options import PATH, stops_on
+from toolwire.cli.options import PATH, stop_on
 
 
 @click.command()
@@ -19,23 +19,8 @@ from toolwire.cli.options import PATH, stops_on
 @click.option("--har", type=PATH, help="Check the turns of a HAR archive instead.")
 @click.option("--budget", default=250, show_default=True, help="The maximum number of requests.")
 @click.option("--timeout", default=120.0, show_default=True, help="Seconds to wait for an answer.")
-def check(  # noqa: PLR0913, PLR0917 - each is an option of its own
-    url: str,
-    api: str,
-    model: str,
-    key: str,
-    only: tuple[str, ...],
-    report: tuple[Path, ...],
-    record: Path | None,
-    file: Path | None,
-    har: Path | None,
-    budget: int,
-    timeout: float,
-) -> None:
-    """Check how an endpoint handles tool calls, and show the bytes that break a rule."""
-    from toolwire.check.command import Options, UsageError
-    from toolwire.check.command import run as run_command
+def check(**options: Any) -> None:
+    from toolwire.check.command import CheckOptions, CheckUsageError, run_check
 
-    with stops_on(UsageError):
-        options = Options(url, file, har, api, model, key, only, report, record, budget, timeout)
-        raise click.exceptions.Exit(run_command(options))
+    with stop_on(CheckUsageError):
+        raise click.exceptions.Exit(run_check(CheckOptions(**options)))

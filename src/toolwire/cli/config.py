@@ -1,27 +1,39 @@
-"""`toolwire config`: what is in force, and where each setting comes from."""
+"""`toolwire config`: shows every setting with its value and source, as TOML or JSON; keys are masked in both."""
+
+import json as json_module
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
 
 import click
 
-from toolwire.cli.options import Commands, config_option, json_option, say, stops_on
+from toolwire.cli.options import CommandGroup, config_option, json_option, print_json, say, stop_on
+from toolwire.config.files import user_path
+from toolwire.config.masking import masked
+from toolwire.config.provenance import Setting, settings_in_force
+from toolwire.config.settings import SettingsError, load
 
 
-@click.group(cls=Commands, invoke_without_command=True)
+@click.group(cls=CommandGroup, invoke_without_command=True)
 @json_option
 @config_option
 @click.pass_context
 def config(context: click.Context, json: bool, config: str | None) -> None:
-    """Show the settings in force and where each comes from; keys are masked."""
     if context.invoked_subcommand is not None:
         context.obj = config
         return
-    from toolwire.cli.in_force import as_json, as_toml
-    from toolwire.config.provenance import settings_in_force
-    from toolwire.config.settings import SettingsError, load
-
-    with stops_on(SettingsError):
+    with stop_on(SettingsError):
         settings = load(config)
-        found = settings_in_force(settings)
-    print(as_json(settings.file, found) if json else as_toml(settings.file, found))
+        tables = settings_in_force(settings)
+    if json:
+        print_json({"file": settings.file or None, "settings": _convert(tables)})
+        return
+    print(f"# {settings.file}" if settings.file else f"# no settings file; toolwire init writes {user_path()}")
+    for name, content in tables.items():
+        for table in content if isinstance(content, list) else [content]:
+            print(f"\n[[{name}]]" if isinstance(content, list) else f"\n[{name}]")
+            for row in _format_table(table):
+                print(row)
 
 
 @config.command()
@@ -29,12 +41,43 @@ def config(context: click.Context, json: bool, config: str | None) -> None:
 @click.pass_context
 def path(context: click.Context, config: str | None) -> None:
     """Print the path of the settings file."""
-    from pathlib import Path
-
-    from toolwire.config.files import user_path
-
     given = config or context.obj
     file = Path(given).absolute() if given else user_path()
     print(file)
     if not file.exists():
         say("there is no such file yet; toolwire init writes one")
+
+
+def _convert(tables: Mapping[str, Any] | Sequence[Any]) -> Any:
+    """The same for programs: `{TABLE: {KEY: {"value": …, "source": …}}}`."""
+    if isinstance(tables, Sequence):
+        return [_convert(each) for each in tables]
+    return {
+        key: {"value": masked(each.value, key), "source": each.source} if isinstance(each, Setting) else _convert(each)
+        for key, each in tables.items()
+    }
+
+
+def _format_table(table: Mapping[str, Setting]) -> Iterator[str]:
+    rows: list[tuple[str, str]] = []
+    for key, each in table.items():
+        value = masked(each.value, key)
+        rows.append((f"# {key}: not set" if value is None else f"{key} = {to_toml(value)}", each.source))
+    width = min(max((len(assignment) for assignment, _ in rows), default=0), 48)
+    for assignment, source in rows:
+        yield f"{assignment:{width}}  # {source}"
+
+
+def to_toml(value: Any) -> str:
+    """A value as TOML."""
+    if isinstance(value, dict):
+        pairs = (f"{_quote_key(key)} = {to_toml(each)}" for key, each in cast("dict[str, Any]", value).items())
+        return f"{{ {', '.join(pairs)} }}" if value else "{}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(to_toml(each) for each in cast('Sequence[Any]', value))}]"
+    return json_module.dumps(value, ensure_ascii=False)
+
+
+def _quote_key(key: str) -> str:
+    is_bare = key.replace("_", "").replace("-", "").isalnum() and key.isascii()
+    return key if is_bare else json_module.dumps(key)

@@ -1,24 +1,346 @@
-"""`toolwire doctor`: a green or red line for everything that a gateway of these settings needs."""
+"""`toolwire doctor`: a green or red line for everything that a gateway with these settings needs.
 
+Nothing is changed, and all servers are asked at the same time. An empty request to a backend costs nothing and shows
+what matters: a server that accepts the key complains about the request, one that does not complains about the key, and
+a wrong address has no such operation.
+"""
+
+import asyncio
+import base64
 import os
+import re
+import shutil
+import sqlite3
+import stat
 import sys
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import click
+import msgspec
 
+from toolwire.backends.codex.protocol import OLDEST
+from toolwire.cli.clients import INSTALL, find_key, find_key_variable
+from toolwire.cli.gateway_address import GatewayAddress, fetch_version
 from toolwire.cli.options import config_option
+from toolwire.config.extras import missing_extra
+from toolwire.config.files import user_path, why_untrusted
+from toolwire.config.settings import Backend, Settings, SettingsError, read
+from toolwire.config.validate import OPERATIONS, backend_faults, general_faults
+from toolwire.core.backend import Post
+from toolwire.core.terminal import clean
+from toolwire.memory.file import FileInUse, StoreFile
+from toolwire.memory.sqlite.schema import version_of
+from toolwire.memory.store import StoreFailed
+from toolwire.turns.routes import Route, Router, check_backends, names_in
+from toolwire.upstream.credentials import login_file, read_login
+from toolwire.upstream.environment import inherited
+from toolwire.upstream.http import HttpUpstream, SmallAnswer, make_session
+from toolwire.upstream.reply import Broken
+
+BACKEND_TIMEOUT = 6.0
+"""Seconds for all requests to one backend."""
+CODEX_TIMEOUT = 6.0
+"""Seconds for `codex --version`."""
+
+_KEY_REFUSED = re.compile(
+    rb"(incorrect|invalid|missing|expired)\W+api.?key|api.?key\W+(is\W+)?(not valid|invalid)", re.IGNORECASE
+)
+"""How some servers refuse a key under another status: xAI and Gemini answer 400."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """The state of one thing, with what to do about it."""
+
+    name: str
+    is_good: bool
+    text: str
+
+
+def format_finding(finding: Finding, width: int, *, coloured: bool) -> str:
+    """The line of a finding, whose name is padded to `width` columns."""
+    mark = "✓" if finding.is_good else "✗"
+    painted = click.style(mark, fg="green" if finding.is_good else "red") if coloured else mark
+    return f"{painted} {clean(f'{finding.name:{width}}  {finding.text}')}"
 
 
 @click.command()
 @config_option
 def doctor(config: str | None) -> None:
-    """Check the configuration, every backend, its key, the store, Codex and the port; each line says what to do."""
-    import asyncio
-
-    from toolwire.cli.health import examine, shown
-
     findings = asyncio.run(examine(config))
     width = max(len(finding.name) for finding in findings)
     coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     for finding in findings:
-        print(shown(finding, width, coloured=coloured))
+        print(format_finding(finding, width, coloured=coloured))
     raise click.exceptions.Exit(0 if all(finding.is_good for finding in findings) else 1)
+
+
+async def examine(config: str | None) -> list[Finding]:
+    """Everything that a gateway needs, in the order of a settings file."""
+    try:
+        settings = read(config)
+    except SettingsError as error:
+        return [Finding("configuration", False, str(error))]
+    url = GatewayAddress.of(settings).url
+    version, codex, backends = await asyncio.gather(
+        asyncio.to_thread(fetch_version, url),
+        _check_codex_program(),
+        asyncio.gather(*(_examine_backend(settings, backend) for backend in settings.backends)),
+    )
+    keys = f"{len(settings.keys)}: {', '.join(key.name for key in settings.keys)}"
+    return [
+        *_examine_configuration(settings),
+        Finding("keys", True, keys if settings.keys else "none: every program on this machine may ask"),
+        *backends,
+        await _examine_database(settings) if settings.store.is_database else _examine_store(settings),
+        Finding("codex", *codex),
+        _examine_port(url, version),
+    ]
+
+
+def _examine_configuration(settings: Settings) -> list[Finding]:
+    faults = [f"{settings.file}: {fault}" for fault in general_faults(settings)]
+    missing = missing_extra("mcp") if settings.gateway_tools.mcp else ""
+    if missing:
+        faults.append(f"{settings.file}: gateway_tools.mcp: {missing}")
+    path = Path(settings.file).absolute() if settings.file else None
+    if path is not None:
+        untrusted = why_untrusted(path)
+        has_keys = any(key.key for key in settings.keys)
+        if untrusted:
+            faults.append(f"{path}: {untrusted}; chmod go-w {path}")
+        elif has_keys and path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
+            faults.append(f"{path}: others may read the keys in it; chmod 600 {path}")
+    found = [Finding("configuration", False, fault) for fault in faults]
+    if path is None:
+        return [*found, Finding("configuration", True, f"none; toolwire init writes {user_path()}")]
+    return found or [Finding("configuration", True, str(path))]
+
+
+def _examine_port(url: str, version: str | None) -> Finding:
+    if version is None:
+        return Finding("port", True, f"{url} is free")
+    if version:
+        return Finding("port", True, f"{url}: toolwire {version} answers")
+    return Finding("port", False, f"{url}: another program answers; choose another with server.port, or serve --port")
+
+
+# The store
+
+
+async def _examine_database(settings: Settings) -> Finding:
+    place = settings.store.shown
+    missing = missing_extra("postgres")
+    if missing:
+        return Finding("store", False, f"{place}: {missing}")
+    from toolwire.memory.postgres import PostgresStore
+
+    try:
+        version = await PostgresStore(settings.store.place, 0, 0, pooler=settings.store.pooler).inspect()
+    except StoreFailed as error:
+        return Finding("store", False, f"{place}: {error}")
+    return Finding("store", True, f"{place}, {f'tables of version {version}' if version else 'made when it is needed'}")
+
+
+def _examine_store(settings: Settings) -> Finding:
+    place = settings.store.place
+    if place.startswith("memory:"):
+        return Finding("store", True, settings.store.shown)
+    file = StoreFile(place.partition(":")[2])
+    path = file.path
+    fault = _find_store_fault(file)
+    if fault:
+        return Finding("store", False, f"{path}: {fault}")
+    size = sum(each.stat().st_size for each in path.parent.glob(f"{path.name}*"))
+    return Finding("store", True, f"{path}, {f'{size / 1e6:.1f} MB' if file.exists else 'made when it is needed'}")
+
+
+def _find_store_fault(file: StoreFile) -> str:
+    folder = next(each for each in file.path.parents if each.exists())
+    if not os.access(folder, os.W_OK | os.X_OK) or (file.exists and not os.access(file.path, os.W_OK)):
+        return "it cannot be written; give it another place with store.url"
+    try:
+        file.check_disk()
+        if not file.exists:
+            return ""
+        with closing(sqlite3.connect(f"{file.path.as_uri()}?mode=ro", uri=True, timeout=1)) as database:
+            version_of(database)
+        file.claim()
+        file.release()
+    except FileInUse:
+        return "a gateway of an older version uses it; stop that, or give this one a file of its own with store.url"
+    except OSError as error:
+        return f"{error.strerror}"
+    except (sqlite3.Error, StoreFailed) as error:
+        return f"it cannot be used: {error}; move it away, or choose another with store.url"
+    return ""
+
+
+# Backends
+
+
+async def _examine_backend(settings: Settings, backend: Backend) -> Finding:
+    name = f"backend {backend.name}"
+    fault = next(backend_faults(backend, os.environ), "")
+    if fault:
+        return Finding(name, False, fault.removeprefix("."))
+    try:
+        check_backends(msgspec.structs.replace(settings, backends=(backend,)))
+    except SettingsError as error:
+        return Finding(name, False, str(error))
+    return Finding(name, *await check_backend(settings, backend))
+
+
+async def check_backend(settings: Settings, backend: Backend) -> tuple[bool, str]:
+    """Whether a backend can be reached, accepts its key and has the right base_url, and a line about it."""
+    if backend.kind == "codex":
+        return await _check_codex_backend(backend)
+    if backend.kind not in OPERATIONS:
+        return True, "built in" if backend.kind == "demo" else f"replays {backend.file}"
+    async with make_session(settings.timeouts) as session:
+        [route] = Router(msgspec.structs.replace(settings, backends=(backend,)), session).routes
+        assert isinstance(route.upstream, HttpUpstream)
+        try:
+            async with asyncio.timeout(BACKEND_TIMEOUT):
+                is_good, text = await _check_route(route, route.upstream)
+        except Broken as error:
+            message = error.failure.message.replace("The backend", "it", 1)
+            is_good, text = False, f"{message} {error.failure.hint}".rstrip()
+        except TimeoutError:
+            is_good, text = False, f"no answer in {BACKEND_TIMEOUT:.0f} seconds; is base_url right, or a proxy needed?"
+        return is_good, f"{route.upstream.url}: {text}"
+
+
+async def _check_route(route: Route, upstream: HttpUpstream) -> tuple[bool, str]:
+    backend, key = route.backend, find_key(route.backend)
+    answer = await _send_empty_request(route, upstream, key)
+    if answer.status in (401, 403) or _KEY_REFUSED.search(answer.body[:2000]):
+        if backend.auth:
+            return False, f"the login was refused ({answer.status}); run codex login"
+        variable = backend.api_key_env or find_key_variable(backend)
+        if not variable:
+            return True, "it answers, and wants a key, which clients bring; api_key_env gives it one of its own"
+        return False, f"the key in {variable} was refused ({answer.status}); put a valid one there"
+    if answer.status == 402:
+        return False, "the account has no credit (402)"
+    if answer.status >= 500:
+        return False, f"it answers with status {answer.status}; try again later"
+    models = await _count_models(route, key)
+    if not _has_operation(answer):
+        if models:  # some servers answer 404 where a model is missing
+            return True, f"it answers{models}"
+        return False, await _explain_address(route, upstream, key, answer.status)
+    if not backend.has_key and not key:
+        return True, f"it answers{models}; clients bring their own key, if it needs one"
+    return True, f"it answers, and takes the key{models}"
+
+
+async def _send_empty_request(route: Route, upstream: HttpUpstream, key: str) -> SmallAnswer:
+    return await upstream.fetch(Post(OPERATIONS[route.backend.kind], b"{}"), key)
+
+
+def _has_operation(answer: SmallAnswer) -> bool:
+    """Whether a server has the operation, and complains about the empty request only."""
+    return answer.status not in (404, 405) and not 300 <= answer.status < 400 and "html" not in answer.content_type
+
+
+async def _explain_address(route: Route, upstream: HttpUpstream, key: str, status: int) -> str:
+    """What is wrong with the address of a server without the operation, which may be at another path."""
+    base = upstream.url
+    origin = "{0.scheme}://{0.netloc}".format(urlsplit(base))
+    for other in dict.fromkeys((f"{base}/v1", f"{origin}/v1", f"{origin}/api/v1", origin)):
+        found = await _send_empty_request(route, upstream.at(other), key) if other != base else None
+        if found is not None and found.status in (400, 401, 403, 422) and _has_operation(found):
+            return f"base_url looks wrong ({status}); write {other}"
+    return f"base_url looks wrong: {OPERATIONS[route.backend.kind]} is not there ({status})"
+
+
+async def _count_models(route: Route, key: str) -> str:
+    """How many models the server lists; empty if it lists none."""
+    try:
+        names = names_in(await route.list_models(key)) if route.list_models and not route.backend.auth else ()
+    except (Broken, msgspec.DecodeError):
+        return ""
+    return f", with {len(names)} models" if names else ""
+
+
+# Codex
+
+
+async def _check_codex_program() -> tuple[bool, str]:
+    """The state of the program on this machine, where it need not be installed."""
+    if shutil.which("codex") is None:
+        return True, f"not installed, and only needed for codex backends ({INSTALL['codex']})"
+    version, fault = await _read_codex_version(("codex",))
+    return (False, fault) if fault else (True, f"version {version}, {_read_codex_login()[1]}")
+
+
+async def _check_codex_backend(backend: Backend) -> tuple[bool, str]:
+    """The same for a backend, which needs the program, and a login or a provider of its own."""
+    version, fault = await _read_codex_version(backend.command)
+    if fault:
+        return False, fault
+    has_provider = bool(backend.base_url or "model_provider" in backend.overrides)
+    is_good, login = (True, "with a provider of its own") if has_provider else _read_codex_login()
+    return is_good, f"version {version}, {login}"
+
+
+async def _read_codex_version(command: tuple[str, ...]) -> tuple[str, str]:
+    """The version of a codex, and what is wrong with it."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            "--version",
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env=inherited(),
+        )
+    except OSError as error:
+        return "", f"{command[0]} cannot be started: {error.strerror}; {INSTALL['codex']}"
+    try:
+        async with asyncio.timeout(CODEX_TIMEOUT):
+            output, _ = await process.communicate()
+    except TimeoutError:
+        return "", f"{command[0]} --version does not answer"
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    found = re.search(rb"(\d+)\.(\d+)\.(\d+)", output)
+    if found is None:
+        return "", f"{command[0]} --version says no version"
+    version = tuple(int(part) for part in found.groups())
+    needed = ".".join(map(str, OLDEST))
+    too_old = f"version {found[0].decode()} is too old, {needed} is needed: {INSTALL['codex']}@latest"
+    return found[0].decode(), too_old if version < OLDEST else ""
+
+
+def _read_codex_login() -> tuple[bool, str]:
+    """Whether there is a login, and of which kind."""
+    path = login_file()
+    try:
+        found = read_login(path)
+    except FileNotFoundError:
+        return False, "without a login; run codex login"
+    except (OSError, msgspec.DecodeError):
+        return False, f"with a login that cannot be read ({path}); run codex login"
+    if found.tokens is None or not found.tokens.access_token:
+        has_key = bool(found.api_key)
+        return has_key, "logged in with an API key" if has_key else "without a login; run codex login"
+    expiry = _read_expiry(found.tokens.access_token)
+    late = "; its token has expired, which only codex itself renews" if expiry <= time.time() else ""
+    return True, f"logged in with ChatGPT{late}"
+
+
+def _read_expiry(token: str) -> float:
+    """When a JSON Web Token expires; infinity if it does not say."""
+    parts = token.split(".")
+    try:
+        claims: Any = msgspec.json.decode(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+        return float(claims["exp"])
+    except (IndexError, KeyError, TypeError, ValueError):
+        return float("inf")

@@ -1,8 +1,38 @@
-"""`toolwire models`: the names that can be asked for, by backend."""
+"""`toolwire models`: lists the names that can be asked for, by backend."""
+
+import asyncio
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
 
 import click
+import msgspec
 
-from toolwire.cli.options import config_option, json_option, say, stop, stops_on
+from toolwire.cli.clients import find_key
+from toolwire.cli.options import config_option, json_option, print_json, say, stop, stop_on
+from toolwire.config.decode import did_you_mean, sentence
+from toolwire.config.settings import Settings, SettingsError, is_glob, load
+from toolwire.core.terminal import clean
+from toolwire.core.urls import bare_url
+from toolwire.turns.routes import Route, Router, names_in
+from toolwire.upstream.http import make_session
+from toolwire.upstream.reply import Broken
+
+MODEL_LIST_TIMEOUT = 10.0
+"""Seconds for the list of one server."""
+
+
+class ModelList(msgspec.Struct, frozen=True):
+    """The models of one backend."""
+
+    name: str
+    kind: str
+    base_url: str
+    models: tuple[str, ...]
+    """The names under which the gateway serves them."""
+    aliases: dict[str, str]
+    globs: tuple[str, ...]
+    error: str = ""
+    """Why its server did not list its models."""
 
 
 @click.command()
@@ -10,28 +40,63 @@ from toolwire.cli.options import config_option, json_option, say, stop, stops_on
 @json_option
 @config_option
 def models(backend: str, json: bool, config: str | None) -> None:
-    """List the models and aliases of every backend; servers are asked where globs are configured."""
-    import asyncio
-
-    import msgspec
-
-    from toolwire.cli.listing import ask, lines
-    from toolwire.config.decode import did_you_mean, sentence
-    from toolwire.config.settings import SettingsError, load
-
-    with stops_on(SettingsError):
+    with stop_on(SettingsError):
         settings = load(config)
     names = [each.name for each in settings.backends]
     if backend and backend not in names:
         hint = did_you_mean(backend, names) or f"there are {', '.join(names)}"
         raise stop(sentence(f"models: there is no backend {backend!r}", hint))
-    listed = asyncio.run(ask(settings, backend))
+    lists = asyncio.run(list_models(settings, backend))
     if json:
-        print(msgspec.json.format(msgspec.json.encode({"backends": listed}), indent=2).decode())
+        print_json({"backends": lists})
     else:
-        for line in lines(listed):
-            print(line)
-        for each in listed:
+        for line in (line for each in lists for line in _format_list(each)):
+            print(clean(line))
+        for each in lists:
             if each.error:
                 say(f"{each.name}: {each.error}")
-    raise click.exceptions.Exit(1 if backend and listed[0].error else 0)
+    raise click.exceptions.Exit(1 if backend and lists[0].error else 0)
+
+
+async def list_models(settings: Settings, only: str = "") -> list[ModelList]:
+    """The models of every backend; with `only`, all models of that backend's server, whether configured or not."""
+    async with make_session(settings.timeouts) as session:
+        routes = [route for route in Router(settings, session).routes if only in ("", route.backend.name)]
+        return await asyncio.gather(*(_list_backend(route, everything=bool(only)) for route in routes))
+
+
+async def _list_backend(route: Route, *, everything: bool) -> ModelList:
+    backend = route.backend
+    globs = tuple(name for name in backend.models if is_glob(name))
+    found, error = await _fetch_names(route) if globs or everything else ((), "")
+    names = list(backend.literal_models)
+    for name in found:
+        if any(fnmatchcase(name, glob) for glob in globs):
+            names.append(name)
+        elif everything and name not in names:
+            names.append(f"{backend.name}/{name}")
+    url = bare_url(backend.base_url)
+    return ModelList(backend.name, backend.kind, url, tuple(dict.fromkeys(names)), backend.aliases, globs, error)
+
+
+async def _fetch_names(route: Route) -> tuple[tuple[str, ...], str]:
+    """The names that a server lists, and why it lists none."""
+    if route.list_models is None or route.backend.auth:
+        return (), ""  # a login gives another list
+    try:
+        async with asyncio.timeout(MODEL_LIST_TIMEOUT):
+            return names_in(await route.list_models(find_key(route.backend))), ""
+    except Broken as error:
+        return (), error.failure.message
+    except (msgspec.DecodeError, TimeoutError):
+        return (), "Its list of models cannot be read."
+
+
+def _format_list(listed: ModelList) -> Iterator[str]:
+    yield f"{listed.name} ({', '.join(part for part in (listed.kind, listed.base_url) if part)})"
+    for name in listed.models:
+        yield f"  {name}"
+    for alias, model in listed.aliases.items():
+        yield f"  {alias} = {model}"
+    if not listed.models and not listed.aliases:
+        yield f"  {', '.join(listed.globs)}" if listed.globs else f"  only as {listed.name}/MODEL"

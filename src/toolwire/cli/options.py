@@ -1,10 +1,11 @@
-"""What the commands share: options, and how a command ends that cannot be carried out."""
+"""Shared by the commands: options, completion of their values, messages and the exit code of an error."""
 
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -14,11 +15,11 @@ from toolwire.core.terminal import clean
 PATH = click.Path(path_type=Path)
 
 
-class Commands(click.Group):
-    """Commands that help lists in the order in which they were added, each with its whole description."""
+class CommandGroup(click.Group):
+    """A group whose help lists the commands in order of definition, with the whole text of each."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names in their order."""
+        """The names, in order."""
         return [*self.commands]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -27,14 +28,8 @@ class Commands(click.Group):
             formatter.write_dl([(name, command.help or "") for name, command in self.commands.items()])
 
 
-config_option = click.option("--config", "-c", help="Settings file; else ~/.config/toolwire/toolwire.toml.")
-host_option = click.option("--host", help="The address of the gateway; else that of the settings.")
-port_option = click.option("--port", "-p", type=int, help="Its port; else that of the settings.")
-json_option = click.option("--json", is_flag=True, help="Write JSON.")
-
-
 def complete_model(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Models and aliases that the settings name; no server is asked."""
+    """Complete models and aliases that the settings name. No server is asked."""
     from toolwire.config.settings import SettingsError, read
 
     try:
@@ -44,7 +39,7 @@ def complete_model(context: click.Context, parameter: click.Parameter, incomplet
 
 
 def complete_session(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Sessions, newest first, with their first prompt."""
+    """Complete session ids, newest first, with the first prompt of each."""
     from toolwire.agent.session import folder
     from toolwire.agent.session_index import recent
 
@@ -52,6 +47,19 @@ def complete_session(context: click.Context, parameter: click.Parameter, incompl
     return [CompletionItem(each.id, help=" ".join(clean(each.prompt).split())[:60]) for each in islice(found, 20)]
 
 
+def complete_words(*words: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """Make a completion of a few words."""
+
+    def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+        return [word for word in words if word.startswith(incomplete)]
+
+    return complete
+
+
+config_option = click.option("--config", "-c", help="Settings file; else ~/.config/toolwire/toolwire.toml.")
+host_option = click.option("--host", help="The address of the gateway; else that of the settings.")
+port_option = click.option("--port", "-p", type=int, help="Its port; else that of the settings.")
+json_option = click.option("--json", is_flag=True, help="Write JSON.")
 model_option = click.option(
     "--model",
     "-m",
@@ -61,29 +69,27 @@ model_option = click.option(
 )
 
 
-def one_of(*words: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
-    """A completion with these words."""
-
-    def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-        return [word for word in words if word.startswith(incomplete)]
-
-    return complete
-
-
 def say(message: object) -> None:
     """Write a line to stderr."""
     print(clean(f"toolwire: {message}"), file=sys.stderr, flush=True)
 
 
+def print_json(value: Any) -> None:
+    """Write a value to stdout as indented JSON."""
+    import msgspec
+
+    print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
 def stop(message: object) -> click.exceptions.Exit:
-    """Say why nothing is done; returns what to raise."""
+    """Write an error to stderr; returns the exception that ends the command with exit code 2."""
     say(message)
     return click.exceptions.Exit(2)
 
 
 @contextmanager
-def stops_on(*errors: type[Exception]) -> Generator[None]:
-    """Errors of these types are one line, and exit code 2."""
+def stop_on(*errors: type[Exception]) -> Generator[None]:
+    """Report errors of these types in one line, and end the command with exit code 2."""
     try:
         yield
     except errors as error:

@@ -1,7 +1,8 @@
-"""`toolwire replay`."""
+"""`toolwire replay`: the options for showing recordings."""
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -38,24 +39,11 @@ from toolwire.cli.options import PATH, stop
     default="",
     help="Write the reply as turn events, or as a dialect sends it: events, chat, responses, messages, all.",
 )
-def replay(  # noqa: PLR0913, PLR0917 - each is an option of its own
-    path: tuple[Path, ...],
-    request: str,
-    dialect: str,
-    direction: str,
-    event: tuple[str, ...],
-    call: str,
-    full: bool,
-    json: bool,
-    written_as: str,
-) -> None:
-    """Show recorded turns: who said what when, with calls and notes."""
-    from toolwire.replay import Options
-    from toolwire.replay import run as run_command
+def replay(path: tuple[Path, ...], event: tuple[str, ...], **options: Any) -> None:
+    from toolwire.replay import ReplayOptions, run_replay
 
     try:
-        options = Options(path, request, dialect, direction, event, call, json, full, written_as)
-        run_command(options, sys.stdout)
+        run_replay(ReplayOptions(path, events=event, **options), sys.stdout)
     except OSError as error:
         raise stop(f"{error.filename or path[0]}: {error.strerror}") from None
     except ValueError as error:

@@ -1,8 +1,10 @@
-"""`toolwire run`."""
+"""`toolwire run`: the options of the agent."""
+
+from typing import Any
 
 import click
 
-from toolwire.cli.options import complete_session, config_option, stops_on
+from toolwire.cli.options import complete_session, config_option, stop_on
 
 
 @click.command()
@@ -32,35 +34,23 @@ from toolwire.cli.options import complete_session, config_option, stops_on
 @click.option("--quiet", "-q", is_flag=True, help="Show the answer and failures alone.")
 @click.option("--context-window", default=0, help="The context window in tokens; 0: as reported by the backend.")
 @config_option
-def run(  # noqa: PLR0913, PLR0917 - each is an option of its own
-    prompt: str | None,
-    model: str,
-    backend: str,
-    tools: str | None,
-    mcp: str,
+def run(
     approve: str,
-    cwd: str,
-    json: bool,
-    resume: str,
-    continues: bool,
-    read_only: bool,
     effort: str,
     max_turns: int,
-    verbose: bool,
-    quiet: bool,
     context_window: int,
+    read_only: bool,
+    json: bool,
     config: str | None,
+    **options: Any,
 ) -> None:
-    """Run an agent: the model calls tools, which run here. Without a prompt it is an interactive session."""
     from toolwire.agent import SessionError
     from toolwire.agent.command import run as run_command
     from toolwire.agent.options import Options, UsageError, config_from
     from toolwire.config.settings import SettingsError
     from toolwire.core.errors import BadRequest
 
-    with stops_on(SettingsError, SessionError, UsageError, BadRequest):
+    with stop_on(SettingsError, SessionError, UsageError, BadRequest):
         agent_config = config_from(approve, effort, max_turns, context_window, read_only=read_only)
-        options = Options(
-            prompt, model, backend, tools, mcp, cwd, config, resume, continues, json, verbose, quiet, agent_config
-        )  # fmt: skip
-        raise click.exceptions.Exit(run_command(options))
+        all_options = Options(settings_path=config, as_json=json, agent_config=agent_config, **options)
+        raise click.exceptions.Exit(run_command(all_options))

@@ -1,10 +1,26 @@
-"""`toolwire serve`."""
+"""`toolwire serve`: runs the gateway. On a terminal it first shows what it reads, what to paste, and its backends."""
 
+import asyncio
+import json
+import os
+import shlex
+import shutil
 import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
 
 import click
 
-from toolwire.cli.options import say, stops_on
+from toolwire import __version__
+from toolwire.cli.clients import Program, choose_model, with_key_for
+from toolwire.cli.gateway_address import GatewayAddress
+from toolwire.cli.options import say, stop_on
+from toolwire.config.files import user_file, user_path
+from toolwire.config.settings import Backend, Settings, SettingsError, load_for_serving, with_address, with_workers
+from toolwire.core.terminal import clean
+
+MAX_MODELS_SHOWN = 5
 
 
 @click.command()
@@ -13,32 +29,105 @@ from toolwire.cli.options import say, stops_on
 @click.option("--port", "-p", type=int, help="Port to listen on; 0 takes a free one.")
 @click.option("--workers", "-w", type=int, help="Processes that serve together.")
 def serve(config: str | None, host: str | None, port: int | None, workers: int | None) -> None:
-    """Run the gateway."""
-    from toolwire.config import settings
+    def with_options(settings: Settings) -> Settings:
+        return with_workers(with_address(settings, host, port), workers)
 
-    def read_again() -> settings.Settings:
-        found = settings.with_address(settings.load_for_serving(config), host, port)
-        return settings.with_workers(found, workers)
-
-    with stops_on(settings.SettingsError):
-        read = settings.load_for_serving(config)
-        chosen = settings.with_workers(settings.with_address(read, host, port), workers)
+    with stop_on(SettingsError):
+        read = load_for_serving(config)
+        chosen = with_options(read)
         if chosen.server.workers > 1:
             from toolwire.gateway.workers.signals import hold_hangup
 
             hold_hangup()
-        tell_more = None
-        if sys.stderr.isatty():
-            from toolwire.cli.banner import Banner
-
-            banner = Banner(read, chosen)
-            banner.head()
-            tell_more = banner.ready
+        banner = Banner(read, chosen) if sys.stderr.isatty() else None
+        if banner is not None:
+            banner.show_head()
         from toolwire.gateway.serve import StartFailed
         from toolwire.gateway.serve import serve as run
 
         try:
-            run(chosen, tell_more, read_again)
+            run(chosen, banner and banner.show_ready, lambda: with_options(load_for_serving(config)))
         except StartFailed as error:
             say(error)
-            raise click.exceptions.Exit(1) from None  # whoever has started it may try again
+            raise click.exceptions.Exit(1) from None  # the service manager may try again
+
+
+class Banner:
+    """What a terminal shows of a gateway whose address may differ from that of the settings file."""
+
+    def __init__(self, read: Settings, chosen: Settings) -> None:
+        """`read` is the settings file; `chosen` has the options of the command line too."""
+        self._read = read
+        self._chosen = chosen
+
+    def show_head(self) -> None:
+        """Show what is known before anything is started."""
+        file = self._read.file
+        _write(f"Toolwire {__version__}")
+        _write(f"configuration  {Path(file).absolute() if file else f'none; toolwire init writes {user_path()}'}")
+        _write(f"store          {self._read.store.shown}")
+
+    async def show_ready(self, port: int) -> None:
+        """Show commands to paste, then a line for each backend as soon as its state is known, in their order."""
+        from toolwire.cli.doctor import Finding, check_backend, format_finding
+
+        for line in ("", *self._commands(with_address(self._chosen, None, port)), ""):
+            _write(line)
+        backends = self._chosen.backends
+        width = max(len(backend.name) for backend in backends)
+        async with asyncio.TaskGroup() as group:
+            checks = [group.create_task(check_backend(self._chosen, backend)) for backend in backends]
+            for backend, check in zip(backends, checks, strict=True):
+                is_good, text = await check
+                finding = Finding(backend.name, is_good, f"{_list_models(backend)}; {text}")
+                line = format_finding(finding, width, coloured=not os.environ.get("NO_COLOR"))
+                print(line, file=sys.stderr, flush=True)
+
+    def _commands(self, serving: Settings) -> Iterator[str]:
+        """Three commands that use this gateway."""
+        model = next(iter(serving.model_names), "MODEL")
+        gateway = with_key_for(serving, model, GatewayAddress.of(serving))
+        key = f"${gateway.key_variable}" if gateway.key_variable else "KEY"  # a key in the file is not shown
+        secret = f' -H "authorization: Bearer {key}"' if gateway.key else ""
+        body = json.dumps({"model": model, "messages": [{"role": "user", "content": "Hello"}]}, ensure_ascii=False)
+        kind = "-H content-type:application/json"
+        yield f"curl {gateway.url}/v1/chat/completions {kind}{secret} -d {shlex.quote(body)}"
+        for program in get_args(Program):
+            options = [*self._address_options(serving)]
+            try:
+                choose_model(serving, program)
+            except SettingsError:  # only globs are configured
+                options.append("-m MODEL")
+            yield " ".join((_own_name(), "launch", *options, program))
+
+    def _address_options(self, serving: Settings) -> Iterator[str]:
+        """The options without which `toolwire launch` would look for a gateway elsewhere."""
+        read = self._read
+        file = Path(read.file).absolute() if read.file else None
+        if file != user_file():
+            yield f"-c {shlex.quote(str(file))}"
+        if serving.server.port != read.server.port:
+            yield f"-p {serving.server.port}"
+        if GatewayAddress.of(serving).url != GatewayAddress.of(with_address(serving, read.server.host, None)).url:
+            yield f"--host {serving.server.host}"
+
+
+def _write(line: str) -> None:
+    print(clean(line), file=sys.stderr, flush=True)
+
+
+def _list_models(backend: Backend) -> str:
+    found = list(dict.fromkeys((*backend.literal_models, *backend.aliases, *backend.models)))
+    if not found:
+        return f"{backend.name}/MODEL"
+    more = f" and {len(found) - MAX_MODELS_SHOWN} more" if len(found) > MAX_MODELS_SHOWN else ""
+    return ", ".join(found[:MAX_MODELS_SHOWN]) + more
+
+
+def _own_name() -> str:
+    """What to type for this program."""
+    typed = sys.argv[0]
+    found = shutil.which("toolwire")
+    if found is not None and os.path.realpath(found) == os.path.realpath(typed):
+        return "toolwire"
+    return f"{shlex.quote(sys.executable)} -m toolwire" if typed.endswith("__main__.py") else shlex.quote(typed)

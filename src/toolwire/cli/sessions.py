@@ -1,8 +1,14 @@
-"""`toolwire sessions`: the sessions of `toolwire run`, newest first."""
+"""`toolwire sessions`: lists the sessions of `toolwire run`, newest first."""
+
+import time
+from itertools import islice
+from pathlib import Path
 
 import click
 
-from toolwire.cli.options import json_option
+from toolwire.agent.session import folder
+from toolwire.agent.session_index import recent, session_rows
+from toolwire.cli.options import json_option, print_json
 
 
 @click.command()
@@ -12,19 +18,9 @@ from toolwire.cli.options import json_option
 )
 @json_option
 def sessions(here: bool, limit: int, json: bool) -> None:
-    """List the sessions of `toolwire run`; --resume ID goes on with one."""
-    import time
-    from itertools import islice
-    from pathlib import Path
-
-    import msgspec
-
-    from toolwire.agent.session import folder
-    from toolwire.agent.session_index import recent, session_rows
-
     found = [*islice(recent(folder(), Path.cwd().resolve() if here else None), limit)]
     if json:
-        print(msgspec.json.format(msgspec.json.encode({"sessions": found}), indent=2).decode())
+        print_json({"sessions": found})
         return
     rows = session_rows(found, time.time())
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -19,7 +19,7 @@ MAX_BYTES = 256 * 1024 * 1024
 EVERY = "all"
 
 
-class Options(msgspec.Struct, frozen=True):
+class ReplayOptions(msgspec.Struct, frozen=True):
     """The options of the command line. A filter that is empty lets everything through."""
 
     paths: tuple[Path, ...]
@@ -40,7 +40,7 @@ class Options(msgspec.Struct, frozen=True):
     """A dialect, `events` or `all`: what each of them makes of the reply."""
 
 
-def run(options: Options, out: TextIO) -> None:
+def run_replay(options: ReplayOptions, out: TextIO) -> None:
     """Print what was asked for. Raises `ValueError` with one line for the user, or `OSError`."""
     _check(options)
     found = shown = 0
@@ -54,7 +54,7 @@ def run(options: Options, out: TextIO) -> None:
         raise ValueError("there is no such recording")
 
 
-def _check(options: Options) -> None:
+def _check(options: ReplayOptions) -> None:
     for option, value, known in (
         ("--dialect", options.dialect, DIALECTS),
         ("--as", options.written_as, (*FORMS, EVERY)),
@@ -65,7 +65,7 @@ def _check(options: Options) -> None:
             raise ValueError(f"{option}: {value!r} is none of {', '.join(known)}")
 
 
-def _recordings(options: Options) -> Iterator[tuple[Path, Recording]]:
+def _recordings(options: ReplayOptions) -> Iterator[tuple[Path, Recording]]:
     for path in options.paths:
         files = sorted(path.glob("*.jsonl"), key=lambda file: file.stat().st_mtime) if path.is_dir() else [path]
         for file in files:
@@ -85,7 +85,7 @@ def _read(file: Path) -> Recording:
         raise ValueError(f"{file}: {error}") from None
 
 
-def _show(path: Path, recording: Recording, options: Options, out: TextIO, *, is_first: bool) -> bool:
+def _show(path: Path, recording: Recording, options: ReplayOptions, out: TextIO, *, is_first: bool) -> bool:
     """Print one recording; whether there was anything to print."""
     if options.written_as:
         names = FORMS if options.written_as == EVERY else (options.written_as,)
@@ -106,7 +106,7 @@ def _show(path: Path, recording: Recording, options: Options, out: TextIO, *, is
     return True
 
 
-def _chosen(steps: Sequence[Step], options: Options) -> list[Step]:
+def _chosen(steps: Sequence[Step], options: ReplayOptions) -> list[Step]:
     return [
         step
         for step in steps

@@ -1,4 +1,7 @@
-"""A gateway for one program, and the program that runs on it."""
+"""A gateway for one program: on a free port, for this machine only, until the process that started it ends.
+
+Run as a module, this is the gateway: `python -m toolwire.cli.temporary_gateway [FILE]`.
+"""
 
 import os
 import signal
@@ -12,23 +15,25 @@ from queue import Empty, Queue
 from types import FrameType
 from typing import IO, cast
 
-from toolwire.cli.options import say
+from toolwire.cli.options import say, stop
+from toolwire.imports import without_working_directory
 from toolwire.memory.private import open_private
 
 READY = "toolwire ready on "
-PATIENCE = 60.0
+START_TIMEOUT = 60.0
 """Seconds for a gateway to start."""
-_FORWARDED = ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
+_FORWARDED_SIGNALS = ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 
 
 class NotStarted(Exception):
-    """One line that says why nothing was started."""
+    """Nothing was started; the message is one line for the user."""
 
 
-class OwnGateway:
-    """A gateway on a free port, for as long as the context lasts."""
+class TemporaryGateway:
+    """A gateway that runs while its context is open."""
 
     def __init__(self, file: str, log: Path | None) -> None:
+        """Start the process, with a settings file and a file for its log. Raises `NotStarted`."""
         try:
             self._log: IO[bytes] | None = open_private(log, "a") if log is not None else None
         except OSError as error:
@@ -36,24 +41,24 @@ class OwnGateway:
         self._last: deque[str] = deque(maxlen=1)
         self._ready: Queue[str] = Queue()
         config = (str(Path(file).absolute()),) if file else ()
-        # A session of its own: Ctrl-C in the terminal is for the program. Its input ends when this process does.
+        # In a session of its own, because Ctrl-C in the terminal is for the program. Its stdin ends with this process.
         self._process = subprocess.Popen(  # noqa: S603 - ourselves
-            [sys.executable, "-P", "-m", "toolwire.cli.background", *config],
+            [sys.executable, "-P", "-m", "toolwire.cli.temporary_gateway", *config],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
         threading.Thread(target=self._read, daemon=True).start()
-
-    def __enter__(self) -> "OwnGateway":
         try:
-            self.url = self._ready.get(timeout=PATIENCE)
+            self.url = self._ready.get(timeout=START_TIMEOUT)
         except Empty:
             self.url = ""
         if not self.url:
             self._stop()
             raise NotStarted(f"the gateway did not start: {''.join(self._last) or 'it said nothing'}")
+
+    def __enter__(self) -> "TemporaryGateway":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -62,13 +67,13 @@ class OwnGateway:
         self._stop()
 
     def run(self, command: Sequence[str], environment: Mapping[str, str]) -> int:
-        """Run a program; signals that this process gets are passed on to it. Returns its exit code, as a shell does."""
-        child = subprocess.Popen(command, env=environment)  # noqa: S603 - it is what was asked for
+        """Run a program and forward the signals of this process to it. Returns its exit code, as a shell does."""
+        child = subprocess.Popen(command, env=environment)  # noqa: S603 - the user's own command
 
         def forward(number: int, frame: FrameType | None) -> None:
             child.send_signal(number)
 
-        for name in _FORWARDED:
+        for name in _FORWARDED_SIGNALS:
             if hasattr(signal, name):
                 signal.signal(getattr(signal, name), forward)
         # In the foreground of a terminal the program gets Ctrl-C from there, as we do.
@@ -77,7 +82,7 @@ class OwnGateway:
         return code if code >= 0 else 128 - code
 
     def _read(self) -> None:
-        """Wait for the address, and read on, so that the gateway can write."""
+        """Find the address in the gateway's output, and read on, so that it is never blocked."""
         for line in cast("IO[bytes]", self._process.stderr):
             text = line.decode(errors="replace").rstrip()
             self._last.append(text.removeprefix("toolwire: "))
@@ -109,3 +114,26 @@ def _is_in_foreground() -> bool:
         return False
     finally:
         os.close(terminal)
+
+
+def main() -> None:
+    """Serve until the parent process ends, however it ends: then stdin does."""
+    without_working_directory()
+    from toolwire.config.settings import SettingsError, load, with_address, with_workers
+    from toolwire.gateway.serve import serve
+
+    def end_with_parent() -> None:
+        while os.read(0, 1024):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    try:
+        settings = load(sys.argv[1] if len(sys.argv) > 1 else None)
+        serve(with_workers(with_address(settings, "127.0.0.1", 0), 1))
+    except SettingsError as error:
+        sys.exit(stop(error).exit_code)
+
+
+if __name__ == "__main__":
+    main()

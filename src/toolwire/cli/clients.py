@@ -1,0 +1,184 @@
+"""Clients of the gateway: the model and key that each gets, and how each learns the address.
+
+Claude Code reads its environment. Codex has no variable for the address; it takes `-c KEY=VALUE`, which overrides its
+own configuration file without changing it.
+"""
+
+import json
+import os
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+from urllib.parse import urlsplit
+
+import msgspec
+
+from toolwire.cli.gateway_address import GatewayAddress
+from toolwire.config.decode import did_you_mean, sentence
+from toolwire.config.presets import PRESETS
+from toolwire.config.settings import DEMO, Backend, Settings, SettingsError
+
+Program: TypeAlias = Literal["claude", "codex"]
+Client: TypeAlias = Literal["claude", "codex", "openai", "anthropic"]
+
+INSTALL = {
+    "claude": "npm install -g @anthropic-ai/claude-code",
+    "codex": "npm install -g @openai/codex",
+}
+"""The command that installs a program."""
+
+OWN_MODELS = {"claude": "claude-sonnet-4-5", "codex": "gpt-5"}
+"""A model of the kind that a program chooses by itself."""
+
+_TIERS = ("HAIKU", "SONNET", "OPUS", "FABLE")
+"""Claude Code asks for small tasks, subagents and the like by these names."""
+_MODEL_VARIABLES = ("ANTHROPIC_MODEL", *(f"ANTHROPIC_DEFAULT_{tier}_MODEL" for tier in _TIERS))
+_OLDER_VARIABLES = frozenset(("ANTHROPIC_SMALL_FAST_MODEL", "CLAUDE_CODE_SUBAGENT_MODEL"))
+"""Replaced only where they are set, because they may name a model that the gateway does not have."""
+_TIER_WORDS = frozenset(("default", "best", "inherit", "opusplan", *(tier.lower() for tier in _TIERS)))
+
+NO_KEY = "unused"
+"""Placeholder for clients that insist on a key where the gateway needs none."""
+
+CODEX_KEY = "TOOLWIRE_KEY"
+
+
+class ClientSetup(msgspec.Struct, frozen=True):
+    """Environment variables for a program, and arguments that come before its own."""
+
+    variables: dict[str, str]
+    copied: dict[str, str] = {}
+    """Variables whose value is that of another variable, so that `toolwire env` need not print a key."""
+    arguments: tuple[str, ...] = ()
+
+
+def check_model(settings: Settings, model: str) -> None:
+    """Raise a `SettingsError` with the nearest names if no backend serves a model."""
+    if not settings.serving(model):
+        message = f"--model: there is no model {model!r} here"
+        raise SettingsError(
+            sentence(message, did_you_mean(model, settings.model_names) or "toolwire models lists them")
+        )
+
+
+def choose_model(settings: Settings, client: Client) -> str:
+    """The first model that the settings name, or the demo model; empty if the client's own choice is served.
+
+    Raises `SettingsError` if the settings have globs only, which name no model.
+    """
+    real = [backend for backend in settings.backends if backend.kind not in ("demo", "replay")]
+    named = [name for backend in real for name in (*backend.literal_models, *backend.aliases)]
+    if named:
+        return named[0]
+    if any(backend.serves(OWN_MODELS[client]) for backend in real):
+        return ""
+    globs = [f"{backend.name} serves {', '.join(backend.models)}" for backend in real if backend.models]
+    if globs:
+        raise SettingsError(f"say with --model which model: {'; '.join(globs)}; toolwire models lists them")
+    return DEMO.models[0]
+
+
+def find_model(arguments: Sequence[str]) -> str:
+    """The model in the arguments of a program; empty for the program's own words, such as `opus`."""
+    found = ""
+    for index, word in enumerate(arguments):
+        if word == "--":
+            break
+        if word in ("--model", "-m") and index + 1 < len(arguments):
+            found = arguments[index + 1]
+        elif word.startswith("--model="):
+            found = word.removeprefix("--model=")
+    return "" if found.partition("[")[0] in _TIER_WORDS else found
+
+
+def with_key_for(settings: Settings, model: str, gateway: GatewayAddress) -> GatewayAddress:
+    """The gateway with the key to use for a model: the user's own where the gateway passes it on."""
+    backend, _ = _find_backend(settings, model)
+    key = find_key(backend) if not settings.keys else ""
+    return msgspec.structs.replace(gateway, key=key, key_variable=find_key_variable(backend)) if key else gateway
+
+
+def find_key(backend: Backend) -> str:
+    """The user's own key for a backend that gets the keys of clients; empty if there is none."""
+    variable = find_key_variable(backend)
+    return os.environ[variable].strip() if variable else ""
+
+
+def find_key_variable(backend: Backend) -> str:
+    """The variable that holds it: that of a preset at the same origin, so that no other server gets the key."""
+    if backend.has_key or not backend.base_url:
+        return ""
+    origin = urlsplit(backend.base_url)[:2]
+    presets = [each for each in PRESETS.values() if urlsplit(each.base_url)[:2] == origin]
+    return next((each.api_key_env for each in presets if os.environ.get(each.api_key_env)), "")
+
+
+def _find_backend(settings: Settings, model: str) -> tuple[Backend, str]:
+    """The first backend that serves a model, and the name it is asked for."""
+    found = settings.serving(model)
+    return found[0] if found else (DEMO, "")
+
+
+def set_up_client_for(settings: Settings, client: Client, model: str, gateway: GatewayAddress) -> ClientSetup:
+    """What a client needs to use a model of the gateway, with the key for it."""
+    backend, target = _find_backend(settings, model)
+    window = backend.context_window(target) if model else 0
+    with_key = with_key_for(settings, model or OWN_MODELS.get(client, ""), gateway)
+    return set_up_client(client, with_key, model, window, websocket=settings.server.websocket)
+
+
+def set_up_client(
+    client: Client, gateway: GatewayAddress, model: str = "", window: int = 0, *, websocket: bool = True
+) -> ClientSetup:
+    """What a client needs to use the gateway. Without a model it chooses one itself."""
+    key = gateway.key or NO_KEY
+    arguments: tuple[str, ...] = ()
+    match client:
+        case "claude":
+            secret, variables = "ANTHROPIC_AUTH_TOKEN", _claude_variables(gateway.url, key, model, window)
+        case "codex":
+            secret, variables = CODEX_KEY, {CODEX_KEY: key}
+            arguments = _codex_arguments(f"{gateway.url}/v1", model, window, websocket=websocket)
+        case "openai":
+            secret = "OPENAI_API_KEY"
+            variables = {"OPENAI_BASE_URL": f"{gateway.url}/v1", secret: key}
+        case "anthropic":
+            secret = "ANTHROPIC_API_KEY"
+            variables = {"ANTHROPIC_BASE_URL": gateway.url, secret: key}
+    copied = {secret: gateway.key_variable} if gateway.key_variable else {}
+    return ClientSetup(variables, copied, arguments)
+
+
+def _claude_variables(url: str, key: str, model: str, window: int) -> dict[str, str]:
+    variables = {
+        **{name: "" for name in os.environ if name.startswith("CLAUDE_CODE_USE_")},  # lead to other providers
+        "ANTHROPIC_BASE_URL": url,
+        "ANTHROPIC_AUTH_TOKEN": key,
+        "ANTHROPIC_API_KEY": "",  # would win over the token
+        "CLAUDE_CODE_PROVIDER_MANAGED_BY_HOST": "1",  # else `env` in its settings file wins over ours
+        "CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY": "1",  # /model lists ours
+        "ENABLE_TOOL_SEARCH": os.environ.get("ENABLE_TOOL_SEARCH") or "true",  # else only at Anthropic's address
+    }
+    if model:
+        variables |= dict.fromkeys((*_MODEL_VARIABLES, *(_OLDER_VARIABLES & os.environ.keys())), model)
+    if window:
+        variables["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] = str(window)
+    return variables
+
+
+def _codex_arguments(url: str, model: str, window: int, *, websocket: bool) -> tuple[str, ...]:
+    settings: dict[str, str | int | bool] = {
+        "model_provider": "toolwire",
+        "model_providers.toolwire.name": "Toolwire",
+        "model_providers.toolwire.base_url": url,
+        "model_providers.toolwire.wire_api": "responses",
+        "model_providers.toolwire.env_key": CODEX_KEY,
+        "model_providers.toolwire.supports_websockets": websocket,
+    }
+    if model:
+        settings["model"] = model
+    if window:
+        settings["model_context_window"] = window
+    # Strings, numbers and booleans are the same in JSON and TOML.
+    return tuple(
+        word for key, value in settings.items() for word in ("-c", f"{key}={json.dumps(value, ensure_ascii=False)}")
+    )
