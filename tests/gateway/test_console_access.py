@@ -25,13 +25,12 @@ from tests.support.upstream import Hold, Reply, Upstream
 from toolwire.config.settings import Backend, Key, Settings, Store
 from toolwire.config.validate import faults
 from toolwire.core import recording
-from toolwire.core.bounds import run_steps
-from toolwire.gateway.console import access, checks, keep
+from toolwire.gateway.console import access, checks, secrets
 from toolwire.gateway.console.access import OWN_SECONDS, SECONDS, Access, Viewer
-from toolwire.gateway.console.keep import pack, whole_turn
 from toolwire.gateway.console.routes import Console
 from toolwire.gateway.console.rows import Row
-from toolwire.gateway.console.secrets import known_secrets
+from toolwire.gateway.console.secrets import known_secrets, redact
+from toolwire.gateway.console.stored_trace import pack, remove_secrets
 from toolwire.gateway.keys import Keys
 from toolwire.gateway.log import Log
 from toolwire.turns.trace import Held, TurnTrace
@@ -287,12 +286,12 @@ def test_a_check_gets_what_a_server_wants_and_no_secret_is_on_its_command_line(m
         api_key_env="UP_KEY",
         key_header="x-key",
     )
-    command, secrets = checks._command(up, "m", "http://gateway", "own")
+    command, variables = checks._command(up, "m", "http://gateway", "own")
     assert command == ["http://127.0.0.1:9/v1", "--api", "chat", "--model", "m"]
     basic = base64.b64encode(b"me:p4ss@word").decode()
     headers = {"authorization": f"Basic {basic}", "x-team": "header-secret", "x-key": "key-of-up"}
-    assert json.loads(secrets["TOOLWIRE_CHECK_HEADERS"]) == headers
-    assert json.loads(secrets["TOOLWIRE_CHECK_QUERY"]) == {"api-version": "query-secret"}
+    assert json.loads(variables["TOOLWIRE_CHECK_HEADERS"]) == headers
+    assert json.loads(variables["TOOLWIRE_CHECK_QUERY"]) == {"api-version": "query-secret"}
 
 
 def test_a_check_that_cannot_be_started_is_over(monkeypatch: pytest.MonkeyPatch):
@@ -526,7 +525,7 @@ def test_a_secret_that_is_being_written_is_not_shown_either(keyless: Gateway, up
 
 
 def packed_secrets() -> bytes:
-    """What would be kept of a turn that holds secrets."""
+    """What is shown of a turn that holds secrets."""
     trace = TurnTrace("seed", {b"authorization": f"Bearer {CLIENTS}".encode()}, Held(10**9))
     trace.keeps = True
     trace.asked(f'{{"messages":[{{"content":"{VENDOR} {CLIENTS}"}}],"password":"{NAMED}"}}'.encode())
@@ -534,11 +533,10 @@ def packed_secrets() -> bytes:
     attempt.reply(200, {"content-type": "text/event-stream"})
     attempt.read(stream(created(), text(f"{VENDOR} {OWN}"), completed()))
     trace.wrote([f'data: {{"choices":[{{"index":0,"delta":{{"content":"{OWN}"}}}}]}}\n\n'.encode()])
-    turn = run_steps(whole_turn(trace, Row("id", 0.0, "chat"), [], (OWN.encode(), CLIENTS.encode())))
-    return zlib.decompress(run_steps(pack(turn)))
+    return zlib.decompress(pack(remove_secrets(trace, Row("id", 0.0, "chat"), [], (OWN.encode(),))))
 
 
-def test_nothing_secret_is_in_the_bytes_of_the_ring():
+def test_nothing_secret_is_in_what_is_shown_and_sent_to_other_workers():
     assert leaks(packed_secrets().decode(errors="replace")) == []
 
 
@@ -553,22 +551,22 @@ def test_nothing_secret_is_in_the_bytes_of_the_ring():
 )
 def test_a_secret_is_found_wherever_a_step_ends(secret: bytes):
     for offset in range(len(secret) + 2):
-        before = b"x" * (keep.BYTES_PER_STEP - offset - 1) + b" "
-        kept = run_steps(keep.redacted(before + secret + b" and so on " * 10_000, (OWN.encode(),)))
+        before = b"x" * (secrets.SLICE - offset - 1) + b" "
+        kept = redact(before + secret + b" and so on " * 10_000, (OWN.encode(),))
         assert leaks(kept.decode()) == [], offset
 
 
-@pytest.mark.parametrize("length", [keep.MARGIN + 1, 3 * keep.BYTES_PER_STEP])
+@pytest.mark.parametrize("length", [secrets.MAX_SECRET_SIZE + 1, 3 * secrets.SLICE])
 def test_a_long_secret_is_removed_to_its_end(length: int):
-    for offset in (0, 5, 13, 20, keep.MARGIN, keep.BYTES_PER_STEP - 5):
-        before = b"x" * (keep.BYTES_PER_STEP - offset)
-        kept = run_steps(keep.redacted(before + b'{"password":"' + b"a\\nb" * (length // 4) + b'","next":"said"}', ()))
+    for offset in (0, 5, 13, 20, secrets.MAX_SECRET_SIZE, secrets.SLICE - 5):
+        before = b"x" * (secrets.SLICE - offset)
+        kept = redact(before + b'{"password":"' + b"a\\nb" * (length // 4) + b'","next":"said"}', ())
         assert kept == before + b'{"password":"[removed]","next":"said"}'
 
 
 def test_a_text_with_very_many_secrets_is_not_kept_at_all():
-    said = b'{"x":"' + b"://a@ " * (2 * keep.MOST_SPANS) + b'"}'
-    assert run_steps(keep.redacted(said, ())) == b"[removed]"
+    said = b'{"x":"' + b"://a@ " * (2 * secrets.MAX_SPANS) + b'"}'
+    assert redact(said, ()) == b"[removed]"
 
 
 def escaped(text: str) -> str:
@@ -582,9 +580,9 @@ def quoted(text: str) -> str:
 
 @pytest.mark.parametrize("write", [json.dumps, lambda text: json.dumps(text).replace("/", "\\/"), escaped, quoted])
 def test_a_known_secret_is_found_in_every_form_that_libraries_write(write: Any):
-    secrets = known_secrets(Settings(keys=(Key("ann", "up+stream/Key=="),)), "t" * 40)
+    known = known_secrets(Settings(keys=(Key("ann", "up+stream/Key=="),)), "t" * 40)
     body = f'{{"content":{write("my up+stream/Key== here")}}}'.encode()
-    assert run_steps(keep.redacted(body, secrets)).count(b"[removed]") == 1
+    assert redact(body, known).count(b"[removed]") == 1
 
 
 def test_passwords_in_addresses_are_known_secrets(monkeypatch: pytest.MonkeyPatch):
@@ -598,11 +596,11 @@ def _finds_none(*_: Any) -> list[tuple[int, int]]:
     return []
 
 
-@pytest.mark.parametrize("where", [keep, recording])
+@pytest.mark.parametrize("where", [secrets, recording])
 def test_the_look_for_secrets_is_what_keeps_them_out(where: Any, monkeypatch: pytest.MonkeyPatch):
     """The same check finds them in a gateway that does not look."""
-    if where is keep:
-        monkeypatch.setattr(keep, "secret_spans", _finds_none)
+    if where is secrets:
+        monkeypatch.setattr(secrets, "secret_spans", _finds_none)
         assert set(leaks(packed_secrets().decode(errors="replace"))) == {VENDOR, NAMED, OWN, CLIENTS}
     else:
         monkeypatch.setattr(recording, "_SECRETS", ())

@@ -13,13 +13,12 @@ from tests.support.fleet import until
 from tests.support.frames import call, completed, created, stream, text
 from tests.support.gateway import Gateway, backend, chat_body, response_body, tool
 from tests.support.upstream import Reply, Upstream
-from toolwire.core.bounds import run_steps
 from toolwire.gateway.console import prompts
 from toolwire.gateway.console.conversations import Member, cache_state, grouped, located, overview, timeline, version
-from toolwire.gateway.console.keep import pack, whole_turn
 from toolwire.gateway.console.prompts import Prompts
-from toolwire.gateway.console.ring import Kept
+from toolwire.gateway.console.ring import RecordedTurn
 from toolwire.gateway.console.rows import Row
+from toolwire.gateway.console.stored_trace import pack, remove_secrets
 from toolwire.turns.trace import Held, TurnTrace
 
 Json = dict[str, Any]
@@ -28,7 +27,9 @@ WEATHER = [tool("get_weather", city={"type": "string"})]
 _moments = itertools.count(1.0)
 
 
-def kept(body: Json, answer: Json | None = None, dialect: str = "chat", sent: Json | None = None, **facts: Any) -> Kept:
+def kept(
+    body: Json, answer: Json | None = None, dialect: str = "chat", sent: Json | None = None, **facts: Any
+) -> RecordedTurn:
     """A turn with this request, and what a backend was sent for it."""
     at = next(_moments)
     row = Row(f"turn-{at:.0f}", at, dialect, **{"model": "m", "status": 200, **facts})
@@ -39,10 +40,10 @@ def kept(body: Json, answer: Json | None = None, dialect: str = "chat", sent: Js
         trace.attempt("up", dialect, "m").sent.append((trace.began, "/", msgspec.json.encode(sent)))
     if answer is not None:
         trace.wrote([msgspec.json.encode(answer)])
-    return Kept(row, "o", run_steps(pack(run_steps(whole_turn(trace, row, [], ())))))
+    return RecordedTurn(row, "o", packed=pack(remove_secrets(trace, row, [], ())))
 
 
-def member(turn: Kept) -> Member:
+def member(turn: RecordedTurn) -> Member:
     return Member(turn.row, Prompts().of(turn))
 
 

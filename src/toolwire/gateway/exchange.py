@@ -25,8 +25,8 @@ from toolwire.core.policies import Policy
 from toolwire.core.request import Request
 from toolwire.gateway.answer import Answer, DialectModule, StatelessDialect
 from toolwire.gateway.body import read_body, stepped
-from toolwire.gateway.console.results import results_of
-from toolwire.gateway.console.watch import Watch
+from toolwire.gateway.console.recorder import Recorder
+from toolwire.gateway.console.rows import results_of
 from toolwire.gateway.flight import OVERLOADED, Claim, Flight
 from toolwire.gateway.guard import Guard
 from toolwire.gateway.http import ClientGone
@@ -96,7 +96,7 @@ class Shared(msgspec.Struct, frozen=True):
     process: Process
     tools: Toolbox | None = None
     max_reply: int = 64_000_000
-    watch: Watch | None = None
+    watch: Recorder | None = None
     """For the console; None where it is switched off."""
 
 

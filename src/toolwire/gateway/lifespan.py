@@ -10,7 +10,7 @@ from toolwire.config.settings import AnyStore, Server, Settings, bounds_of, byte
 from toolwire.core.shares import Shares
 from toolwire.core.terminal import clean
 from toolwire.gateway.console.access import load_token
-from toolwire.gateway.console.watch import Watch
+from toolwire.gateway.console.recorder import Recorder
 from toolwire.gateway.exchange import Shared
 from toolwire.gateway.files import file_limit
 from toolwire.gateway.flight import Flight
@@ -90,7 +90,7 @@ async def opened_state(
             this,
             own,
             bytes_of(settings.server.max_reply),
-            watch := Watch(settings, loop, load_token(), this, log) if settings.console.enabled else None,
+            Recorder(settings, loop, load_token(), this, log) if settings.console.enabled else None,
         )
         store.watch = watch_of(everything)
         history = ResponseHistory(store, bounds, run_limits(settings.server), keeps_by_default=settings.store.default)
@@ -103,16 +103,12 @@ async def opened_state(
         await store.open()
         await duties.start()
         router.start()
-        if watch is not None:
-            watch.start()
         yield state
         this.condition = "draining"
         # Background runs, and turns of other workers; those of its own clients are over.
         while this.retired and (this.metrics.running or memory.threads.lent):  # noqa: ASYNC110
             await asyncio.sleep(CHECKED_EVERY)
         await background.close(settings.server.drain)
-        if watch is not None:
-            await watch.stop()
         await router.stop()
         await memory.threads.close()
         await memory.settled()

@@ -27,16 +27,14 @@ class Held:
     def __init__(self, most: int) -> None:
         self.most = most
         self.size = 0
-        self.waiting = 0
-        """Bytes of turns that are over."""
 
 
 class TurnTrace:
     """One turn, from the client's request to the last byte of the answer."""
 
     __slots__ = (
-        "answer_headers", "attempts", "began", "first", "held", "is_cut", "is_full", "is_over", "keeps", "path",
-        "request", "request_headers", "results", "round", "seed", "size", "wall", "written",
+        "answer_headers", "attempts", "began", "first", "held", "is_cut", "is_full", "keeps", "path", "request",
+        "request_headers", "results", "round", "seed", "size", "wall", "written",
     )  # fmt: skip
 
     def __init__(self, seed: str, request_headers: Mapping[bytes, bytes], held: Held, path: str = "") -> None:
@@ -53,7 +51,6 @@ class TurnTrace:
         """Whether something is missing."""
         self.is_full = False
         """Whether no further piece of a stream is held."""
-        self.is_over = False
         self.size = 0
         self.round = 0
         """Which turn of the model this is, where the gateway runs tools between them."""
@@ -91,10 +88,10 @@ class TurnTrace:
         if self.keeps and self.takes(sum(map(len, pieces)) + ENTRY * len(pieces)):
             self.written.append((perf_counter(), pieces))
 
-    def wait(self) -> None:
-        """The turn is over, and its bytes wait for the watcher."""
-        self.is_over = True
-        self.held.waiting += self.size
+    def finish(self) -> None:
+        """The turn is over: its bytes do not count as held any more."""
+        self.held.size -= self.size
+        self.held = Held(0)
 
     def takes(self, size: int) -> bool:
         """Whether another piece of a stream is held, which has so many bytes."""
@@ -122,8 +119,6 @@ class TurnTrace:
     def release(self) -> None:
         """Hold nothing any more. Attempts know their turn, and would stay with it until the collector finds them."""
         self.held.size -= self.size
-        if self.is_over:
-            self.held.waiting -= self.size
         self.size = 0
         self.keeps = False
         self.request = b""

@@ -18,18 +18,17 @@ from toolwire.core.notes import CODES
 from toolwire.gateway.console.access import Access, Viewer
 from toolwire.gateway.console.checks import Checks, CheckState
 from toolwire.gateway.console.conversations import Member, grouped, located, overview, timeline, version
-from toolwire.gateway.console.everyone import Everyone
+from toolwire.gateway.console.fan_out import Everyone
 from toolwire.gateway.console.http import HEADERS, PassedOn, address_of, as_json, as_large_json, body_of, given_in
 from toolwire.gateway.console.local import Local
 from toolwire.gateway.console.model_lists import ModelLists
-from toolwire.gateway.console.numbers import Report, latencies
-from toolwire.gateway.console.numbers import shown as shown_numbers
 from toolwire.gateway.console.own_turns import OwnTurns
 from toolwire.gateway.console.prompts import Prompt
+from toolwire.gateway.console.recorder import MAX_CAPTURES
 from toolwire.gateway.console.rows import Row
+from toolwire.gateway.console.statistics import CountReport, latencies, merge_reports
 from toolwire.gateway.console.stored import Stored
-from toolwire.gateway.console.threads import in_thread, off_loop
-from toolwire.gateway.console.watch import MOST_CAPTURED
+from toolwire.gateway.console.threads import in_thread
 from toolwire.gateway.exchange import Shared
 from toolwire.gateway.flight import Claim
 from toolwire.gateway.keys import Caller
@@ -59,7 +58,7 @@ class Api:
         self._everyone = Everyone(Local(shared.watch, shared.engine.router, self._checks), shared.process)
         self._models = ModelLists(shared.engine.router)
         self._breaks: BoundedDict[tuple[str, str], dict[str, Any]] = BoundedDict(_size_of_break)
-        shared.watch.captured = self._everyone.captured
+        shared.watch.on_capture = self._everyone.captured
         self.table: tuple[tuple[str, str, Handler], ...] = (
             ("GET", "/me", self._me),
             ("GET", "/turns", self._turns),
@@ -129,8 +128,8 @@ class Api:
 
     async def _capture(self, request: Request, viewer: Viewer) -> Response:
         count: Any = (await given_in(request)).get("count")
-        if type(count) is not int or not 0 <= count <= MOST_CAPTURED:
-            raise BadRequest(f"count must be a number of turns, at most {MOST_CAPTURED}.", "count")
+        if type(count) is not int or not 0 <= count <= MAX_CAPTURES:
+            raise BadRequest(f"count must be a number of turns, at most {MAX_CAPTURES}.", "count")
         await self._everyone.ask("capture", viewer, count=count)
         return as_json({"count": count})
 
@@ -189,7 +188,7 @@ class Api:
             one, other = [await self._everyone.ask("segment", viewer, id=id, index=cache["segment"]) for id in ids]
             if not one or not other:
                 return
-            found = await off_loop(len(one[0][2]), located, one[0], other[0])
+            found = await in_thread(located, one[0], other[0])
             self._breaks.keep(ids, found)
         cache |= {**found, "byte": cache["byte"] + found["at"]}
 
@@ -263,7 +262,7 @@ class Api:
 
     async def _numbers(self, request: Request, viewer: Viewer) -> Response:
         found = await self._everyone.ask("numbers", viewer)
-        shown = await in_thread(lambda: shown_numbers([msgspec.convert(each, Report) for each in found]))
+        shown = await in_thread(lambda: merge_reports([msgspec.convert(each, CountReport) for each in found]))
         return as_json({**shown, "own": not viewer.sees_all})
 
 

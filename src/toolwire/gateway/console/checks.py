@@ -13,9 +13,8 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from toolwire.config.settings import HTTP_KINDS, Backend, Settings
-from toolwire.core.bounds import run_steps
 from toolwire.core.terminal import clean
-from toolwire.gateway.console.keep import redacted
+from toolwire.gateway.console.secrets import redact
 from toolwire.gateway.console.threads import in_thread
 from toolwire.upstream.environment import inherited
 
@@ -87,7 +86,7 @@ class Checks:
 
     def _clean(self, said: bytes) -> bytes:
         """What was said without secrets: servers repeat what they were sent."""
-        return run_steps(redacted(said, self._secrets))
+        return redact(said, self._secrets)
 
     async def _said(self, command: list[str], secrets: dict[str, str], report: Path) -> tuple[int | None, str]:
         """The exit code of a check, and the last of what it printed."""

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from toolwire.gateway.console.prompts import PREFIX, SEGMENT, Prompt
-from toolwire.gateway.console.rows import LONGEST, Row
+from toolwire.gateway.console.rows import MAX_NAME_LENGTH, Row
 from toolwire.gateway.console.said import Call, Excerpt, Result, Said, unpacked
 
 LOOKED_AT = 10
@@ -243,7 +243,13 @@ def located(own: Sequence[str], other: Sequence[str]) -> dict[str, Any]:
     """Where two segments differ first, and what stands there; each is given by what it is, its name, and its text."""
     now, was = own[2].encode(), other[2].encode()
     at = common_bytes(now, was)
-    return {"part": other[0], "label": other[1][:LONGEST], "at": at, "now": _around(now, at), "was": _around(was, at)}
+    return {
+        "part": other[0],
+        "label": other[1][:MAX_NAME_LENGTH],
+        "at": at,
+        "now": _around(now, at),
+        "was": _around(was, at),
+    }
 
 
 def _around(data: bytes, at: int) -> str:

@@ -14,20 +14,18 @@ import msgspec
 
 from toolwire.gateway.console.access import Viewer
 from toolwire.gateway.console.checks import Checks
-from toolwire.gateway.console.keep import unpack
-from toolwire.gateway.console.numbers import report_of
 from toolwire.gateway.console.prompts import Prompts
-from toolwire.gateway.console.ring import Kept
+from toolwire.gateway.console.recorder import ALL_KEYS, Recorder
+from toolwire.gateway.console.ring import RecordedTurn
 from toolwire.gateway.console.rows import Row
-from toolwire.gateway.console.threads import in_thread, off_loop
-from toolwire.gateway.console.views import as_recording, turn_view
-from toolwire.gateway.console.watch import EVERYBODY, Watch
+from toolwire.gateway.console.statistics import count_rows
+from toolwire.gateway.console.stored_trace import unpack
+from toolwire.gateway.console.threads import in_thread
+from toolwire.gateway.console.turn_view import make_recording, view_turn
 from toolwire.turns.routes import Router
 
 ROWS, SIZE = 2000, 4 * 1024 * 1024
 """Rows of one answer, and bytes that they take."""
-BYTES = 500
-"""What a row has in an answer, about."""
 LATENCIES = 200
 """Turns of one backend whose times are drawn."""
 
@@ -40,7 +38,7 @@ Question: TypeAlias = Callable[[Viewer, dict[str, Any]], Awaitable[Any]]
 class Local:
     """The turns of this process."""
 
-    def __init__(self, watch: Watch, router: Router, checks: Checks) -> None:
+    def __init__(self, watch: Recorder, router: Router, checks: Checks) -> None:
         self._watch = watch
         self._router = router
         self._checks = checks
@@ -65,16 +63,16 @@ class Local:
         """The answer for somebody who sees so much; None if there is nothing to say."""
         return await self._questions[question](viewer, given)
 
-    def _seen(self, viewer: Viewer) -> Callable[[], list[Kept]]:
+    def _seen(self, viewer: Viewer) -> Callable[[], list[RecordedTurn]]:
         """What finds the turns that are shown to somebody. There may be many, so a thread does it."""
         turns = list(self._watch.ring)
         return lambda: [kept for kept in turns if viewer.sees(kept.row.key)]
 
-    async def _find(self, viewer: Viewer, id: str) -> Kept | None:
+    async def _find(self, viewer: Viewer, id: str) -> RecordedTurn | None:
         kept = self._watch.ring.get(id)
-        return await self._watch.prepared(id) if kept is not None and viewer.sees(kept.row.key) else None
+        return await self._watch.find(id) if kept is not None and viewer.sees(kept.row.key) else None
 
-    async def _whole(self, viewer: Viewer, id: str) -> Kept | None:
+    async def _whole(self, viewer: Viewer, id: str) -> RecordedTurn | None:
         kept = await self._find(viewer, id)
         return kept if kept is not None and kept.packed else None
 
@@ -88,20 +86,20 @@ class Local:
             "process": watch.process,
             "seq": rows[-1].seq if more else ring.now(),  # a key must not learn when others had turns
             "more": more,
-            "rows": await off_loop(BYTES * len(seen), msgspec.to_builtins, seen),
+            "rows": await in_thread(msgspec.to_builtins, seen),
             "running": [msgspec.to_builtins(row) for row in watch.running(viewer.sees)],
             "kept_bytes": ring.size if sees_all else ring.sizes[key],
             "busy": watch.busy.total() if sees_all else watch.busy[key],
-            "capturing": watch.to_capture.get(EVERYBODY if sees_all else key, 0),
+            "capturing": watch.captures.get(ALL_KEYS if sees_all else key, 0),
         }
 
     async def _turn(self, viewer: Viewer, given: dict[str, Any]) -> Any:
         kept = await self._watch.snapshot(given["id"], viewer.sees) or await self._find(viewer, given["id"])
-        return await in_thread(turn_view, kept) if kept is not None else None
+        return await in_thread(view_turn, kept) if kept is not None else None
 
     async def _recording(self, viewer: Viewer, given: dict[str, Any]) -> Any:
         kept = await self._whole(viewer, given["id"])
-        return await in_thread(as_recording, kept) if kept is not None else None
+        return await in_thread(make_recording, kept) if kept is not None else None
 
     async def _request(self, viewer: Viewer, given: dict[str, Any]) -> Any:
         """What is needed to ask the same again."""
@@ -131,22 +129,23 @@ class Local:
         return {"pinned": pinned, "full": not pinned}
 
     async def _capture(self, viewer: Viewer, given: dict[str, Any]) -> Any:
-        self._watch.capture(EVERYBODY if viewer.sees_all else viewer.key, given["count"])
+        self._watch.capture(ALL_KEYS if viewer.sees_all else viewer.key, given["count"])
         return True
 
     async def _captured(self, viewer: Viewer, given: dict[str, Any]) -> Any:
         """Another process has kept one of the turns that were asked for."""
         name = given["name"]
-        self._watch.capture(name, self._watch.to_capture.get(name, 0) - 1)
+        self._watch.capture(name, self._watch.captures.get(name, 0) - 1)
         return True
 
     async def _all_prompts(self, viewer: Viewer, given: dict[str, Any]) -> Any:
         seen = await in_thread(self._seen(viewer))
-        for kept in [kept for kept in seen if kept.row.kept == "waiting"]:
-            await self._watch.prepared(kept.row.id)
+        seen = [kept for kept in seen if kept.has_content][-given["most"] :]
+        for kept in seen:
+            await self._watch.prepare(kept)
 
         def made() -> Any:
-            whole = [kept for kept in seen if kept.packed][-given["most"] :]
+            whole = [kept for kept in seen if kept.packed]
             return [msgspec.to_builtins((kept.row, self._prompts.of(kept))) for kept in whole]
 
         return await in_thread(made)
@@ -157,9 +156,9 @@ class Local:
 
     async def _numbers(self, viewer: Viewer, given: dict[str, Any]) -> Any:
         if viewer.sees_all:
-            return msgspec.to_builtins(self._watch.numbers.report())
+            return msgspec.to_builtins(self._watch.statistics.report())
         seen = self._seen(viewer)
-        return await in_thread(lambda: msgspec.to_builtins(report_of(kept.row for kept in seen())))
+        return await in_thread(lambda: msgspec.to_builtins(count_rows(kept.row for kept in seen())))
 
     async def _check(self, viewer: Viewer, given: dict[str, Any]) -> Any:
         return msgspec.to_builtins(self._checks.state) if self._checks.state.backend else None
@@ -180,7 +179,7 @@ class Local:
         }
 
 
-def _by_backend(seen: Callable[[], list[Kept]]) -> tuple[Counter[str], dict[str, list[Any]]]:
+def _by_backend(seen: Callable[[], list[RecordedTurn]]) -> tuple[Counter[str], dict[str, list[Any]]]:
     """How often others had to stand in for each backend, and the times of its last turns."""
     failed: Counter[str] = Counter()
     rows: dict[str, list[Row]] = {}

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from toolwire.config.flags import MODES
 from toolwire.core.errors import BadRequest
 from toolwire.dialects import chat, messages, responses
-from toolwire.gateway.console.threads import off_loop
+from toolwire.gateway.console.threads import in_thread
 from toolwire.gateway.exchange import FACTS, OUTPUT_MODE
 from toolwire.gateway.keys import CALLER, Acting, Caller
 
@@ -44,7 +44,7 @@ class OwnTurns:
         heard = _ReplayOutcome()
         self._replays[viewer] += 1
         try:
-            body = await off_loop(len(kept["body"]), changed, kept["body"], model, path)
+            body = await in_thread(changed, kept["body"], model, path)
             scope = {"path": path, "headers": kept["headers"], **({OUTPUT_MODE: mode} if mode else {})}
             await self._ask(scope, body, caller, {"replay_of": id}, receive, heard.send)
         finally:

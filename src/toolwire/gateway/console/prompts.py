@@ -19,9 +19,9 @@ from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
-from toolwire.gateway.console.keep import WholeTurn, unpack
-from toolwire.gateway.console.ring import Kept
+from toolwire.gateway.console.ring import RecordedTurn
 from toolwire.gateway.console.said import NO_TEXT, is_result, packed, said_in
+from toolwire.gateway.console.stored_trace import StoredTrace, unpack
 
 Part: TypeAlias = Literal["tools", "system", "history", "results"]
 MOST = 32 * 1024 * 1024
@@ -71,7 +71,7 @@ class Prompts:
         self._size = 0
         self._lock = Lock()
 
-    def of(self, kept: Kept) -> Prompt:
+    def of(self, kept: RecordedTurn) -> Prompt:
         """The prompt of a turn. Several threads may ask."""
         id, now = kept.row.id, monotonic()
         with self._lock:
@@ -99,7 +99,7 @@ class Prompts:
             self._made[id] = now, prompt
             self._size += size
 
-    def segment(self, kept: Kept, index: int) -> tuple[Part, str, str] | None:
+    def segment(self, kept: RecordedTurn, index: int) -> tuple[Part, str, str] | None:
         """What a segment is, its name, and its bytes as text."""
         found = list(_segments(*_given(unpack(kept.packed), kept)))
         if index >= len(found):
@@ -113,7 +113,7 @@ def _size(prompt: Prompt) -> int:
     return 1500 + sum(map(str.__sizeof__, names)) + len(prompt.segments) + len(prompt.prefixes) + len(prompt.said)
 
 
-def _given(turn: WholeTurn, kept: Kept) -> tuple[str, dict[str, msgspec.Raw]]:
+def _given(turn: StoredTrace, kept: RecordedTurn) -> tuple[str, dict[str, msgspec.Raw]]:
     """The body that the backend was sent, or else the client's, and its dialect."""
     for attempt in reversed(turn.attempts):
         if attempt.kind in ("chat", "responses", "messages") and attempt.sent:
@@ -121,7 +121,7 @@ def _given(turn: WholeTurn, kept: Kept) -> tuple[str, dict[str, msgspec.Raw]]:
     return kept.row.dialect, _fields(turn.request)
 
 
-def _prompt(kept: Kept) -> Prompt:
+def _prompt(kept: RecordedTurn) -> Prompt:
     turn, row = unpack(kept.packed), kept.row
     own = _fields(turn.request)
     dialect, given = _given(turn, kept)

@@ -1,35 +1,56 @@
-"""What the console keeps: rows and whole turns in memory, bounded in bytes, the oldest leaving first.
+"""Recorded turns in memory, bounded in bytes; the oldest are dropped first.
 
-A turn that somebody pinned stays, as long as pinned turns take no more than half of the room. Changes are numbered by
-time and not by a counter, from which a key could infer how many turns others make.
+A pinned turn stays, as long as pinned turns take no more than half of the room. Changes are numbered by the clock and
+not by a counter, from which a key could infer how many turns others make.
 """
 
 import sys
 from bisect import bisect_left
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from time import time_ns
 
 import msgspec
 
+from toolwire.core.events import Note
 from toolwire.gateway.console.rows import Row
+from toolwire.turns.trace import ENTRY, TurnTrace
 
 
-class Kept(msgspec.Struct, gc=False):
-    """A row, and the whole turn behind it as `keep.py` packs it; empty if only metadata is kept."""
+class RecordedTurn(msgspec.Struct):
+    """A row with the content of its turn: raw until it is first viewed, then packed and without secrets."""
 
     row: Row
     owner: str
-    """Whose turn it was; what is stored for it belongs to that owner."""
+    """Owner of the turn, and of what is stored for it."""
+    trace: TurnTrace | None = None
+    """The raw content. It may hold secrets: only `Recorder` reads it."""
+    notes: Sequence[Note] = ()
     packed: bytes = b""
+    """The content as `stored_trace.pack` writes it."""
     size: int = 0
     """Bytes that it counts for, once it is in the ring."""
     pinned_by: str = ""
-    """The key of whoever pinned it."""
+    """The key that pinned it."""
+
+    @property
+    def has_content(self) -> bool:
+        return self.trace is not None or bool(self.packed)
 
     def measure(self) -> int:
+        """Set and return the size."""
         self.size = self.row.size + len(self.packed)
+        if self.trace is not None:
+            headers = (*self.trace.request_headers.items(), *self.trace.answer_headers)
+            self.size += self.trace.size + sum([len(name) + len(value) + ENTRY for name, value in headers])
+            self.size += ENTRY * len(self.notes)
         return self.size
+
+    def drop_content(self) -> None:
+        """Forget the raw content."""
+        if self.trace is not None:
+            self.trace.release()
+            self.trace, self.notes = None, ()
 
 
 class Ring:
@@ -37,114 +58,114 @@ class Ring:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._turns: OrderedDict[str, Kept] = OrderedDict()
-        self._pinned: OrderedDict[str, Kept] = OrderedDict()
+        self._turns: OrderedDict[str, RecordedTurn] = OrderedDict()
+        self._pinned: OrderedDict[str, RecordedTurn] = OrderedDict()
         self._changes: list[tuple[int, str]] = []
         self.seq = 0
         self.size = 0
         self.sizes: Counter[str] = Counter()
         """Bytes by key."""
         self.pinned_sizes: Counter[str] = Counter()
-        """Bytes by the key of whoever pinned them."""
+        """Bytes of pinned turns by the key that pinned them."""
 
     def __len__(self) -> int:
         return len(self._turns) + len(self._pinned)
 
-    def __iter__(self) -> Iterator[Kept]:
+    def __iter__(self) -> Iterator[RecordedTurn]:
         yield from self._pinned.values()
         yield from self._turns.values()
 
-    def get(self, id: str) -> Kept | None:
+    def get(self, id: str) -> RecordedTurn | None:
         return self._turns.get(id) or self._pinned.get(id)
 
-    def add(self, turns: Iterable[Kept]) -> None:
-        """Keep turns, whose whole may follow."""
-        for kept in turns:
-            self._turns[kept.row.id] = kept
-            self._grow(kept.row.key, kept.measure())
-            self._changed(kept.row)
+    def add(self, turns: Iterable[RecordedTurn]) -> None:
+        """Add turns. Of one that would take more than a quarter of the room only the row is kept."""
+        for turn in turns:
+            if turn.measure() > self._limit // 4 and turn.trace is not None:
+                turn.drop_content()
+                turn.row.kept = "large"
+                turn.measure()
+            self._turns[turn.row.id] = turn
+            self._grow(turn.row.key, turn.size)
+            self._number(turn.row)
         self._shrink()
 
-    def fill(self, kept: Kept, packed: bytes, *, is_cut: bool = False) -> None:
-        """The content of a turn whose row is here already; empty if it could not be prepared."""
-        row = kept.row
+    def fill(self, turn: RecordedTurn, packed: bytes) -> None:
+        """Replace the raw content of a turn by its packed form; an empty one means that it could not be packed."""
+        before = turn.size
+        turn.drop_content()
+        turn.packed = packed
         if not packed:
-            row.kept = "failed"
-        elif len(packed) > self._limit // 4:
-            row.kept = "large"
-        else:
-            row.kept = "cut" if is_cut else "whole"
-        if self.get(row.id) is not kept:
-            return
-        if row.kept in ("cut", "whole"):
-            before, kept.packed = kept.size, packed
-            grown = kept.measure() - before
-            self._grow(row.key, grown)
-            if row.pinned:
-                self.pinned_sizes[kept.pinned_by] += grown
-        self._changed(row)
-        self._shrink()
+            turn.row.kept = "failed"
+        grown = turn.measure() - before
+        if self.get(turn.row.id) is turn:
+            self._grow(turn.row.key, grown)
+            if turn.row.pinned:
+                self.pinned_sizes[turn.pinned_by] += grown
+            if not packed:
+                self._number(turn.row)
+            self._shrink()
 
     def pin(self, id: str, by: str = "", share: float = 1.0) -> bool:
-        """Keep a turn longer than others; False if there is no room for more of those, or if who asks has used up their
-        share of it."""
-        kept = self._turns.get(id)
-        if kept is None:
+        """Protect a turn from being dropped; False if all pins, or those of this key, would take too much room.
+
+        Args:
+            id: The turn.
+            by: The key that pins it.
+            share: How much of the room for pinned turns this key may take.
+        """
+        turn = self._turns.get(id)
+        if turn is None:
             return id in self._pinned
         room = self._limit // 2
-        if self.pinned_sizes.total() + kept.size > room or self.pinned_sizes[by] + kept.size > room * share:
+        if self.pinned_sizes.total() + turn.size > room or self.pinned_sizes[by] + turn.size > room * share:
             return False
         self._pinned[id] = self._turns.pop(id)
-        self.pinned_sizes[by] += kept.size
-        kept.row.pinned, kept.pinned_by = True, by
-        self._changed(kept.row)
+        self.pinned_sizes[by] += turn.size
+        turn.row.pinned, turn.pinned_by = True, by
+        self._number(turn.row)
         return True
 
     def unpin(self, id: str) -> None:
-        kept = self._pinned.pop(id, None)
-        if kept is not None:
-            self._turns[id] = kept
+        """Let a turn be dropped again, as the next one."""
+        turn = self._pinned.pop(id, None)
+        if turn is not None:
+            self._turns[id] = turn
             self._turns.move_to_end(id, last=False)
-            self.pinned_sizes[kept.pinned_by] -= kept.size
-            kept.row.pinned = False
-            self._changed(kept.row)
+            self.pinned_sizes[turn.pinned_by] -= turn.size
+            turn.row.pinned = False
+            self._number(turn.row)
 
-    def since(self, seq: int, most: int, size: int = sys.maxsize) -> list[Row]:
-        """The rows that changed after this number, the earliest changes first: at most so many, with so many bytes."""
+    def since(self, seq: int, limit: int, size: int = sys.maxsize) -> list[Row]:
+        """At most `limit` rows, of about `size` bytes, that changed after this number, the earliest changes first."""
         found: list[Row] = []
         for index in range(bisect_left(self._changes, (seq + 1, "")), len(self._changes)):
             number, id = self._changes[index]
-            kept = self.get(id)
-            if kept is not None and kept.row.seq == number:
-                found.append(kept.row)
-                size -= kept.row.size
-                if len(found) == most or size < 0:
+            turn = self.get(id)
+            if turn is not None and turn.row.seq == number:
+                found.append(turn.row)
+                size -= turn.row.size
+                if len(found) == limit or size < 0:
                     break
         return found
 
     def now(self) -> int:
-        """A number between all changes so far and those that come: the clock's microseconds."""
+        """A number after all changes so far and before all later ones: the clock's microseconds."""
         self.seq = max(self.seq + 1, time_ns() // 1000)
         return self.seq
 
-    def _changed(self, row: Row) -> None:
+    def _number(self, row: Row) -> None:
+        """Number a change of a row."""
         row.seq = self.now()
         self._changes.append((self.seq, row.id))
         if len(self._changes) > 4 * len(self) + 100:
-            self._changes = [(number, id) for number, id in self._changes if self._is_current(number, id)]
-
-    def _is_current(self, number: int, id: str) -> bool:
-        kept = self.get(id)
-        return kept is not None and kept.row.seq == number
+            self._changes = sorted((turn.row.seq, turn.row.id) for turn in self)
 
     def _shrink(self) -> None:
         while self.size > self._limit and self._turns:
-            _, kept = self._turns.popitem(last=False)
-            self._drop(kept)
-
-    def _drop(self, kept: Kept | None) -> None:
-        if kept is not None:
-            self._grow(kept.row.key, -kept.size)
+            _, turn = self._turns.popitem(last=False)
+            self._grow(turn.row.key, -turn.size)
+            turn.drop_content()
 
     def _grow(self, key: str, size: int) -> None:
         self.size += size

@@ -1,4 +1,4 @@
-"""One line of the list of turns: the facts of a turn, without anything that was said in it."""
+"""One line of the list of turns: the metadata of a turn, without its content."""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -9,40 +9,40 @@ import msgspec
 
 from toolwire.core.events import Usage
 from toolwire.core.notes import TurnStats
-from toolwire.core.recording import REMOVED, secret_spans, without_spans
-from toolwire.gateway.console.secrets import SHORTEST_SECRET
+from toolwire.core.recording import REMOVED
+from toolwire.core.request import Entry, Message, ResultEntry, TextPart
+from toolwire.gateway.console.secrets import MIN_SECRET_SIZE, redact_text
 from toolwire.gateway.keys import presented_key
 from toolwire.turns.trace import AttemptTrace, TurnTrace
 
-Content: TypeAlias = Literal["running", "waiting", "whole", "cut", "metadata", "busy", "large", "failed"]
-"""What is kept of a turn beside its row. `waiting`: all of it, once it is prepared; `cut`: a part, for it was very
-long; `metadata`: nothing, by the settings; `busy`: nothing, because of load; `large`: nothing, for lack of room;
-`failed`: nothing, by a fault of ours."""
+Content: TypeAlias = Literal["running", "whole", "cut", "metadata", "busy", "large", "failed"]
+"""What is kept of a turn beside its row. `cut`: a part, because it was very long; `metadata`: nothing, by the settings;
+`busy`: nothing, because running turns held too many bytes; `large`: nothing, because it takes too much of the ring;
+`failed`: nothing, because of a fault in the console."""
 
-NAMES = 32
-"""Most calls and notes that a row names."""
-LONGEST = 128
-"""Characters of a name."""
-RAW = LONGEST + 64
-"""Characters of a name in which secrets are looked for."""
+MAX_NAMES = 32
+"""Calls, notes and results that a row names."""
+MAX_NAME_LENGTH = 128
+SEARCHED_LENGTH = MAX_NAME_LENGTH + 64
+"""Characters of a name in which secrets are searched for."""
 CLIENT_LEFT = 499
-MOST_TOKENS = 10**9
-"""Tokens that a turn counts for at most: servers report whatever they like."""
-SIZE = 1000
-"""Bytes that a row counts for, beside its texts."""
+MAX_TOKENS = 10**9
+"""Tokens counted for one turn: servers may report any number."""
+ROW_SIZE = 1000
+"""Bytes that a row takes, beside its texts."""
 
 COMMON_IDS = ("call_", "toolu_", "fc_", "chatcmpl-tool-", "functions.")
-COMMON_LENGTH = 72
-"""How ids of calls begin as servers make them, and how long they are at most."""
+"""Prefixes of call ids that servers make."""
+MAX_COMMON_ID_LENGTH = 72
 FAILED = " failed"
-"""Stands behind the id of a call whose tool says that it failed."""
+"""Follows the id of a call whose tool reported a failure."""
 
-SESSIONS = (b"x-claude-code-session-id", b"session_id", b"session-id", b"conversation_id", b"x-session-id")
-"""Headers in which clients say which session a turn belongs to: Claude Code, Codex, and others."""
+SESSION_HEADERS = (b"x-claude-code-session-id", b"session_id", b"session-id", b"conversation_id", b"x-session-id")
+"""Headers in which Claude Code, Codex and other clients name the session of a turn."""
 
 
 class Row(msgspec.Struct, gc=False, omit_defaults=True):
-    """The facts of one turn. `seq` grows with every change of any row."""
+    """The metadata of one turn. `seq` grows with every change of any row."""
 
     id: str
     at: float
@@ -55,7 +55,7 @@ class Row(msgspec.Struct, gc=False, omit_defaults=True):
     model: str = ""
     backend: str = ""
     tried: tuple[str, ...] = ()
-    """The backends of attempts that failed, and that of the last one, each as `NAME STATUS`; empty if none failed."""
+    """The backends of failed attempts and of the last one, each as `NAME STATUS`; empty if none failed."""
     status: int = 0
     ms: float = 0.0
     first_ms: float = 0.0
@@ -78,76 +78,70 @@ class Row(msgspec.Struct, gc=False, omit_defaults=True):
     request_id: str = ""
     """The `x-request-id` of the answer."""
     results: tuple[str, ...] = ()
-    """Calls whose results came with the request, each with ` failed` behind it if its tool says so."""
+    """Calls whose results came with the request, each followed by ` failed` if its tool failed."""
 
     @property
     def failed(self) -> bool:
-        """Whether it went wrong, if only after its answer had begun. A client that left has its reasons."""
+        """Whether the turn failed, even after its answer had begun. A client that disconnects is no failure."""
         return self.status != CLIENT_LEFT and (self.status >= 400 or bool(self.error))
 
     @property
     def size(self) -> int:
-        """About how many bytes of memory it takes."""
+        """About how many bytes of memory the row takes."""
         texts = (self.client, self.session, self.model, self.error, self.reason)
-        return SIZE + sum(
-            map(str.__sizeof__, (*texts, *self.calls, *self.call_ids, *self.notes, *self.tried, *self.results))
-        )
+        names = (*self.calls, *self.call_ids, *self.notes, *self.tried, *self.results)
+        return ROW_SIZE + sum(map(str.__sizeof__, (*texts, *names)))
 
 
-class Names:
-    """Names that clients and backends chose, as rows have them: short, and without secrets.
+class NameCleaner:
+    """Shortens the names that clients and backends chose, and removes secrets from them.
 
-    Most of them come with every turn, so what was found once is remembered.
+    Most names come with every turn, so results are cached.
     """
 
     def __init__(self, secrets: tuple[bytes, ...]) -> None:
         self._secrets = secrets
         self._texts = [secret.decode(errors="replace") for secret in secrets]
-        self._known = lru_cache(maxsize=4096)(self._find)
+        self._clean_cached = lru_cache(maxsize=4096)(self._clean_name)
 
     def clean(self, rows: Sequence[Row]) -> None:
-        """Make all such names of these rows as they are kept."""
-        known = self._known
+        """Clean all names of these rows in place."""
+        clean = self._clean_cached
         for row in rows:
-            row.client, row.session, row.model = known(row.client), known(row.session), known(row.model)
-            row.error, row.reason = known(row.error), known(row.reason)
+            row.client, row.session, row.model = clean(row.client), clean(row.session), clean(row.model)
+            row.error, row.reason = clean(row.error), clean(row.reason)
             if row.calls:
-                row.calls = tuple([known(name) for name in row.calls])
-        self._clean_ids(rows)
-
-    def _clean_ids(self, rows: Sequence[Row]) -> None:
-        """Ids of calls, each of which is new. Common ones are only looked at for known secrets, all at once."""
+                row.calls = tuple([clean(name) for name in row.calls])
+        # Each id is new, so these are not cached. Common ones are only searched for known secrets, all at once.
         ids = [id for row in rows for id in (*row.call_ids, *row.results)]
-        everything = "\n".join(ids)
-        if all(map(_is_common, ids)) and not any(secret in everything for secret in self._texts):
+        joined = "\n".join(ids)
+        if all(map(_is_common, ids)) and not any(secret in joined for secret in self._texts):
             return
         for row in rows:
-            row.call_ids = tuple([self._find(id) for id in row.call_ids])
-            row.results = tuple([self._find(id) for id in row.results])
+            row.call_ids = tuple([self._clean_name(id) for id in row.call_ids])
+            row.results = tuple([self._clean_name(id) for id in row.results])
 
-    def _find(self, name: str) -> str:
-        data = name.encode(errors="replace")
-        spans = secret_spans(data, self._secrets)
-        return (without_spans(data, spans).decode(errors="replace") if spans else name)[:LONGEST]
-
-
-def is_large(facts: Mapping[str, Any], stats: TurnStats) -> bool:
-    """Whether what a row is made from takes much more than the row."""
-    names = stats.call_names
-    return (
-        len(facts.get("model", "")) > RAW
-        or len(names) > NAMES
-        or any([len(name) > RAW for name in names])  # noqa: C419 - most have none, or few
-        or any([len(id) > RAW for id in stats.call_ids])  # noqa: C419
-    )
+    def _clean_name(self, name: str) -> str:
+        return redact_text(name, self._secrets)[:MAX_NAME_LENGTH]
 
 
 def _is_common(id: str) -> bool:
-    return id.startswith(COMMON_IDS) and len(id) <= COMMON_LENGTH and " " not in id.removesuffix(FAILED)
+    return id.startswith(COMMON_IDS) and len(id) <= MAX_COMMON_ID_LENGTH and " " not in id.removesuffix(FAILED)
+
+
+def is_large(facts: Mapping[str, Any], stats: TurnStats) -> bool:
+    """Whether the sources of a row take much more memory than the row."""
+    names = stats.call_names
+    return (
+        len(facts.get("model", "")) > SEARCHED_LENGTH
+        or len(names) > MAX_NAMES
+        or any([len(name) > SEARCHED_LENGTH for name in names])  # noqa: C419 - most have none, or few
+        or any([len(id) > SEARCHED_LENGTH for id in stats.call_ids])  # noqa: C419
+    )
 
 
 def running_row(trace: TurnTrace, facts: Mapping[str, Any], now: float, worker: str) -> Row:
-    """The row of a turn that is under way, with names as they came."""
+    """The row of a running turn, with names as they came."""
     headers = trace.request_headers
     row = Row(
         trace.seed,
@@ -155,23 +149,23 @@ def running_row(trace: TurnTrace, facts: Mapping[str, Any], now: float, worker: 
         facts["dialect"],
         worker=worker,
         key=facts.get("key", ""),
-        client=_value(headers, b"user-agent"),
+        client=_header(headers, b"user-agent"),
         session=_session(headers),
-        model=facts.get("model", "")[:RAW],
+        model=facts.get("model", "")[:SEARCHED_LENGTH],
         backend=trace.attempts[-1].backend if trace.attempts else "",
-        ms=_tenths_ms(now - trace.began),
-        first_ms=_tenths_ms(trace.first - trace.began) if trace.first else 0.0,
+        ms=_milliseconds(now - trace.began),
+        first_ms=_milliseconds(trace.first - trace.began) if trace.first else 0.0,
         transport=facts.get("transport", ""),
         background="background" in facts,
         replay_of=facts.get("replay_of", ""),
         kept="running",
         request_id=facts["request_id"],
     )
-    return _without_own_key(row, headers)
+    return _remove_own_key(row, headers)
 
 
 def finished_row(trace: TurnTrace, facts: Mapping[str, Any], stats: TurnStats, seconds: float, worker: str) -> Row:
-    """The row of a turn that is over, with names as they came."""
+    """The row of a finished turn, with names as they came."""
     headers, attempts, usage = trace.request_headers, trace.attempts, stats.usage or _NO_USAGE
     row = Row(
         trace.seed,
@@ -180,44 +174,44 @@ def finished_row(trace: TurnTrace, facts: Mapping[str, Any], stats: TurnStats, s
         0,
         worker,
         facts.get("key", ""),
-        _value(headers, b"user-agent"),
+        _header(headers, b"user-agent"),
         _session(headers),
-        facts.get("model", "")[:RAW],
+        facts.get("model", "")[:SEARCHED_LENGTH],
         facts.get("backend", ""),
         _tried(attempts) if len(attempts) > 1 else (),
         facts["status"],
-        _tenths_ms(seconds),
-        _tenths_ms(trace.first - trace.began) if trace.first else 0.0,
+        _milliseconds(seconds),
+        _milliseconds(trace.first - trace.began) if trace.first else 0.0,
         facts["stream"],
-        min(usage.input, MOST_TOKENS),
-        min(usage.output, MOST_TOKENS),
-        min(usage.cached, MOST_TOKENS),
-        min(usage.reasoning, MOST_TOKENS),
-        tuple([name[:RAW] for name in stats.call_names[:NAMES]]) if stats.call_names else (),
-        tuple([id[:LONGEST] for id in stats.call_ids[:NAMES]]) if stats.call_ids else (),
+        min(usage.input, MAX_TOKENS),
+        min(usage.output, MAX_TOKENS),
+        min(usage.cached, MAX_TOKENS),
+        min(usage.reasoning, MAX_TOKENS),
+        tuple([name[:SEARCHED_LENGTH] for name in stats.call_names[:MAX_NAMES]]) if stats.call_names else (),
+        tuple([id[:MAX_NAME_LENGTH] for id in stats.call_ids[:MAX_NAMES]]) if stats.call_ids else (),
         len(stats.call_ids),
-        tuple(stats.counts)[:NAMES] if stats.counts else (),
-        facts.get("error", "")[:RAW],
-        getattr(stats.ending, "reason", "")[:RAW],
+        tuple(stats.counts)[:MAX_NAMES] if stats.counts else (),
+        facts.get("error", "")[:SEARCHED_LENGTH],
+        getattr(stats.ending, "reason", "")[:SEARCHED_LENGTH],
         facts.get("transport", ""),
         "background" in facts,
         facts.get("replay_of", ""),
         request_id=facts["request_id"],
         results=trace.results,
     )
-    return _without_own_key(row, headers)
+    return _remove_own_key(row, headers)
 
 
 def _tried(attempts: Sequence[AttemptTrace]) -> tuple[str, ...]:
-    """Attempts after which the same was asked once more, and the last one."""
+    """Attempts that were followed by another of the same round, and the last one."""
     failed = [each for each, after in pairwise(attempts) if each.round == after.round]
-    return tuple([f"{each.backend} {each.status}" for each in (*failed[:NAMES], attempts[-1])]) if failed else ()
+    return tuple([f"{each.backend} {each.status}" for each in (*failed[:MAX_NAMES], attempts[-1])]) if failed else ()
 
 
-def _without_own_key(row: Row, headers: Mapping[bytes, bytes]) -> Row:
-    """The row without the key that the client sent, which may be no secret of this gateway."""
+def _remove_own_key(row: Row, headers: Mapping[bytes, bytes]) -> Row:
+    """Remove the key that the client sent, which this gateway may not know."""
     key = presented_key(headers).decode("latin-1")
-    if len(key) >= SHORTEST_SECRET:
+    if len(key) >= MIN_SECRET_SIZE:
         removed = REMOVED.decode()
         for field in ("model", "client", "session", "error"):
             if key in getattr(row, field):
@@ -231,17 +225,29 @@ def _without_own_key(row: Row, headers: Mapping[bytes, bytes]) -> Row:
 _NO_USAGE = Usage()
 
 
-def _tenths_ms(seconds: float) -> float:
+def _milliseconds(seconds: float) -> float:
     """Milliseconds with one decimal; `round` takes longer."""
     return int(seconds * 10_000) / 10
 
 
-def _value(headers: Mapping[bytes, bytes], name: bytes) -> str:
-    return headers[name][:RAW].decode("latin-1") if name in headers else ""
+def _header(headers: Mapping[bytes, bytes], name: bytes) -> str:
+    return headers[name][:SEARCHED_LENGTH].decode("latin-1") if name in headers else ""
 
 
 def _session(headers: Mapping[bytes, bytes]) -> str:
-    for name in SESSIONS:
-        if name in headers:
-            return _value(headers, name)
-    return ""
+    return next((_header(headers, name) for name in SESSION_HEADERS if name in headers), "")
+
+
+def results_of(entries: Sequence[Entry]) -> tuple[str, ...]:
+    """The calls whose results are at the end of a request, the last first. This runs in every turn."""
+    found: list[str] = []
+    for entry in entries[: -4 * MAX_NAMES - 1 : -1]:
+        if isinstance(entry, ResultEntry):
+            # Where a dialect has no field for it, a result reports a failure in its text.
+            failed = entry.failed or any(
+                isinstance(part, TextPart) and part.text[:6].lower() == "error:" for part in entry.parts
+            )
+            found.append(entry.call_id[:MAX_NAME_LENGTH] + (FAILED if failed else ""))
+        elif not isinstance(entry, Message) or entry.role == "assistant":
+            break
+    return tuple(found[:MAX_NAMES])

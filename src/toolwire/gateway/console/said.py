@@ -10,11 +10,8 @@ from typing import Any, cast
 
 import msgspec
 
-from toolwire.core.bounds import run_steps
-from toolwire.core.jsonrpc import JSON_LINES
-from toolwire.gateway.console.keep import WholeTurn
-from toolwire.gateway.console.reading import Reading, reading
-from toolwire.gateway.console.rows import LONGEST, Row
+from toolwire.gateway.console.rows import MAX_NAME_LENGTH, Row
+from toolwire.gateway.console.stored_trace import StoredTrace
 
 EXCERPT = 2000
 """Characters of a message or a result."""
@@ -81,9 +78,9 @@ def unpacked(data: bytes) -> Said:
     return _decode(zlib.decompress(data))
 
 
-def said_in(turn: WholeTurn, row: Row, messages: Sequence[dict[str, Any]]) -> Said:
+def said_in(turn: StoredTrace, row: Row, messages: Sequence[dict[str, Any]]) -> Said:
     """What was said, given the messages of the client's request."""
-    answer = _answer(turn, row)
+    answer = turn.read_answer(row.dialect)
     results = list(_results(messages))
     last = max((index for index, each in enumerate(messages) if _is_models(each)), default=-1)
     new = sum(1 for _ in _results(messages[last + 1 :]))
@@ -96,21 +93,17 @@ def said_in(turn: WholeTurn, row: Row, messages: Sequence[dict[str, Any]]) -> Sa
         _excerpt(answer.text),
         len(answer.reasoning),
         tuple(
-            Call(call.id[:LONGEST], call.name[:LONGEST], _excerpt(call.arguments, ARGUMENTS))
+            Call(call.id[:MAX_NAME_LENGTH], call.name[:MAX_NAME_LENGTH], _excerpt(call.arguments, ARGUMENTS))
             for call in answer.calls[:MOST]
         )
         or _named(row),
         max(len(answer.calls), row.call_count),
         tuple(
-            Result(id[:LONGEST], _excerpt(text, EXCERPT if index >= first_text else 0))
+            Result(id[:MAX_NAME_LENGTH], _excerpt(text, EXCERPT if index >= first_text else 0))
             for index, (id, text) in enumerate(kept)
         ),
         new,
     )
-
-
-def _answer(turn: WholeTurn, row: Row) -> Reading:
-    return run_steps(reading(row.dialect, JSON_LINES if turn.is_socket else "", turn.answer.parts()))
 
 
 def _named(row: Row) -> tuple[Call, ...]:

@@ -1,4 +1,4 @@
-"""The secrets that this gateway knows: they are removed from everything that the console keeps."""
+"""The secrets that this gateway knows, and the removal of these and others from everything that the console shows."""
 
 import base64
 import os
@@ -11,31 +11,80 @@ from urllib.parse import quote, unquote, urlsplit
 import msgspec
 
 from toolwire.config.settings import Settings
+from toolwire.core.recording import merged, secret_spans, without_spans
 from toolwire.core.redact import is_secret_name
 
-SHORTEST_SECRET = 4
-"""Bytes from which a key is looked for in what was said."""
+MIN_SECRET_SIZE = 4
+"""Bytes from which a key is searched for."""
+SLICE = 64 * 1024
+"""Bytes that are searched at a time, so that a thread does not hold the interpreter's lock for long."""
+MAX_SECRET_SIZE = 16 * 1024
+"""Bytes of a secret and its name. A longer one is removed up to the end of its JSON string."""
+MAX_NAME_SIZE = 1024
+"""Bytes between the beginning of a value's name and the value."""
+MAX_SPANS = 10_000
+"""Secrets of a text above which all of it is removed: real texts have fewer, and replacing them takes long."""
+_IN_STRING = re.compile(rb'(?:[^"\\]|\\.)+', re.DOTALL)
+
+
+def redact(data: bytes, secrets: tuple[bytes, ...]) -> bytes:
+    """The data without these secrets and without anything that looks like one, as in recordings."""
+    return without_spans(data, find_secrets(data, secrets))
+
+
+def redact_text(text: str, secrets: tuple[bytes, ...]) -> str:
+    """A short text without secrets."""
+    data = text.encode(errors="replace")
+    return without_spans(data, secret_spans(data, secrets)).decode(errors="replace")
+
+
+def find_secrets(data: bytes, secrets: tuple[bytes, ...]) -> list[tuple[int, int]]:
+    """The spans of all secrets, in order.
+
+    The search goes slice by slice. It looks beyond the end of a slice, so that no secret is cut in two, and a little
+    before its beginning, so that no long value is separated from its name.
+    """
+    found: list[tuple[int, int]] = []
+    start = 0
+    while start < len(data):
+        next_start = start + SLICE
+        end = min(next_start + MAX_SECRET_SIZE, len(data))
+        spans = secret_spans(data, secrets, max(0, start - MAX_NAME_SIZE), end)
+        is_cut = end < len(data) and spans and spans[-1][1] >= end - 1  # or it ends before an escape
+        if is_cut and spans[-1][0] < next_start:
+            begin, at = spans[-1]
+            while match := _IN_STRING.match(data, at, at + SLICE):
+                at = match.end()
+            spans.append((begin, at))
+            next_start = max(next_start, at)
+        found += spans
+        start = next_start
+        if len(found) > MAX_SPANS:
+            return [(0, len(data))]
+    return merged(found)
 
 
 def known_secrets(settings: Settings, token: str) -> tuple[bytes, ...]:
-    """Every key that this gateway knows, as it may stand in a body."""
+    """Every key and password in the settings and their environment variables, in each form that a body may have it.
+
+    Args:
+        settings: The gateway's settings.
+        token: The console's token.
+    """
     texts = {os.environ.get(name, "") for name in settings.secret_variables}
     texts |= {settings.key_of(key) for key in settings.keys} | {token}
-    for url in (
-        settings.store.url,
-        os.environ.get(settings.store.url_env, ""),
-        *(each.base_url for each in settings.backends),
-    ):
+    backends = settings.backends
+    for url in (settings.store.url, os.environ.get(settings.store.url_env, ""), *(each.base_url for each in backends)):
         texts |= _passwords(url)
-    for backend in settings.backends:
-        texts |= {value for name, value in backend.headers.items() if is_secret_name(name)}
-        texts |= {value for name, value in backend.query.items() if is_secret_name(name)}
+    for backend in backends:
+        given = (*backend.headers.items(), *backend.query.items())
+        texts |= {value for name, value in given if is_secret_name(name)}
     forms = {form for text in texts for form in _forms(text)}
-    return tuple(sorted((form for form in forms if len(form) >= SHORTEST_SECRET), key=len, reverse=True))
+    return tuple(sorted((form for form in forms if len(form) >= MIN_SECRET_SIZE), key=len, reverse=True))
 
 
 def _forms(text: str) -> Iterator[bytes]:
-    """A secret as it may stand in a body: as it is, in JSON as several libraries write it, in a URL, and in a page."""
+    """A secret as it is, as several libraries write it in JSON, in a URL, and in HTML."""
     yield text.encode(errors="replace")
     yield quote(text, safe="").encode()
     yield escape(text).encode(errors="replace")
@@ -43,12 +92,12 @@ def _forms(text: str) -> Iterator[bytes]:
     yield written.encode()
     yield written.replace("/", "\\/").encode()
     for case in ("04x", "04X"):
-        yield re.sub(r"[+&<>'=/]", lambda found, case=case: f"\\u{ord(found[0]):{case}}", written).encode()
-        yield re.sub(r"[+&<>']", lambda found, case=case: f"\\u{ord(found[0]):{case}}", written).encode()
+        for escaped in (r"[+&<>'=/]", r"[+&<>']"):
+            yield re.sub(escaped, lambda found, case=case: f"\\u{ord(found[0]):{case}}", written).encode()
 
 
 def _passwords(url: str) -> set[str]:
-    """The password in a URL, as it stands there, as it is meant, and as a header has it."""
+    """The password in a URL: as written, decoded, and as a header has it."""
     with suppress(ValueError):
         found = urlsplit(url)
         user, password = found.username or "", found.password or ""

@@ -9,12 +9,10 @@ from typing import Any
 
 import msgspec
 
-from toolwire.core.bounds import run_steps
-from toolwire.gateway.body import in_steps
 from toolwire.gateway.console.access import Viewer
-from toolwire.gateway.console.keep import redacted
-from toolwire.gateway.console.rows import LONGEST, RAW
-from toolwire.gateway.console.threads import off_loop
+from toolwire.gateway.console.rows import MAX_NAME_LENGTH, SEARCHED_LENGTH
+from toolwire.gateway.console.secrets import redact, redact_text
+from toolwire.gateway.console.threads import in_thread
 from toolwire.memory.store import OwnedRecord, Raw, Store, TooLarge
 
 ROWS = 200
@@ -50,15 +48,14 @@ class Stored:
     async def rows(self, viewer: Viewer) -> list[dict[str, Any]]:
         """The responses that this viewer may see, those used last first."""
         found = await self._store.recent(None if viewer.sees_all else viewer.key, ROWS, BODIES)
-        size = sum(len(each.record.response) for each in found)
-        return await off_loop(size, lambda: [self._row(each) for each in found])
+        return await in_thread(lambda: [self._row(each) for each in found])
 
     async def one(self, viewer: Viewer, owner: str, id: str) -> dict[str, Any] | None:
         """One response with what was said in it, as far as this viewer may see it."""
         record = await self._store.load(owner, id) if viewer.sees(owner) else None
         if record is None:
             return None
-        row = await off_loop(len(record.response), self._row, OwnedRecord(owner, record))
+        row = await in_thread(self._row, OwnedRecord(owner, record))
         if not self._shows_everything and (not viewer.key or viewer.key != owner):
             return {**row, "shown": False, "input": [], "output": []}
         given = await self._texts(self._store.input(owner, id, WHOLE))
@@ -69,7 +66,7 @@ class Stored:
         row = _row(found)
         return {
             **row,
-            "model": run_steps(redacted(row["model"][:RAW].encode(errors="replace"), self._secrets)).decode()[:LONGEST],
+            "model": redact_text(row["model"][:SEARCHED_LENGTH], self._secrets)[:MAX_NAME_LENGTH],
         }
 
     async def _texts(self, items: Awaitable[list[Raw]]) -> list[str] | None:
@@ -80,7 +77,7 @@ class Stored:
             return None
         if sum(map(len, found)) > WHOLE:
             return None
-        return [(await in_steps(redacted(bytes(each), self._secrets))).decode(errors="replace") for each in found]
+        return await in_thread(lambda: [redact(bytes(each), self._secrets).decode(errors="replace") for each in found])
 
 
 def _row(found: OwnedRecord) -> dict[str, Any]:

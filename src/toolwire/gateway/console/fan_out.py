@@ -13,7 +13,7 @@ import msgspec
 from toolwire.core.errors import BadRequest
 from toolwire.gateway.console.access import Viewer
 from toolwire.gateway.console.local import Local
-from toolwire.gateway.console.threads import in_thread, off_loop
+from toolwire.gateway.console.threads import in_thread
 from toolwire.gateway.peers import PeerFailed, PeerGone
 from toolwire.gateway.process import Process
 
@@ -80,7 +80,7 @@ class Everyone:
         peers = self._colleagues.peers
         try:
             answer = await peers.ask_whole(incarnation, NAME, payload, LARGEST, patience=PATIENCE)
-            return await off_loop(len(answer), msgspec.msgpack.decode, answer, strict=False)
+            return await in_thread(msgspec.msgpack.decode, answer, strict=False)
         except (PeerGone, PeerFailed, msgspec.DecodeError, RecursionError):
             return None
 

@@ -1,4 +1,4 @@
-"""How the console watches turns: what a row holds, what is kept, counted and pinned, without a gateway around it."""
+"""How the console records turns: what a row holds, what is kept, counted and pinned, without a gateway around it."""
 
 import asyncio
 import os
@@ -10,29 +10,17 @@ import msgspec
 import pytest
 
 from toolwire.config.settings import Console, Key, Settings
-from toolwire.core.bounds import run_steps
 from toolwire.core.events import TurnEnded, Usage
 from toolwire.core.notes import TurnStats
 from toolwire.core.request import CallEntry, Message, ResultEntry, TextPart
-from toolwire.gateway.console import numbers, watch
+from toolwire.gateway.console import recorder, statistics
 from toolwire.gateway.console.conversations import Member, cache_state, common_bytes
-from toolwire.gateway.console.keep import pack, shown_headers, unpack, whole_turn
-from toolwire.gateway.console.numbers import MOST_NAMES, OTHERS, Numbers, report_of, shown
 from toolwire.gateway.console.prompts import Prompts
-from toolwire.gateway.console.results import results_of
-from toolwire.gateway.console.ring import Kept, Ring
-from toolwire.gateway.console.rows import LONGEST, Row
-from toolwire.gateway.console.watch import (
-    BUSY_AT_ONCE,
-    CALM,
-    CALM_SECONDS,
-    DELAY,
-    EVERYBODY,
-    MOST_AT_ONCE,
-    TOGETHER,
-    WAITING,
-    Watch,
-)
+from toolwire.gateway.console.recorder import ALL_KEYS, MAX_HELD, MAX_PENDING_SIZE, ROWS_PER_BATCH, Recorder
+from toolwire.gateway.console.ring import RecordedTurn, Ring
+from toolwire.gateway.console.rows import MAX_NAME_LENGTH, Row, results_of
+from toolwire.gateway.console.statistics import MAX_NAMES, OTHERS, Statistics, count_rows, merge_reports
+from toolwire.gateway.console.stored_trace import pack, remove_secrets, shown_headers, unpack
 from toolwire.gateway.log import Log
 from toolwire.gateway.process import Process
 from toolwire.turns.trace import MOST, Held, TurnTrace
@@ -42,24 +30,24 @@ KEYS = (Key("ann", "ann-key-123456", console=True), Key("bob", "bob-key-123456",
 
 
 class Turns:
-    """A watch, and turns for it."""
+    """A recorder, and turns for it."""
 
-    def __init__(self, watch: Watch) -> None:
-        self.watch = watch
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
         self._count = 0
 
     def begin(self, key: str = "", request: bytes = b"{}", **headers: str) -> tuple[TurnTrace, dict[str, Any]]:
         self._count += 1
         given = {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
-        trace = self.watch.begin(f"turn-{self._count}", given, "/v1/chat/completions")
+        trace = self.recorder.begin(f"turn-{self._count}", given, "/v1/chat/completions")
         facts = {"dialect": "chat", "request_id": "req_1", "key": key, "status": 200, "stream": False, "backend": "up"}
-        self.watch.enter(trace, facts)
+        self.recorder.enter(trace, facts)
         trace.asked(request)
         return trace, facts
 
     def end(self, trace: TurnTrace, facts: dict[str, Any], stats: TurnStats | None = None, **more: Any) -> Row:
-        self.watch.end(trace, {**facts, **more}, stats or TurnStats(), 0.1, facts["key"])
-        kept = self.watch.ring.get(trace.seed)
+        self.recorder.end(trace, {**facts, **more}, stats or TurnStats(), 0.1, facts["key"])
+        kept = self.recorder.ring.get(trace.seed)
         assert kept is not None
         return kept.row
 
@@ -71,12 +59,10 @@ def watched(use: Callable[[Turns], Coroutine[Any, Any, None]], settings: Setting
     async def main() -> None:
         loop = asyncio.get_running_loop()
         log = Log("info", loop)
-        watching = Watch(settings or Settings(), loop, "t" * 40, Process("v", 1.0), log)
-        watching.start()
+        made = Recorder(settings or Settings(), loop, "t" * 40, Process("v", 1.0), log)
         try:
-            await asyncio.wait_for(use(Turns(watching)), 60)
+            await asyncio.wait_for(use(Turns(made)), 60)
         finally:
-            await watching.stop()
             log.flush()
 
     asyncio.run(main())
@@ -94,7 +80,7 @@ def test_what_others_named_is_short_in_a_row_and_has_no_secrets():
         stats.ending = TurnEnded(f"{VENDOR} {'x' * 5000}")  # type: ignore[arg-type]
         row = turns.end(trace, facts, stats, error=f"{VENDOR} {'x' * 50_000}", model=f"{VENDOR}/m")
         assert VENDOR not in repr(row)
-        assert max(len(text) for text in (row.client, row.session, row.error, row.reason, row.model)) <= LONGEST
+        assert max(len(text) for text in (row.client, row.session, row.error, row.reason, row.model)) <= MAX_NAME_LENGTH
         assert row.client == "agent [removed]"
 
     watched(use)
@@ -107,7 +93,7 @@ def test_a_row_counts_for_the_memory_it_takes():
         before = tracemalloc.get_traced_memory()[0]
         for number in range(300):
             calls = tuple(f"{number}{name}" for name in names)
-            ring.add([Kept(Row(f"id{number}", 0.0, "chat", calls=calls, error="x" * 120), "o")])
+            ring.add([RecordedTurn(Row(f"id{number}", 0.0, "chat", calls=calls, error="x" * 120), "o")])
         taken = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
@@ -120,7 +106,7 @@ def test_the_clients_own_key_and_odd_ids_are_not_in_a_row():
     async def use(turns: Turns) -> None:
         trace, facts = turns.begin(authorization=f"Bearer {own}", user_agent=f"me {own}", session_id=own)
         trace.results = (f"{VENDOR} failed", "call_2")
-        [running] = turns.watch.running()
+        [running] = turns.recorder.running()
         stats = TurnStats()
         stats.call_ids += [VENDOR, "call_" + "t" * 40, "call_1"]
         row = turns.end(trace, facts, stats, model=f"up/{own}", error=own)
@@ -140,7 +126,7 @@ def test_no_more_tokens_are_counted_than_there_can_be():
         stats.usage = Usage(input=10**30, output=10**20)
         row = turns.end(*turns.begin(), stats)
         assert msgspec.msgpack.encode(row)
-        assert msgspec.msgpack.encode(turns.watch.numbers.report())
+        assert msgspec.msgpack.encode(turns.recorder.statistics.report())
 
     watched(use)
 
@@ -152,11 +138,11 @@ def test_where_a_page_came_from_is_not_kept():
 
 def test_who_is_not_let_in_leaves_no_row():
     async def use(turns: Turns) -> None:
-        trace = turns.watch.begin("refused", {}, "/v1/chat/completions")
-        turns.watch.end(trace, {"dialect": "chat", "status": 401, "stream": False}, TurnStats(), 0.1, "")
-        assert len(turns.watch.ring) == 0
-        assert turns.watch.busy.total() == 0
-        assert turns.watch.numbers.report().all.turns == 0
+        trace = turns.recorder.begin("refused", {}, "/v1/chat/completions")
+        turns.recorder.end(trace, {"dialect": "chat", "status": 401, "stream": False}, TurnStats(), 0.1, "")
+        assert len(turns.recorder.ring) == 0
+        assert turns.recorder.busy.total() == 0
+        assert turns.recorder.statistics.report().all.turns == 0
 
     watched(use)
 
@@ -166,51 +152,67 @@ def test_who_is_not_let_in_leaves_no_row():
 
 def test_a_large_turn_that_runs_does_not_keep_others_from_being_kept():
     async def use(turns: Turns) -> None:
-        large = [turns.begin(request=b"y" * (WAITING // 2)) for _ in range(2)]
-        assert turns.run().kept == "waiting"
-        for trace, facts in large:
-            assert turns.end(trace, facts).kept == "waiting"
-        assert turns.run().kept == "busy", "now they wait, and the buffer is full"
-        await turns.watch.prepared(large[0][0].seed)
-        assert turns.run().kept == "waiting"
+        large = [turns.begin(request=b"y" * (MAX_HELD // 4)) for _ in range(3)]
+        assert turns.run().kept == "whole"
+        more = turns.begin(request=b"y" * (MAX_HELD // 4))
+        assert turns.run().kept == "busy", "running turns hold all that they may"
+        for trace, facts in (*large, more):
+            assert turns.end(trace, facts).kept == "whole"
+        assert turns.run().kept == "whole"
 
     watched(use)
 
 
-def test_rows_are_settled_by_number_and_by_time_though_nobody_looks():
+def test_rows_are_made_in_batches_of_bounded_number_and_size_though_nobody_looks():
     async def use(turns: Turns) -> None:
-        turns.watch._held.waiting = 10**9
-        for _ in range(TOGETHER + 3):
+        turns.recorder._held.size = 10**9  # so that each row counts as busy when it is made
+        for _ in range(ROWS_PER_BATCH + 3):
             trace, facts = turns.begin()
-            turns.watch.end(trace, facts, TurnStats(), 0.1, "")
-        assert turns.watch.busy.total() == TOGETHER
-        await asyncio.sleep(3 * DELAY)
-        assert turns.watch.busy.total() == TOGETHER + 3
+            turns.recorder.end(trace, facts, TurnStats(), 0.1, "")
+        assert turns.recorder.busy.total() == ROWS_PER_BATCH
+        turns.recorder._held.size = 0
+        trace, facts = turns.begin(request=b"x" * (MAX_PENDING_SIZE + 1))
+        turns.recorder.end(trace, facts, TurnStats(), 0.1, "")
+        assert turns.recorder.busy.total() == ROWS_PER_BATCH + 3
+        assert turns.recorder._held.size == 0
 
     watched(use)
 
 
-def test_so_many_turns_are_held_at_once_and_fewer_under_load():
+def test_a_turn_that_was_none_holds_nothing():
     async def use(turns: Turns) -> None:
-        loop = asyncio.get_running_loop()
-        now = loop.time()
-        loop.time = lambda: now
+        trace, _ = turns.begin(request=b"x" * 1000)
+        turns.recorder.forget(trace)
+        assert (turns.recorder._held.size, turns.recorder.running()) == (0, [])
 
-        def held(count: int) -> int:
-            traces = [turns.begin()[0] for _ in range(count)]
-            keeps = sum(trace.keeps for trace in traces)
-            for trace in traces:
-                turns.watch.forget(trace)
-            return keeps
+    watched(use)
 
-        assert held(MOST_AT_ONCE + 5) == MOST_AT_ONCE
-        assert held(MOST_AT_ONCE + 5) == MOST_AT_ONCE, "those that were no turns count no more"
-        for _ in range(CALM):
-            turns.run()
-        assert held(MOST_AT_ONCE) == BUSY_AT_ONCE
-        now += CALM_SECONDS + 0.1
-        assert held(MOST_AT_ONCE) == MOST_AT_ONCE, "a busy time ends by itself"
-        del loop.time
+
+def test_content_stays_raw_until_it_is_viewed_and_is_then_packed_without_secrets():
+    async def use(turns: Turns) -> None:
+        row = turns.run(request=f'{{"messages":"{VENDOR} {"lorem " * 1000}"}}'.encode())
+        turn = turns.recorder.ring.get(row.id)
+        assert turn is not None
+        assert (turn.packed, turn.trace is not None) == (b"", True)
+        before, seq = turns.recorder.ring.size, row.seq
+        assert before > 6000
+        await turns.recorder.find(row.id)
+        assert (turn.trace, row.seq) == (None, seq)
+        assert turns.recorder.ring.size < before - 5000
+        assert b"[removed] lorem" in unpack(turn.packed).request
+        assert VENDOR not in repr(unpack(turn.packed))
+
+    watched(use)
+
+
+def test_two_viewers_at_once_see_the_same():
+    async def use(turns: Turns) -> None:
+        row = turns.run(request=b'{"messages":"' + b"lorem " * 10_000 + b'"}')
+        one, two = await asyncio.gather(turns.recorder.find(row.id), turns.recorder.find(row.id))
+        assert one is two is turns.recorder.ring.get(row.id)
+        assert one is not None
+        assert b"lorem" in unpack(one.packed).request
+        assert turns.recorder.ring.size == one.size
 
     watched(use)
 
@@ -233,7 +235,7 @@ def test_a_body_that_is_too_large_does_not_cost_the_answer():
         trace, facts = turns.begin(request=b"x" * (MOST + 1))
         trace.wrote((b'data: {"choices":[{"index":0,"delta":{"content":"Hi"}}]}\n\n',))
         row = turns.end(trace, facts)
-        kept = await turns.watch.prepared(row.id)
+        kept = await turns.recorder.find(row.id)
         assert kept is not None
         whole = unpack(kept.packed)
         assert (row.kept, whole.is_cut, whole.request) == ("cut", True, b"")
@@ -248,11 +250,11 @@ def test_a_turn_that_cannot_be_prepared_says_so_here_and_in_the_log(
     def fails(*_: Any) -> Any:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(watch, "whole_turn", fails)
+    monkeypatch.setattr(recorder, "remove_secrets", fails)
 
     async def use(turns: Turns) -> None:
         row = turns.run()
-        await turns.watch.prepared(row.id)
+        await turns.recorder.find(row.id)
         assert row.kept == "failed"
 
     watched(use)
@@ -262,7 +264,7 @@ def test_a_turn_that_cannot_be_prepared_says_so_here_and_in_the_log(
 def test_a_turn_that_takes_a_quarter_of_the_room_is_kept_as_metadata():
     async def use(turns: Turns) -> None:
         row = turns.run(request=os.urandom(20_000).hex().encode())
-        await turns.watch.prepared(row.id)
+        await turns.recorder.find(row.id)
         assert row.kept == "large"
 
     watched(use, Settings(console=Console(max_size=60_000)))
@@ -276,9 +278,9 @@ def test_a_request_that_is_sent_as_it_came_is_held_and_kept_once():
     trace.asked(body)
     trace.attempt("up", "chat", "m")._send("/chat", body)
     assert held.size < 101_000
-    trace.wait()
+    trace.finish()
     trace.release()
-    assert (held.size, held.waiting) == (0, 0)
+    assert held.size == 0
 
 
 def test_small_pieces_count_for_the_memory_they_take():
@@ -298,27 +300,18 @@ def test_small_pieces_count_for_the_memory_they_take():
 
 def test_a_turn_that_left_while_somebody_waited_for_it_is_answered():
     async def use(turns: Turns) -> None:
-        row = turns.run(request=b'{"messages":"' + b"lorem " * 150_000 + b'"}')
-        asked = asyncio.create_task(turns.watch.prepared(row.id))
+        row = turns.run(request=b'{"messages":"' + b"lorem " * 15_000 + b'"}')
+        asked = asyncio.create_task(turns.recorder.find(row.id))
         await asyncio.sleep(0)
-        for _ in range(40):
+        for _ in range(400):
             turns.run()
-        await asyncio.wait_for(asked, 90)
-        assert not turns.watch._wanted
+        assert turns.recorder.ring.get(row.id) is None
+        turn = await asked
+        assert turn is not None
+        assert b"lorem" in unpack(turn.packed).request
+        assert turns.recorder.ring.size <= 400_000
 
-    watched(use, Settings(console=Console(max_size=20_000)))
-
-
-def test_who_leaves_hurries_nobody_any_more():
-    async def use(turns: Turns) -> None:
-        row = turns.run(request=b'{"messages":"' + b"lorem " * 150_000 + b'"}')
-        asked = asyncio.create_task(turns.watch.prepared(row.id))
-        await asyncio.sleep(0)
-        asked.cancel()
-        await asyncio.gather(asked, return_exceptions=True)
-        assert not turns.watch._wanted
-
-    watched(use)
+    watched(use, Settings(console=Console(max_size=400_000)))
 
 
 # Capturing
@@ -326,15 +319,15 @@ def test_who_leaves_hurries_nobody_any_more():
 
 def test_only_turns_that_are_kept_count_as_captured():
     async def use(turns: Turns) -> None:
-        turns.watch.capture(EVERYBODY, 2)
-        turns.watch._held.waiting = 10**9
+        turns.recorder.capture(ALL_KEYS, 2)
+        turns.recorder._held.size = 10**9
         assert turns.run("ann").kept == "metadata"
-        assert turns.watch.to_capture == {EVERYBODY: 2}
-        turns.watch._held.waiting = 0
+        assert turns.recorder.captures == {ALL_KEYS: 2}
+        turns.recorder._held.size = 0
         told: list[str] = []
-        turns.watch.captured = told.append
-        assert [turns.run("ann").kept for _ in range(3)] == ["waiting", "waiting", "metadata"]
-        assert told == [EVERYBODY, EVERYBODY]
+        turns.recorder.on_capture = told.append
+        assert [turns.run("ann").kept for _ in range(3)] == ["whole", "whole", "metadata"]
+        assert told == [ALL_KEYS, ALL_KEYS]
 
     watched(use, Settings(keys=KEYS))
 
@@ -343,7 +336,7 @@ def test_every_start_has_a_name_of_its_own():
     names: list[str] = []
 
     async def use(turns: Turns) -> None:
-        names.append(turns.watch.process)
+        names.append(turns.recorder.process)
 
     watched(use)
     watched(use)
@@ -356,7 +349,13 @@ def test_every_start_has_a_name_of_its_own():
 def test_one_key_pins_no_more_than_its_share():
     ring = Ring(100_000)
     for number in range(20):
-        ring.add([Kept(Row(f"id{number}", 0.0, "chat", key="ann" if number < 10 else "bob"), "o", b"x" * 2000)])
+        ring.add(
+            [
+                RecordedTurn(
+                    Row(f"id{number}", 0.0, "chat", key="ann" if number < 10 else "bob"), "o", packed=b"x" * 2000
+                )
+            ]
+        )
     size = ring.get("id0").size  # type: ignore[union-attr]
     pinned = [ring.pin(f"id{number}", "ann", 0.5) for number in range(10)]
     assert pinned.count(True) == 25_000 // size
@@ -368,7 +367,7 @@ def test_one_key_pins_no_more_than_its_share():
 def test_an_unpinned_turn_makes_room_first():
     ring = Ring(10**6)
     for number in range(3):
-        ring.add([Kept(Row(f"id{number}", 0.0, "chat"), "o")])
+        ring.add([RecordedTurn(Row(f"id{number}", 0.0, "chat"), "o")])
     ring.pin("id0")
     ring.unpin("id0")
     assert [kept.row.id for kept in ring] == ["id0", "id1", "id2"]
@@ -376,7 +375,7 @@ def test_an_unpinned_turn_makes_room_first():
 
 def test_a_pinned_turn_that_becomes_whole_counts_with_its_bytes():
     ring = Ring(10**6)
-    kept = Kept(Row("id", 0.0, "chat"), "o")
+    kept = RecordedTurn(Row("id", 0.0, "chat"), "o")
     ring.add([kept])
     ring.pin("id", "ann")
     ring.fill(kept, b"x" * 5000)
@@ -385,7 +384,7 @@ def test_a_pinned_turn_that_becomes_whole_counts_with_its_bytes():
 
 def test_every_key_that_may_look_has_its_share_of_pins():
     async def use(turns: Turns) -> None:
-        assert turns.watch.pin_share == 0.5
+        assert turns.recorder.pin_share == 0.5
 
     watched(use, Settings(keys=KEYS))
 
@@ -393,10 +392,10 @@ def test_every_key_that_may_look_has_its_share_of_pins():
 def test_numbers_of_changes_say_nothing_of_others():
     ring = Ring(10**6)
     for number in range(5):
-        ring.add([Kept(Row(f"id{number}", 0.0, "chat", key="ann"), "o")])
+        ring.add([RecordedTurn(Row(f"id{number}", 0.0, "chat", key="ann"), "o")])
     cursor = ring.now()
     assert ring.since(cursor, 100) == []
-    ring.add([Kept(Row("last", 0.0, "chat", key="bob"), "o")])
+    ring.add([RecordedTurn(Row("last", 0.0, "chat", key="bob"), "o")])
     [row] = ring.since(cursor, 100)
     assert (row.id, row.seq > 10**15) == ("last", True)
     assert [row.id for row in ring.since(0, 3)] == ["id0", "id1", "id2"]
@@ -407,10 +406,10 @@ def test_numbers_of_changes_say_nothing_of_others():
 
 
 def test_a_stream_that_breaks_off_is_an_error():
-    counted = Numbers()
+    counted = Statistics()
     counted.count([Row("a", 0.0, "chat", status=200, ms=1.0, error="connection_lost")])
     counted.count([Row("b", 0.0, "chat", status=200, ms=1.0), Row("c", 0.0, "chat", status=499, ms=1.0, error="x")])
-    found = shown([counted.report()])
+    found = merge_reports([counted.report()])
     assert (found["start"]["errors"], found["hour"]["errors"], found["minutes"][0][1:]) == (1, 1, [3, 1])
 
 
@@ -422,25 +421,25 @@ def test_so_many_names_of_tools_are_told_apart_and_no_more(monkeypatch: pytest.M
             return self.now
 
     clock = Clock()
-    monkeypatch.setattr(numbers, "time", clock)
-    counted = Numbers()
+    monkeypatch.setattr(statistics, "time", clock)
+    counted = Statistics()
     for minute in range(20):
         clock.now += 60
         for turn in range(10):
             counted.count([Row("x", 0.0, "chat", ms=1.0, calls=tuple(f"t{minute}_{turn}_{i}" for i in range(30)))])
     found = counted.report().all
-    assert len(found.calls) <= MOST_NAMES + 1
+    assert len(found.calls) <= MAX_NAMES + 1
     assert found.calls[OTHERS] > 1000
     assert sum(found.calls.values()) == 6000
 
 
 def test_results_are_matched_with_calls_of_another_process():
-    one, two = Numbers(), Numbers()
+    one, two = Statistics(), Statistics()
     one.count([Row("a", 0.0, "chat", ms=1.0, calls=("look", "find"), call_ids=("c1", "c2"))])
     two.count([Row("b", 0.0, "chat", ms=1.0, results=("c1 failed", "c2", "c3"))])
     one.count([Row("c", 0.0, "chat", ms=1.0, results=("c2",))])
     for when in ("start", "hour"):
-        assert shown([one.report(), two.report()])[when]["tools"] == {
+        assert merge_reports([one.report(), two.report()])[when]["tools"] == {
             "look": {"calls": 1, "results": 1, "failed": 1},
             "find": {"calls": 1, "results": 1, "failed": 0},
         }
@@ -451,7 +450,7 @@ def test_the_rows_of_a_key_are_counted_as_those_of_a_process():
         Row("b", 2.0, "chat", ms=1.0, results=("c1",)),
         Row("a", 1.0, "chat", ms=1.0, calls=("look",), call_ids=("c1",)),
     ]
-    assert shown([report_of(rows)])["start"]["tools"] == {"look": {"calls": 1, "results": 1, "failed": 0}}
+    assert merge_reports([count_rows(rows)])["start"]["tools"] == {"look": {"calls": 1, "results": 1, "failed": 0}}
 
 
 def test_results_are_read_from_the_end_of_a_request():
@@ -485,15 +484,15 @@ def test_the_first_difference_is_found(common: int):
     assert common_bytes(one, one) == len(one)
 
 
-def turn_with(id: str, messages: list[Any]) -> Kept:
+def turn_with(id: str, messages: list[Any]) -> RecordedTurn:
     trace = TurnTrace(id, {}, Held(10**9), "/v1/messages")
     trace.keeps = True
     trace.asked(msgspec.json.encode({"model": "m", "messages": messages}))
-    whole = run_steps(whole_turn(trace, Row("id", 0.0, "messages"), [], ()))
+    whole = remove_secrets(trace, Row("id", 0.0, "messages"), [], ())
     assert whole.path == "/v1/messages"
-    packed = run_steps(pack(whole))
+    packed = pack(whole)
     assert unpack(packed).path == whole.path
-    return Kept(Row(id, 0.0, "messages", model="m"), "o", packed)
+    return RecordedTurn(Row(id, 0.0, "messages", model="m"), "o", packed=packed)
 
 
 def test_a_mark_of_the_cache_that_moves_on_breaks_no_cache():

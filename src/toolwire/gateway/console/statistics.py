@@ -1,0 +1,246 @@
+"""Counts of turns: since the start, and for each of the last sixty minutes.
+
+Names of tools and models come from clients, so only a limited number of them is counted separately.
+"""
+
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from math import frexp
+from typing import Any, cast
+
+import msgspec
+
+from toolwire.gateway.console.rows import FAILED, Row
+
+MINUTES = 60
+MAX_NAMES = 200
+"""Tools that are counted separately; all others are counted together."""
+OTHERS = "(others)"
+MAX_SHOWN_TOOLS = 50
+BUCKETS_PER_DOUBLING = 16
+"""Histogram buckets between a time and its double."""
+MAX_UNMATCHED = 5000
+"""Calls that wait for their results, and results whose calls another process may have made."""
+
+
+def _bucket(ms: float) -> int:
+    mantissa, exponent = frexp(ms)
+    return exponent * BUCKETS_PER_DOUBLING + int((2 * mantissa - 1) * BUCKETS_PER_DOUBLING)
+
+
+def percentile(counts: dict[int, int], share: float) -> float | None:
+    """The time below which this share of the turns stays; None if there are none."""
+    wanted = sum(counts.values()) * share
+    seen = 0
+    for bucket in sorted(counts):
+        seen += counts[bucket]
+        if seen >= wanted:
+            exponent, part = divmod(bucket, BUCKETS_PER_DOUBLING)
+            return round((1 + (part + 0.5) / BUCKETS_PER_DOUBLING) / 2 * 2.0**exponent, 1)
+    return None
+
+
+class Counts(msgspec.Struct):
+    """Sums over turns."""
+
+    minute: int = 0
+    turns: int = 0
+    errors: int = 0
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+    first: dict[int, int] = {}
+    total: dict[int, int] = {}
+    calls: dict[str, int] = {}
+    failed: dict[str, int] = {}
+    answered: dict[str, int] = {}
+    notes: dict[str, int] = {}
+
+    def add(self, row: Row) -> None:
+        """Count a turn."""
+        self.turns += 1
+        self.errors += row.failed
+        self.input += row.input
+        self.output += row.output
+        self.cached += row.cached
+        if row.first_ms and not row.failed:
+            bucket = _bucket(row.first_ms)
+            self.first[bucket] = self.first.get(bucket, 0) + 1
+        bucket = _bucket(row.ms)
+        self.total[bucket] = self.total.get(bucket, 0) + 1
+        for name in row.calls:
+            _add_name(self.calls, name, 1)
+        for code in row.notes:
+            _add_name(self.notes, code, 1)
+
+    def add_result(self, name: str, *, failed: bool) -> None:
+        """Count a result of this tool."""
+        _add_name(self.answered, name, 1)
+        if failed:
+            _add_name(self.failed, name, 1)
+
+    def plus(self, other: "Counts") -> "Counts":
+        """The sum of both; it belongs to no minute."""
+        return Counts(0, *(_sum(getattr(self, name), getattr(other, name)) for name in self.__struct_fields__[1:]))
+
+    def shown(self) -> dict[str, Any]:
+        """The counts as the page shows them."""
+        tools = {
+            name: {"calls": count, "results": self.answered.get(name, 0), "failed": self.failed.get(name, 0)}
+            for name, count in _largest_first(self.calls)[:MAX_SHOWN_TOOLS]
+        }
+        return {
+            "turns": self.turns,
+            "errors": self.errors,
+            "input": self.input,
+            "output": self.output,
+            "cached": self.cached,
+            "first_p50": percentile(self.first, 0.5),
+            "first_p99": percentile(self.first, 0.99),
+            "total_p50": percentile(self.total, 0.5),
+            "total_p99": percentile(self.total, 0.99),
+            "tools": tools,
+            "notes": dict(_largest_first(self.notes)),
+        }
+
+
+def _add_name(counts: dict[str, int], name: str, count: int) -> None:
+    """Count a name, or `OTHERS` once there are too many names."""
+    name = name if name in counts or len(counts) < MAX_NAMES else OTHERS
+    counts[name] = counts.get(name, 0) + count
+
+
+def _sum(one: Any, other: Any) -> Any:
+    if not isinstance(one, dict):
+        return one + other
+    out = dict(cast("dict[Any, int]", one))
+    for what, count in cast("dict[Any, int]", other).items():
+        if isinstance(what, str):
+            _add_name(cast("dict[str, int]", out), what, count)
+        else:
+            out[what] = out.get(what, 0) + count
+    return out
+
+
+def _largest_first(counts: dict[str, int]) -> list[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda each: -each[1])
+
+
+def latencies(turns: Iterable[Sequence[Any]]) -> dict[str, Any]:
+    """Times and failures of a backend in these turns, each `[AT, FIRST_MS, MS, STATUS, ERROR]`."""
+    counts = Counts()
+    for at, first_ms, ms, status, error in turns:
+        counts.add(Row("", at, "", first_ms=first_ms, ms=ms, status=status, error=error))
+    shown = counts.shown()
+    return {name: shown[name] for name in ("errors", "first_p50", "first_p99", "total_p50", "total_p99")}
+
+
+class CountReport(msgspec.Struct):
+    """The counts of a process, and the calls and results that it could not match with each other."""
+
+    since: float
+    all: Counts
+    minutes: list[Counts]
+    calls: dict[str, str] = {}
+    """The tool of each call without a result."""
+    results: dict[str, tuple[int, bool]] = {}
+    """The minute of each result without a call, and whether it failed."""
+
+
+class _ResultMatcher:
+    """Finds the tool of a result."""
+
+    def __init__(self) -> None:
+        self.calls: dict[str, str] = {}
+        self.results: dict[str, tuple[int, bool]] = {}
+
+    def match(self, row: Row, minute: int, counts: Sequence[Counts]) -> None:
+        """Count the results of a turn, and remember its calls."""
+        if row.call_ids:
+            self.calls.update(zip(row.call_ids, row.calls, strict=False))
+            _shorten(self.calls)
+        for each in row.results:
+            id = each.removesuffix(FAILED)
+            failed = id != each
+            name = self.calls.pop(id, "")
+            if not name:
+                self.results[id] = (minute, failed)
+                _shorten(self.results)
+            for sums in counts if name else ():
+                sums.add_result(name, failed=failed)
+
+
+def _shorten(entries: dict[str, Any]) -> None:
+    if len(entries) > MAX_UNMATCHED:
+        for id in tuple(entries)[: MAX_UNMATCHED // 2]:
+            del entries[id]
+
+
+class Statistics:
+    """The counts of one process."""
+
+    def __init__(self) -> None:
+        self.since = time.time()
+        self._all = Counts()  # of all minutes but the last
+        self._minutes: deque[Counts] = deque([Counts()], maxlen=MINUTES)
+        self._matcher = _ResultMatcher()
+
+    def count(self, rows: Iterable[Row]) -> None:
+        """Count finished turns."""
+        minute = int(time.time() // 60)
+        if minute != self._minutes[-1].minute:
+            self._all = self._all.plus(self._minutes[-1])
+            self._minutes.append(Counts(minute))
+        counts = self._minutes[-1]
+        for row in rows:
+            counts.add(row)
+            if row.call_ids or row.results:
+                self._matcher.match(row, minute, (counts,))
+
+    def report(self) -> CountReport:
+        """Everything that was counted, to be added to that of other processes."""
+        oldest = int(time.time() // 60) - MINUTES
+        minutes = [each for each in self._minutes if each.minute > oldest]
+        total = self._all.plus(self._minutes[-1])
+        return CountReport(self.since, total, minutes, self._matcher.calls, self._matcher.results)
+
+
+def count_rows(rows: Iterable[Row]) -> CountReport:
+    """The counts of these turns, as a process would report them."""
+    oldest = int(time.time() // 60) - MINUTES
+    everything, minutes, matcher = Counts(), dict[int, Counts](), _ResultMatcher()
+    ordered = sorted(rows, key=lambda row: row.at)
+    for row in ordered:
+        minute = int((row.at + row.ms / 1000) // 60)
+        counts = (everything, minutes.setdefault(minute, Counts(minute))) if minute > oldest else (everything,)
+        for each in counts:
+            each.add(row)
+        matcher.match(row, minute, counts)
+    since = ordered[0].at if ordered else time.time()
+    return CountReport(since, everything, list(minutes.values()), matcher.calls, matcher.results)
+
+
+def merge_reports(reports: list[CountReport]) -> dict[str, Any]:
+    """The counts of all processes, as the page shows them. Results find calls that another process has counted."""
+    everything, hour = Counts(), Counts()
+    by_minute: dict[int, list[int]] = {}
+    for report in reports:
+        everything = everything.plus(report.all)
+        for minute in report.minutes:
+            hour = hour.plus(minute)
+            turns, errors = by_minute.get(minute.minute, [0, 0])
+            by_minute[minute.minute] = [turns + minute.turns, errors + minute.errors]
+    oldest = int(time.time() // 60) - MINUTES
+    calls = {id: name for report in reports for id, name in report.calls.items()}
+    for report in reports:
+        for id, (minute, failed) in report.results.items():
+            if name := calls.pop(id, ""):
+                for counts in (everything, hour) if minute > oldest else (everything,):
+                    counts.add_result(name, failed=failed)
+    return {
+        "since": min((report.since for report in reports), default=time.time()),
+        "start": everything.shown(),
+        "hour": hour.shown(),
+        "minutes": sorted([minute, *counts] for minute, counts in by_minute.items()),
+    }
