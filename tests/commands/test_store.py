@@ -17,7 +17,7 @@ from tests.support.postgres import database
 from toolwire.config.settings import Settings, make_store
 from toolwire.memory.sqlite import SqliteStore
 from toolwire.memory.sqlite.schema import VERSION
-from toolwire.memory.store import Effects, KeptRow, Member
+from toolwire.memory.store import Effects, KeyValue, Member
 
 LARGE = 300
 """Responses that do not fit in one batch."""
@@ -35,7 +35,7 @@ def fill(path: Path) -> None:
             await store.save(ANN, record(f"r{place}", previous), items(f"in{place}"), items(f"out{place}"))
         queued = record("run", status="queued")
         await store.queue(ANN, queued, items("a"), Effects(), plan=b"\x00plan", member="worker-1")
-        await store.put_kept([KeptRow(ANN, "call", b"key", b"\xff value")])
+        await store.put_values([KeyValue(ANN, "call", b"key", b"\xff value")])
         await store.close()
 
     asyncio.run(keep())

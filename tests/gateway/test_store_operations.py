@@ -83,7 +83,7 @@ def test_what_belongs_to_the_calls_of_a_history_is_asked_for_in_one_question(ask
     messages = [{"role": "user", "content": "Go."}, {"role": "assistant", "content": None, "tool_calls": calls}]
     body = {"model": "demo", "messages": [*messages, *results]}
     for _ in range(2):
-        assert asked.operations("/v1/chat/completions", body) == {"get_kept": 1}
+        assert asked.operations("/v1/chat/completions", body) == {"get_values": 1}
 
 
 def test_a_turn_that_is_kept_is_one_write(asked):

@@ -21,7 +21,7 @@ from tests.store.examples import (
     record,
 )
 from tests.store.place import Place, Users, call, wait_until
-from toolwire.memory.store import Append, Conversation, Effects, KeptItem, KeptRow, Overtaken, TooLarge
+from toolwire.memory.store import Append, Conversation, Effects, KeptItem, KeyValue, Overtaken, TooLarge
 
 CONVERSATION = Conversation("conv", 7.0, b'{"a":"b"}')
 
@@ -441,27 +441,27 @@ def test_many_writers_of_one_conversation_do_not_interleave(store, conversation)
 # Values
 
 
-def row(key: str, value: bytes = b"1", kind: str = "call", owner: str = ANN) -> KeptRow:
-    return KeptRow(owner, kind, key.encode(), value)
+def row(key: str, value: bytes = b"1", kind: str = "call", owner: str = ANN) -> KeyValue:
+    return KeyValue(owner, kind, key.encode(), value)
 
 
 def test_a_kept_value_is_found_by_its_owner_kind_and_key_alone(store):
-    store.put_kept([row("a"), row("b", b"2"), row("a", b"3", "origin")])
-    store.put_kept([row("b", b"4")])
-    assert store.get_kept(ANN, [("call", b"b"), ("call", b"c"), ("call", b"a")]) == [b"4", None, b"1"]
-    assert store.get_kept(ANN, [("origin", b"a")]) == [b"3"]
-    assert store.get_kept(BEN, [("call", b"a"), ("call", b"b")]) == [None, None]
-    assert store.get_kept(ANN, []) == []
+    store.put_values([row("a"), row("b", b"2"), row("a", b"3", "origin")])
+    store.put_values([row("b", b"4")])
+    assert store.get_values(ANN, [("call", b"b"), ("call", b"c"), ("call", b"a")]) == [b"4", None, b"1"]
+    assert store.get_values(ANN, [("origin", b"a")]) == [b"3"]
+    assert store.get_values(BEN, [("call", b"a"), ("call", b"b")]) == [None, None]
+    assert store.get_values(ANN, []) == []
 
 
 def test_of_two_values_with_one_key_in_one_write_the_later_counts(store):
-    store.put_kept([row("a", b"1"), row("a", b"2")])
-    assert store.get_kept(ANN, [("call", b"a")]) == [b"2"]
+    store.put_values([row("a", b"1"), row("a", b"2")])
+    assert store.get_values(ANN, [("call", b"a")]) == [b"2"]
 
 
 def test_no_more_kept_bytes_are_read_at_once_than_may_be(store):
-    store.put_kept([row(key, b"x" * 100) for key in "abc"])
-    found = store.get_kept(ANN, [("call", key.encode()) for key in "abc"], 150)
+    store.put_values([row(key, b"x" * 100) for key in "abc"])
+    found = store.get_values(ANN, [("call", key.encode()) for key in "abc"], 150)
     assert [value is not None for value in found] == [True, True, False]
 
 
@@ -486,14 +486,14 @@ def test_what_is_too_much_is_let_go_from_whoever_has_most(place: Place):
 def test_values_and_responses_share_their_bounds(place: Place):
     store = place.open(max_size=20_000)
     joined(store, "one")
-    store.put_kept([row("quiet", b"q" * 1000, owner=BEN)])
+    store.put_values([row("quiet", b"q" * 1000, owner=BEN)])
     for n in range(30):
-        store.put_kept([row(str(n), b"x" * 1000)])
+        store.put_values([row(str(n), b"x" * 1000)])
     store.maintain("one")
-    found = store.get_kept(ANN, [("call", str(n).encode()) for n in range(30)])
+    found = store.get_values(ANN, [("call", str(n).encode()) for n in range(30)])
     assert found[0] is None
     assert found[-1] is not None
-    assert store.get_kept(BEN, [("call", b"quiet")]) == [b"q" * 1000]
+    assert store.get_values(BEN, [("call", b"quiet")]) == [b"q" * 1000]
 
 
 def test_a_run_that_is_not_over_is_not_let_go(place: Place):
@@ -511,8 +511,8 @@ def test_what_nobody_used_for_too_long_is_gone(place: Place):
     store = place.open(max_age=1.0)
     joined(store, "one")
     put(store, "r1")
-    store.put_kept([row("a")])
-    wait_until(lambda: store.load(ANN, "r1") is None and store.get_kept(ANN, [("call", b"a")]) == [None])
+    store.put_values([row("a")])
+    wait_until(lambda: store.load(ANN, "r1") is None and store.get_values(ANN, [("call", b"a")]) == [None])
     wait_until(lambda: store.maintain("one") or store.stats().bytes == 0)
     assert store.input(ANN, "r1") == []
 
@@ -528,7 +528,7 @@ def test_a_store_restored_from_another_has_all_that_was_there(place: Place):
     store.save(ANN, record("r1", conversation="conv"), items("a"), [called], Effects(conversation="conv"))
     put(store, "r2", "r1", size=1000)
     put(store, "r3", owner=BEN)
-    store.put_kept([row("a", b"value"), row("b", b"\x00\xff", owner=BEN)])
+    store.put_values([row("a", b"value"), row("b", b"\x00\xff", owner=BEN)])
     run = queued(store, "r4", "one")
     assert appended(store, run, events(0, "x", "y"))
     over = queued(store, "r5", "one")
@@ -541,7 +541,7 @@ def test_a_store_restored_from_another_has_all_that_was_there(place: Place):
     assert other.stats().bytes == store.stats().bytes
     assert other.chain(ANN, "r2") == store.chain(ANN, "r2")
     assert other.load(BEN, "r3") == record("r3")
-    assert other.get_kept(BEN, [("call", b"b")]) == [b"\x00\xff"]
+    assert other.get_values(BEN, [("call", b"b")]) == [b"\x00\xff"]
     joined(other, "three")
     (claimed,) = other.claim("three", 10)
     assert (claimed.record.id, claimed.plan, claimed.next_event) == ("r4", b"plan", 2)
@@ -565,7 +565,7 @@ def test_a_dump_is_one_state_whatever_is_written_meanwhile(store):
         await user.save(ANN, record("r2b"), items("in"), items("out"))
         await user.append([Append(ANN, run, events(0, "x"))])
         await user.save(ANN, record("run"), None, items("end"), guard=run)
-        await user.put_kept([row("a", b"value")])
+        await user.put_values([row("a", b"value")])
         return [first, *[each async for each in rows]]
 
     (found,) = store.at_once(dump_and_write)
@@ -576,12 +576,12 @@ def test_a_dump_is_one_state_whatever_is_written_meanwhile(store):
 def test_what_is_there_already_stays_when_another_store_is_added(place: Place):
     store, other = place.open(), place.other()
     store.save(ANN, record("r1", response=b"new"), items("a"), items("b"))
-    store.put_kept([row("a", b"new")])
+    store.put_values([row("a", b"new")])
     other.save(BEN, record("r1", response=b"old"), items("x"), ())
-    other.put_kept([row("a", b"old")])
+    other.put_values([row("a", b"old")])
     other.restore(store.dump())
     assert other.load(BEN, "r1").response == b"old"
     assert other.load(ANN, "r1") is None
     assert ids_of(other.input(BEN, "r1")) == ["x"]
     assert other.input(ANN, "r1") == other.output(ANN, "r1") == []
-    assert other.get_kept(ANN, [("call", b"a")]) == [b"old"]
+    assert other.get_values(ANN, [("call", b"a")]) == [b"old"]

@@ -17,7 +17,7 @@ from toolwire.memory.store import (
     Effects,
     EventChunk,
     KeptItem,
-    KeptRow,
+    KeyValue,
     Member,
     Record,
     StoreFailed,
@@ -602,17 +602,17 @@ def test_a_directory_in_which_nothing_can_be_written_is_a_clear_error(tmp_path, 
 # What a turn leaves to the next
 
 
-def row(owner: str, key: str, value: bytes = b"1", kind: str = "call") -> KeptRow:
-    return KeptRow(owner, kind, key.encode(), value)
+def row(owner: str, key: str, value: bytes = b"1", kind: str = "call") -> KeyValue:
+    return KeyValue(owner, kind, key.encode(), value)
 
 
 def values(kept: Kept, owner: str, *keys: str, kind: str = "call") -> list[bytes | None]:
-    return kept.get_kept(owner, [(kind, key.encode()) for key in keys])
+    return kept.get_values(owner, [(kind, key.encode()) for key in keys])
 
 
 def test_a_kept_value_outlives_the_process_and_grows_old(open_file: Open, clock: Clock):
     first = open_file()
-    first.put_kept([row(ANN, "a")])
+    first.put_values([row(ANN, "a")])
     first.close()
     again = open_file()
     assert values(again, ANN, "a") == [b"1"]
@@ -623,10 +623,10 @@ def test_a_kept_value_outlives_the_process_and_grows_old(open_file: Open, clock:
 def test_kept_values_and_responses_share_their_bounds(open_store: Open, clock: Clock):
     """Whoever keeps most gives way, with what was used longest ago."""
     kept = open_store(max_size=10_000)
-    kept.put_kept([row(BEN, "quiet", b"q" * 1000)])
+    kept.put_values([row(BEN, "quiet", b"q" * 1000)])
     for number in range(20):
         clock.now += 1
-        kept.put_kept([row(ANN, str(number), b"x" * 1000)])
+        kept.put_values([row(ANN, str(number), b"x" * 1000)])
     kept.sweep()
     found = values(kept, ANN, *map(str, range(20)))
     assert found[-1] is not None

@@ -13,9 +13,9 @@ from tests.store.examples import ANN, BEN, appended, events, ids_of, item, items
 from tests.store.place import DAY, LONG, PLENTY, Loop, Users, call, wait_until
 from tests.store.processes import Process
 from tests.support import processes
-from toolwire.memory.file import StoreFile, file_system_of
 from toolwire.memory.sqlite import SqliteStore, engine
 from toolwire.memory.sqlite.schema import VERSION
+from toolwire.memory.sqlite.store_file import StoreFile, file_system_of
 from toolwire.memory.store import Effects, EventChunk, Follow, Followed, Member, StoreFailed
 
 FIRST_VERSION = """
@@ -113,7 +113,7 @@ def test_a_file_of_the_first_version_is_brought_to_this_one_with_all_that_was_in
     assert ids_of(store.chain(ANN, "r2")) == ["before", "r1-in", "call", "r2-in"]
     assert store.conversation(ANN, "conv").metadata == b'{"a":"b"}'
     assert ids_of(store.input(ANN, "conv")) == ["before", "r1-in"]
-    assert store.get_kept(BEN, [("call", b"key")]) == [b"value"]
+    assert store.get_values(BEN, [("call", b"key")]) == [b"value"]
     (answer,) = store.follow([Follow(ANN, "r2", 1)])
     assert answer == Followed((events(0, "a", "b"), events(2, "c")), is_over=True)
     assert store.events(ANN, "r2", 2) == EventChunk(2, 1, events(2, "c").frames)

@@ -73,10 +73,10 @@ def patched(folder: Path, answer: float = PATIENCE, hung: int = 600, more: str =
         "import sys",
         "if 'toolwire' in sys.orig_argv:",
         "    from toolwire.gateway.workers import crew",
-        "    from toolwire.memory import kept, threads",
+        "    from toolwire.memory import threads, write_behind",
         "    from toolwire.upstream.codex import remote",
         f"    remote.ANSWER, crew.HUNG = {answer}, {hung}",
-        f"    kept.PATIENCE = threads.PATIENCE = {PATIENCE}",
+        f"    write_behind.PATIENCE = threads.PATIENCE = {PATIENCE}",
         more,
     )
     (folder / "sitecustomize.py").write_text("\n".join(lines))

@@ -4,13 +4,13 @@ import subprocess
 import sys
 
 from toolwire.core.request import CallEntry, Message, TextPart
-from toolwire.memory.keys import CallKeys
+from toolwire.memory.call_keys import CallKeys
 
 ONE, OTHER = (Message("user", (TextPart(words),)) for words in ("one", "other"))
 CALL = CallEntry("call_0", "find", "{}")
 PRINT = """
 from toolwire.core.request import CallEntry, Message, TextPart
-from toolwire.memory.keys import CallKeys
+from toolwire.memory.call_keys import CallKeys
 print(CallKeys("me", [Message("user", (TextPart("one"),))]).key("call_0", "find"))
 """
 

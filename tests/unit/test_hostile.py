@@ -138,7 +138,7 @@ def test_a_thought_of_an_attempt_that_failed_is_not_kept():
     again = KeepSignedReasoning(thoughts, "me", ())
     again.feed(ReasoningEnded("", "kept", "messages"))
     again.feed(CallStarted("c", "f"))
-    restored = thoughts.restored("me", msgspec.structs.replace(ASK, entries=(call("c"),)))
+    restored = thoughts.restore_reasoning("me", msgspec.structs.replace(ASK, entries=(call("c"),)))
     assert [getattr(entry, "signature", "") for entry in restored.entries] == ["kept", ""]
 
 
@@ -148,7 +148,7 @@ def test_a_call_is_known_by_its_name_too():
     keeper.feed(ReasoningEnded("", "S", "messages"))
     keeper.feed(CallStarted("call_0", "f"))
     asked = msgspec.structs.replace(ASK, entries=(call("call_0", "g"),))
-    assert thoughts.restored("me", asked) is asked
+    assert thoughts.restore_reasoning("me", asked) is asked
 
 
 def thought_of(thoughts: ReasoningCache, signature: str, *entries: Any) -> None:
@@ -166,12 +166,12 @@ def test_the_thoughts_of_servers_that_count_return_to_their_own_calls():
     thought_of(thoughts, "b", one, *asked)
     thought_of(thoughts, "c", one, *asked, *asked, other)
     entries = (one, *asked, *asked, other, *asked)
-    restored = thoughts.restored("me", msgspec.structs.replace(ASK, entries=entries)).entries
+    restored = thoughts.restore_reasoning("me", msgspec.structs.replace(ASK, entries=entries)).entries
     signatures = [getattr(entry, "signature", "") for entry in restored]
     assert [signature for signature in signatures if signature] == ["a", "b", "c"]
     assert [place for place, signature in enumerate(signatures) if signature] == [1, 4, 8]
     foreign = msgspec.structs.replace(ASK, entries=(Message("user", (TextPart("third"),)), *asked))
-    assert thoughts.restored("me", foreign) is foreign
+    assert thoughts.restore_reasoning("me", foreign) is foreign
 
 
 def test_a_package_that_says_it_is_a_chat_server_s_is_none():

@@ -173,8 +173,10 @@ def test_requests(dialect: str) -> None:
 
             def remembering(size: int, request: Callable[[int], Any] = request) -> int:
                 known, asked = thoughts.ReasoningCache(), request(size)
-                known.issued("owner", "signature", "b")
-                return counted(meter, lambda: (known.fit_for("b", "owner", asked), known.restored("owner", asked)))
+                known.remember_signature("owner", "signature", "b")
+                return counted(
+                    meter, lambda: (known.fit_for("b", "owner", asked), known.restore_reasoning("owner", asked))
+                )
 
             yield from ((f"decoding {what}", decoding), (f"closing {what}", ruling), (f"restoring {what}", remembering))
             for backend in BACKENDS:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from toolwire.memory import owned
-from toolwire.memory.owned import LOCK, PREFIX, OwnedFolder, remove_orphans
+from toolwire.memory import owned_folders
+from toolwire.memory.owned_folders import LOCK, PREFIX, OwnedFolder, remove_orphans
 from toolwire.upstream.codex import worker
 from toolwire.upstream.codex.worker import Worker, WorkerSpec
 from toolwire.upstream.reply import Broken
@@ -20,7 +20,7 @@ fcntl = pytest.importorskip("fcntl", reason="another platform: has no locks of t
 
 
 def old(path: Path) -> Path:
-    before = time.time() - 2 * owned.STALE
+    before = time.time() - 2 * owned_folders.STALE
     os.utime(path, (before, before), follow_symlinks=False)
     return path
 

@@ -4,7 +4,7 @@ import gc
 import tracemalloc
 
 from toolwire.core.request import CallEntry, ReasoningEntry, Request
-from toolwire.memory.keys import CallKey
+from toolwire.memory.call_keys import CallKey
 from toolwire.memory.reasoning import KEPT_BYTES, MARKS_BYTES, CallReasoning, ReasoningCache
 
 MB = 1024 * 1024
@@ -19,7 +19,7 @@ def _fill(thoughts: ReasoningCache, owner: str, count: int, size: int) -> None:
         signature = f"{number:08d}" * (size // 8)
         reasoning = (ReasoningEntry(signature=signature, origin="responses"),)
         thoughts.keep(_key(owner, number), CallReasoning("b", reasoning, signature, signature))
-        thoughts.issued(owner, signature, "b")
+        thoughts.remember_signature(owner, signature, "b")
         thoughts.refuse("b", f"{number}{'m' * 1000}", "reasoning")
 
 
@@ -40,12 +40,12 @@ def test_what_one_owner_keeps_is_not_pushed_out_by_another() -> None:
     signature = "quiet" * 100
     reasoning = (ReasoningEntry(signature=signature, origin="responses"),)
     thoughts.keep(_key("quiet", 1), CallReasoning("elsewhere", reasoning))
-    thoughts.issued("quiet", signature, "elsewhere")
+    thoughts.remember_signature("quiet", signature, "elsewhere")
     _fill(thoughts, "loud", 60, MB)
     for number in range(60_000):
-        thoughts.issued("loud", f"signature {number}", "b")
+        thoughts.remember_signature("loud", f"signature {number}", "b")
     request = Request("m", (CallEntry("call_1", "search", "{}"),))
-    [thought, _] = thoughts.restored("quiet", request).entries
+    [thought, _] = thoughts.restore_reasoning("quiet", request).entries
     assert isinstance(thought, ReasoningEntry)
     assert thought.signature == signature
     brought = Request("m", (thought, *request.entries))

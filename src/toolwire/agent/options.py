@@ -17,7 +17,7 @@ from toolwire.agent.task import AgentConfig
 from toolwire.agent.terminal.keys import is_terminal
 from toolwire.agent.tools import builtin
 from toolwire.config.settings import DEMO, Settings, address_fault
-from toolwire.memory.private import read_file
+from toolwire.memory.private_files import read_file
 from toolwire.turns.tools.loop import Limits
 from toolwire.turns.tools.registry import Toolset
 

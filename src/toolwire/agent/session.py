@@ -25,7 +25,7 @@ except ImportError:  # Windows
 from toolwire.agent.events import Tokens
 from toolwire.agent.history import AnyItem, History, given_item, read_items
 from toolwire.core.errors import ToolwireError
-from toolwire.memory.private import make_folders, open_file, open_private, read_file, state_folder
+from toolwire.memory.private_files import make_folders, open_file, open_private, read_file, state_folder
 
 UNKNOWN = Tokens()
 """The token counts of a history that no model has read yet."""

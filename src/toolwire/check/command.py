@@ -17,7 +17,7 @@ from toolwire.check.endpoint import Target, Unreachable
 from toolwire.check.report import FORMS, write_report
 from toolwire.check.run import check, check_captured, chosen_rules
 from toolwire.check.verdicts import Report
-from toolwire.memory import private
+from toolwire.memory import private_files
 
 SOUND, BROKEN = 0, 1
 MAX_REASON = 400
@@ -90,7 +90,7 @@ def _captured(options: CheckOptions) -> Report:
 
 def _read(path: Path) -> bytes:
     try:
-        return private.read_file(path)
+        return private_files.read_file(path)
     except OSError as error:
         raise CheckUsageError(f"{path}: {error.strerror}") from None
 

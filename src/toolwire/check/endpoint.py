@@ -18,7 +18,7 @@ from toolwire.check.turns.rule import Finding, RequestFacts
 from toolwire.check.turns.streams import StreamCheck, check_plain
 from toolwire.check.turns.turn import ObservedTurn
 from toolwire.core.redact import BlankCredentials, Blanks
-from toolwire.memory.private import make_folders, open_private
+from toolwire.memory.private_files import make_folders, open_private
 
 MAX_BYTES = 16 * 1024 * 1024
 """Most bytes of one answer: the probes ask for little."""

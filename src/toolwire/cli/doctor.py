@@ -32,8 +32,8 @@ from toolwire.config.settings import Backend, Settings, SettingsError, read
 from toolwire.config.validate import OPERATIONS, backend_faults, general_faults
 from toolwire.core.backend import Post
 from toolwire.core.terminal import clean
-from toolwire.memory.file import FileInUse, StoreFile
 from toolwire.memory.sqlite.schema import version_of
+from toolwire.memory.sqlite.store_file import FileInUse, StoreFile
 from toolwire.memory.store import StoreFailed
 from toolwire.turns.routes import Route, Router, check_backends, names_in
 from toolwire.upstream.credentials import login_file, read_login

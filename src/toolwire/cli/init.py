@@ -16,7 +16,7 @@ from toolwire.config.decode import looks_like_key
 from toolwire.config.files import user_path
 from toolwire.config.presets import PRESETS, missing_preset, with_preset
 from toolwire.config.settings import Backend, Server, Settings, address_fault, is_glob
-from toolwire.memory.private import make_folders, open_private
+from toolwire.memory.private_files import make_folders, open_private
 
 NONE = "none"
 MAX_MODELS_OFFERED = 20

@@ -17,7 +17,7 @@ from typing import IO, cast
 
 from toolwire.cli.options import say, stop
 from toolwire.imports import without_working_directory
-from toolwire.memory.private import open_private
+from toolwire.memory.private_files import open_private
 
 READY = "toolwire ready on "
 START_TIMEOUT = 60.0

@@ -27,7 +27,7 @@ from toolwire.config.flags import FLAGS, FlagError, boolean, with_flags
 from toolwire.config.presets import PRESETS, missing_preset, with_preset
 from toolwire.core.bounds import Bounds
 from toolwire.core.urls import bare_url
-from toolwire.memory.private import close_to_others, make_folders, read_file, state_folder
+from toolwire.memory.private_files import close_to_others, make_folders, read_file, state_folder
 from toolwire.memory.sqlite import SqliteStore, store_failed
 from toolwire.memory.store import StoreFailed
 from toolwire.upstream.credentials import Header, has_login

@@ -59,7 +59,7 @@ class PendingTurn(msgspec.Struct, frozen=True):
 
     thread: str
     calls: tuple[Hashable, ...]
-    """Their keys (`memory/keys.py`)."""
+    """Their keys (`memory/call_keys.py`)."""
     state: Any = None
 
 

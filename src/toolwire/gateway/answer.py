@@ -10,7 +10,7 @@ from toolwire.core.errors import Failure
 from toolwire.core.events import Event
 from toolwire.core.notes import TurnStats
 from toolwire.core.request import Request
-from toolwire.memory.turns import TurnMemory
+from toolwire.memory.turn_memory import TurnMemory
 from toolwire.turns.source import TurnSource
 
 
@@ -71,7 +71,7 @@ class Answer:
 
     async def settle(self, pieces: Sequence[bytes]) -> Sequence[bytes]:
         """The turn is over and its last bytes have not left: keep what must be kept; returns what is to leave."""
-        await self._memory.settled()
+        await self._memory.flush()
         return pieces
 
     async def cancel(self) -> None:

@@ -37,7 +37,7 @@ from toolwire.gateway.metrics import Metrics
 from toolwire.gateway.process import Process
 from toolwire.gateway.sinks import HttpSink, Pace, upstream_request_id
 from toolwire.memory.store import Store
-from toolwire.memory.turns import TurnMemory
+from toolwire.memory.turn_memory import TurnMemory
 from toolwire.turns.attempt import Confirm, TurnGuard
 from toolwire.turns.prepare import Caller as Asker
 from toolwire.turns.prepare import Engine, Options, prepare
@@ -422,7 +422,7 @@ def turn_of(dialect: StatelessDialect) -> Operation:
             request = msgspec.structs.replace(request, betas=exchange.header(b"anthropic-beta"))
         await exchange.shared.memory.load(caller.owner, request.entries)
         if not request.carries_signatures:
-            request = exchange.shared.engine.reasoning.restored(caller.owner, request)
+            request = exchange.shared.engine.reasoning.restore_reasoning(caller.owner, request)
         await exchange.pause()
         run = exchange.begin(request, caller)
         await exchange.pause()

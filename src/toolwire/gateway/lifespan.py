@@ -28,9 +28,9 @@ from toolwire.gateway.responses.take_over import Ask, TakeOver
 from toolwire.gateway.sinks import Pace
 from toolwire.memory.leases import Leases
 from toolwire.memory.membership import Membership
-from toolwire.memory.results import KeptResults
+from toolwire.memory.pending_results import PendingResults
 from toolwire.memory.store import RunLimits, StoreFailed
-from toolwire.memory.turns import TurnMemory
+from toolwire.memory.turn_memory import TurnMemory
 from toolwire.turns.prepare import Engine
 from toolwire.turns.routes import Router
 from toolwire.upstream.http import make_session
@@ -111,7 +111,7 @@ async def opened_state(
         await background.close(settings.server.drain)
         await router.stop()
         await memory.threads.close()
-        await memory.settled()
+        await memory.flush()
         await duties.stop()
         await store.close()
         log.flush()
@@ -139,7 +139,7 @@ def watch_of(shared: Shared) -> Callable[[StoreFailed | None], None]:
 
 
 @asynccontextmanager
-async def _gateway_tools(settings: Settings, kept: KeptResults) -> "AsyncGenerator[GatewayTools | None]":
+async def _gateway_tools(settings: Settings, kept: PendingResults) -> "AsyncGenerator[GatewayTools | None]":
     """The gateway's own tools, if it has any; without any, what they need is not loaded."""
     if not settings.gateway_tools.tools and not settings.gateway_tools.mcp:
         yield None

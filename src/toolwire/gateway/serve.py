@@ -25,8 +25,8 @@ from toolwire.gateway.process import Process
 from toolwire.gateway.stderr import written_aside
 from toolwire.gateway.workers.runtime import runtime_bases
 from toolwire.gateway.workers.sockets import address_of, listen
-from toolwire.memory.owned import remove_orphans
-from toolwire.memory.results import KeptResults
+from toolwire.memory.owned_folders import remove_orphans
+from toolwire.memory.pending_results import PendingResults
 from toolwire.turns.routes import check_backends
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()))
@@ -132,7 +132,7 @@ def check_gateway_tools(settings: Settings) -> None:
         from toolwire.gateway.tools.tools import GatewayTools  # noqa: PLC0415
 
         try:
-            GatewayTools(settings, _unheard, KeptResults())
+            GatewayTools(settings, _unheard, PendingResults())
         except SettingsError as error:
             raise SettingsError(f"{settings.file}: {error}" if settings.file else str(error)) from None
 

@@ -27,8 +27,8 @@ from toolwire.core.request import (
     ToolsEntry,
 )
 from toolwire.core.shares import Shares
-from toolwire.memory.kept import KeptTable, Wanted, WriteBehind
-from toolwire.memory.keys import CallKey, CallKeys, digest
+from toolwire.memory.call_keys import CallKey, CallKeys, digest
+from toolwire.memory.write_behind import CachedTable, Wanted, WriteBehind
 
 KEPT_BYTES = 64 * 1024 * 1024
 """Most bytes of what is at hand by call, of all owners together."""
@@ -61,9 +61,11 @@ class ReasoningCache:
 
     def __init__(self, behind: WriteBehind | None = None) -> None:
         behind = behind or WriteBehind()
-        self._calls: KeptTable[CallKey, CallReasoning] = KeptTable("call", CallReasoning, KEPT_BYTES, behind)
+        self._calls: CachedTable[CallKey, CallReasoning] = CachedTable("call", CallReasoning, KEPT_BYTES, behind)
         # Backends by what they made; a short text may have several.
-        self._origins: KeptTable[OriginKey, frozenset[str]] = KeptTable("origin", frozenset[str], MARKS_BYTES, behind)
+        self._origins: CachedTable[OriginKey, frozenset[str]] = CachedTable(
+            "origin", frozenset[str], MARKS_BYTES, behind
+        )
         self._refused: Shares[tuple[str, str], tuple[Omission, ...]] = Shares(MARKS_BYTES)
 
     def keep(self, key: CallKey, made: CallReasoning) -> None:
@@ -78,15 +80,15 @@ class ReasoningCache:
             )
         self._calls.put(key, made)
 
-    def issued(self, owner: str, signature: str, backend: str) -> None:
+    def remember_signature(self, owner: str, signature: str, backend: str) -> None:
         """Remember who made a signature that clients carry."""
         self._origins.put((owner, digest(signature)), frozenset((backend,)))
 
-    def issued_here(self, owner: str, signature: str, backend: str) -> None:
+    def remember_local_signature(self, owner: str, signature: str, backend: str) -> None:
         """The same for one that does not leave the gateway but with its call, which is kept."""
         self._origins.hold((owner, digest(signature)), frozenset((backend,)))
 
-    def showed(self, owner: str, text: str, backend: str) -> None:
+    def remember_text(self, owner: str, text: str, backend: str) -> None:
         """Remember who thought a text, which others may have thought too."""
         key = owner, digest(_compact(text))
         known = self._origins.get(key) or frozenset()
@@ -112,7 +114,7 @@ class ReasoningCache:
             made = self._calls.get(key) if table is self._calls else None
             if made is not None:
                 for signature in filter(None, (*(entry.signature for entry in made.reasoning), made.signature)):
-                    self.issued_here(key[0], signature, made.backend)
+                    self.remember_local_signature(key[0], signature, made.backend)
 
     def refuse(self, backend: str, model: str, part: Omission) -> None:
         """Remember that a model's server refuses this part of a request."""
@@ -188,7 +190,7 @@ class ReasoningCache:
         """The backends that may have made something; None if nobody remembers, and any may have."""
         return self._origins.get((owner, digest(mark))) if mark else None
 
-    def restored(self, owner: str, request: Request) -> Request:
+    def restore_reasoning(self, owner: str, request: Request) -> Request:
         """The request with the reasoning of its calls in front of them."""
         if not self._calls or not any(isinstance(entry, CallEntry) for entry in request.entries):
             return request
@@ -205,7 +207,7 @@ class ReasoningCache:
         return msgspec.structs.replace(request, entries=tuple(out)) if known else request
 
 
-def forgotten(entry: Entry) -> Entry:
+def strip_reasoning(entry: Entry) -> Entry:
     """The entry, or, if it is reasoning, its empty place: a backend may have to know that there was some."""
     return ReasoningEntry(entry.id, message=entry.message) if isinstance(entry, ReasoningEntry) else entry
 
@@ -213,7 +215,7 @@ def forgotten(entry: Entry) -> Entry:
 def _without_reasoning(entry: Entry, notes: list[Note]) -> Entry:
     if isinstance(entry, ReasoningEntry) and (entry.text or entry.signature):
         notes.append(Note("reasoning_dropped", entry.id))
-    return forgotten(entry)
+    return strip_reasoning(entry)
 
 
 def _is_of_the_model(entry: Entry) -> bool:
@@ -293,7 +295,7 @@ class KeepReasoning:
         self._backend = backend
         self._owner = owner
         self._entries = entries
-        self._issued = cache.issued if is_carried else cache.issued_here
+        self._issued = cache.remember_signature if is_carried else cache.remember_local_signature
         self._reasoning = reasoning
         self._calls: list[CallStarted] = []
         self._found: list[CallKey] = []  # the keys of as many of them as were needed
@@ -338,7 +340,7 @@ class KeepReasoning:
         for key in self._call_keys() if is_new else self._call_keys()[-1:]:
             self._cache.keep(key, made)
         if is_new and (text := _entry(fields).text):
-            self._cache.showed(self._owner, text, self._backend)
+            self._cache.remember_text(self._owner, text, self._backend)
 
 
 def _entry(written: str) -> ReasoningEntry:
@@ -365,7 +367,7 @@ class KeepUnsigned:
         elif isinstance(event, ReasoningEnded):
             text, self._texts = "".join(self._texts), []
             if text and not event.signature:
-                self._cache.showed(self._owner, text, self._backend)
+                self._cache.remember_text(self._owner, text, self._backend)
         return None
 
 
@@ -401,5 +403,5 @@ class KeepSignedReasoning:
             self._cache.keep(self._keys.key(event.id, event.name), CallReasoning(self._backend, self._signed))
             self._led = True
         elif isinstance(event, TurnEnded) and (text := "".join((*self._all, *self._texts))):
-            self._cache.showed(self._owner, text, self._backend)
+            self._cache.remember_text(self._owner, text, self._backend)
         return None

@@ -107,7 +107,7 @@ class Conversation(msgspec.Struct, frozen=True):
     metadata: bytes
 
 
-class KeptRow(msgspec.Struct, frozen=True):
+class KeyValue(msgspec.Struct, frozen=True):
     """A value of some kind that is kept between turns."""
 
     owner: str
@@ -542,9 +542,9 @@ class Members(Protocol):
 class Kept(Protocol):
     """Small values that are kept between turns."""
 
-    async def put_kept(self, rows: Sequence[KeptRow]) -> None: ...
+    async def put_values(self, rows: Sequence[KeyValue]) -> None: ...
 
-    async def get_kept(self, owner: str, keys: Sequence[tuple[str, bytes]], most: int = ...) -> list[bytes | None]:
+    async def get_values(self, owner: str, keys: Sequence[tuple[str, bytes]], most: int = ...) -> list[bytes | None]:
         """The values with these kinds and keys, as long as there are not too many bytes of them."""
         ...
 

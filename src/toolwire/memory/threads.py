@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 
 from toolwire.core.request import Entry, Message, ResultEntry
-from toolwire.memory.kept import PATIENCE, KeptTable, Wanted, WriteBehind
-from toolwire.memory.keys import CallKey
+from toolwire.memory.call_keys import CallKey
 from toolwire.memory.membership import Membership
 from toolwire.memory.store import Lease, Member, Store, StoreFailed
+from toolwire.memory.write_behind import PATIENCE, CachedTable, Wanted, WriteBehind
 
 KEPT_BYTES = 32 * 1024 * 1024
 """Most bytes of threads that are at hand, of all owners together."""
@@ -41,7 +41,7 @@ class KeptThreads:
     def __init__(self, store: Store | None, behind: WriteBehind) -> None:
         self._store = store
         self._behind = behind
-        self._table: KeptTable[CallKey, WaitingThread] = KeptTable("thread", WaitingThread, KEPT_BYTES, behind)
+        self._table: CachedTable[CallKey, WaitingThread] = CachedTable("thread", WaitingThread, KEPT_BYTES, behind)
         self._kept: set[asyncio.Task[None]] = set()
         self._dropped: set[asyncio.Task[None]] = set()
         self._membership: Membership | None = None
@@ -92,7 +92,7 @@ class KeptThreads:
             return
         for key in {calls[0], calls[-1]}:
             self._table.put(key, WaitingThread(backend, process, lease, msgspec.Raw(turn)))
-        await self._behind.settled()
+        await self._behind.flush()
 
     def forget(self, calls: Sequence[CallKey]) -> None:
         """A thread does not wait for these calls any longer."""

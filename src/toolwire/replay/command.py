@@ -9,7 +9,7 @@ import msgspec
 
 from toolwire.core.recording import Recording, read_recording
 from toolwire.core.terminal import escaped
-from toolwire.memory.private import read_file
+from toolwire.memory.private_files import read_file
 from toolwire.replay.steps import DIALECTS, Direction, Step, StepType, steps_of
 from toolwire.replay.text import show_turn
 from toolwire.replay.wire import FORMS, show_as

@@ -14,7 +14,7 @@ from toolwire.core.events import Note
 from toolwire.core.policies import Policy
 from toolwire.core.recording import Head
 from toolwire.core.request import Entry, Omission, ReasoningEntry, Request
-from toolwire.memory.reasoning import KeepReasoning, KeepSignedReasoning, KeepUnsigned, ReasoningCache, forgotten
+from toolwire.memory.reasoning import KeepReasoning, KeepSignedReasoning, KeepUnsigned, ReasoningCache, strip_reasoning
 from toolwire.pauses import backoff
 from toolwire.turns.attempt import Question, TurnGuard
 from toolwire.turns.routes import Route, Router
@@ -163,7 +163,7 @@ class Attempts:
             self._job.engine.reasoning.refuse(route.backend.name, model, found.part)
             self.notes += [Note("field_dropped", found.part)] if found.part != "reasoning" else ()
         else:
-            entries = tuple(map(forgotten, self._request.entries))
+            entries = tuple(map(strip_reasoning, self._request.entries))
             self._request = msgspec.structs.replace(self._request, entries=entries)
             self.notes.append(Note("reasoning_dropped", failure.code))
         return True
@@ -229,7 +229,7 @@ def _without(request: Request, parts: tuple[Omission, ...]) -> Request:
     """The request without what its server is known to refuse, and a note of the reasoning that it loses."""
     entries, notes = request.entries, request.notes
     if "reasoning" in parts and any(map(_is_reasoning, entries)):
-        entries, notes = tuple(map(forgotten, entries)), (*notes, Note("reasoning_dropped"))
+        entries, notes = tuple(map(strip_reasoning, entries)), (*notes, Note("reasoning_dropped"))
     return msgspec.structs.replace(request, entries=entries, notes=notes, without=parts)
 
 

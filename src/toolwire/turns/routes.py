@@ -23,7 +23,7 @@ from toolwire.core.recording import Recording, read_recording
 from toolwire.core.request import Request
 from toolwire.core.shares import Shares
 from toolwire.core.tokens import estimated_tokens
-from toolwire.memory.private import read_file
+from toolwire.memory.private_files import read_file
 from toolwire.turns.codex import codex_upstream
 from toolwire.turns.explain import AskedBackend, KeySource
 from toolwire.turns.retries import RetryBudget

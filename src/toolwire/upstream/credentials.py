@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from toolwire.core.errors import Failure
-from toolwire.memory.private import read_file
+from toolwire.memory.private_files import read_file
 from toolwire.upstream.reply import Broken
 
 Header: TypeAlias = Literal["authorization", "x-api-key", "api-key"]

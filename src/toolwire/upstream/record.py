@@ -12,7 +12,7 @@ import msgspec
 from toolwire.core.backend import Ask, Dialogue, Opening, Post
 from toolwire.core.recording import Head, Line, without_secrets
 from toolwire.core.sse import Frame
-from toolwire.memory.private import make_folders, open_private
+from toolwire.memory.private_files import make_folders, open_private
 
 MAX_RECORDING = 64 * 1024 * 1024
 """The most bytes of one recording; the rest of the turn is left out, and the file says so."""

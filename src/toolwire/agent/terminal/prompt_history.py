@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 from prompt_toolkit.history import History
 
-from toolwire.memory.private import make_folders, open_private, state_folder
+from toolwire.memory.private_files import make_folders, open_private, state_folder
 
 MAX_BYTES = 1024 * 1024
 """When the file is larger, its older half is dropped."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from toolwire.agent.tools.confine import confined, opened
 from toolwire.core.request import ImagePart
-from toolwire.memory.private import open_file
+from toolwire.memory.private_files import open_file
 from toolwire.turns.tools.call import ToolError
 from toolwire.turns.tools.registry import Context, tool
 

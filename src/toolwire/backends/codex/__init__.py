@@ -21,7 +21,7 @@ from toolwire.core.backend import Dialogue, PendingTurn
 from toolwire.core.events import Event
 from toolwire.core.request import CallEntry, Request, ResultEntry
 from toolwire.core.sse import Frame
-from toolwire.memory.keys import CallKey, CallKeys
+from toolwire.memory.call_keys import CallKey, CallKeys
 
 __all__ = ["PROVIDER", "Conversation", "Profile", "awaited", "profile_from", "read_turn", "write_turn"]
 

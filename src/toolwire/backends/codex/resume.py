@@ -24,7 +24,7 @@ from toolwire.core.request import (
     TextPart,
 )
 from toolwire.core.text import is_blank, same_json
-from toolwire.memory.keys import CallKey
+from toolwire.memory.call_keys import CallKey
 
 WITHHELD = "Error: the call was not carried out. Call the tool again, by itself."
 """What a model reads about a call that its client was not shown."""

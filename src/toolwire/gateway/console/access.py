@@ -22,7 +22,7 @@ from toolwire.config.settings import Server, Settings
 from toolwire.core.errors import Failure
 from toolwire.gateway.guard import host_name
 from toolwire.gateway.keys import Keys, presented_key
-from toolwire.memory.private import make_folders, make_private_file, read_file, state_folder
+from toolwire.memory.private_files import make_folders, make_private_file, read_file, state_folder
 
 NAME = "console-token"
 SECONDS = 12 * 3600

@@ -91,7 +91,7 @@ class ResponsesAnswer(Answer):
 
     async def settle_memory(self) -> None:
         """Wait until what later turns need of this one is kept, beside the turn itself."""
-        await self._memory.settled()
+        await self._memory.flush()
 
     def turn(self) -> KeptTurn:
         """The turn of a background run that is over, as it is kept."""
@@ -109,7 +109,7 @@ class ResponsesAnswer(Answer):
 
     async def _is_kept(self) -> bool:
         """Keep the turn. The answer is worth more than its copy: it goes out also if it cannot be kept."""
-        await self._memory.settled()
+        await self._memory.flush()
         try:
             uses_store = self._resumed.store or self._resumed.conversation
             with self._metrics.using_store("save") if uses_store else nullcontext():

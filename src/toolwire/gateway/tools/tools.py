@@ -23,8 +23,8 @@ from toolwire.dialects.responses import compaction
 from toolwire.gateway.tools.deferred import DeferredRun
 from toolwire.gateway.tools.run import Begin, OfferedTools, Ran, RunWithTools
 from toolwire.gateway.tools.search import Search
-from toolwire.memory.private import read_file
-from toolwire.memory.results import KeptResults
+from toolwire.memory.pending_results import PendingResults
+from toolwire.memory.private_files import read_file
 from toolwire.turns.attempt import Confirm
 from toolwire.turns.source import TurnSource
 from toolwire.turns.tools.call import ToolCall, ToolError
@@ -51,7 +51,7 @@ class TooManyTools(ToolwireError):
 class GatewayTools:
     """The tools that the gateway runs itself, and their results that wait for those of clients."""
 
-    def __init__(self, settings: Settings, say: Callable[[str, str], None], kept: KeptResults) -> None:
+    def __init__(self, settings: Settings, say: Callable[[str, str], None], kept: PendingResults) -> None:
         declared, folder = settings.gateway_tools, settings.folder
         try:
             self._registry = Registry(Timed(found_tool(name, folder), declared.timeout) for name in declared.tools)
@@ -128,7 +128,7 @@ class GatewayTools:
             raise TooManyTools(len(offered), len(request.tools), self._max_tools)
         own = [*offered.values(), *(search.tools if search is not None else ())]
         declared = (*request.tools, *map(_declared, offered.values()))
-        entries = self._kept.added_to(request.entries, owner)
+        entries = self._kept.merge_into(request.entries, owner)
         extended = msgspec.structs.replace(request, tools=declared, entries=entries, dialect="")
         keep = partial(self._kept.keep, owner, entries)
         tools = OfferedTools(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from toolwire.config.settings import SettingsError
 from toolwire.gateway.peers import LONGEST_PATH, new_incarnation, socket_path
-from toolwire.memory.owned import LOCK as OWNER_LOCK
-from toolwire.memory.owned import PREFIX, OwnedFolder
+from toolwire.memory.owned_folders import LOCK as OWNER_LOCK
+from toolwire.memory.owned_folders import PREFIX, OwnedFolder
 
 LOCK = "stderr.lock"
 """Whoever writes to stderr holds it, so that lines of several processes stay whole."""

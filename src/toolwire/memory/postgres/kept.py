@@ -6,7 +6,7 @@ from toolwire.memory.postgres.database import Database
 from toolwire.memory.postgres.responses import NO_AGE
 from toolwire.memory.postgres.statements import Statement
 from toolwire.memory.postgres.values import digest_of
-from toolwire.memory.store import KeptRow
+from toolwire.memory.store import KeyValue
 
 KEPT_ROW = 128
 """Bytes that a value counts beside its own and those of its key."""
@@ -43,7 +43,7 @@ class PostgresKept:
     _database: Database
     _max_age: float
 
-    async def put_kept(self, rows: Sequence[KeptRow]) -> None:
+    async def put_values(self, rows: Sequence[KeyValue]) -> None:
         latest = list({(row.owner, row.kind, row.key): row for row in rows}.values())
         await self._database.write(
             _PUT,
@@ -55,7 +55,7 @@ class PostgresKept:
             row_size=KEPT_ROW,
         )
 
-    async def get_kept(
+    async def get_values(
         self, owner: str, keys: Sequence[tuple[str, bytes]], most: int = KEPT_AT_ONCE
     ) -> list[bytes | None]:
         rows = await self._database.read(

@@ -19,8 +19,8 @@ from urllib.parse import quote
 import msgspec
 
 from toolwire.memory.clock import StoreClock, boot_id
-from toolwire.memory.file import FileInUse, StoreFile
 from toolwire.memory.sqlite.schema import VERSION, migrate, version_of
+from toolwire.memory.sqlite.store_file import FileInUse, StoreFile
 from toolwire.memory.store import Reason, StoreFailed
 
 T = TypeVar("T")

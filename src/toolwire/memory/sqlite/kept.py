@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from toolwire.memory.sqlite.engine import Engine, Transaction
-from toolwire.memory.store import KeptRow
+from toolwire.memory.store import KeyValue
 
 KEPT_ROW = 128
 """Bytes that a row counts beside its own."""
@@ -20,17 +20,17 @@ ON CONFLICT (owner, kind, key) DO UPDATE SET value = excluded.value, size = excl
 class KeptValues(Engine):
     """The part of the store that keeps values."""
 
-    async def put_kept(self, rows: Sequence[KeptRow]) -> None:
+    async def put_values(self, rows: Sequence[KeyValue]) -> None:
         """Keep values between turns, in one transaction."""
         await self._write(self._put_kept, rows)
 
-    async def get_kept(
+    async def get_values(
         self, owner: str, keys: Sequence[tuple[str, bytes]], most: int = KEPT_AT_ONCE
     ) -> list[bytes | None]:
         """The values with these kinds and keys, as long as there are not too many bytes of them."""
         return await self._read(self._get_kept, owner, keys, most)
 
-    def _put_kept(self, database: sqlite3.Connection, rows: Sequence[KeptRow]) -> None:
+    def _put_kept(self, database: sqlite3.Connection, rows: Sequence[KeyValue]) -> None:
         now = self._clock()
         with Transaction(database):
             database.executemany(

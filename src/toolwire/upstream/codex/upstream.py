@@ -14,7 +14,7 @@ from toolwire.backends.codex import Profile, write_turn
 from toolwire.core.backend import Ask, Dialogue, Opening, PendingTurn
 from toolwire.core.errors import THREAD_GONE
 from toolwire.core.jsonrpc import JSON_LINES
-from toolwire.memory.keys import CallKey
+from toolwire.memory.call_keys import CallKey
 from toolwire.memory.store import Lease, StoreFailed
 from toolwire.memory.threads import KeptThreads
 from toolwire.upstream.codex.handover import Neighbours

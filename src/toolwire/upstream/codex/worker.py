@@ -24,7 +24,7 @@ from toolwire.core.errors import BackendFault, Failure
 from toolwire.core.jsonrpc import Id, LineReader
 from toolwire.core.redact import BlankCredentials, blanks_for
 from toolwire.core.terminal import clean
-from toolwire.memory.owned import PREFIX, OwnedFolder, remove_orphans
+from toolwire.memory.owned_folders import PREFIX, OwnedFolder, remove_orphans
 from toolwire.upstream.reply import Broken, broken
 
 START_TIMEOUT = 20.0

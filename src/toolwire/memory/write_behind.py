@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import msgspec
 
 from toolwire.core.shares import Shares
-from toolwire.memory.store import KeptRow, Store, StoreFailed
+from toolwire.memory.store import KeyValue, Store, StoreFailed
 
 PATIENCE = 1.0
 """Seconds for which a turn waits for the store. It can do without."""
@@ -33,7 +33,7 @@ class WriteBehind:
 
     def __init__(self, store: Store | None = None) -> None:
         self._store = store
-        self._rows: dict[tuple[str, str, bytes], KeptRow] = {}
+        self._rows: dict[tuple[str, str, bytes], KeyValue] = {}
         self._size = 0
         self._gathered = asyncio.Event()  # set once the rows that gather now are written
         self._written = self._gathered
@@ -43,12 +43,12 @@ class WriteBehind:
         """Write a value by and by. The later of two with one key counts."""
         if self._store is None or self._size > UNWRITTEN_BYTES:
             return
-        self._rows[owner, kind, key] = KeptRow(owner, kind, key, value)
+        self._rows[owner, kind, key] = KeyValue(owner, kind, key, value)
         self._size += len(value)
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._write(self._store))
 
-    async def settled(self) -> None:
+    async def flush(self) -> None:
         """Wait until what was put so far is written, or cannot be, but not for long."""
         if self._task is None:
             return
@@ -63,13 +63,13 @@ class WriteBehind:
                 rows, self._rows, self._size = self._rows, {}, 0
                 self._written, self._gathered = self._gathered, asyncio.Event()
                 with suppress(StoreFailed):
-                    await store.put_kept(list(rows.values()))
+                    await store.put_values(list(rows.values()))
                 self._written.set()
         finally:
             self._task = None
 
 
-class KeptTable(Generic[Key, Value]):
+class CachedTable(Generic[Key, Value]):
     """Values of one kind by keys that begin with their owner, bounded in memory."""
 
     def __init__(self, kind: str, type: Any, most: int, behind: WriteBehind) -> None:
@@ -87,14 +87,14 @@ class KeptTable(Generic[Key, Value]):
     def put(self, key: Key, value: Value) -> None:
         """Keep a value, also in the store. One with half a character, which no file of text can hold, is not kept."""
         with suppress(UnicodeEncodeError):
-            name, encoded = stored(key), _encode(value)
+            name, encoded = encode_key(key), _encode(value)
             self._hold(key, value, len(name) + len(encoded))
             self._behind.put(str(key[0]), self.kind, name, encoded)
 
     def hold(self, key: Key, value: Value) -> None:
         """Keep a value in memory only."""
         with suppress(UnicodeEncodeError):
-            self._hold(key, value, len(stored(key)) + len(_encode(value)))
+            self._hold(key, value, len(encode_key(key)) + len(_encode(value)))
 
     def _hold(self, key: Key, value: Value, size: int) -> None:
         self._values.put(str(key[0]), key, value, size + OBJECTS)
@@ -110,10 +110,10 @@ class KeptTable(Generic[Key, Value]):
         """
         if found is not None and self._values.get(key) is None:
             with suppress(msgspec.DecodeError):
-                self._hold(key, self._decode(found), len(stored(key)) + len(found))
+                self._hold(key, self._decode(found), len(encode_key(key)) + len(found))
 
 
-Wanted: TypeAlias = tuple[KeptTable[Any, Any], "tuple[Any, ...]"]
+Wanted: TypeAlias = tuple[CachedTable[Any, Any], "tuple[Any, ...]"]
 """A key that is looked for in a table."""
 
 
@@ -124,7 +124,7 @@ async def load(store: Store, owner: str, wanted: Sequence[Wanted]) -> Sequence[W
         return ()
     try:
         async with asyncio.timeout(PATIENCE):
-            found = await store.get_kept(owner, [(table.kind, stored(key)) for table, key in unknown])
+            found = await store.get_values(owner, [(table.kind, encode_key(key)) for table, key in unknown])
     except (StoreFailed, TimeoutError):
         return ()
     for (table, key), value in zip(unknown, found, strict=True):
@@ -132,6 +132,6 @@ async def load(store: Store, owner: str, wanted: Sequence[Wanted]) -> Sequence[W
     return [each for each, value in zip(unknown, found, strict=True) if value is not None]
 
 
-def stored(key: "tuple[Any, ...]") -> bytes:
+def encode_key(key: "tuple[Any, ...]") -> bytes:
     """A key as the store has it, without its owner."""
     return _encode(key[1:])

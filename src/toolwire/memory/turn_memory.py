@@ -1,11 +1,11 @@
 """What a conversation needs of its earlier turns, and its client does not carry."""
 
 from toolwire.core.request import Entry
-from toolwire.memory.kept import WriteBehind, load
+from toolwire.memory.pending_results import PendingResults
 from toolwire.memory.reasoning import OF_ONE_BACKEND, ReasoningCache
-from toolwire.memory.results import KeptResults
 from toolwire.memory.store import Store
 from toolwire.memory.threads import KeptThreads
+from toolwire.memory.write_behind import WriteBehind, load
 
 
 class TurnMemory:
@@ -15,13 +15,13 @@ class TurnMemory:
         self._store = store
         self._behind = WriteBehind(store)
         self.reasoning = ReasoningCache(self._behind)
-        self.results = KeptResults(self._behind)
+        self.results = PendingResults(self._behind)
         self.threads = KeptThreads(store, self._behind)
 
-    async def settled(self) -> None:
+    async def flush(self) -> None:
         """Wait until what was put so far is written, or cannot be, but not for long."""
         await self.threads.settled()
-        await self._behind.settled()
+        await self._behind.flush()
 
     async def load(self, owner: str, entries: tuple[Entry, ...]) -> None:
         """Get from the store what belongs to the calls and signatures of a history, before its request is planned."""
@@ -37,7 +37,7 @@ class TurnMemory:
         calls, wanted = self.reasoning.wanted(owner, entries)
         beside = [*self.results.wanted(calls), *self.threads.wanted(calls, entries)]
         self.reasoning.know_origins(await load(store, owner, [*beside, *wanted]))
-        whole = self.results.added_to(entries, owner)
+        whole = self.results.merge_into(entries, owner)
         if whole is not entries:
             calls, wanted = self.reasoning.wanted(owner, whole)
             self.reasoning.know_origins(await load(store, owner, [*self.threads.wanted(calls, whole), *wanted]))

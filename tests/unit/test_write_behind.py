@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Sequence
 
-from toolwire.memory.kept import KeptTable, WriteBehind, load, stored
 from toolwire.memory.sqlite import SqliteStore
-from toolwire.memory.store import KeptRow
+from toolwire.memory.store import KeyValue
+from toolwire.memory.write_behind import CachedTable, WriteBehind, encode_key, load
 
 KEY = ("ann", "call_1")
 
@@ -18,23 +18,23 @@ class SlowStore(SqliteStore):
         self.answered = asyncio.Event()
         self.released = asyncio.Event()
 
-    async def get_kept(
+    async def get_values(
         self, owner: str, keys: Sequence[tuple[str, bytes]], most: int = 1_000_000
     ) -> list[bytes | None]:
-        found = await super().get_kept(owner, keys, most)
+        found = await super().get_values(owner, keys, most)
         self.answered.set()
         await self.released.wait()
         return found
 
 
-def table() -> KeptTable[tuple[str, str], str]:
-    return KeptTable("name", str, 10_000, WriteBehind())
+def table() -> CachedTable[tuple[str, str], str]:
+    return CachedTable("name", str, 10_000, WriteBehind())
 
 
 def test_a_value_that_is_put_while_the_store_is_asked_stays():
     async def scenario() -> str | None:
         store, names = SlowStore(), table()
-        await store.put_kept([KeptRow("ann", "name", stored(KEY), b'"old"')])
+        await store.put_values([KeyValue("ann", "name", encode_key(KEY), b'"old"')])
         asked = asyncio.create_task(load(store, "ann", [(names, KEY)]))
         await store.answered.wait()
         names.put(KEY, "new")
@@ -52,7 +52,7 @@ def test_a_value_that_was_absent_once_is_asked_for_again():
     async def scenario() -> str | None:
         store, names = SqliteStore("memory:", 3600, 1_000_000), table()
         await load(store, "ann", [(names, KEY)])
-        await store.put_kept([KeptRow("ann", "name", stored(KEY), b'"new"')])
+        await store.put_values([KeyValue("ann", "name", encode_key(KEY), b'"new"')])
         await load(store, "ann", [(names, KEY)])
         await store.close()
         return names.get(KEY)

@@ -11,7 +11,7 @@ from toolwire.agent.history import user_message
 from toolwire.agent.session import Session
 from toolwire.core.recording import Head
 from toolwire.core.sse import Frame
-from toolwire.memory.private import make_folders, open_private
+from toolwire.memory.private_files import make_folders, open_private
 from toolwire.upstream.record import Recorder
 
 

@@ -10,18 +10,20 @@ import msgspec
 
 from toolwire.core.request import CallEntry, Entry, Message, OtherEntry, ResultEntry, TextPart
 from toolwire.core.text import canonical, is_blank
-from toolwire.memory.kept import KeptTable, Wanted, WriteBehind
-from toolwire.memory.keys import CallKey, CallKeys
+from toolwire.memory.call_keys import CallKey, CallKeys
+from toolwire.memory.write_behind import CachedTable, Wanted, WriteBehind
 
 KEPT_BYTES = 64 * 1024 * 1024
 """Most bytes of results that wait, of all owners together."""
 
 
-class KeptResults:
+class PendingResults:
     """Our calls and results, by the client's calls that were made beside them."""
 
     def __init__(self, behind: WriteBehind | None = None) -> None:
-        self._waiting: KeptTable[CallKey, _Beside] = KeptTable("beside", _Beside, KEPT_BYTES, behind or WriteBehind())
+        self._waiting: CachedTable[CallKey, _Beside] = CachedTable(
+            "beside", _Beside, KEPT_BYTES, behind or WriteBehind()
+        )
 
     def wanted(self, calls: Sequence[CallKey]) -> list[Wanted]:
         """What is to be looked for before a history with these calls is added to."""
@@ -48,7 +50,7 @@ class KeptResults:
             earlier_turn = (*earlier, *turn[:index]) if earlier and not number else ()
             self._waiting.put(keys.key(call.id, call.name), _Beside(_said(call), before, after, results, earlier_turn))
 
-    def added_to(self, entries: tuple[Entry, ...], owner: str) -> tuple[Entry, ...]:
+    def merge_into(self, entries: tuple[Entry, ...], owner: str) -> tuple[Entry, ...]:
         """The history with our calls and results beside the client's of the same turn."""
         if not self._waiting:
             return entries

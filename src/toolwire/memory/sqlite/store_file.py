@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from toolwire.memory.private import close_to_others, make_private_file
+from toolwire.memory.private_files import close_to_others, make_private_file
 
 try:
     import fcntl
