@@ -3,6 +3,7 @@
 import asyncio
 import os
 import tracemalloc
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -16,7 +17,14 @@ from toolwire.core.request import CallEntry, Message, ResultEntry, TextPart
 from toolwire.gateway.console import recorder, statistics
 from toolwire.gateway.console.conversations import Member, cache_state, common_bytes
 from toolwire.gateway.console.prompts import Prompts
-from toolwire.gateway.console.recorder import ALL_KEYS, MAX_HELD, MAX_PENDING_SIZE, ROWS_PER_BATCH, Recorder
+from toolwire.gateway.console.recorder import (
+    ALL_KEYS,
+    MAX_HELD,
+    MAX_PENDING_SIZE,
+    MAX_TURNS_PER_SECOND,
+    ROWS_PER_BATCH,
+    Recorder,
+)
 from toolwire.gateway.console.ring import RecordedTurn, Ring
 from toolwire.gateway.console.rows import MAX_NAME_LENGTH, Row, results_of
 from toolwire.gateway.console.statistics import MAX_NAMES, OTHERS, Statistics, count_rows, merge_reports
@@ -175,6 +183,17 @@ def test_rows_are_made_in_batches_of_bounded_number_and_size_though_nobody_looks
         turns.recorder.end(trace, facts, TurnStats(), 0.1, "")
         assert turns.recorder.busy.total() == ROWS_PER_BATCH + 3
         assert turns.recorder._held.size == 0
+
+    watched(use)
+
+
+def test_under_load_the_content_of_some_turns_is_kept_and_that_of_all_that_were_asked_for():
+    async def use(turns: Turns) -> None:
+        kept = Counter(turns.run().kept for _ in range(4 * MAX_TURNS_PER_SECOND))
+        assert MAX_TURNS_PER_SECOND <= kept["whole"] < 4 * MAX_TURNS_PER_SECOND
+        assert kept["busy"] == turns.recorder.busy.total() == 4 * MAX_TURNS_PER_SECOND - kept["whole"]
+        turns.recorder.capture(ALL_KEYS, 2 * MAX_TURNS_PER_SECOND)
+        assert {turns.run().kept for _ in range(2 * MAX_TURNS_PER_SECOND)} == {"whole"}
 
     watched(use)
 

@@ -1,4 +1,4 @@
-"""Records turns: the metadata of every one, and the content of those that the settings or a viewer ask for.
+"""Records turns: the metadata of every one, and the content of some: by the settings, by request, within limits.
 
 A turn costs a few references to bytes that exist anyway. Its content stays raw in the ring, in this process, until it
 is viewed for the first time; then a thread removes the secrets and packs it. Everything that leaves this module is
@@ -26,6 +26,8 @@ from toolwire.turns.trace import Held, TurnTrace
 
 MAX_HELD = 32 * 1024 * 1024
 """Bytes of all traces that are not in the ring yet."""
+MAX_TURNS_PER_SECOND = 20
+"""Turns whose content is recorded unasked. Under load, holding the content of all would cost another tenth."""
 ROWS_PER_BATCH, MAX_PENDING_SIZE = 32, 256 * 1024
 """Finished turns, and bytes of one, from which rows are made although no viewer asks: in batches they cost half."""
 MAX_LIVE_SIZE = 1024 * 1024
@@ -54,7 +56,7 @@ class Recorder:
         self.pin_share = 1 / max(1, sum(bool(key.console) for key in settings.keys))
         """How much of the room for pinned turns one key may take."""
         self.busy: Counter[str] = Counter()
-        """Turns whose content was not kept because running turns held too much, by key."""
+        """Turns whose content was not recorded because of load, by key."""
         self.captures: dict[str, int] = {}
         """How many further turns of a key, or of all keys, are recorded with their content."""
         self.on_capture: Callable[[str], None] = lambda _: None
@@ -64,6 +66,7 @@ class Recorder:
         self._held = Held(MAX_HELD)
         self._running: dict[str, tuple[TurnTrace, Mapping[str, Any]]] = {}
         self._finished: list[tuple[TurnTrace, Mapping[str, Any], TurnStats, float, str]] = []  # not in the ring yet
+        self._second = self._count = 0  # turns of the current second
         self._ring = Ring(bytes_of(settings.console.max_size))
         self._statistics = Statistics()
 
@@ -78,7 +81,9 @@ class Recorder:
         self._running[trace.seed] = (trace, facts)
         if self._held.size < self._held.most:
             trace.keeps = (
-                self.keeps_everything or "replay_of" in facts or (bool(self.captures) and self._capture(facts["key"]))
+                "replay_of" in facts
+                or (bool(self.captures) and self._capture(facts["key"]))
+                or (self.keeps_everything and self._is_within_rate(trace.began))
             )
 
     def end(self, trace: TurnTrace, facts: Mapping[str, Any], stats: TurnStats, seconds: float, owner: str) -> None:
@@ -94,6 +99,14 @@ class Recorder:
         """Drop the trace of a request that was no turn."""
         self._running.pop(trace.seed, None)
         trace.release()
+
+    def _is_within_rate(self, now: float) -> bool:
+        """Whether the content of one more turn is recorded in this second."""
+        second = int(now)
+        if second != self._second:
+            self._second, self._count = second, 0
+        self._count += 1
+        return self._count <= MAX_TURNS_PER_SECOND
 
     def _capture(self, key: str) -> bool:
         """Whether a turn of this key is to be captured; then it is counted."""

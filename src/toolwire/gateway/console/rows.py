@@ -17,7 +17,7 @@ from toolwire.turns.trace import AttemptTrace, TurnTrace
 
 Content: TypeAlias = Literal["running", "whole", "cut", "metadata", "busy", "large", "failed"]
 """What is kept of a turn beside its row. `cut`: a part, because it was very long; `metadata`: nothing, by the settings;
-`busy`: nothing, because running turns held too many bytes; `large`: nothing, because it takes too much of the ring;
+`busy`: nothing, because of load; `large`: nothing, because it takes too much of the ring;
 `failed`: nothing, because of a fault in the console."""
 
 MAX_NAMES = 32
