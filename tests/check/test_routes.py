@@ -9,7 +9,7 @@ import pytest
 
 from tests.support import processes
 from tests.support.gateway import Gateway
-from toolwire.check.document import as_markdown
+from toolwire.check.document import make_page
 from toolwire.check.rules import RULES, rules_for
 
 KINDS = ("responses", "chat", "messages")
@@ -57,5 +57,5 @@ def test_a_route_breaks_no_rule(near: Gateway, kind: str, tmp_path: Path):
 
 def test_the_page_of_rules_is_the_rules():
     page = Path("docs/rules.md").read_text()
-    assert page == as_markdown(), "write it again: python -m toolwire.check.document > docs/rules.md"
+    assert page == make_page(), "write it again: python -m toolwire.check.document > docs/rules.md"
     assert all(f"| `{rule}` |" in page for rule in RULES)

@@ -12,7 +12,7 @@ from tests.check import chat_turns, messages_turns, responses_faults, responses_
 from tests.check.streams import Change, Fault, Frame, Frames, Json, broken, findings, ids, numbered, read, wire
 from tests.support.chunks import chunkings, in_any_chunking
 from tests.support.schemas import events as package_events
-from toolwire.check.rules import CAUSES, RULES, roots
+from toolwire.check.rules import CAUSES, RULES, find_roots
 from toolwire.check.turns.responses_items import CORE, HOSTED
 from toolwire.check.turns.rule import Finding, RequestFacts
 from toolwire.check.turns.streams import check_plain
@@ -176,7 +176,7 @@ def test_a_rule_explains_rules_that_there_are():
 
 @pytest.mark.parametrize("row", sorted({tuple(sorted(row)) for row in rows() if len(row) > 1}), ids="-".join)
 def test_whatever_one_fault_breaks_has_one_cause(row: tuple[str, ...]):
-    assert len(roots(row)) == 1
+    assert len(find_roots(row)) == 1
 
 
 # Findings

@@ -1,42 +1,58 @@
-"""All rules, and which of them apply to each API."""
+"""All rules. They are data in rules.toml, which explains the fields of a rule."""
 
 from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
-from toolwire.check import behaviour
-from toolwire.check.turns import chat, frames, messages, responses_rules, turn
-from toolwire.check.turns.rule import Rule
+import msgspec
+
+from toolwire.check.turns.rule import ALL_APIS, Rule
 from toolwire.core.events import Dialect
 
-RULES: dict[str, Rule] = {
-    rule.id: rule for module in (turn, behaviour, frames, chat, responses_rules, messages) for rule in module.RULES
-}
+
+class Area(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Rules about one subject; their ids begin with its name."""
+
+    description: str
+    specification: str = ALL_APIS
+    """What the rules are taken from."""
+    apis: tuple[str, ...] = ()
+    """The APIs that have such rules; empty for all."""
+
+
+class _RuleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    areas: dict[str, Area]
+    groups: dict[str, list[str]]
+    """Names of fields by the name of their group; a rule lists a group as `@name`."""
+    rules: dict[str, dict[str, Any]]
+
+
+_file = msgspec.toml.decode(Path(__file__).with_name("rules.toml").read_bytes(), type=_RuleFile)
+
+
+def _make_rule(id: str, values: dict[str, Any]) -> Rule:
+    area = _file.areas[id.partition(".")[0]]
+    names: list[str] = values.get("fields", [])
+    fields = [field for name in names for field in (_file.groups[name[1:]] if name.startswith("@") else (name,))]
+    defaults = {"apis": area.apis, "specification": area.specification}
+    return msgspec.convert({**defaults, **values, "id": id, "fields": fields}, Rule)
+
+
+AREAS: dict[str, Area] = _file.areas
+"""Every area by its name, in the order of docs/rules.md."""
+
+RULES: dict[str, Rule] = {id: _make_rule(id, values) for id, values in _file.rules.items()}
 """Every rule by its id."""
 
-_AREA_APIS: dict[str, tuple[Dialect, ...]] = {
-    "chat": ("chat",),
-    "legacy": ("chat",),
-    "responses": ("responses",),
-    "state": ("responses",),
-    "socket": ("responses",),
-    "compact": ("responses",),
-    "messages": ("messages",),
-}
-"""Areas that only some APIs have."""
 
-
-NOT_OF_MESSAGES = ("choice.allowed", "errors.fields", "usage.sum", "usage.parts")
-"""Messages has no `allowed_tools`, no such error fields, and reports no total and no details of usage."""
-
-
-def _explained(rule: Rule) -> set[str]:
-    """The rules that one rule explains directly."""
-    areas = {name.removesuffix(".*") for name in rule.explains if name.endswith(".*")}
-    return {each.id for each in RULES.values() if each.id in rule.explains or each.area in areas}
-
-
-def _causes() -> dict[str, set[str]]:
+def _find_causes() -> dict[str, set[str]]:
     """For every rule the rules that explain it, directly or through others."""
-    causes = {id: {each.id for each in RULES.values() if id in _explained(each)} for id in RULES}
+    causes: dict[str, set[str]] = {id: set() for id in RULES}
+    for rule in RULES.values():
+        areas = {name.removesuffix(".*") for name in rule.explains if name.endswith(".*")}
+        for each in RULES.values():
+            if each.id in rule.explains or each.area in areas:
+                causes[each.id].add(rule.id)
     for middle in RULES:
         for id in RULES:
             if middle in causes[id]:
@@ -44,10 +60,10 @@ def _causes() -> dict[str, set[str]]:
     return causes
 
 
-CAUSES: dict[str, set[str]] = _causes()
+CAUSES: dict[str, set[str]] = _find_causes()
 
 
-def roots(broken: Iterable[str]) -> list[str]:
+def find_roots(broken: Iterable[str]) -> list[str]:
     """The broken rules that no other broken rule explains."""
     here = [*broken]
     return [id for id in here if CAUSES[id].isdisjoint(here)]
@@ -55,9 +71,7 @@ def roots(broken: Iterable[str]) -> list[str]:
 
 def applies(rule: Rule, api: Dialect) -> bool:
     """Whether a rule applies to an API."""
-    if rule.id in NOT_OF_MESSAGES:
-        return api != "messages"
-    return api in _AREA_APIS.get(rule.area, (api,))
+    return not rule.apis or api in rule.apis
 
 
 def rules_for(api: Dialect) -> list[Rule]:

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from toolwire.check.exchange import Exchange
-from toolwire.check.rules import CAUSES, RULES, roots
+from toolwire.check.rules import CAUSES, RULES, find_roots
 from toolwire.check.turns.rule import Finding
 from toolwire.core.events import Dialect
 
@@ -87,7 +87,7 @@ def _explain(verdicts: Sequence[Verdict]) -> None:
     for each in verdicts:
         found = {number: CAUSES[each.rule] & {*broken[number]} for _, number in each.broken}
         if found and all(found.values()):
-            causes = [cause for number in found for cause in roots(broken[number]) if cause in found[number]]
+            causes = [cause for number in found for cause in find_roots(broken[number]) if cause in found[number]]
             each.follows = [*dict.fromkeys(causes)]
     here = [each.rule for each in verdicts if each.broken and not each.follows]
     for each in verdicts:

@@ -12,73 +12,7 @@ from typing import Any
 import msgspec
 
 from toolwire.check.turns.loose import Json, as_object, as_text, parsed
-from toolwire.check.turns.rule import Finding, must, should
-
-_FORMS = ("chat.*", "responses.*", "messages.*", "calls.*", "usage.*")
-"""The rules that break when an event cannot be read."""
-
-RULES = (
-    must(
-        "sse.content-type",
-        "A stream has the content type `text/event-stream`.",
-        "Browsers and several SDKs refuse to read it, or read it as one JSON document.",
-    ),
-    must(
-        "sse.utf8",
-        "A stream is UTF-8.",
-        "Users of other scripts see replacement characters, and agents write them into files.",
-        explains=("arguments.unicode",),
-    ),
-    must(
-        "sse.field",
-        "Every line is a field (`data`, `event`, `id`, `retry`) or a comment.",
-        "Clients drop any other line without a word, such as an error that is written as bare JSON.",
-        explains=_FORMS,
-    ),
-    must(
-        "sse.json",
-        "The data of every event is one JSON object, or `[DONE]`.",
-        "The vendors' SDKs raise in the middle of a turn.",
-        required_by="the OpenAI and Anthropic SDKs, which parse every event",
-        explains=_FORMS,
-    ),
-    must(
-        "sse.ended",
-        "The last event is ended by a blank line.",
-        "Clients drop an event that is not ended: mostly the one that says how the turn ended.",
-        explains=_FORMS,
-    ),
-    should(
-        "sse.one-line",
-        "The data of an event is one line.",
-        "Clients that read line by line take the pieces for events of their own.",
-        required_by="clients that read line by line",
-    ),
-    should(
-        "sse.space",
-        "A space follows the colon of a field.",
-        "Clients that look for `data: ` see no event at all.",
-        required_by="clients that look for `data: `",
-    ),
-    should(
-        "sse.newline",
-        "Lines end with a line feed alone.",
-        "Clients that split at two line feeds see one event that never ends.",
-        required_by="clients that split at two line feeds",
-    ),
-    should(
-        "sse.empty-event",
-        "Comments and other lines are followed by the data of an event, not by a blank line of their own.",
-        "Clients that split at blank lines take them for an event without data, and stop or raise.",
-        required_by="clients that split at blank lines",
-    ),
-    should(
-        "sse.id",
-        "No event has the `id` of another one, and none has an `id` with a NUL in it.",
-        "Clients that reconnect get events twice, or lose those between.",
-        required_by="WHATWG server-sent events: the last `id` is where a reader goes on after a broken connection",
-    ),
-)
+from toolwire.check.turns.rule import Finding
 
 DONE = "[DONE]"
 _LINE_END = re.compile(rb"\r\n|\n|\r")

@@ -1,6 +1,5 @@
 """Rules and findings."""
 
-from functools import partial
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -12,25 +11,10 @@ Level: TypeAlias = Literal["MUST", "SHOULD"]
 """MUST: clients lose or mangle calls where it is broken. SHOULD: some clients fail, or
 other information is lost."""
 
-SPECIFICATIONS = {
-    "chat": "OpenAI Chat Completions",
-    "responses": "Open Responses",
-    "messages": "Anthropic Messages",
-    "sse": "WHATWG server-sent events",
-    "socket": "Open Responses; Codex",
-    "compact": "OpenAI Responses, Open Responses; Codex",
-}
-"""What an area's rules are taken from, for the areas that are not common to all APIs."""
 ALL_APIS = "OpenAI Chat Completions, OpenAI Responses, Anthropic Messages"
 
-CALL_ID = ("tool_calls.id", "call_id", "content_block.id", "content.id")
-CALL_NAME = ("tool_calls.name", "item.name", "output.name", "content_block.name", "content.name")
-CALL_ARGUMENTS = ("arguments", "partial_json", "content_block.input", "content.input")
-FINISH = ("finish_reason", "stop_reason", "status")
-"""Where the APIs have the id, the name and the arguments of a call, and the reason why a turn ended."""
 
-
-class Rule(msgspec.Struct, frozen=True):
+class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One requirement for an endpoint."""
 
     id: str
@@ -50,9 +34,12 @@ class Rule(msgspec.Struct, frozen=True):
     """Where a frame or a request shows the fault: names of JSON fields, `outer.inner` for one inside of another."""
     explains: tuple[str, ...] = ()
     """Rules that break along with this one, in the same answer: ids, or `area.*` for all of an area."""
-
     implies: tuple[str, ...] = ()
     """Rules that break along with this one in other answers of the same API."""
+    apis: tuple[str, ...] = ()
+    """The APIs that it applies to; empty for all."""
+    specification: str = ALL_APIS
+    """The specification of its area."""
 
     @property
     def area(self) -> str:
@@ -62,11 +49,7 @@ class Rule(msgspec.Struct, frozen=True):
     @property
     def source(self) -> str:
         """The specification or the client that requires it."""
-        return self.required_by or SPECIFICATIONS.get(self.area, ALL_APIS)
-
-
-must = partial(Rule, level="MUST")
-should = partial(Rule, level="SHOULD")
+        return self.required_by or self.specification
 
 
 class Finding(msgspec.Struct, frozen=True):

@@ -7,102 +7,11 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from toolwire.check.turns.loose import as_number, as_object, parsed, shown
-from toolwire.check.turns.rule import CALL_ARGUMENTS, CALL_ID, CALL_NAME, FINISH, Finding, RequestFacts, must, should
+from toolwire.check.turns.rule import Finding, RequestFacts
 from toolwire.core.events import CallKind
 
 Finish: TypeAlias = Literal["", "stop", "calls", "length", "filter", "failed"]
 
-RULES = (
-    must(
-        "calls.id",
-        "Every call has an id that no other call of the turn has.",
-        "Agents cannot match results to calls: their next request is refused, or answers the wrong call.",
-        on="turn",
-        needs="call",
-        fields=CALL_ID,
-    ),
-    must(
-        "calls.name",
-        "Every call has the name of a tool that was declared.",
-        "Clients run nothing, or raise.",
-        required_by="every client: the name chooses what is run",
-        on="turn",
-        needs="call",
-        fields=(*CALL_NAME, "tools.name"),
-    ),
-    must(
-        "calls.json",
-        "The arguments of a function are one JSON object, `{}` if there are none, unless the call is reported as cut.",
-        "Clients raise on a call that the model made correctly, or run half of one.",
-        required_by="every client: arguments are parsed before they are used; "
-        "Codex runs a call when its item is completed",
-        on="turn",
-        needs="call",
-        fields=CALL_ARGUMENTS,
-        explains=("parallel.calls",),
-    ),
-    must(
-        "calls.finish",
-        "A turn that ends in calls says so in its finish reason, and a turn without calls does not; "
-        "in a chat whose request named the tool, `stop` will do.",
-        "Agents stop although calls wait, or wait for calls that never come.",
-        required_by="agents that loop on the finish reason",
-        on="turn",
-        fields=FINISH,
-    ),
-    must(
-        "calls.leak",
-        "With tools declared, no call is left in the text in the model's own notation.",
-        "The user sees the call as text, and the agent never runs it.",
-        required_by="users of vLLM, Ollama and other servers with tool parsers",
-        on="turn",
-        needs="text",
-        explains=("calls.finish", "choice.required", "choice.named", "parallel.calls", "stream.same"),
-    ),
-    must(
-        "plain.json",
-        "A plain answer is one JSON object.",
-        "The vendors' SDKs raise, and the user gets no answer.",
-        on="plain",
-    ),
-    must(
-        "stream.whole",
-        "An answer that has begun arrives whole.",
-        "Agents lose calls, and nobody tells the user.",
-        on="turn",
-        explains=("stream.disconnect",),
-    ),
-    should(
-        "stream.live",
-        "A stream arrives while the model generates, not at the end.",
-        "The user looks at nothing, and proxies close the connection.",
-        required_by="clients that show text as it comes",
-        needs="time",
-    ),
-    should(
-        "usage.reported",
-        "A turn reports the tokens that it used, in a chat stream if they were requested.",
-        "Operators' budgets and bills count nothing, and agents that compact their history by its size never do.",
-        on="turn",
-        fields=("usage",),
-    ),
-    should(
-        "usage.sum",
-        "The total is the sum of input and output.",
-        "Operators' budgets are off.",
-        required_by="OpenAI Chat Completions, OpenAI Responses",
-        on="turn",
-        fields=("usage",),
-    ),
-    should(
-        "usage.parts",
-        "Cached tokens are at most those of the input, reasoning tokens at most those of the output.",
-        "Operators see negative costs: clients subtract the parts from the whole.",
-        required_by="OpenAI Chat Completions, OpenAI Responses",
-        on="turn",
-        fields=("usage",),
-    ),
-)
 
 LEAKS = re.compile(
     r"<tool_call>|</tool_call>|<use_tool>|<function=|<\|tool_call|<\|python_tag\|>|\[TOOL_CALLS\]|<\|channel\|>commentary"
