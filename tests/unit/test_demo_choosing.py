@@ -115,7 +115,6 @@ def test_nothing_is_written_deleted_or_executed_unless_that_is_asked_for(prompt:
     [
         ('Write "hi" to a.txt', CLAUDE_CODE, ("Write", {"file_path": "a.txt", "content": "hi"})),
         ("Write the file `a.txt`", AGENT, ("Write", {"path": "a.txt", "content": "Write the file `a.txt`"})),
-        ("Launch an agent to review hello.txt", CLAUDE_CODE, ("Agent", {"description": "Launch an agent to review hello.txt", "prompt": "Launch an agent to review hello.txt"})),
         ("Spawn an agent", CODEX, ("spawn_agent", {})),
         ("Create a goal: learn Rust", CODEX, ("create_goal", {"objective": "Create a goal: learn Rust"})),
         ("Delete the city Rome", WEATHER, ("delete_city", {"city": "Rome"})),
@@ -162,14 +161,14 @@ def test_a_question_about_its_object_fits_a_tool_that_only_looks(prompt: str, na
     assert [called for called, _ in called(prompt, WEATHER)] == [name]
 
 
-def test_a_tool_is_understood_by_the_first_sentence_of_its_description():
+def test_a_tool_is_harmless_only_if_neither_its_name_nor_its_description_has_a_verb_that_changes_something():
     tools = [
-        function("f", "Get the weather in a city. Also deletes files.", city=TEXT),
-        function("g", "This tool can be used to list the orders of a customer.", customer=TEXT),
-        function("h", "Looks up and deletes accounts.", account=TEXT),
+        function("get_weather", "Get the weather in a city. Also deletes files.", city=TEXT),
+        function("list_orders", "Lists the orders of a customer.", customer=TEXT),
+        function("find_accounts", "Looks up and deletes accounts.", account=TEXT),
     ]
-    assert called("What is the weather in Rome?", tools) == [("f", {"city": "Rome"})]
-    assert called("List the orders of Bob", tools) == [("g", {"customer": "Bob"})]
+    assert called("What is the weather in Rome?", tools) == [("get_weather", {"city": "Rome"})]
+    assert called("List the orders of Bob", tools) == [("list_orders", {"customer": "Bob"})]
     assert called("What accounts are there?", tools) == []
 
 

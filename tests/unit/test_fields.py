@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
+from tests.support.demo import converse
 from tests.support.fields import BODIES, OTHERS, changed, places, written
 from toolwire.assembly import ToolRules, apply_rules
 from toolwire.backends import chat as chat_backend
-from toolwire.backends import codex, demo
+from toolwire.backends import codex
 from toolwire.backends import messages as messages_backend
 from toolwire.backends import responses as responses_backend
 from toolwire.core.collect import Collector
@@ -47,7 +48,7 @@ def ask(request: Request) -> None:
     fitted = apply_rules(request, ToolRules(), results_anywhere=False)
     for backend in (chat_backend, responses_backend, messages_backend, codex):
         backend.Conversation(fitted, SEED).start()
-    for _ in demo.Conversation(fitted, SEED).start().steps:
+    for _ in converse(fitted, SEED).start().steps:
         pass
 
 

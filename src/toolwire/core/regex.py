@@ -1,4 +1,4 @@
-r"""Regular expressions of clients and models: whether one is found in a text, and texts in which it is found.
+r"""Regular expressions of clients and models: whether one is found in a text.
 
 Some of them would keep `re` busy forever, so a pattern is read here, and matched by following all ways at once: that
 takes time in proportion to the pattern and the text, and every step is counted. What is not read is look-around, back
@@ -6,14 +6,12 @@ references, `\p{…}` and flags; such a pattern is None.
 """
 
 import re
-from collections.abc import Iterable, Iterator
-from itertools import repeat
 from typing import TypeAlias
 
 import msgspec
 
 LONGEST = 400
-"""Most characters of a pattern, and of a text that is made for one."""
+"""Most characters of a pattern."""
 
 DEPTH = 16
 """Most groups inside each other."""
@@ -207,9 +205,6 @@ def ignoring_case(node: Node) -> Node:
             return node
 
 
-# Matching
-
-
 def matches(node: Node, text: str, budget: Budget) -> bool:
     """Whether the pattern is found in the text."""
     return bool(_Matcher(text, budget).ends(node, frozenset(range(len(text) + 1))))
@@ -257,68 +252,3 @@ class _Matcher:
         sides = self._text[at - 1 : at] if at else "", self._text[at : at + 1]
         before, after = (Chars(_WORD).has(char or " ") for char in sides)
         return (before != after) == (sign == "b")
-
-
-# Texts
-
-_USUAL = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_. /:@"
-
-
-def texts(node: Node, shortest: int, budget: Budget) -> Iterator[str]:
-    """Texts that the pattern should match, with at least so many characters if its repetitions allow it."""
-    for number in range(72):
-        writer = _Writer(number // 3, number % 3, budget)
-        text = writer.text(node)
-        writer.missing = shortest - len(text)
-        text = writer.text(node) if writer.missing > 0 else text
-        if len(text) <= LONGEST:
-            yield text
-
-
-class _Writer:
-    """Writes a text: each repetition as seldom as it may be, the first ones more often if characters are missing."""
-
-    def __init__(self, turn: int, branch: int, budget: Budget) -> None:
-        self._turn = turn
-        self._branch = branch
-        self._budget = budget
-        self.missing = 0
-
-    def text(self, node: Node) -> str:
-        self._budget.spend(1)
-        match node:
-            case Chars():
-                usual = _usual(node)
-                return usual[self._turn % len(usual)] if usual else ""
-            case Either(rows):
-                return self._joined(rows[(self._turn + self._branch) % len(rows)])
-            case Repeat():
-                return self._repeated(node)
-            case Edge():
-                return ""
-
-    def _joined(self, nodes: Iterable[Node]) -> str:
-        """The texts of the nodes, until that is too long."""
-        text = ""
-        for node in nodes:
-            text += self.text(node)
-            if len(text) > LONGEST:
-                break
-        return text
-
-    def _repeated(self, node: Repeat) -> str:
-        times = max(node.low, 1) if self._branch and node.high != 0 else node.low
-        text = self._joined(repeat(node.node, times))
-        while self.missing > 0 and len(text) <= LONGEST and (node.high is None or times < node.high):
-            more = self.text(node.node)
-            if not more:
-                break
-            text += more
-            self.missing -= len(more)
-            times += 1
-        return text
-
-
-def _usual(chars: Chars) -> str:
-    """The usual characters among these, or else the first."""
-    return "".join(filter(chars.has, _USUAL)) or "".join(chr(low) for low, _ in chars.ranges[:1])

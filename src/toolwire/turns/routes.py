@@ -27,6 +27,7 @@ from toolwire.memory.private_files import read_file
 from toolwire.turns.codex import codex_upstream
 from toolwire.turns.explain import AskedBackend, KeySource
 from toolwire.turns.retries import RetryBudget
+from toolwire.turns.validate import validate
 from toolwire.upstream.codex.upstream import Sharing
 from toolwire.upstream.credentials import ApiKey, CodexLogin
 from toolwire.upstream.http import Credentials, HttpUpstream
@@ -285,7 +286,7 @@ def check_backends(settings: Settings) -> None:
 def _route(backend: Backend, settings: Settings, session: aiohttp.ClientSession, sharing: Sharing | None) -> Route:
     match backend.kind:
         case "demo":
-            converse = _ownerless(demo.Conversation)
+            converse = _ownerless(partial(demo.Conversation, validate=validate))
             return Route(backend, ScriptUpstream(), converse, "demo", results_anywhere=True, models=demo.MODELS)
         case "replay":
             recording = _recording(backend)

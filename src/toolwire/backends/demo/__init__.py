@@ -4,17 +4,17 @@ It writes the stream of a Responses server, so a demo turn is processed like any
 with a tool result it answers from it, else it calls the tool that the prompt asks for, else it answers in words.
 `demo-SITUATION` plays a situation for which a client should be tested.
 
-    history    what the user said, without what the client added; results; the working directory
-    words      the words and values of a prompt          vocabulary   what words mean
-    abilities  what a tool does                          choosing     which tool a prompt asks for
-    arguments  the arguments of its calls                forms, hints which value goes where
-    schema/    values that fit a JSON Schema             answers      what it says
-    turn       all of that for one request               situations, writer   the turn as a stream
+    history     the user's own words, without what the client added; results; the working directory
+    prompt      the words and values of a prompt, and what they mean
+    choosing    which tool a prompt asks for
+    arguments   the arguments of its calls                  schema   simple values for JSON Schemas
+    plan        all of that for one request                 situations, writer   the turn as a stream
 """
 
+from toolwire.adapt.arguments import Validate
 from toolwire.backends import responses
+from toolwire.backends.demo.plan import TurnPlan
 from toolwire.backends.demo.situations import MODELS, SITUATIONS
-from toolwire.backends.demo.turn import Plan
 from toolwire.backends.demo.writer import DemoWriter
 from toolwire.core.backend import Script
 from toolwire.core.errors import BadRequest
@@ -24,17 +24,19 @@ __all__ = ["MODELS", "SITUATIONS", "Conversation"]
 
 
 class Conversation(responses.Conversation):
-    """One request to the demo model, answered as a Responses server would."""
+    """One request to the demo model, answered as a Responses server would.
 
-    def __init__(self, request: Request, seed: str) -> None:
+    `validate` checks the arguments of its calls. Raises `BadRequest` for an unknown situation.
+    """
+
+    def __init__(self, request: Request, seed: str, validate: Validate) -> None:
         super().__init__(request, seed)
         situation = request.model.removeprefix("demo").removeprefix("-")
         if situation not in SITUATIONS:
-            models = ", ".join(MODELS)
-            message = f"The demo model has no situation {situation!r}; there are {models}."
+            message = f"The demo model has no situation {situation!r}; there are {', '.join(MODELS)}."
             raise BadRequest(message, "model", "model_not_found", status=404)
         self._situation = SITUATIONS[situation]
-        self._plan = Plan(request)
+        self._plan = TurnPlan(request, validate)
         self._writer = DemoWriter(request, seed)
 
     def start(self) -> Script:

@@ -1,116 +1,161 @@
-"""The arguments of a call, made from the values and the words of the prompt.
+"""The arguments of a call: the values and words of the prompt, put where the tool's schema has a place for them.
 
     get_weather(city)             The weather in Paris and Rome?   {"city":"Paris"}   {"city":"Rome"}
     Grep(pattern, path?)          Search "foo" in src/             {"pattern":"foo","path":"src/"}
     Write(file_path, content)     Write "hi" to a.txt              {"file_path":"/home/me/a.txt","content":"hi"}
     anything(limit?)              … limit=5                        {…,"limit":5}
 
-Where a call is about one thing and the prompt has several, there are several calls. A shell gets no words of the prompt
-as its command, unless they clearly are one.
+Where a call is about one thing and the prompt has several, there are several calls. Optional properties are left out
+unless the prompt gives their value. A shell gets no words of the prompt as its command, unless they clearly are one.
+The arguments are checked by a JSON Schema validator, and what does not fit is reported with them.
 """
+
+from collections.abc import Sequence
+from posixpath import join, normpath
+from typing import Any, cast
 
 import msgspec
 
-from toolwire.backends.demo.abilities import Ability
-from toolwire.backends.demo.choosing import Prompt
-from toolwire.backends.demo.forms import Form, Kind
-from toolwire.backends.demo.hints import Given, Hints, subject_of
-from toolwire.backends.demo.schema.fill import fill
-from toolwire.backends.demo.words import Kind as ValueKind
+from toolwire.adapt.arguments import Validate
+from toolwire.adapt.retype import Path, Problem
+from toolwire.adapt.schemas_walk import Schema, listed, named
+from toolwire.backends.demo.choosing import Ability
+from toolwire.backends.demo.hints import Hints, PromptValues, assign_values, find_subject, read_properties
+from toolwire.backends.demo.prompt import UserPrompt
+from toolwire.backends.demo.schema import pick_number, pick_text, resolve, types_of
 
-_ORDER: dict[Kind, tuple[ValueKind, ...]] = {
-    "path": ("path", "code", "quoted"),
-    "glob": ("code", "quoted", "path"),
-    "url": ("url", "code", "quoted"),
-    "message": ("quoted", "code"),
-    "text": ("code", "quoted", "path", "url", "name", "number"),
-}
-_CHOOSY: tuple[Kind, ...] = ("command", "path", "url", "glob", "remark", "message", "text")
-"""Those that take less choose first."""
-_WITHIN = ("in", "under", "inside", "within")
+MAX_VALUES = 1000
+"""Values in the arguments of one call."""
+
+MAX_DEPTH = 16
+"""Nesting of the arguments of one call."""
+
+MAX_OPTIONS = 4
+"""Alternatives of `anyOf` and `oneOf` that are tried."""
+
+RECURSION_DEPTH = 4
+"""From this depth on the last alternative is taken, which is null if there is one: a recursive schema ends."""
 
 
-class _Value(msgspec.Struct, frozen=True):
+class Arguments(msgspec.Struct, frozen=True):
+    """The arguments of a call, and where they do not fit the schema."""
+
     text: str
-    kind: ValueKind
-    is_scope: bool
-    """It says where to look: `in src/`."""
+    problems: Sequence[str] = ()
 
 
-class _Values:
-    """The values of a prompt that have no place yet."""
+def calls_for(
+    ability: Ability, prompt: UserPrompt, directory: str, max_calls: int, validate: Validate
+) -> list[Arguments]:
+    """The arguments of the calls that the prompt asks for, at least of one.
 
-    def __init__(self, ability: Ability, prompt: Prompt, form: Form | None = None) -> None:
-        form = form or Form(ability)
-        named = {prompt.pairs.get(name.lower()) for name in (*form.required, *form.optional)}
-        placed = {ability.tool.name.lower(), ability.short_name.lower(), *named}
-        before = ["", "", *(token.text.lower() for token in prompt.tokens)]
-        self._left = [
-            _Value(token.text, token.kind, any(word in _WITHIN for word in before[at : at + 2]))
-            for at, token in enumerate(prompt.tokens)
-            if token.kind != "word" and not {token.text, token.text.lower()} & placed
-        ]
-        self._left.extend(_Value(name, "name", is_scope=False) for name in prompt.names(form.choices))
-        self._commands = prompt.commands or prompt.looking_commands if ability.is_shell else []
-
-    def take(self, kind: Kind, most: int) -> list[str]:
-        """The values that are best for a property of this kind; all are of the same kind themselves."""
-        if kind == "command" and self._commands:
-            return self._commands[:most]
-        for value_kind in _ORDER.get(kind, ()):
-            found = [value for value in self._left if value.kind == value_kind][:most]
-            if found:
-                self._left = [value for value in self._left if value not in found]
-                return list(dict.fromkeys(value.text for value in found))
-        return []
-
-    def take_scope(self, least: int) -> list[str]:
-        """The path that says where to look, if so many values are left to look for."""
-        scopes = [value for value in self._left if value.is_scope and value.kind in _ORDER["path"]]
-        if not scopes or len(self._left) <= least:
-            return []
-        self._left.remove(scopes[-1])
-        return [scopes[-1].text]
-
-
-def calls_for(ability: Ability, prompt: Prompt, directory: str, most: int) -> list[str]:
-    """The arguments of the calls that the prompt asks for: at least one call, and at most so many."""
-    form = Form(ability)
-    given = _given(form, ability, prompt, most)
-    several = [name for name, values in given.items() if len(values) > 1 and name not in form.arrays]
-    calls = [{**given, several[0]: [value]} for value in given[several[0]]] if several else [given]
+    `directory` is the client's working directory, or empty. `validate` checks arguments against a schema.
+    """
     schema = ability.tool.parameters
     if schema is None:
-        return ["{}"]
-    return [fill(schema, Hints(ability, prompt, directory, each)).decode() for each in calls]
+        return [Arguments("{}")]
+    decoded: Any = msgspec.json.decode(schema)
+    root = cast("Schema", decoded) if isinstance(decoded, dict) else Schema()
+    try:
+        properties = read_properties(root, ability)
+        given = assign_values(properties, ability, prompt, max_calls)
+        if directory:
+            for name in (each.name for each in properties if each.is_absolute and each.name in given):
+                given[name] = [path if path[:1] == "~" else normpath(join(directory, path)) for path in given[name]]
+        arrays = [each.name for each in properties if each.is_array and each.kind != "command"]
+        several = [name for name, values in given.items() if len(values) > 1 and name not in arrays]
+        calls = [{**given, several[0]: [value]} for value in given[several[0]]] if several else [given]
+        return [_fill(root, bytes(schema), Hints(ability, prompt, each), validate) for each in calls]
+    except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError):  # the schema is a client's
+        return [Arguments("{}", ["its schema cannot be used"])]
 
 
-def input_for(ability: Ability, prompt: Prompt) -> str:
+def input_for(ability: Ability, prompt: UserPrompt) -> str:
     """The input of a custom tool: what the prompt is about."""
-    return (_Values(ability, prompt).take("text", 1) or [subject_of(ability, prompt)])[0]
+    return (PromptValues(ability, prompt, set()).take("text", 1) or [find_subject(ability, prompt)])[0]
 
 
-def _given(form: Form, ability: Ability, prompt: Prompt, most: int) -> Given:
-    """The values of the prompt by property."""
-    values = _Values(ability, prompt, form)
-    if not form.required:
-        return _given_freely(form, ability, prompt, values, most)
-    given: Given = {}
-    scope = next((name for name, kind in form.optional.items() if kind == "path"), "")
-    if scope and "path" not in form.required.values():
-        given[scope] = values.take_scope(0 if "glob" in form.required.values() else 1)
-    for name, kind in sorted(form.required.items(), key=lambda pair: _CHOOSY.index(pair[1])):
-        count = 100 if name in form.arrays else most if len(form.required) == 1 else 1
-        given[name] = values.take(kind, count)
-    return {name: found for name, found in given.items() if found}
+def _fill(root: Schema, schema: bytes, hints: Hints, validate: Validate) -> Arguments:
+    """Arguments that fit the schema, or else the first ones with their problems."""
+    made: list[Arguments] = []
+    for option in range(MAX_OPTIONS):
+        filler = _Filler(root, hints, option)
+        try:
+            text = msgspec.json.encode(filler.value(root, ())).decode()
+        except (_TooLarge, RecursionError):
+            made.append(Arguments("{}", ["its schema requires too much"]))
+            continue
+        problems = validate(schema, text)
+        if problems is None:
+            return Arguments(text, ["its schema cannot be checked"])
+        made.append(Arguments(text, [*dict.fromkeys(map(str, (*filler.unfilled, *problems)))]))
+        if not made[-1].problems:
+            return made[-1]
+    return made[0]
 
 
-def _given_freely(form: Form, ability: Ability, prompt: Prompt, values: _Values, most: int) -> Given:
-    """Without a required property, the first that the prompt has a value for is what the call is about."""
-    for name, kind in form.optional.items():
-        found = values.take(kind, most)
-        if found:
-            return {name: found}
-    text = next((name for name, kind in form.optional.items() if kind == "text"), "")
-    subject = subject_of(ability, prompt)
-    return {text: [subject]} if text and subject and subject != prompt.whole else {}
+class _TooLarge(Exception):
+    """The schema requires more than `MAX_VALUES` or `MAX_DEPTH`."""
+
+
+class _Filler:
+    """Fills a schema, with the alternative at the index `option` of each `anyOf` and `oneOf`."""
+
+    def __init__(self, root: Schema, hints: Hints, option: int) -> None:
+        self._root = root
+        self._hints = hints
+        self._option = option
+        self._count = self._numbers = 0
+        self.unfilled: list[Problem] = []
+        """Keywords that are not satisfied, or not known to be, and that the validator does not check."""
+
+    def value(self, schema: object, path: Path) -> Any:
+        """A value for the schema at this path."""
+        self._count += 1
+        if self._count > MAX_VALUES or len(path) > MAX_DEPTH:
+            raise _TooLarge
+        shape = resolve(self._root, schema, self._option if len(path) < RECURSION_DEPTH else -1)
+        if "const" in shape:
+            return shape["const"]
+        if "enum" in shape:
+            choices = listed(shape, "enum")
+            return next(filter(self._hints.mentions, choices), choices[0])
+        name = next((step for step in reversed(path) if isinstance(step, str)), "")
+        prepared = [*([shape["default"]] if "default" in shape else []), *listed(shape, "examples")[:3]]
+        match types_of(shape)[0] if path else "object":
+            case "object":
+                return self._object(shape, path)
+            case "array":
+                return self._hints.items(name) or self._array(shape, path)
+            case "string":
+                texts = [*self._hints.given.get(name, []), *map(str, prepared), self._hints.fallback(name)]
+                text, fits = pick_text(shape, texts, self._hints.words)
+                self.unfilled += [] if fits else [Problem(path, "pattern")]
+                return text
+            case "integer" | "number" as type:
+                numbers = self._hints.numbers(name, self._numbers)
+                self._numbers += 1
+                return pick_number(shape, [*numbers, *prepared], whole=type == "integer")
+            case "boolean":
+                return prepared[0] if prepared else self._hints.mentions(name)
+            case _:
+                return None
+
+    def _object(self, shape: Schema, path: Path) -> Schema:
+        properties, required = named(shape, "properties"), listed(shape, "required")
+        names = dict.fromkeys([*(name for name in properties if name in required), *required])
+        optional = {name: resolve(self._root, properties[name], 0) for name in properties if name not in names}
+        if not path:
+            names |= dict.fromkeys(name for name in optional if self._hints.gives(name, optional[name]))
+        names |= dict.fromkeys([*optional][: max(shape.get("minProperties", 0) - len(names), 0)])
+        if names and "patternProperties" in shape:
+            self.unfilled.append(Problem(path, "patternProperties"))
+        others = shape.get("additionalProperties", True)
+        return {name: self.value(properties.get(name, others), (*path, name)) for name in names}
+
+    def _array(self, shape: Schema, path: Path) -> list[Any]:
+        items = shape.get("items", True)
+        prefix = listed(shape, "items") or listed(shape, "prefixItems")
+        count = min(max(shape.get("minItems", 0), len(prefix), 1), shape.get("maxItems", MAX_VALUES), MAX_VALUES)
+        schemas = [*prefix[:count], *[items] * (count - len(prefix))]
+        return [self.value(each, (*path, index)) for index, each in enumerate(schemas)]

@@ -1,4 +1,4 @@
-"""What the demo model is asked, found in the history: the user's own words, or the results of its calls.
+"""What the history asks of the demo model: the user's own words, or the results of its calls.
 
 Client programs put text of their own into user messages, around the user's words or in messages of their own:
 
@@ -7,77 +7,71 @@ Client programs put text of their own into user messages, around the user's word
     # AGENTS.md instructions for /home/me … <INSTRUCTIONS>…</INSTRUCTIONS>
     <environment_details>…</environment_details>                          Cline
 
-Their tags stand at the beginning of a line and have a hyphen, an underscore, a space or capitals in their names, which
-those of HTML have not. A few tags hold the user's words instead, such as `<user_query>` and `<task>`.
+Their tags begin a line and have a hyphen, an underscore, a space or only capitals in their names, unlike those of HTML.
+A few tags hold the user's words instead, such as `<user_query>` and `<task>`.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import msgspec
 
-from toolwire.core.request import CallEntry, Message, Part, Request, ResultEntry, TextPart
+from toolwire.core.request import CallEntry, Message, Request, ResultEntry, TextPart
 
 _OPENING = re.compile(r"^[ \t]*<([A-Za-z][^<>\n/]{0,80})>", re.MULTILINE)
 _HEADING = re.compile(r"^# AGENTS\.md instructions.*\n*", re.MULTILINE)
 _REMINDER = re.compile(r"\s*<system-reminder>.*?</system-reminder>", re.DOTALL)
-_HOLDS_WORDS = ("user_query", "user_request", "userRequest", "user_message", "user_input", "task")
-_MOST_BLOCKS = 200
+_USER_TAGS = ("user_query", "user_request", "userRequest", "user_message", "user_input", "task")
+MAX_BLOCKS = 200
 """Blocks that are looked at in one text."""
 
-
-def own_words(text: str) -> str:
-    """The user's words in the text of a user message."""
-    kept: list[str] = []
-    start = at = 0
-    for _ in range(_MOST_BLOCKS):
-        found = _OPENING.search(text, at)
-        if found is None:
-            break
-        name = found[1]
-        end, after = _closing(text, found.end(), name)
-        at = found.end()
-        if end >= 0 and name in _HOLDS_WORDS:
-            return text[at:end].strip()
-        if end >= 0 and _is_added(name, text[end:after]):
-            kept.append(text[start : found.start()])
-            start = at = after
-    kept.append(text[start:])
-    return (_HEADING.sub("", "".join(kept)) if len(kept) > 1 else text).strip()
+_FAILURE = re.compile(r"error\b|failed\b|.{0,2000}\bexit(?:ed with)? code:? [1-9]", re.IGNORECASE | re.DOTALL)
+"""How results begin that report a failure where the protocol has no field for that."""
+_DEMAND = re.compile(r"^Call (?:a tool|the tool \S+) before you answer\.$", re.MULTILINE)
+"""How `backends/codex` asks for a call: app-server has no `tool_choice`."""
+_DIRECTORY = re.compile(
+    r"<cwd>\s*(?P<codex>[^<\n]+?)\s*</cwd>|working directory:[ \t]*[`\"]?(?P<other>[^`\"\n]+)", re.IGNORECASE
+)
 
 
-def _closing(text: str, start: int, name: str) -> tuple[int, int]:
-    """Where the block with this tag ends, and where its closing tag does; -1 if there is none."""
-    for closing in (f"</{name}>", f"</{name.split(maxsplit=1)[0]}>"):
-        end = text.find(closing, start)
-        if end >= 0:
-            return end, end + len(closing)
-    return -1, -1
-
-
-def _is_added(name: str, closing: str) -> bool:
-    plain = closing[2:-1]
-    return any(sign in plain for sign in "-_ ") or plain.isupper()
-
-
-class Result(msgspec.Struct, frozen=True):
-    """What came of a call: the name of its tool, and the text of the result."""
+class CallResult(msgspec.Struct, frozen=True):
+    """The result of a call: the name of its tool, and the text."""
 
     name: str
     text: str
     failed: bool
 
 
-_FAILURE = re.compile(r"error\b|failed\b|.{0,2000}\bexit(?:ed with)? code:? [1-9]", re.IGNORECASE | re.DOTALL)
-"""How results begin that report a failure where the protocol has no field for that."""
+def own_words(text: str) -> str:
+    """The user's words in the text of a user message."""
+    kept: list[str] = []
+    start = at = 0
+    for _ in range(MAX_BLOCKS):
+        opening = _OPENING.search(text, at)
+        if opening is None:
+            break
+        at = opening.end()
+        for name in (opening[1], opening[1].split(maxsplit=1)[0]):
+            end = text.find(f"</{name}>", at)
+            if end >= 0:
+                break
+        else:
+            continue
+        if opening[1] in _USER_TAGS:
+            return text[at:end].strip()
+        if any(sign in name for sign in "-_ ") or name.isupper():
+            kept.append(text[start : opening.start()])
+            start = at = end + len(name) + 3
+    kept.append(text[start:])
+    return (_HEADING.sub("", "".join(kept)) if len(kept) > 1 else text).strip()
 
 
-def prompt_of(request: Request) -> str:
+def find_prompt(request: Request) -> str:
     """The user's words in the last message that has any, unless something was answered since."""
     skipped = False
     for entry in reversed(request.entries):
         if isinstance(entry, Message) and entry.role == "user":
-            words = " ".join(filter(None, map(own_words, _texts(entry.parts))))
+            words = " ".join(filter(None, map(own_words, _texts(entry))))
             if words:
                 return words
             skipped = True
@@ -86,15 +80,15 @@ def prompt_of(request: Request) -> str:
     return ""
 
 
-def results_of(request: Request) -> tuple[Result, ...]:
+def find_results(request: Request) -> tuple[CallResult, ...]:
     """The results at the end of the history. What clients add after them does not count."""
     names = {entry.id: entry.name for entry in request.entries if isinstance(entry, CallEntry)}
-    found: list[Result] = []
+    found: list[CallResult] = []
     for entry in reversed(request.entries):
         if isinstance(entry, ResultEntry):
-            text = _REMINDER.sub("", "".join(_texts(entry.parts)))
+            text = _REMINDER.sub("", "".join(_texts(entry)))
             failed = entry.failed or _FAILURE.match(text) is not None
-            found.insert(0, Result(names.get(entry.call_id, "the tool"), text, failed))
+            found.insert(0, CallResult(names.get(entry.call_id, "the tool"), text, failed))
         elif found or not _is_aside(entry):
             break
     return tuple(found)
@@ -103,18 +97,21 @@ def results_of(request: Request) -> tuple[Result, ...]:
 def _is_aside(entry: object) -> bool:
     """Whether an entry is neither words of the user nor anything of the model."""
     if isinstance(entry, Message):
-        return entry.role in ("system", "developer") or (
-            entry.role == "user" and not any(map(own_words, _texts(entry.parts)))
-        )
+        has_words = entry.role == "user" and any(map(own_words, _texts(entry)))
+        return entry.role != "assistant" and not has_words
     return not isinstance(entry, CallEntry | ResultEntry)
 
 
-def _texts(parts: Sequence[Part]) -> Iterator[str]:
-    return (part.text for part in parts if isinstance(part, TextPart))
+def _texts(entry: Message | ResultEntry) -> Iterator[str]:
+    return (part.text for part in entry.parts if isinstance(part, TextPart))
 
 
-_DEMAND = re.compile(r"^Call (?:a tool|the tool \S+) before you answer\.$", re.MULTILINE)
-"""How a server without `tool_choice` is told to call a tool, as `backends/codex` does."""
+def _client_texts(request: Request) -> Iterator[str]:
+    """The instructions, and the texts of all messages that are not the model's."""
+    yield request.instructions
+    for entry in request.entries:
+        if isinstance(entry, Message) and entry.role != "assistant":
+            yield from _texts(entry)
 
 
 def demands_call(request: Request) -> bool:
@@ -122,28 +119,14 @@ def demands_call(request: Request) -> bool:
     choice = request.tool_choice
     if choice is not None and (choice.mode == "required" or choice.name):
         return True
-    return any(_DEMAND.search(text) for text in _instructions(request))
+    return any(_DEMAND.search(text) for text in _client_texts(request))
 
 
-def _instructions(request: Request) -> Iterator[str]:
-    yield request.instructions
-    for entry in request.entries:
-        if isinstance(entry, Message) and entry.role in ("system", "developer"):
-            yield from _texts(entry.parts)
-
-
-_DIRECTORY = re.compile(
-    r"<cwd>\s*(?P<codex>[^<\n]+?)\s*</cwd>|working directory:[ \t]*[`\"]?(?P<other>[^`\"\n]+)", re.IGNORECASE
-)
-
-
-def directory_of(request: Request) -> str:
-    """The working directory that the client reports in its prompt, or nothing."""
+def find_directory(request: Request) -> str:
+    """The last working directory that the client reports, or an empty text."""
     found = ""
-    messages = (entry for entry in request.entries if isinstance(entry, Message) and entry.role != "assistant")
-    for text in (request.instructions, *(text for message in messages for text in _texts(message.parts))):
-        for match in _DIRECTORY.finditer(text):
-            path = (match["codex"] or match["other"]).strip()
-            if path.startswith("/") or path[1:3] in (":\\", ":/"):
-                found = path
+    for match in (match for text in _client_texts(request) for match in _DIRECTORY.finditer(text)):
+        path = (match["codex"] or match["other"]).strip()
+        if path.startswith("/") or path[1:3] in (":\\", ":/"):
+            found = path
     return found

@@ -5,27 +5,31 @@ from typing import TypeAlias
 
 import msgspec
 
-from toolwire.backends.demo.choosing import Prompt
-from toolwire.backends.demo.turn import Plan, PlannedCall
+from toolwire.backends.demo.plan import PlannedCall, TurnPlan
+from toolwire.backends.demo.prompt import UserPrompt
 from toolwire.backends.demo.writer import DemoWriter
 from toolwire.core.backend import Break, Refuse, Step, Wait
 from toolwire.core.request import Tool
 from toolwire.notations.use_tool import write_use_tool
 
-Situation: TypeAlias = Callable[[Plan, DemoWriter], Iterator[Step]]
+Situation: TypeAlias = Callable[[TurnPlan, DemoWriter], Iterator[Step]]
 
 _json = msgspec.json.encode
 _DEMO_TOOL = Tool("demo_tool")
 """What is called where no tool is declared."""
 
 
-def _usual(plan: Plan, writer: DemoWriter) -> Iterator[Step]:
+def _usual(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
     yield writer.created()
     if plan.results or plan.choice is None:
-        yield from writer.text(plan.answer)
+        yield from writer.text(plan.answer())
     else:
         yield from writer.reason(plan.choice[1])
-        for call in plan.calls():
+        calls = plan.calls()
+        remarks = dict.fromkeys(call.remark for call in calls if call.remark)
+        if remarks:
+            yield from writer.text("\n".join(remarks))
+        for call in calls:
             yield from writer.call(call.tool, call.text)
     yield writer.complete()
 
@@ -35,29 +39,29 @@ def _unless_answered(situation: Situation) -> Situation:
     return lambda plan, writer: _usual(plan, writer) if plan.results else situation(plan, writer)
 
 
-def _slow(plan: Plan, writer: DemoWriter) -> Iterator[Step]:
+def _slow(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
     for step in _usual(plan, writer):
         yield step
         yield Wait(0.1)
 
 
-def _error(plan: Plan, writer: DemoWriter) -> Iterator[Step]:
+def _error(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
     yield Refuse(503, b'{"error":{"message":"The demo model is overloaded.","code":"server_is_overloaded"}}')
 
 
-def _rate_limit(plan: Plan, writer: DemoWriter) -> Iterator[Step]:
+def _rate_limit(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
     body = b'{"error":{"message":"The demo model is busy.","type":"rate_limit_error","code":"rate_limit_exceeded"}}'
     yield Refuse(429, body, {"retry-after": "60"})
 
 
-def _error_middle(plan: Plan, writer: DemoWriter) -> Iterator[Step]:
+def _error_middle(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
     yield writer.created()
     yield from writer.text("This answer will not be finished,")
     error = {"code": "server_error", "message": "The demo model broke down."}
     yield writer.event("response.failed", response={"status": "failed", "error": error})
 
 
-def _cut(plan: Plan, writer: DemoWriter) -> Iterator[Step]:
+def _cut(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
     yield writer.created()
     call = _any_call(plan)
     steps = list(writer.call(call.tool, call.text))
@@ -65,13 +69,13 @@ def _cut(plan: Plan, writer: DemoWriter) -> Iterator[Step]:
     yield Break()
 
 
-def _huge(plan: Plan, writer: DemoWriter) -> Iterator[Step]:
+def _huge(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
     yield writer.created()
     yield from writer.call(_any_call(plan).tool, _json({"content": "0123456789abcdef" * 65536}).decode(), step=4096)
     yield writer.complete()
 
 
-def _parallel(plan: Plan, writer: DemoWriter) -> Iterator[Step]:
+def _parallel(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
     yield writer.created()
     for number in range(3):
         call = _numbered_call(plan, number)
@@ -79,20 +83,20 @@ def _parallel(plan: Plan, writer: DemoWriter) -> Iterator[Step]:
     yield writer.complete()
 
 
-def _text(plan: Plan, writer: DemoWriter) -> Iterator[Step]:
+def _text(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
     yield writer.created()
     call = _any_call(plan)
     yield from writer.text(f"Let me look.\n\n{write_use_tool(call.tool.name, call.text).text}\n")
     yield writer.complete()
 
 
-def _refusal(plan: Plan, writer: DemoWriter) -> Iterator[Step]:
+def _refusal(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
     yield writer.created()
     yield from writer.refuse("I cannot help with that.")
     yield writer.complete()
 
 
-def _length(plan: Plan, writer: DemoWriter) -> Iterator[Step]:
+def _length(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
     yield writer.created()
     call = _any_call(plan)
     steps = list(writer.call(call.tool, call.text, step=4))
@@ -100,30 +104,30 @@ def _length(plan: Plan, writer: DemoWriter) -> Iterator[Step]:
     yield writer.complete("incomplete", incomplete_details={"reason": "max_output_tokens"}, output=[])
 
 
-def _short(plan: Plan, writer: DemoWriter) -> Iterator[Step]:
+def _short(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
     yield writer.created()
-    steps = list(writer.text(plan.answer))
+    steps = list(writer.text(plan.answer()))
     yield from steps[: max(2, len(steps) // 2)]
     yield writer.complete("incomplete", incomplete_details={"reason": "max_output_tokens"}, output=[])
 
 
-def _silent(plan: Plan, writer: DemoWriter) -> Iterator[Step]:
+def _silent(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
     yield writer.created()
     yield Wait(3600)
 
 
-def _any_call(plan: Plan) -> PlannedCall:
+def _any_call(plan: TurnPlan) -> PlannedCall:
     if not plan.ranked:
         return PlannedCall(_DEMO_TOOL, _json({"query": plan.words}).decode())
     return next(plan.calls_of(plan.ranked[0], plan.prompt, 1))
 
 
-def _numbered_call(plan: Plan, number: int) -> PlannedCall:
+def _numbered_call(plan: TurnPlan, number: int) -> PlannedCall:
     """One of several calls, each with other arguments where the tool takes a text."""
     if not plan.ranked:
         return PlannedCall(_DEMO_TOOL, _json({"number": number + 1}).decode())
     ability = plan.ranked[number % len(plan.ranked)]
-    other = Prompt('"{} {}"'.format(plan.prompt.whole.replace('"', "'"), number + 1))
+    other = UserPrompt('"{} {}"'.format(plan.prompt.whole.replace('"', "'"), number + 1))
     return next(plan.calls_of(ability, other if number else plan.prompt, 1))
 
 

@@ -1,0 +1,131 @@
+"""Simple values for JSON Schemas: one way to satisfy a schema, formats, numbers.
+
+Nothing is solved here. The value is checked by a JSON Schema validator, and what does not fit is reported.
+"""
+
+import re
+from math import ceil, floor, inf
+from typing import Any, cast
+
+from toolwire.adapt.schemas_walk import Schema, listed, named, target
+from toolwire.core.regex import Budget, TooMuch, matches, read
+
+MAX_MERGED = 64
+"""Schemas that are merged into one; a reference may lead back to itself."""
+
+MAX_TEXT = 64 * 1024
+"""Characters that a schema can require of one text."""
+
+MAX_PATTERN_STEPS = 20_000
+"""Steps of matching one text against one pattern."""
+
+_COMBINATIONS = ("$ref", "allOf", "anyOf", "oneOf")
+
+
+def resolve(root: Schema, schema: object, option: int) -> Schema:
+    """One way to satisfy a schema, without references and combinations.
+
+    Of `anyOf` and `oneOf` the alternative at the index `option` is taken, counted with null last.
+    """
+    merged: Schema = {}
+    waiting: list[object] = [schema]
+    for _ in range(MAX_MERGED):
+        if not waiting:
+            break
+        part = waiting.pop(0)
+        if not isinstance(part, dict):
+            continue
+        part = cast("Schema", part)
+        waiting += [target(root, part.get("$ref")), *listed(part, "allOf")]
+        for key in ("anyOf", "oneOf"):
+            options = sorted(listed(part, key), key={"type": "null"}.__eq__)
+            waiting += options[option % len(options) :][:1] if options else []
+        for key, value in part.items():
+            if key == "properties":
+                merged[key] = {**named(part, key), **merged.get(key, {})}
+            elif key == "required":
+                merged[key] = [*merged.get(key, []), *listed(part, key)]
+            elif key not in _COMBINATIONS:
+                merged.setdefault(key, value)
+    return merged
+
+
+_TYPE_KEYWORDS = {
+    "object": ("properties", "required", "additionalProperties", "minProperties"),
+    "array": ("items", "prefixItems", "minItems"),
+    "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+}
+
+
+def types_of(shape: Schema) -> list[str]:
+    """The types of a resolved schema, best first: the declared ones, null last, or what its keywords are about."""
+    declared = shape.get("type")
+    if declared is not None:
+        return sorted(cast("list[str]", declared) if isinstance(declared, list) else [declared], key="null".__eq__)
+    return [*(each for each, keys in _TYPE_KEYWORDS.items() if any(key in shape for key in keys)), "string"]
+
+
+_OCTET = r"(?:25[0-5]|2[0-4]\d|1?\d?\d)"
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_DATE = r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])"
+_TIME = r"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)"
+_EMAIL = (rf"[\w.+-]{{1,64}}@{_LABEL}(?:\.{_LABEL}){{1,8}}", "demo@example.com")
+_HOSTNAME = (rf"{_LABEL}(?:\.{_LABEL}){{1,8}}", "example.com")
+_URI = (r"[A-Za-z][A-Za-z0-9+.-]{1,20}:[^\s\"<>\\^`{|}]+", "https://example.com/")
+_NOTHING = r"(?!)"
+_FORMATS = {
+    "date": (_DATE, "2026-01-31"),
+    "date-time": (f"{_DATE}T{_TIME}", "2026-01-31T12:00:00Z"),
+    "time": (_TIME, "12:00:00Z"),
+    "duration": (_NOTHING, "P1D"),
+    **dict.fromkeys(("email", "idn-email"), _EMAIL),
+    **dict.fromkeys(("hostname", "idn-hostname"), _HOSTNAME),
+    "ipv4": (rf"{_OCTET}(?:\.{_OCTET}){{3}}", "192.0.2.1"),
+    "ipv6": (_NOTHING, "2001:db8::1"),
+    **dict.fromkeys(("uri", "url", "iri", "uri-reference", "iri-reference"), _URI),
+    "uuid": (r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}", "6f1c0f0e-3f0b-4d6c-9a57-1f1f3c2b7a10"),
+}  # fmt: skip
+"""By format: how the words of a prompt look that have it, and a sample."""
+
+
+_PATTERN_SAMPLES = ("demo", "DEMO", "a", "A", "AB", "ABC", "1", "123", "1234", "2026-01-31", "12:00", "1.0.0", "a1", "")
+"""Texts that are tried for a pattern when the prompt and the schema have none."""
+
+
+def pick_text(shape: Schema, texts: list[str], words: list[str]) -> tuple[str, bool]:
+    """The first text that fits, cut or padded if its length requires that; and whether it matches the pattern.
+
+    With a format, the words of the prompt are tried and a sample instead of the texts.
+    """
+    if shape.get("format") in _FORMATS:
+        pattern, sample = _FORMATS[shape["format"]]
+        texts = [*(word for word in words if re.fullmatch(pattern, word, re.ASCII)), sample]
+    matching = texts
+    if "pattern" in shape:
+        matching = [text for text in (*texts, *_PATTERN_SAMPLES) if _matches(shape["pattern"], text)]
+    low, high = min(shape.get("minLength", 0), MAX_TEXT), shape.get("maxLength", MAX_TEXT)
+    padded = (matching or texts)[0].ljust(low, ".")[:high]
+    return next((text for text in matching if low <= len(text) <= high), padded), bool(matching)
+
+
+def _matches(pattern: str, text: str) -> bool:
+    """Whether a text matches a pattern; none matches a pattern that cannot be read or is too costly."""
+    node = read(pattern)
+    try:
+        return node is not None and matches(node, text[:1000], Budget(MAX_PATTERN_STEPS))
+    except TooMuch:
+        return False
+
+
+def pick_number(shape: Schema, suggested: list[Any], *, whole: bool) -> float:
+    """The first suggested number within the bounds, or a simple one."""
+    above, below = shape.get("exclusiveMinimum", -inf), shape.get("exclusiveMaximum", inf)
+    low, high = max(shape.get("minimum", -inf), above), min(shape.get("maximum", inf), below)
+    step = shape.get("multipleOf", 1)
+    first = ceil(low / step) if low > -inf else floor(high / step) if high < inf else 0
+    simple: list[float] = [1, *((first + number) * step for number in (0, 1, -1)), (low + high) / 2]
+    for number in cast("list[float]", [*suggested, *simple]):
+        is_multiple = "multipleOf" not in shape or number % step == 0
+        if low <= number <= high and number not in (above, below) and is_multiple and (not whole or number % 1 == 0):
+            return int(number) if whole else number
+    return first * step
