@@ -65,7 +65,7 @@ _NO_VALUE = ("", "{", "[", ",", ":")
 
 
 def _repaired(text: str, fixes: Fixes) -> str | None:
-    """The text with every token written as JSON has it. Whether their order is right is checked by whoever reads it."""
+    """The text with every token written as JSON has it. Their order is not checked here."""
     offset = len(text) - len(text.lstrip(_SPACE))
     out, closing = [text[:offset]], list[str]()
     value, space = "", ""  # the last token, and the space after it

@@ -1,4 +1,4 @@
-"""How a conversation with a backend begins, and what travels between it and whoever carries its bytes.
+"""How a conversation with a backend begins, and what it exchanges with the upstream that carries its bytes.
 
 An HTTP backend's conversation starts with a `Post`, a built-in model's with a `Script` that is played in this process,
 a worker's with a `Dialogue`, in which both sides send messages until the turn is over.

@@ -5,12 +5,12 @@
     ├── BackendFault        the backend's fault; carries a Failure
     │   ├── ReplyTooLarge   its reply is more than may be held
     │   └── TooManyCalls    its turn has more calls than any model makes
-    ├── SettingsError       a setting that cannot be; names the field
+    ├── SettingsError       an invalid setting; names the field
     ├── WrongDialect        bytes of another dialect than was said
     ├── FedAfterEnd         something was fed to a stage after its end
     ├── StoreFailed         the store cannot be used now (memory/store.py)
     │   ├── Overtaken       another process has taken over what was to be written
-    │   └── NotUsable       the database lets nobody in (memory/postgres/faults.py)
+    │   └── NotUsable       the database refuses connections (memory/postgres/faults.py)
     ├── TooManyRuns         the limit of unfinished background runs is reached (memory/store.py)
     ├── TooManyTools        the gateway adds more tools than a request may have (gateway/tools/tools.py)
     ├── Locked              what is continued is being continued by another (gateway/responses/ordering.py)
@@ -79,7 +79,7 @@ class ToolwireError(Exception):
         return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
     failure_code: ClassVar[str] = ""
-    """The code of its failure; of an error without one, nobody outside learns more than that it is ours."""
+    """The code of its failure. An error without one is reported as an internal error, without its message."""
     failure_status: ClassVar[int] = 500
 
     @property
@@ -138,7 +138,7 @@ class TooManyCalls(BackendFault):
 
 
 class SettingsError(ToolwireError):
-    """One clear line about a setting that cannot be, which names the field."""
+    """One line about an invalid setting, which names the field."""
 
     failure_code = "invalid_settings"
 

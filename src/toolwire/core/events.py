@@ -89,7 +89,7 @@ class ReasoningDelta(Event, frozen=True, gc=False):
 
 
 class ReasoningEnded(Event, frozen=True, gc=False):
-    """A reasoning item is whole; `signature` is opaque and must return unchanged to its `origin`, and to nobody else.
+    """A reasoning item is whole. Its `signature` is opaque and returns unchanged to its `origin` only.
 
     `redacted`: the signature is all there is, because the reasoning itself is not shown.
     """

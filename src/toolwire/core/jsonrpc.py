@@ -82,7 +82,7 @@ def request(id: Id, method: str, params: Any) -> bytes:
 
 
 def notification(method: str, **params: Any) -> bytes:
-    """The line of a notification, which nobody answers."""
+    """The line of a notification, which has no answer."""
     return to_json({"method": method, "params": params} if params else {"method": method}) + b"\n"
 
 

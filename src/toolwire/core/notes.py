@@ -124,7 +124,7 @@ ADVICE: dict[str, str] = {
     "name_cleaned": "Nothing; the name is a declared one again.",
     "name_inferred": "Check the call if you have set `PROXY_TOOL_NAME_FALLBACK=position`, which guesses.",
     "name_suspect": "Answer the call with an error result; the model mostly recovers.",
-    "not_stored": "Send the whole history in the next request. Tell whoever runs the gateway.",
+    "not_stored": "Send the whole history in the next request. Tell the operator of the gateway.",
     "part_dropped": "Send text, images, files or audio that the backend takes.",
     "reason_unknown": "Tell us the reason.",
     "reasoning_dropped": (
@@ -251,7 +251,7 @@ class TurnStats:
 
 
 class PassingStats(TurnStats):
-    """The same, but notes pass, for whoever reads events instead of writing them in a dialect."""
+    """The same, but notes pass, for readers of events, which no dialect writes."""
 
     def feed(self, event: Event) -> None:
         super().feed(event)

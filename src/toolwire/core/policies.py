@@ -1,7 +1,7 @@
 """Policies: stages that change a turn's events by decision, each named after its decision.
 
 A policy says in `handles` which events it wants to see; the others pass it by, which keeps the hot path short. One that
-has seen enough ends the turn; `Policies` is then `closed`, lets nothing more pass, and whoever reads the backend stops.
+has seen enough ends the turn; `Policies` is then `closed`, lets nothing more pass, and the reader of the backend stops.
 """
 
 from collections.abc import Callable, Sequence

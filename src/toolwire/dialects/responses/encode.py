@@ -153,7 +153,7 @@ class StreamEncoder:
         self._items, self._open, self._others = [], None, {}
         failure = InternalError().failure
         self.response.fail(failure, [])
-        self.response.leave_unstored()  # it may be stored, but nobody waits for that any more
+        self.response.leave_unstored()  # it may be stored, but the answer no longer waits for that
         return [self._error(failure), *self._conclude(None)]
 
     def unstored(self, pieces: Sequence[bytes]) -> list[bytes]:
