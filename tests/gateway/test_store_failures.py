@@ -111,10 +111,10 @@ def start(http: httpx.Client, upstream: Upstream, tmp_path: Path) -> Iterator[St
 
 
 IMPATIENT = """
-import toolwire.gateway.responses.background
+import toolwire.gateway.responses.run_task
 import toolwire.memory.sqlite.engine
 
-toolwire.gateway.responses.background.END_PATIENCE = 1.2
+toolwire.gateway.responses.run_task.END_TIMEOUT = 1.2
 toolwire.memory.sqlite.engine.PATIENCE = 0.3
 """
 """Python reads this when it starts: a gateway that does not wait long for a store that fails."""

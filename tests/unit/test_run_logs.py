@@ -7,10 +7,15 @@ from typing import Any
 import pytest
 
 from toolwire.gateway.metrics import Metrics
-from toolwire.gateway.responses import flusher as flushing
-from toolwire.gateway.responses.event_log import TAIL, RunLog, cut
-from toolwire.gateway.responses.flusher import Flusher
-from toolwire.gateway.responses.follower import Follower, RunReader
+from toolwire.gateway.responses.run_log import (
+    MAX_UNCOMMITTED_BYTES,
+    TAIL_BYTES,
+    Flusher,
+    Follower,
+    RunLog,
+    RunReader,
+    cut_chunk,
+)
 from toolwire.memory.sqlite import SqliteStore
 from toolwire.memory.store import Append, Appended, Effects, EventChunk, Fence, Member, Record, StoreFailed
 
@@ -64,7 +69,7 @@ class Desk:
         return self._log(OWNER, fence)
 
     def add(self, log: RunLog, *pieces: bytes) -> None:
-        log.add(pieces)
+        log.append(pieces)
         self.flusher.flush(log)
 
     def reader(self, log: RunLog, number: int = 0) -> RunReader:
@@ -114,25 +119,25 @@ def test_signs_of_life_show_nothing_of_a_turn():
     log = RunLog(OWNER, Fence("resp_1", 1))
 
     def commit() -> bool:
-        assert log.to_send() is not None
-        log.take_commit()
-        return log.is_seen
+        assert log.next_chunk() is not None
+        log.confirm()
+        return log.has_shown_output
 
-    log.add([event(0), event(1), event(2)], shows=False)
-    log.add([event(3)], shows=False)
+    log.append([event(0), event(1), event(2)], is_output=False)
+    log.append([event(3)], is_output=False)
     assert commit() is False
-    log.add([event(4)])
-    log.add([event(5)], shows=False)
-    assert log.is_seen is False, "nothing of it is committed"
+    log.append([event(4)])
+    log.append([event(5)], is_output=False)
+    assert log.has_shown_output is False, "nothing of it is committed"
     assert commit() is True
-    assert RunLog(OWNER, Fence("resp_1", 2), log.committed).is_seen is False, "of this process"
+    assert RunLog(OWNER, Fence("resp_1", 2), log.committed).has_shown_output is False, "of this process"
 
 
 class Hasty(RunLog):
     """Shows what is only sent."""
 
-    def to_send(self) -> EventChunk | None:
-        chunk = super().to_send()
+    def next_chunk(self) -> EventChunk | None:
+        chunk = super().next_chunk()
         if chunk is not None:
             self._show(chunk)
         return chunk
@@ -228,8 +233,8 @@ def test_a_run_waits_while_too_much_of_it_is_not_committed():
         desk = Desk(store)
         log = await desk.queue()
         store.is_free.clear()
-        desk.add(log, event(0, flushing.UNCOMMITTED), event(1))
-        waiting = asyncio.create_task(desk.flusher.room(log))
+        desk.add(log, event(0, MAX_UNCOMMITTED_BYTES), event(1))
+        waiting = asyncio.create_task(desk.flusher.wait_for_room(log))
         await store.is_asked.wait()
         await let_others_work()
         assert not waiting.done()
@@ -243,12 +248,12 @@ def test_a_reader_who_comes_late_reads_what_is_not_at_hand_from_the_store():
     async def scenario(store: Held) -> None:
         desk = Desk(store)
         log = await desk.queue()
-        events = [event(number, TAIL // 3) for number in range(12)]
+        events = [event(number, TAIL_BYTES // 3) for number in range(12)]
         for each in events:
             desk.add(log, each)
-            await desk.flusher.room(log)
+            await desk.flusher.wait_for_room(log)
         await read_to(desk.reader(log, 11), 12)
-        assert log.after(0) is None
+        assert log.follow(0) is None
         for start in (0, 5, 11):
             chunks = await read_to(desk.reader(log, start), 12)
             assert b"".join(chunk.frames for chunk in chunks) == b"".join(events[start:])
@@ -277,6 +282,6 @@ def test_a_reader_of_a_run_that_is_lost_goes_on_with_the_store():
 
 def test_a_chunk_is_cut_at_a_number():
     chunk = EventChunk(4, 3, event(4) + event(5) + event(6))
-    assert cut(chunk, 2) == chunk
-    assert cut(chunk, 5) == EventChunk(5, 2, event(5) + event(6))
-    assert cut(chunk, 7) == EventChunk(7, 0, b"")
+    assert cut_chunk(chunk, 2) == chunk
+    assert cut_chunk(chunk, 5) == EventChunk(5, 2, event(5) + event(6))
+    assert cut_chunk(chunk, 7) == EventChunk(7, 0, b"")

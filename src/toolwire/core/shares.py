@@ -1,6 +1,7 @@
 """A table that is bounded in bytes and shared by several owners."""
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 Key = TypeVar("Key")
@@ -25,6 +26,9 @@ class Shares(Generic[Key, Value]):
 
     def __len__(self) -> int:
         return len(self._owners)
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._owners)
 
     def get(self, key: Key) -> Value | None:
         """The value under a key, if it is still there."""

@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+import msgspec
+
 from toolwire.core.bounds import Bounds, Steps
 from toolwire.core.collect import Turn
 from toolwire.core.errors import Failure
@@ -12,6 +14,15 @@ from toolwire.core.notes import TurnStats
 from toolwire.core.request import Request
 from toolwire.memory.turn_memory import TurnMemory
 from toolwire.turns.source import TurnSource
+
+
+class Pace(msgspec.Struct, frozen=True):
+    """Seconds until headers leave without an event, and of silence before a sign of life (0: none)."""
+
+    commit_after: float = 10.0
+    keepalive: float = 15.0
+    opens_at_once: bool = False
+    """The headers wait for nothing. Until something is shown the backend may be asked again all the same."""
 
 
 class Encoder(Protocol):
@@ -47,6 +58,9 @@ class StatelessDialect(DialectModule, Protocol):
 
 class Answer:
     """One turn in the client's dialect, as a stream or in one piece."""
+
+    pace: Pace | None = None
+    """The pace of its stream, if it is not that of the sink."""
 
     def __init__(self, dialect: DialectModule, request: Request, seed: str, memory: TurnMemory) -> None:
         self._dialect = dialect

@@ -135,7 +135,7 @@ def make_app(
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None]:
-        async with opened_state(settings, guard, this, operations.ask_again, opened, flight) as state:
+        async with opened_state(settings, guard, this, opened, flight) as state:
             states["state"] = state
             async with console.opened(state.shared, endpoints) if console is not None else nullcontext():
                 this.condition = "ready"

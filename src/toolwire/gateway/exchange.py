@@ -294,7 +294,7 @@ class Exchange:
         self.facts |= {"gateway_calls": 0, "gateway_calls_failed": 0}
         count_call = self._count_gateway_call
         if tools is not None:
-            confirm = guard.start if guard is not None else None
+            confirm = guard.begin_action if guard is not None else None
             self._run = tools.run(caller.owner, request, begin, count_call, confirm, search)
         elif search is not None:
             from toolwire.gateway.tools.run import run_with_search  # noqa: PLC0415
@@ -326,15 +326,19 @@ class Exchange:
             else:
                 await self.sink.plain(run, answer, self._hold)
 
-    def hand_over(self, sink: Sink) -> "Exchange":
+    def hand_over(self, sink: Sink, *, keeps_locks: bool) -> "Exchange":
         """Return an exchange that continues the turn with another sink, owned by the application.
 
-        It has the run, the bytes and the report from here on. This one only sends its own answer.
+        It has the run, the bytes and the report from here on, and with `keeps_locks` what is to be closed at the end.
+        This one only sends its own answer.
         """
         self.facts["background"] = True
         self._owns_turn = False
         self.sink.trace = None
-        return Exchange(self.shared, "", self.scope, sink, claim=self.claim, origin=self)
+        other = Exchange(self.shared, "", self.scope, sink, claim=self.claim, origin=self)
+        if keeps_locks:
+            other.closing, self.closing = self.closing, []
+        return other
 
     def _hold(self, size: int) -> None:
         """So many bytes more of a reply that is collected."""

@@ -19,12 +19,13 @@ from toolwire.gateway.keys import Keys
 from toolwire.gateway.log import Format, Log
 from toolwire.gateway.neighbours import sharing_of
 from toolwire.gateway.process import Process
-from toolwire.gateway.responses.background import Background
-from toolwire.gateway.responses.duties import Duties
 from toolwire.gateway.responses.history import ResponseHistory
-from toolwire.gateway.responses.memory import Remembered
+from toolwire.gateway.responses.maintenance import Maintenance
 from toolwire.gateway.responses.operations import State
-from toolwire.gateway.responses.take_over import Ask, TakeOver
+from toolwire.gateway.responses.recovery import Recovery
+from toolwire.gateway.responses.run_task import BackgroundRuns
+from toolwire.gateway.responses.socket_cache import SocketResponses
+from toolwire.gateway.responses.stored_response import StoredResponses
 from toolwire.gateway.sinks import Pace
 from toolwire.memory.leases import Leases
 from toolwire.memory.membership import Membership
@@ -62,7 +63,6 @@ async def opened_state(
     settings: Settings,
     guard: Guard,
     this: Process,
-    ask_again: Ask,
     opened: "AnyStore | None",
     flight: Flight | None,
 ) -> AsyncGenerator[State]:
@@ -93,26 +93,27 @@ async def opened_state(
             Recorder(settings, loop, load_token(), this, log) if settings.console.enabled else None,
         )
         store.watch = watch_of(everything)
-        history = ResponseHistory(store, bounds, run_limits(settings.server), keeps_by_default=settings.store.default)
-        background = Background(store, everything.metrics, everything.max_reply, settings.server.keepalive)
+        history = ResponseHistory(store, bounds, run_limits(settings.server), stores_by_default=settings.store.default)
+        runs = BackgroundRuns(store, membership, this.metrics, everything.max_reply, settings.server.keepalive)
         leases = Leases(store, membership)
-        take_over = TakeOver(everything, membership, background, ask_again)
-        remembered: Remembered = Shares(bytes_of(settings.server.max_in_flight) // 2)
-        state = State(everything, history, background, remembered, membership, leases, take_over)
-        duties = Duties(everything, membership, background, leases, take_over)
+        recovery = Recovery(everything, membership, leases, history, runs)
+        stored = StoredResponses(everything, runs)
+        socket_responses: SocketResponses = Shares(bytes_of(settings.server.max_in_flight) // 2)
+        state = State(everything, history, runs, stored, socket_responses, membership, leases, recovery)
+        maintenance = Maintenance(everything, membership, runs, leases, recovery)
         await store.open()
-        await duties.start()
+        await maintenance.start()
         router.start()
         yield state
         this.condition = "draining"
         # Background runs, and turns of other workers; those of its own clients are over.
         while this.retired and (this.metrics.running or memory.threads.lent):  # noqa: ASYNC110
             await asyncio.sleep(CHECKED_EVERY)
-        await background.close(settings.server.drain)
+        await runs.close(settings.server.drain)
         await router.stop()
         await memory.threads.close()
         await memory.flush()
-        await duties.stop()
+        await maintenance.stop()
         await store.close()
         log.flush()
 

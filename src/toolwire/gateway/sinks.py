@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from functools import lru_cache
 from typing import Any
 
-import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -18,7 +17,7 @@ from toolwire.core.bounds import LARGE
 from toolwire.core.collect import Collector
 from toolwire.core.errors import Failure, InternalError
 from toolwire.core.events import Event, TurnFailed
-from toolwire.gateway.answer import Answer, Encoder
+from toolwire.gateway.answer import Answer, Encoder, Pace
 from toolwire.gateway.http import EXPOSED, PIECE, send_json, send_pieces
 from toolwire.turns.run import early_failure
 from toolwire.turns.source import TurnSource
@@ -40,15 +39,6 @@ _UNSAFE = re.compile(r"[^!-~]")
 _LONGEST_ID = 128
 
 
-class Pace(msgspec.Struct, frozen=True):
-    """Seconds until headers leave without an event, and of silence before a sign of life (0: none)."""
-
-    commit_after: float = 10.0
-    keepalive: float = 15.0
-    opens_at_once: bool = False
-    """The headers wait for nothing. Until something is shown the backend may be asked again all the same."""
-
-
 SHUTTING_DOWN = Failure(503, "shutting_down", "The gateway is shutting down.")
 
 
@@ -59,7 +49,7 @@ class HttpSink:
         self, send: Send, pace: Pace, loop: asyncio.AbstractEventLoop, encode_error: Callable[[Failure], bytes]
     ) -> None:
         self._send = send
-        self.pace = pace
+        self._pace = pace
         self._loop = loop
         self._encode_error = encode_error
         self._encoder: Encoder | None = None  # of a stream that has begun
@@ -100,11 +90,11 @@ class HttpSink:
 
     async def stream(self, run: TurnSource, answer: Answer) -> None:
         """Send the turn as it comes."""
-        loop = self._loop
+        loop, pace = self._loop, answer.pace or self._pace
         spoke = loop.time()
-        due = spoke + self.pace.commit_after
+        due = spoke + pace.commit_after
         events: Sequence[Event] = ()
-        if not self.pace.opens_at_once:
+        if not pace.opens_at_once:
             events = await run.read(due)
             failure = early_failure(events)
             if failure is not None:
@@ -113,8 +103,8 @@ class HttpSink:
         self._answer, self._encoder = answer, answer.encoder(run)
         self._commit(200)
         await self._open(run)
-        if self.pace.opens_at_once:
-            events = await self._wait_openly(run, self._encoder)
+        if pace.opens_at_once:
+            events = await self._wait_openly(run, self._encoder, pace)
             self._encoder = answer.encoder(run)  # with the notes of the attempt that was shown
         else:
             events = events or run.commit()
@@ -134,16 +124,16 @@ class HttpSink:
                 return
             if pieces:
                 await self._put(pieces)
-                due = now + (self.pace.keepalive or float("inf"))
+                due = now + (pace.keepalive or float("inf"))
             answer.check()
             events = await run.read(due)
 
-    async def _wait_openly(self, run: TurnSource, encoder: Encoder) -> Sequence[Event]:
+    async def _wait_openly(self, run: TurnSource, encoder: Encoder, pace: Pace) -> Sequence[Event]:
         """The first events to show; until they come, signs of life. The backend may be asked again meanwhile."""
         began, silent = self._loop.time(), 0.0
         while True:
             await self._put(encoder.keepalive(silent))
-            events = await run.read(began + silent + (self.pace.keepalive or float("inf")))
+            events = await run.read(began + silent + (pace.keepalive or float("inf")))
             if events or run.finished:
                 return events
             silent = self._loop.time() - began

@@ -61,7 +61,7 @@ class TurnGuard(Protocol):
         """Raise if another process may have taken over the turn."""
         ...
 
-    async def start(self) -> None:
+    async def begin_action(self) -> None:
         """Confirm, and record that something begins that must not be repeated."""
         ...
 

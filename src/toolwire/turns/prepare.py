@@ -211,7 +211,7 @@ def _question(engine: Engine, request: Request, caller: Caller, options: Options
         settings.timeouts,
         bytes_of(settings.server.max_reply),
         settings.server.batching and not settings.debug.record,  # a recording keeps every frame by itself
-        None if guard is None else guard.start if route.acts else guard.confirm,
+        None if guard is None else guard.begin_action if route.acts else guard.confirm,
         options.trace.attempt(name, route.recorded_as, model) if options.trace is not None else None,
     )
 

@@ -1,10 +1,9 @@
-"""The answer to a request of the Responses API: it is kept before its last event leaves."""
+"""The answer to a request of the Responses API: a response that is stored before its last event leaves."""
 
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-
-import msgspec
+from functools import partial
 
 from toolwire.core.collect import Turn, events_of
 from toolwire.core.errors import ReplyTooLarge
@@ -12,15 +11,19 @@ from toolwire.core.events import Note
 from toolwire.core.notes import TurnStats
 from toolwire.core.request import Request
 from toolwire.dialects import responses
-from toolwire.dialects.responses import StreamEncoder
-from toolwire.gateway.answer import Answer
+from toolwire.dialects.responses import StreamEncoder, compaction
+from toolwire.gateway.answer import Answer, Pace
 from toolwire.gateway.exchange import Exchange
-from toolwire.gateway.responses.history import KeptTurn, ResponseHistory, ResumedRequest
+from toolwire.gateway.responses.history import ResponseHistory, ResumedRequest, StoredTurn
 from toolwire.memory.store import StoreFailed
+from toolwire.turns.attempt import TurnGuard
+from toolwire.turns.prepare import Caller as Asker
 from toolwire.turns.source import TurnSource
 
-CLAIMED_AT_ONCE = 64 * 1024
+CLAIM_STEP = 64 * 1024
 """Bytes of a turn by which its claim grows."""
+EXTENDED_PACE = Pace(keepalive=2.0, opens_at_once=True)
+"""The pace of a stream with extended events: a `ping` after 2 seconds of silence, from the start."""
 
 
 class ResponsesAnswer(Answer):
@@ -33,33 +36,34 @@ class ResponsesAnswer(Answer):
         resumed: ResumedRequest,
         request: Request,
         *,
-        extended: bool = False,
         socket: bool = False,
         whole: Callable[[bytes], bytes] | None = None,
         created: int | None = None,
     ) -> None:
-        """`request` is what is asked of the model; `whole` changes a response that is sent in one piece; `created` is
-        when it was, if that was earlier."""
+        """Begin an answer.
+
+        `request` is what the model is asked; `whole` changes a response that is sent in one piece; `created` is the
+        time of an earlier attempt.
+        """
         super().__init__(responses, request, exchange.seed, exchange.shared.memory)
         if created is not None:
             self.created = created
+        extended = exchange.rules().responses_events == "extended"
+        self.pace = EXTENDED_PACE if extended else None
         self._history = history
         self._resumed = resumed
         self._claim = exchange.claim
         self._metrics = exchange.shared.metrics
-        self._max = exchange.shared.max_reply
+        self._max_reply = exchange.shared.max_reply
         self._whole = whole
         self._claimed = 0  # bytes of the turn
         self._own = StreamEncoder(
             self.request, self.id, self.created, TurnStats(), time.time, extended=extended, socket=socket
         )
-        self._is_begun = False  # something of it may have been seen
+        self._is_begun = False  # the client may have seen something
         self.response = self._own.response
-
-    @property
-    def output(self) -> list[msgspec.Raw]:
-        """The items so far."""
-        return self._own.output
+        if resumed.asked.body.background:
+            self.response.status = "queued"
 
     def encoder(self, run: TurnSource | None) -> StreamEncoder:
         self._is_begun = True
@@ -76,45 +80,73 @@ class ResponsesAnswer(Answer):
 
     def check(self) -> None:
         held = self._own.held
-        if held - self._claimed < CLAIMED_AT_ONCE:
+        if held - self._claimed < CLAIM_STEP:
             return
-        if held > self._max:
-            raise ReplyTooLarge(self._max)
+        if held > self._max_reply:
+            raise ReplyTooLarge(self._max_reply)
         self._claim.grow(held - self._claimed)
         self._claimed = held
 
     async def settle(self, pieces: Sequence[bytes]) -> Sequence[bytes]:
-        if await self._is_kept():
+        if await self._store():
             return pieces
         last = self._own.unstored(pieces)
         return last if self.request.stream else [bytes(self.response.encoded())]
 
     async def settle_memory(self) -> None:
-        """Wait until what later turns need of this one is kept, beside the turn itself."""
+        """Wait until everything else that later turns need of this one is stored."""
         await self._memory.flush()
 
-    def turn(self) -> KeptTurn:
-        """The turn of a background run that is over, as it is kept."""
+    def turn(self) -> StoredTurn:
+        """The finished turn of a background run."""
         return self._history.turn(self._resumed, self.response, self._own.output, self._own.stats.figures)
 
     def unstored(self, last: Sequence[bytes], error: StoreFailed) -> list[bytes]:
-        """The last events of a turn that could not be kept for this reason."""
+        """The last events of a turn that could not be stored for this reason."""
         self._own.stats.note(Note("not_stored", error.reason))
         return self._own.unstored(last)
 
     async def cancel(self) -> None:
         if self._is_begun and self.response.status == "in_progress":
             self._own.cancel()
-            await self._is_kept()
+            await self._store()
 
-    async def _is_kept(self) -> bool:
-        """Keep the turn. The answer is worth more than its copy: it goes out also if it cannot be kept."""
+    async def _store(self) -> bool:
+        """Store the turn; whether that succeeded. The answer is sent either way."""
         await self._memory.flush()
         try:
             uses_store = self._resumed.store or self._resumed.conversation
             with self._metrics.using_store("save") if uses_store else nullcontext():
-                await self._history.keep(self._resumed, self.response, self._own.output, self._own.stats.figures)
+                await self._history.store(self._resumed, self.response, self._own.output, self._own.stats.figures)
         except StoreFailed as error:
             self._own.stats.note(Note("not_stored", error.reason))
             return False
         return True
+
+
+async def begin_turn(
+    exchange: Exchange,
+    history: ResponseHistory,
+    resumed: ResumedRequest,
+    caller: Asker,
+    guard: TurnGuard | None,
+    *,
+    socket: bool = False,
+    whole: Callable[[bytes], bytes] | None = None,
+    created: int | None = None,
+) -> tuple[TurnSource, ResponsesAnswer]:
+    """Begin the run of a request, and the answer to it.
+
+    Where a compaction is requested and the backend has none of its own, the run asks for a summary and makes one of it.
+    """
+    request = resumed.request
+    await exchange.shared.memory.load(caller.owner, request.entries)
+    await exchange.pause()
+    if compaction.is_asked(request) and not exchange.shared.engine.router.find(request.model)[0].compacts:
+        request = compaction.summarising(request)
+        into_compaction = partial(compaction.IntoCompaction, f"cmp_{exchange.seed}")
+        run = exchange.begin(request, caller, into_compaction, guard=guard)
+    else:
+        run = exchange.begin(request, caller, guard=guard)
+    answer = ResponsesAnswer(exchange, history, resumed, request, socket=socket, whole=whole, created=created)
+    return run, answer

@@ -50,7 +50,7 @@ class ConversationLock(msgspec.Struct, frozen=True):
         if not await self.membership.holds(self.lease):
             raise Locked(self.lease.name.partition(":")[0])
 
-    async def start(self) -> None:
+    async def begin_action(self) -> None:
         """Confirm. A turn in the foreground ends with its process, so there is nothing to record."""
         await self.confirm()
 

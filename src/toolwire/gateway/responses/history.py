@@ -1,7 +1,7 @@
-"""What a request continues, and what is kept of its turn.
+"""What a request continues, and how its turn is stored.
 
-State belongs to the gateway: the items of earlier turns are put in front of the new ones here, whatever the backend can
-do. A response is kept when its turn is over, before its last event leaves.
+State belongs to the gateway: earlier items are put before the new ones here, whatever the backend can do. A response is
+stored when its turn is over, before its last event leaves.
 """
 
 import re
@@ -18,7 +18,7 @@ from toolwire.dialects.responses.response import ResponseObject
 from toolwire.gateway.body import stepped
 from toolwire.gateway.flight import Claim
 from toolwire.gateway.responses.conversation_lock import UNLOCKED, ConversationLock
-from toolwire.gateway.responses.memory import Memory
+from toolwire.gateway.responses.socket_cache import SocketCache
 from toolwire.memory.store import Effects, Fence, KeptItem, Record, RunLimits, Store, TooLarge
 
 Raw = msgspec.Raw
@@ -39,19 +39,19 @@ _PREFIXES = {
 }
 
 
-class _Known(msgspec.Struct):
+class _ItemHead(msgspec.Struct):
     type: str = "message"
     id: str | None = None
 
 
-_decode_known = msgspec.json.Decoder(_Known).decode
+_decode_head = msgspec.json.Decoder(_ItemHead).decode
 
 
-def _known(item: Raw) -> _Known:
+def _read_head(item: Raw) -> _ItemHead:
     try:
-        return _decode_known(item)
-    except msgspec.DecodeError:  # whoever decodes the item will say what is wrong with it
-        return _Known("")
+        return _decode_head(item)
+    except msgspec.DecodeError:  # the decoder of the request reports what is wrong with the item
+        return _ItemHead("")
 
 
 class ResumedRequest(msgspec.Struct, frozen=True):
@@ -63,7 +63,8 @@ class ResumedRequest(msgspec.Struct, frozen=True):
     earlier: Sequence[Raw]
     store: bool
     conversation: str
-    memory: Memory | None = None
+    cache: SocketCache | None = None
+    """Where a WebSocket connection finds the response of its next turn."""
     lock: ConversationLock = UNLOCKED
     """Under which its turn is stored."""
 
@@ -83,8 +84,8 @@ class ResumedRequest(msgspec.Struct, frozen=True):
         return bool(self.previous and self.answered)
 
 
-class KeptTurn(msgspec.Struct, frozen=True):
-    """A turn that is over, as it is kept."""
+class StoredTurn(msgspec.Struct, frozen=True):
+    """A turn that is over, as it is stored."""
 
     owner: str
     record: Record
@@ -94,51 +95,59 @@ class KeptTurn(msgspec.Struct, frozen=True):
 
 
 class ResponseHistory:
-    """Opens requests and keeps responses."""
+    """Opens requests and stores responses."""
 
-    def __init__(self, store: Store, bounds: Bounds, limits: RunLimits, *, keeps_by_default: bool) -> None:
+    def __init__(self, store: Store, bounds: Bounds, limits: RunLimits, *, stores_by_default: bool) -> None:
         self._store = store
         self._limits = limits
         self._bounds = bounds
-        self._default = keeps_by_default
-
-    def keeps(self, asked: ParsedRequest) -> bool:
-        """Whether the turn of a request is to be kept."""
-        return self._default if asked.body.store is None else asked.body.store
+        self._stores_by_default = stores_by_default
 
     async def open(
         self,
         owner: str,
         asked: ParsedRequest,
         claim: Claim,
-        memory: Memory | None = None,
+        cache: SocketCache | None = None,
         lock: ConversationLock = UNLOCKED,
     ) -> ResumedRequest:
-        """The request behind what was asked, with all earlier items in front; the claim grows by what these have."""
+        """The request with all earlier items before its own; the claim grows by their size.
+
+        Raises `BadRequest` if what it continues or refers to is not there, or is too large.
+        """
         body = asked.body
         earlier: Sequence[Raw] = ()
         own = sum(map(len, asked.items))
         room = self._bounds.body - own
         try:
             if body.previous_response_id:
-                earlier = await self._chain(owner, body.previous_response_id, memory, room)
+                earlier = await self._load_chain(owner, body.previous_response_id, cache, room)
             elif asked.conversation:
-                earlier = await self._conversation(owner, asked.conversation, room)
-            items = await self._dereferenced(owner, asked.items, earlier, room)
+                if await self._store.conversation(owner, asked.conversation) is None:
+                    message = f"There is no conversation {asked.conversation!r} here."
+                    raise BadRequest(message, "conversation", "conversation_not_found", status=404)
+                earlier = await self._store.input(owner, asked.conversation, room)
+            items = await self._resolve_references(owner, asked.items, earlier, room)
         except TooLarge:
-            field = _what_is_continued(asked)
+            field = (
+                "previous_response_id"
+                if body.previous_response_id
+                else "conversation"
+                if asked.conversation
+                else "input"
+            )
             message = f"{field}: With all that it continues or refers to, the request has more than "
             message += f"{self._bounds.body} bytes (server.max_body). Compact the conversation, or begin a new one."
             raise BadRequest(message, field, "request_too_large", status=413) from None
         asked = msgspec.structs.replace(asked, items=items)
-        store = self.keeps(asked)
+        store = self._stores_by_default if body.store is None else body.store
         size = sum(map(len, earlier)) + sum(map(len, asked.items))
         claim.grow(max(0, size - own))
         request = await stepped(asked.decoding(earlier, self._bounds, store=store), size)
-        return ResumedRequest(owner, asked, request, earlier, store, asked.conversation, memory, lock)
+        return ResumedRequest(owner, asked, request, earlier, store, asked.conversation, cache, lock)
 
-    async def _chain(self, owner: str, id: str, memory: Memory | None, room: int) -> Sequence[Raw]:
-        items = memory.get(id) if memory is not None else None
+    async def _load_chain(self, owner: str, id: str, cache: SocketCache | None, room: int) -> Sequence[Raw]:
+        items = cache.get(id) if cache is not None else None
         if items is not None and (size := sum(map(len, items))) > room:
             raise TooLarge(size)
         if items is None:
@@ -155,37 +164,33 @@ class ResponseHistory:
             raise BadRequest(message, "previous_response_id", "previous_response_not_found", status=404)
         return items
 
-    async def _conversation(self, owner: str, id: str, room: int) -> list[Raw]:
-        if await self._store.conversation(owner, id) is None:
-            message = f"There is no conversation {id!r} here."
-            raise BadRequest(message, "conversation", "conversation_not_found", status=404)
-        return await self._store.input(owner, id, room)
-
-    async def _dereferenced(
+    async def _resolve_references(
         self, owner: str, items: Sequence[Raw], earlier: Sequence[Raw], room: int
     ) -> tuple[Raw, ...]:
-        """The items, with references replaced by what they refer to. What is in the chain already is left out."""
+        """The items, with references replaced by their items, or left out where these are in the chain already."""
         if not any(map(_REFERENCE.search, items)):
             return tuple(items)
-        present = {_known(item).id for item in earlier}
-        references = (read.id for item in items if (read := _known(item)).type == "item_reference")
+        present = {_read_head(item).id for item in earlier}
+        references = (read.id for item in items if (read := _read_head(item)).type == "item_reference")
         wanted = [id for id in references if id and id not in present]
         found = await self._store.find(owner, wanted, room - sum(map(len, earlier)))
         out: list[Raw] = []
         for item in items:
-            read = _known(item)
+            read = _read_head(item)
             if read.type != "item_reference":
                 out.append(item)
             elif read.id not in present:
                 out.append(found.get(read.id or "", item))
         return tuple(out)
 
-    async def keep(self, opened: ResumedRequest, response: ResponseObject, output: list[Raw], figures: Figures) -> None:
-        """Keep a turn that is over. One that is not to be stored is still added to its conversation."""
-        if opened.memory is not None and response.status in ("completed", "incomplete"):
-            # An item is a view of the message it came in, which is not to be kept for its sake.
+    async def store(
+        self, opened: ResumedRequest, response: ResponseObject, output: list[Raw], figures: Figures
+    ) -> None:
+        """Store a turn that is over. A turn with `store: false` is still added to its conversation."""
+        if opened.cache is not None and response.status in ("completed", "incomplete"):
+            # An item is a view of the whole message it came in: a copy lets go of that.
             items = (*opened.earlier, *(item.copy() for item in opened.asked.items), *output)
-            opened.memory.put(response.id, items)
+            opened.cache.put(response.id, items)
         if not opened.store and not opened.conversation:
             return
         turn, guard = self.turn(opened, response, output, figures), opened.lock.store_guard()
@@ -196,16 +201,16 @@ class ResponseHistory:
             return
         await self._store.save(turn.owner, turn.record, turn.given, turn.made, turn.effects, guard=guard)
 
-    def turn(self, opened: ResumedRequest, response: ResponseObject, output: list[Raw], figures: Figures) -> KeptTurn:
-        """A turn that is over. What was given to a background run is kept since it was queued."""
+    def turn(self, opened: ResumedRequest, response: ResponseObject, output: list[Raw], figures: Figures) -> StoredTurn:
+        """A turn that is over. The input of a background run was stored when it was queued."""
         is_known = opened.asked.body.background and not opened.conversation
         given = None if is_known else given_items(opened.asked.items, response.id.partition("_")[2])
-        made = [KeptItem(_known(item).id or "", item) for item in output]
+        made = [KeptItem(_read_head(item).id or "", item) for item in output]
         record = self.record(opened, response, figures.comment())
-        return KeptTurn(opened.owner, record, given, made, _effects(opened, response))
+        return StoredTurn(opened.owner, record, given, made, _effects(opened, response))
 
     async def queue(self, opened: ResumedRequest, response: ResponseObject, plan: bytes, member: str) -> Fence:
-        """Keep a response whose turn has yet to run, and its run, which is the member's."""
+        """Store a response whose turn has yet to run, and its run, which this member owns. Raises `TooManyRuns`."""
         record, guard = self.record(opened, response), opened.lock.store_guard()
         given = given_items(opened.asked.items, response.id.partition("_")[2])
         effects = Effects((opened.previous, response.id) if opened.answers_calls else None)
@@ -215,7 +220,7 @@ class ResponseHistory:
         )
 
     def record(self, opened: ResumedRequest, response: ResponseObject, figures: bytes = b"") -> Record:
-        """A response as it is kept, with the figures of its turn once that is over."""
+        """A response as it is stored, with the figures of its turn once it is over."""
         return Record(
             response.id,
             response.created,
@@ -227,37 +232,24 @@ class ResponseHistory:
         )
 
 
-def _what_is_continued(asked: ParsedRequest) -> str:
-    """The field that leads to what came before."""
-    if asked.body.previous_response_id:
-        return "previous_response_id"
-    return "conversation" if asked.conversation else "input"
-
-
 def _effects(opened: ResumedRequest, response: ResponseObject) -> Effects:
-    """What a turn that is over changes beside itself."""
+    """What a finished turn changes beside itself."""
     answered = opened.answered if opened.previous or opened.conversation else []
     continued = opened.previous if answered else ""
     if response.status in ("completed", "incomplete"):
         link = (continued, response.id) if continued else None
         return Effects(link, opened.conversation, tuple(answered) if opened.conversation else ())
-    # A background run was linked when it was queued; now its outputs may be sent again.
+    # A background run was linked when it was queued; now its outputs may be submitted again.
     return Effects((continued, "") if continued and opened.asked.body.background else None)
 
 
-def not_found(id: str) -> BadRequest:
-    """Why a response cannot be had, as far as the caller may know."""
-    message = f"There is no response {id!r} here: it was not stored, was deleted, has expired, or is not yours."
-    return BadRequest(message, "response_id", "response_not_found", status=404)
-
-
 def given_items(items: Sequence[Raw], seed: str) -> list[KeptItem]:
-    """Items of an input as they are kept and listed: each with an id and a type."""
+    """Items of an input as they are stored and listed: each with an id and a type."""
     return [_given_item(item, f"{seed}i{index + 1:02d}") for index, item in enumerate(items)]
 
 
 def _given_item(item: Raw, seed: str) -> KeptItem:
-    read = _known(item)
+    read = _read_head(item)
     if read.id and read.type != "message":
         return KeptItem(read.id, item)
     fields: dict[str, object] = {**_fields(item)}

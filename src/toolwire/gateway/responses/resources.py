@@ -1,4 +1,4 @@
-"""Reading and changing what is kept: responses, their input, and conversations."""
+"""Endpoints that read and change stored responses, their input items, and conversations."""
 
 import asyncio
 import time
@@ -20,19 +20,21 @@ from toolwire.gateway.body import read_body, stepped
 from toolwire.gateway.exchange import Endpoint, Exchange
 from toolwire.gateway.http import number
 from toolwire.gateway.keys import Caller
-from toolwire.gateway.responses.history import given_items, not_found
-from toolwire.gateway.responses.operations import State, kept_response, kept_stream
+from toolwire.gateway.responses.history import given_items
+from toolwire.gateway.responses.operations import State
+from toolwire.gateway.responses.stored_response import response_not_found
 from toolwire.gateway.sinks import SSE_HEADERS, HttpSink
 from toolwire.memory.store import Conversation, KeptItem, Page, Record, StoreFailed
 from toolwire.turns.routes import counted
 
 Raw = msgspec.Raw
-MOST_ITEMS = 100
-"""Items of one page, at most."""
-STOP_PATIENCE = 20.0
-"""Seconds for which whoever stops a run of another process waits for its end."""
-STOP_POLL = 0.05
-"""Seconds between two looks."""
+MAX_PAGE_ITEMS = 100
+STOP_TIMEOUT = 20.0
+"""Seconds for which a request that stops a run of another process waits for its end."""
+STOP_POLL_INTERVAL = 0.05
+
+_CLAIM = "toolwire.claim"
+"""The key of a scope with the claim of its exchange."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -80,12 +82,12 @@ class Resources:
         return [counting, *(Route(path, self._endpoint(handler), methods=[method]) for method, path, handler in table)]
 
     def _endpoint(self, handler: Callable[[Request, Caller], Awaitable[Response]]) -> Endpoint:
-        """A handler for callers who may come in."""
+        """A handler behind authentication, without a log line of its own."""
 
         async def operation(exchange: Exchange, receive: Receive) -> None:
             exchange.is_reported = False
             caller = exchange.enter()
-            request = Request({**exchange.scope, "toolwire.claim": exchange.claim}, receive)
+            request = Request({**exchange.scope, _CLAIM: exchange.claim}, receive)
             response = await handler(request, caller)
             sink = exchange.sink
             assert isinstance(sink, HttpSink)
@@ -100,51 +102,47 @@ class Resources:
     # Responses
 
     async def _record(self, request: Request, caller: Caller) -> Record:
-        id = request.path_params["response_id"]
-        record = await self._state.shared.store.load(caller.owner, id)
-        if record is None:
-            raise not_found(id)
-        return record
+        return await self._state.stored.load(caller.owner, request.path_params["response_id"])
 
-    async def _full(self, record: Record, caller: Caller) -> Response:
-        kept = await kept_response(self._state, caller.owner, record)
-        response = _json_bytes(kept.body)
-        response.raw_headers += kept.headers
+    async def _respond(self, record: Record, caller: Caller) -> Response:
+        stored = await self._state.stored.body(caller.owner, record)
+        response = _json_bytes(stored.body)
+        response.raw_headers += stored.headers
         return response
 
     async def _retrieve(self, request: Request, caller: Caller) -> Response:
         streamed = request.query_params.get("stream", "").lower() in ("true", "1")
         record = await self._record(request, caller)
         if not streamed:
-            return await self._full(record, caller)
+            return await self._respond(record, caller)
         after = number(request, "starting_after", -1, -1)
-        stream = await kept_stream(self._state, caller.owner, record, after + 1)
+        stream = await self._state.stored.stream(caller.owner, record, after + 1)
         headers = {name.decode(): value.decode() for name, value in SSE_HEADERS}
         return StreamingResponse(stream, headers=headers)
 
     async def _delete(self, request: Request, caller: Caller) -> Response:
         id, store = request.path_params["response_id"], self._state.shared.store
-        with suppress(StoreFailed):  # it is tried again by what follows
+        with suppress(StoreFailed):  # the store is asked again below
             await self._stop(caller.owner, id)
-        is_known = self._state.background.forget(caller.owner, id)
+        is_known = self._state.runs.forget(caller.owner, id)
         if not await store.delete(caller.owner, id) and not is_known:
-            raise not_found(id)
+            raise response_not_found(id)
         return _json({"id": id, "object": "response", "deleted": True})
 
     async def _cancel(self, request: Request, caller: Caller) -> Response:
         id = request.path_params["response_id"]
         await self._stop(caller.owner, id)
-        unkept = self._state.background.unkept(caller.owner, id)
-        record = unkept.turn.record if unkept is not None else await self._record(request, caller)
+        unstored = self._state.runs.unstored(caller.owner, id)
+        record = unstored.turn.record if unstored is not None else await self._record(request, caller)
         if not msgspec.json.decode(record.fields, type=_Background).background:
             message = "Only a response that was created with background: true can be cancelled."
             raise BadRequest(message, "response_id", "not_cancellable")
-        return await self._full(record, caller)
+        return await self._respond(record, caller)
 
     async def _stop(self, owner: str, id: str) -> None:
-        """Stop a background run, in whichever process it is, and wait until it is over, but not forever."""
-        store, running = self._state.shared.store, self._state.background.get(owner, id)
-        if self._state.background.unkept(owner, id) is not None:
+        """Stop a background run, whichever process owns it, and wait for its end within a timeout."""
+        store, running = self._state.shared.store, self._state.runs.get(owner, id)
+        if self._state.runs.unstored(owner, id) is not None:
             return
         try:
             is_running = await store.cancel(owner, id)
@@ -153,11 +151,11 @@ class Resources:
                 raise
             is_running = False
         if running is not None:
-            await running.cancel()
+            await running.cancel_and_wait()
             return
-        ends = time.monotonic() + STOP_PATIENCE
+        ends = time.monotonic() + STOP_TIMEOUT
         while is_running and time.monotonic() < ends:
-            await asyncio.sleep(STOP_POLL)
+            await asyncio.sleep(STOP_POLL_INTERVAL)
             record = await store.load(owner, id)
             is_running = record is not None and not record.is_over
 
@@ -170,8 +168,8 @@ class Resources:
         if order not in ("asc", "desc"):
             raise BadRequest(f"order must be asc or desc; received {order!r}.", "order")
         limit = number(request, "limit", 20, 1)
-        if limit > MOST_ITEMS:
-            raise BadRequest(f"limit must be at most {MOST_ITEMS}; received {limit}.", "limit")
+        if limit > MAX_PAGE_ITEMS:
+            raise BadRequest(f"limit must be at most {MAX_PAGE_ITEMS}; received {limit}.", "limit")
         shared = self._state.shared
         page = await shared.store.page(caller.owner, holder, after, limit, order, shared.bounds.body)
         if page is None:
@@ -181,14 +179,14 @@ class Resources:
     async def _input_tokens(self, request: Request, caller: Caller) -> Response:
         body, bounds = await self._body(request), self._state.shared.bounds
         asked = await stepped(responses.reading_request(body, bounds, needs_input=False), len(body))
-        opened = await self._state.history.open(caller.owner, asked, request.scope["toolwire.claim"])
+        opened = await self._state.history.open(caller.owner, asked, request.scope[_CLAIM])
         tokens, headers = await counted(self._state.shared.engine.router, opened.request, caller.upstream_key)
         answer = _json({"object": "response.input_tokens", "input_tokens": tokens})
         answer.headers.update(headers)
         return answer
 
     async def _body(self, request: Request) -> bytes:
-        claim = request.scope["toolwire.claim"]
+        claim = request.scope[_CLAIM]
         return await read_body(dict(request.scope["headers"]), request.receive, self._state.shared.bounds, claim)
 
     # Conversations

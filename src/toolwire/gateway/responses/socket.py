@@ -1,53 +1,46 @@
-"""Responses over a WebSocket: each message asks for one turn, and its events come back as messages.
+"""The Responses API over a WebSocket: a request is a message, and its events come back as messages.
 
     → {"type":"response.create","model":…,"input":…}
     ← {"type":"response.created",…} … {"type":"response.completed",…}
 
-One turn at a time; further requests wait their turn. The latest response lives in the connection's memory, so that a
+Turns are answered one at a time; further requests are queued. The connection caches its latest responses, so that a
 chain works though nothing is stored.
 """
 
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import uvicorn
 from starlette.types import Message, Receive, Scope, Send
 
 from toolwire.core.errors import BadRequest, Failure
-from toolwire.core.events import Event, TurnEnded, TurnStarted
+from toolwire.core.events import TurnEnded, TurnStarted
 from toolwire.dialects import responses
 from toolwire.dialects.openai import error_object
 from toolwire.dialects.reading import read
 from toolwire.dialects.responses import ParsedRequest
-from toolwire.gateway.body import check_body, stepped
+from toolwire.gateway.body import check_body
 from toolwire.gateway.connections import DRAIN, SocketConnection
 from toolwire.gateway.exchange import Exchange
 from toolwire.gateway.flight import Claim
 from toolwire.gateway.http import ClientGone, send_json
 from toolwire.gateway.keys import Caller, Unauthorized
-from toolwire.gateway.responses.answer import ResponsesAnswer
+from toolwire.gateway.responses.answer import ResponsesAnswer, begin_turn
 from toolwire.gateway.responses.conversation_lock import UNLOCKED
-from toolwire.gateway.responses.memory import Memory
-from toolwire.gateway.responses.operations import State, begin, in_conversation, is_extended
+from toolwire.gateway.responses.operations import State, read_request
+from toolwire.gateway.responses.socket_cache import SocketCache
 from toolwire.gateway.sinks import HttpSink
 from toolwire.turns.source import TurnSource
 
 _encode = msgspec.json.Encoder().encode
 
-WAITING = 1000
-"""Most requests that wait on one connection."""
+MAX_QUEUED = 1000
+"""Requests that wait on one connection."""
 
-_REFUSED = ("stream_options", "background")
-
-
-class _Draining:
-    """Stands behind the last request of a connection that is answered."""
-
-
-_DRAINING = _Draining()
+_REFUSED_FIELDS = ("stream_options", "background")
 
 
 class _Create(msgspec.Struct):
@@ -61,7 +54,7 @@ _decode_create = msgspec.json.Decoder(_Create).decode
 
 
 class _Refused:
-    """Requests in a row for which there was no room in the queue."""
+    """Consecutive requests for which there was no room in the queue."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -82,15 +75,15 @@ class Socket:
             await refuse(send, error.failure)
             return
         await send({"type": "websocket.accept"})
-        connection = Connection(state, scope, receive, send, caller.owner)
+        connection = SocketSession(state, scope, receive, send, caller.owner)
         _drain_with_server(receive, connection)
         await connection.run()
 
 
-def _drain_with_server(receive: Receive, connection: "Connection") -> None:
-    """Have uvicorn drain a connection when it ends.
+def _drain_with_server(receive: Receive, connection: "SocketSession") -> None:
+    """Have uvicorn drain a connection when it shuts down.
 
-    By itself it closes a WebSocket at once, whatever runs there, where it lets an HTTP request finish. `receive` is a
+    By itself it closes a WebSocket at once, whatever runs there, while it lets an HTTP request finish. `receive` is a
     method of the protocol that it asks to shut down. The gateway's own server has a protocol that drains.
     """
     protocol = getattr(receive, "__self__", None)
@@ -99,7 +92,7 @@ def _drain_with_server(receive: Receive, connection: "Connection") -> None:
 
 
 async def refuse(send: Send, failure: Failure) -> None:
-    """Answer an upgrade with an HTTP error. Codex falls back to POST at once on a 426."""
+    """Answer an upgrade with an HTTP error. On a 426 Codex falls back to POST at once."""
 
     async def send_response(message: Message) -> None:
         await send({**message, "type": message["type"].replace("http.", "websocket.http.")})
@@ -108,7 +101,7 @@ async def refuse(send: Send, failure: Failure) -> None:
     await send_json(send_response, failure.status, responses.encode_error(failure), headers)
 
 
-class Connection:
+class SocketSession:
     """One client's socket, from its first request to its end."""
 
     def __init__(self, state: State, scope: Scope, receive: Receive, send: Send, owner: str) -> None:
@@ -116,36 +109,38 @@ class Connection:
         self._scope = scope
         self._receive = receive
         self._send = send
-        self._memory = Memory(state.remembered, owner, state.shared.bounds.body)
-        self._asked: asyncio.Queue[bytes | _Refused | _Draining] = asyncio.Queue()
-        self._waiting = 0  # requests, and the bytes of them
-        self._waiting_bytes = 0
+        self._cache = SocketCache(state.socket_responses, owner, state.shared.bounds.body)
+        self._queue: asyncio.Queue[bytes | _Refused | Literal["drain"]] = asyncio.Queue()
+        self._queued = 0  # requests, and the bytes of them
+        self._queued_bytes = 0
         self._claim = Claim(state.shared.flight)  # of those bytes
         self._refused: _Refused | None = None  # the last in the queue, if it is one
         self._gone = asyncio.Event()
 
     def drain(self) -> None:
-        """Answer what was asked until now, and then close."""
-        self._asked.put_nowait(_DRAINING)
+        """Answer the requests that have arrived, then close the connection."""
+        self._queue.put_nowait("drain")
 
     async def run(self) -> None:
         reader = asyncio.create_task(self._read())
         limit = self._state.shared.settings.server.websocket_limit
         ends = time.monotonic() + limit if limit else float("inf")
         try:
-            while not self._gone.is_set():
-                if not await self._turn(await self._next(ends)):
-                    break
+            while not self._gone.is_set() and (message := await self._next(ends)) is not None:
+                if isinstance(message, _Refused):
+                    await self._refuse(message.count)
+                else:
+                    await self._answer(message)
         except asyncio.CancelledError:
-            await self._say_goodbye(503, "shutting_down", "The gateway is shutting down.", 1012)
+            await self._close_with(Failure(503, "shutting_down", "The gateway is shutting down."), 1012)
         finally:
             reader.cancel()
             self._claim.release()
-            self._memory.close()
+            self._cache.close()
 
     async def _next(self, ends: float) -> "bytes | _Refused | None":
         """The next request, or None when the connection is over."""
-        getting = asyncio.create_task(self._asked.get())
+        getting = asyncio.create_task(self._queue.get())
         leaving = asyncio.create_task(self._gone.wait())
         now, idle = time.monotonic(), self._state.shared.settings.server.websocket_idle
         left = max(0.0, min(ends, now + (idle or float("inf"))) - now)
@@ -157,78 +152,69 @@ class Connection:
         for task in pending:
             task.cancel()
         if getting.done():
-            asked = getting.result()
-            if not isinstance(asked, _Draining):
-                return asked
+            message = getting.result()
+            if message != "drain":
+                return message
             await self._send({"type": "websocket.close", "code": 1012})
         elif not leaving.done():
             which = "server.websocket_limit" if time.monotonic() >= ends else "server.websocket_idle"
             message = f"This connection has reached its limit ({which}); open a new one."
-            await self._say_goodbye(400, "websocket_connection_limit_reached", message, 1000)
+            await self._close_with(Failure(400, "websocket_connection_limit_reached", message), 1000)
         return None
 
-    async def _say_goodbye(self, status: int, code: str, message: str, reason: int) -> None:
-        await self._send({"type": "websocket.send", "text": error_frame(Failure(status, code, message))})
-        await self._send({"type": "websocket.close", "code": reason})
+    async def _close_with(self, failure: Failure, code: int) -> None:
+        await self._send({"type": "websocket.send", "text": error_frame(failure)})
+        await self._send({"type": "websocket.close", "code": code})
 
     async def _read(self) -> None:
         while not self._gone.is_set():
-            self._hear(await self._receive())
+            self._take(await self._receive())
 
-    def _hear(self, message: Message) -> None:
-        """Take a message in; nothing of it is held while the next one is waited for."""
+    def _take(self, message: Message) -> None:
+        """Enqueue a message. A separate function, so that the message is not held while the next one is awaited."""
         if message["type"] == "websocket.disconnect":
             self._gone.set()
         elif message["type"] == DRAIN:
             self.drain()
         else:
             text = message.get("text")
-            self._enqueue(text.encode() if text is not None else message.get("bytes") or b"")
+            request = text.encode() if text is not None else message.get("bytes") or b""
+            has_room = self._queued_bytes + len(request) <= self._state.shared.bounds.body
+            if has_room and self._queued < MAX_QUEUED and self._claim.takes(len(request)):
+                self._queued += 1
+                self._queued_bytes += len(request)
+                self._refused = None
+                self._queue.put_nowait(request)
+                return
+            if self._refused is None:
+                self._refused = _Refused()
+                self._queue.put_nowait(self._refused)
+            self._refused.count += 1
 
-    def _enqueue(self, asked: bytes) -> None:
-        has_room = self._waiting_bytes + len(asked) <= self._state.shared.bounds.body
-        if has_room and self._waiting < WAITING and self._claim.takes(len(asked)):
-            self._waiting += 1
-            self._waiting_bytes += len(asked)
-            self._refused = None
-            self._asked.put_nowait(asked)
-            return
-        if self._refused is None:
-            self._refused = _Refused()
-            self._asked.put_nowait(self._refused)
-        self._refused.count += 1
-
-    async def _turn(self, message: "bytes | _Refused | None") -> bool:
-        """Answer a request; False if there is none."""
-        if message is None:
-            return False
-        if isinstance(message, _Refused):
-            self._refused = None
-            await self._refuse(message.count)
-            return True
-        self._waiting -= 1
-        self._waiting_bytes -= len(message)
+    async def _answer(self, message: bytes) -> None:
+        self._queued -= 1
+        self._queued_bytes -= len(message)
         self._claim.shrink(len(message))
         shared = self._state.shared
         sink = SocketSink(self._send, shared.pace, shared.loop, responses.encode_error)
         exchange = Exchange(shared, "responses", self._scope, sink)
         exchange.facts["transport"] = "websocket"
-        await exchange.serve(SocketTurn(self._state, sink, self._memory, message), self._until_gone)
-        return True
+        await exchange.serve(SocketTurn(self._state, sink, self._cache, message), self._wait_until_gone)
 
     async def _refuse(self, count: int) -> None:
-        limit = f"{WAITING} requests or {self._state.shared.bounds.body} bytes of them"
+        self._refused = None
+        limit = f"{MAX_QUEUED} requests or {self._state.shared.bounds.body} bytes of them"
         busy = Failure(429, "too_many_requests", f"More than {limit} wait on this connection.")
         for _ in range(count):
             await self._send({"type": "websocket.send", "text": error_frame(busy)})
 
-    async def _until_gone(self) -> Message:
+    async def _wait_until_gone(self) -> Message:
         await self._gone.wait()
         return {"type": "http.disconnect"}
 
 
 def error_frame(failure: Failure, lane: str = "", request_id: str = "") -> str:
-    """A failure as the message that ends a turn."""
+    """The message of a failure that ends a turn."""
     frame: dict[str, Any] = {"type": "error", "status": failure.status, "error": error_object(failure)}
     headers = {"retry-after": failure.retry_after, "x-upstream-request-id": request_id}  # Codex waits by the first
     if any(headers.values()):
@@ -237,9 +223,10 @@ def error_frame(failure: Failure, lane: str = "", request_id: str = "") -> str:
 
 
 class SocketSink(HttpSink):
-    """Events as messages of a socket. `lane` is the stream of the connection that they belong to, if it has several."""
+    """Sends events as messages of a socket."""
 
     lane = ""
+    """The stream of the connection that the events belong to, if it has several."""
 
     async def refuse(self, failure: Failure, run: TurnSource | None) -> None:
         if run is not None:
@@ -249,12 +236,12 @@ class SocketSink(HttpSink):
         self.ended = True
         if self.trace is not None:
             self.trace.wrote((frame.encode(),))
-        await self._say(frame)
+        await self._send_text(frame)
 
-    async def at_once(self, events: Sequence[Event], answer: ResponsesAnswer) -> None:
-        """A turn that needs no run."""
-        pieces = [piece for event in events for piece in answer.encoder(None).feed(event)]
-        pieces = await answer.settle(pieces)
+    async def send_empty(self, answer: ResponsesAnswer) -> None:
+        """Send a turn without output, which needs no run."""
+        encoder = answer.encoder(None)
+        pieces = await answer.settle([*encoder.feed(TurnStarted()), *encoder.feed(TurnEnded())])
         self._commit(200)
         await self._end_with(pieces)
 
@@ -268,9 +255,9 @@ class SocketSink(HttpSink):
         if self.trace is not None:
             self.trace.wrote(pieces)
         for piece in pieces:
-            await self._say(piece.decode())
+            await self._send_text(piece.decode())
 
-    async def _say(self, text: str) -> None:
+    async def _send_text(self, text: str) -> None:
         try:
             await self._send({"type": "websocket.send", "text": text})
         except OSError:
@@ -280,10 +267,10 @@ class SocketSink(HttpSink):
 class SocketTurn:
     """The operation behind one message."""
 
-    def __init__(self, state: State, sink: SocketSink, memory: Memory, message: bytes) -> None:
+    def __init__(self, state: State, sink: SocketSink, cache: SocketCache, message: bytes) -> None:
         self._state = state
         self._sink = sink
-        self._memory = memory
+        self._cache = cache
         self._message = message
         self._answer: ResponsesAnswer | None = None
 
@@ -292,49 +279,41 @@ class SocketTurn:
         exchange.take_body(self._message)
         await check_body(self._message, exchange.shared.bounds)
         create = read(_decode_create, self._message, "The message")
-        self._sink.lane = self._memory.lane = create.stream_id
+        self._sink.lane = self._cache.lane = create.stream_id
         try:
             await exchange.pause()
-            await self._turn(exchange, create, caller, receive)
+            await self._run(exchange, await self._read(exchange, create), caller, receive)
         finally:
             answer = self._answer
             is_whole = answer is not None and answer.response.status in ("completed", "incomplete")
             if self._sink.status >= 400 or not is_whole:
-                self._memory.evict(str(create.previous_response_id))
-
-    async def _turn(self, exchange: Exchange, create: _Create, caller: Caller, receive: Receive) -> None:
-        parsed = await self._read(exchange, create)
-        history, lock = self._state.history, UNLOCKED
-        if parsed.conversation:
-            lock = await in_conversation(self._state, exchange, caller.owner, parsed.conversation)
-        resumed = await history.open(caller.owner, parsed, exchange.claim, self._memory, lock)
-        extended = is_extended(exchange)
-        if parsed.body.generate is False:
-            self._answer = ResponsesAnswer(exchange, history, resumed, resumed.request, extended=extended, socket=True)
-            await self._warm_up(exchange, self._answer)
-            return
-        await exchange.shared.memory.load(caller.owner, resumed.request.entries)
-        await exchange.pause()
-        request, run = begin(exchange, resumed.request, caller, lock if lock.lease is not None else None)
-        self._answer = ResponsesAnswer(exchange, history, resumed, request, extended=extended, socket=True)
-        await exchange.pause()
-        await exchange.deliver(run, self._answer, receive)
+                self._cache.evict(str(create.previous_response_id))
 
     async def _read(self, exchange: Exchange, create: _Create) -> ParsedRequest:
         if create.type != "response.create":
             message = f"type must be response.create; received {create.type!r}."
             raise BadRequest(message, "type", "unknown_message")
-        data = self._message
-        parsed = await stepped(responses.reading_request(data, exchange.shared.bounds), len(data))
-        for name in _REFUSED:
+        parsed = await read_request(exchange, self._message)
+        for name in _REFUSED_FIELDS:
             if bytes(parsed.fields.get(name, b"null")) not in (b"null", b"false"):
                 raise BadRequest(f"{name} cannot be sent over a WebSocket.", name, "unsupported_parameter")
         if create.stream is False:
             raise BadRequest("stream: A WebSocket always streams.", "stream", "unsupported_value")
         return msgspec.structs.replace(parsed, body=msgspec.structs.replace(parsed.body, stream=True))
 
-    async def _warm_up(self, exchange: Exchange, answer: ResponsesAnswer) -> None:
-        """A request that is only to be remembered: the next one will continue it."""
-        route, _ = exchange.shared.engine.router.find(answer.request.model)
-        exchange.facts |= {"backend": route.backend.name, "model": answer.request.model, "warm_up": True}
-        await self._sink.at_once((TurnStarted(), TurnEnded()), answer)
+    async def _run(self, exchange: Exchange, parsed: ParsedRequest, caller: Caller, receive: Receive) -> None:
+        history, lock = self._state.history, UNLOCKED
+        if parsed.conversation:
+            lock = await self._state.recovery.lock_conversation(exchange, caller.owner, parsed.conversation)
+        resumed = await history.open(caller.owner, parsed, exchange.claim, self._cache, lock)
+        if parsed.body.generate is False:  # a warm-up: the request is only remembered, and the next one continues it
+            self._answer = ResponsesAnswer(exchange, history, resumed, resumed.request, socket=True)
+            model = resumed.request.model
+            route, _ = exchange.shared.engine.router.find(model)
+            exchange.facts |= {"backend": route.backend.name, "model": model, "warm_up": True}
+            await self._sink.send_empty(self._answer)
+            return
+        guard = lock if lock.lease is not None else None
+        run, self._answer = await begin_turn(exchange, history, resumed, caller, guard, socket=True)
+        await exchange.pause()
+        await exchange.deliver(run, self._answer, receive)

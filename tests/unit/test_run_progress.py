@@ -19,8 +19,7 @@ from toolwire.core.events import (
 )
 from toolwire.core.notes import TurnStats
 from toolwire.dialects import responses
-from toolwire.gateway.responses.shown import ShownItems
-from toolwire.gateway.responses.unfinished import Polled, progress_of
+from toolwire.gateway.responses.run_progress import LoggedItems, ProgressCache, read_progress
 from toolwire.memory.sqlite import SqliteStore
 from toolwire.memory.store import NO_BOUND, Append, Effects, EventChunk, Member
 
@@ -43,11 +42,11 @@ DELIVERED: tuple[Event, ...] = (
 )
 
 
-def logged(events: tuple[Event, ...]) -> tuple[ShownItems, list[Any]]:
+def logged(events: tuple[Event, ...]) -> tuple[LoggedItems, list[Any]]:
     """The items of a log that ends after these events, and those of the response that fails there."""
     request = responses.read_request(BODY).request()
     encoder = responses.StreamEncoder(request, "resp_1", 0, TurnStats())
-    shown = ShownItems()
+    shown = LoggedItems()
     for event in events:
         for piece in encoder.feed(event):
             shown.feed(piece)
@@ -84,7 +83,7 @@ def test_every_poll_sees_what_is_committed_and_reads_what_is_new():
         store = Counting("memory:", 0, 0)
         await store.join(Member("m1"))
         fence = await store.queue(ANN, record("r1", status="queued"), (), Effects(), plan=b"{}", member="m1")
-        polled, written, number = Polled(store), 0, 0
+        polled, written, number = ProgressCache(store), 0, 0
         encoder = responses.StreamEncoder(responses.read_request(BODY).request(), "resp_1", 0, TurnStats())
         for event in DELIVERED:
             frames = b"".join(encoder.feed(event))
@@ -92,11 +91,11 @@ def test_every_poll_sees_what_is_committed_and_reads_what_is_new():
             if count:
                 await store.append([Append(ANN, fence, EventChunk(number, count, frames))])
                 written, number = written + len(frames), number + count
-            seen = await polled.progress(ANN, "r1")
+            seen = await polled.read(ANN, "r1")
             assert (seen.events, seen.size, store.read) == (number, written, written)
-            at_once = await asyncio.gather(*(polled.progress(ANN, "r1") for _ in range(3)))
+            at_once = await asyncio.gather(*(polled.read(ANN, "r1") for _ in range(3)))
             store.read = written
-            fresh = await progress_of(store, ANN, "r1")
+            fresh = await read_progress(store, ANN, "r1")
             store.read = written
             for each in (seen, *at_once):
                 assert (each.events, each.items.complete, each.items.all) == (

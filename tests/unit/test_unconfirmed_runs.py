@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tests.store.examples import ANN, items, record
-from toolwire.gateway.responses.doubtful import LATER, DoubtfulRuns
+from toolwire.gateway.responses.recovery import SECOND_DELETE_AFTER, UnconfirmedRuns
 from toolwire.memory.sqlite import SqliteStore
 from toolwire.memory.store import Effects, Fence, Member, Overtaken, StoreFailed
 
@@ -32,15 +32,15 @@ class Times:
         return self.now
 
 
-async def queued(store: SqliteStore, runs: DoubtfulRuns, id: str) -> None:
-    with pytest.raises(StoreFailed), runs.unless_queued(ANN, id):
+async def queued(store: SqliteStore, runs: UnconfirmedRuns, id: str) -> None:
+    with pytest.raises(StoreFailed), runs.watch(ANN, id):
         await store.queue(ANN, record(id, status="queued"), items("a"), Effects(), plan=b"{}", member="m1")
 
 
 def test_a_run_whose_queueing_was_not_confirmed_is_deleted_when_the_store_is_back():
     async def tried() -> None:
         store, clock = LosesAnswers("memory:", 0, 0), Times()
-        runs = DoubtfulRuns(store, clock)
+        runs = UnconfirmedRuns(store, clock)
         await store.join(Member("m1"))
         await queued(store, runs, "r1")
         with pytest.raises(StoreFailed):
@@ -51,10 +51,10 @@ def test_a_run_whose_queueing_was_not_confirmed_is_deleted_when_the_store_is_bac
         assert await store.load(ANN, "r1") is None
         with pytest.raises(StoreFailed):  # the statement arrives late, after all
             await store.queue(ANN, record("r1", status="queued"), items("a"), Effects(), plan=b"{}", member="m1")
-        clock.now = LATER - 1
+        clock.now = SECOND_DELETE_AFTER - 1
         await runs.delete()
         assert await store.load(ANN, "r1") is not None
-        clock.now = LATER
+        clock.now = SECOND_DELETE_AFTER
         await runs.delete()
         assert await store.load(ANN, "r1") is None
         await store.close()
@@ -65,13 +65,13 @@ def test_a_run_whose_queueing_was_not_confirmed_is_deleted_when_the_store_is_bac
 def test_a_run_that_was_refused_or_queued_is_left_alone():
     async def tried() -> None:
         store = SqliteStore("memory:", 0, 0)
-        runs = DoubtfulRuns(store, Times())
+        runs = UnconfirmedRuns(store, Times())
         await store.save(ANN, record("r1"), items("a"), ())
-        with runs.unless_queued(ANN, "r1"):
+        with runs.watch(ANN, "r1"):
             pass
-        with pytest.raises(Overtaken), runs.unless_queued(ANN, "r1"):
+        with pytest.raises(Overtaken), runs.watch(ANN, "r1"):
             raise Overtaken(Fence("r1", 1))
-        with pytest.raises(ValueError, match="ours"), runs.unless_queued(ANN, "r1"):
+        with pytest.raises(ValueError, match="ours"), runs.watch(ANN, "r1"):
             raise ValueError("ours")
         await runs.delete()
         assert await store.load(ANN, "r1") is not None

@@ -1,0 +1,177 @@
+"""A stored response as one object, or as a stream: the one that is being produced, or one that says the same."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import suppress
+from itertools import chain
+from typing import Any
+
+import msgspec
+
+from toolwire.backends.responses.decode import Decoder
+from toolwire.core import sse
+from toolwire.core.errors import BadRequest, Failure
+from toolwire.core.events import Event, TurnFailed
+from toolwire.core.loose import CALL_TYPES
+from toolwire.core.notes import Figures, TurnStats
+from toolwire.dialects import responses
+from toolwire.gateway.exchange import Shared
+from toolwire.gateway.http import slices
+from toolwire.gateway.responses.run_log import count_events, cut_chunk, select_events
+from toolwire.gateway.responses.run_progress import encode_unfinished
+from toolwire.gateway.responses.run_task import BackgroundRuns
+from toolwire.memory.store import EventChunk, Record, StoreFailed
+
+_encode = msgspec.json.Encoder().encode
+_decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class StoredBody(msgspec.Struct, frozen=True):
+    """A response in one piece, with the figures of its turn as headers once it is over."""
+
+    body: bytes
+    headers: Sequence[tuple[bytes, bytes]] = ()
+
+
+class StoredResponses:
+    """Reads stored responses, whichever process produces or has produced them."""
+
+    def __init__(self, shared: Shared, runs: BackgroundRuns) -> None:
+        self._shared = shared
+        self._store = shared.store
+        self._runs = runs
+
+    async def load(self, owner: str, id: str) -> Record:
+        """The record of a response. Raises `BadRequest` (404) if this owner has no such response."""
+        record = await self._store.load(owner, id)
+        if record is None:
+            raise response_not_found(id)
+        return record
+
+    async def body(self, owner: str, record: Record) -> StoredBody:
+        """A response as it is now."""
+        unstored = self._runs.unstored(owner, record.id)
+        if unstored is not None:
+            return StoredBody(unstored.response, _figures(unstored.turn.record, ()).headers())
+        if not record.is_over:
+            return StoredBody(encode_unfinished(record, await self._runs.progress.read(owner, record.id)))
+        output = await self._store.output(owner, record.id)
+        return StoredBody(_encode_finished(record, output), _figures(record, output).headers())
+
+    async def stream(self, owner: str, record: Record, number: int = 0) -> AsyncIterator[bytes]:
+        """The events of a response from this number on, and those to come."""
+        if record.is_over and await self._store.events(owner, record.id, 0) is None:
+            return _iterate(_replay(record, await self._store.output(owner, record.id), number))
+        return self.follow(owner, record.id, number)
+
+    async def follow(self, owner: str, id: str, number: int = 0) -> AsyncIterator[bytes]:
+        """The stream of a background run from this event on, with keepalives in between."""
+        reader, metrics = self._runs.reader(owner, id, number), self._shared.metrics
+        metrics.follows += 1
+        try:
+            while True:
+                try:
+                    async with asyncio.timeout(self._shared.pace.keepalive or None):
+                        chunks = await reader.read()
+                except TimeoutError:
+                    yield sse.write_comment(b"keepalive")
+                    continue
+                if chunks is None:
+                    break
+                for piece in slices(chunk.frames for chunk in chunks):
+                    yield piece
+            yield (reader.comment or await self._comment(owner, id)) + sse.DONE
+        finally:
+            metrics.follows -= 1
+
+    async def _comment(self, owner: str, id: str) -> bytes:
+        """The telemetry comment of a run that ended in another process, as far as the store knows it."""
+        with suppress(StoreFailed):
+            record = await self._store.load(owner, id)
+            if record is not None and record.is_over:
+                figures = _figures(record, await self._store.output(owner, id))
+                return sse.write_comment(figures.comment())
+        return b""
+
+
+def response_not_found(id: str) -> BadRequest:
+    """The same error for a response of another owner as for one that does not exist."""
+    message = f"There is no response {id!r} here: it was not stored, was deleted, has expired, or is not yours."
+    return BadRequest(message, "response_id", "response_not_found", status=404)
+
+
+async def _iterate(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        yield piece
+
+
+class _StoredFigures(msgspec.Struct):
+    toolwire: Figures | None = None
+
+
+class _Item(msgspec.Struct):
+    type: str = ""
+
+
+_decode_figures = msgspec.json.Decoder(_StoredFigures).decode
+_decode_item = msgspec.json.Decoder(_Item).decode
+
+
+def _figures(record: Record, output: Sequence[msgspec.Raw]) -> Figures:
+    """The figures stored with a response that is over, or else the number of calls in its output."""
+    with suppress(msgspec.ValidationError):  # written by another version
+        if (stored := _decode_figures(record.response).toolwire) is not None:
+            return stored
+    return Figures(sum(_decode_item(item).type in CALL_TYPES for item in output))
+
+
+def _encode_finished(record: Record, output: Sequence[msgspec.Raw]) -> bytes:
+    """The response object. Calls that have their outputs no longer wait."""
+    fields: dict[str, Any] = {**_decode_fields(record.response), "output": output}
+    fields.pop("toolwire", None)
+    if record.continuation and "required_action" in fields:
+        del fields["required_action"]
+        fields["status"] = "completed"
+    return _encode(fields)
+
+
+class _Error(msgspec.Struct):
+    code: str = "server_error"
+    message: str = ""
+
+
+class _Ending(msgspec.Struct):
+    """How a finished response ended."""
+
+    status: str
+    completed_at: int | None = None
+    error: _Error | None = None
+    required_action: Any = None
+
+
+def _replay(record: Record, output: Sequence[msgspec.Raw], number: int) -> Iterator[bytes]:
+    """A stream that says the same as a finished response without events, from this event on."""
+    response = _encode_finished(record, output)
+    ending = msgspec.json.decode(response, type=_Ending)
+    request = responses.read_request(_encode({**_decode_fields(record.fields), "input": []})).request(store=True)
+    created = int(record.created)
+    waits = ending.status == "incomplete" and ending.required_action is not None
+    encoder = responses.StreamEncoder(
+        request, record.id, created, TurnStats(), lambda: ending.completed_at or created, extended=waits
+    )
+    events = select_events([piece for event in _events(ending, response) for piece in encoder.feed(event)])
+    count = count_events(events)
+    wanted = cut_chunk(EventChunk(0, count, events), min(number, count)).frames
+    return chain(slices((wanted,)), (sse.write_comment(_figures(record, output).comment()) + sse.DONE,))
+
+
+def _events(ending: _Ending, response: bytes) -> list[Event]:
+    """The events of a finished turn: its output first, however it ended."""
+    if ending.status in ("completed", "incomplete") and ending.required_action is None:
+        return list(Decoder("", keeps_frames=True).feed_plain(response))
+    completed = _encode({**_decode_fields(response), "status": "completed", "error": None})
+    events = list(Decoder("", keeps_frames=True).feed_plain(completed))
+    if ending.status in ("completed", "incomplete"):
+        return events
+    error = ending.error or _Error("cancelled", "The response was cancelled.")
+    return [*events[:-1], TurnFailed(Failure(500, error.code, error.message))]
