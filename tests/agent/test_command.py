@@ -564,7 +564,7 @@ def test_colours_in_a_pipe_are_no_reason_to_move_about(desk: Desk) -> None:
         ("--mcp file", "--mcp: file: the configuration of MCP servers is not JSON: "),
         ("--mcp empty.json", "--mcp: empty.json: mcpServers: is missing"),
         ("--backend nope --model m", "--backend: there is no backend 'nope'; there are demo"),
-        ("--backend soap:http://127.0.0.1 --model m", "--backend: 'soap' is none of responses, chat and messages"),
+        ("--backend soap:http://127.0.0.1 --model m", "--backend: 'soap' is none of chat, responses, messages"),
         ("--backend chat:ftp://127.0.0.1 --model m", "--backend: 'ftp://127.0.0.1' is not an address: no http://HOST"),
         ("--backend chat:http:// --model m", "--backend: 'http://' is not an address: no http://HOST[:PORT]"),
         (

@@ -16,7 +16,7 @@ from toolwire.check.rules import CAUSES, RULES, find_roots
 from toolwire.check.turns.responses_items import CORE, HOSTED
 from toolwire.check.turns.rule import Finding, RequestFacts
 from toolwire.check.turns.streams import check_plain
-from toolwire.core.recognise import dialect_of
+from toolwire.protocols import dialect_of
 
 SOUND: dict[str, tuple[Frames, RequestFacts]] = {
     f"{module.ASKED.api}: {name}": each

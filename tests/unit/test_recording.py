@@ -14,6 +14,7 @@ from toolwire.core.recording import Head, read_recording, without_secrets
 from toolwire.core.request import Request
 from toolwire.core.sse import FrameReader
 from toolwire.core.stage import Pipeline
+from toolwire.protocols import converse_as
 from toolwire.replay import ReplayOptions, run_replay
 from toolwire.upstream.record import MAX_REQUEST, Recorder
 
@@ -33,13 +34,17 @@ def recorded(tmp_path, data: bytes, status: int = 200, kind: str = "responses") 
     return (tmp_path / "turn.jsonl").read_bytes()
 
 
+def replaying(recording, timing="none"):
+    return replay.answer_with(converse_as(recording.head.kind, Request("m", ()), "S"), recording, timing)
+
+
 TURN = stream(created(), call("c1", "find", '{"q":"x"}'), completed())
 
 
 @pytest.mark.parametrize("status", [200, 201])
 def test_a_replayed_turn_is_the_recorded_turn(tmp_path, status):
     recording = read_recording(recorded(tmp_path, TURN, status))
-    conversation = replay.conversation(Request("m", ()), "S", recording, replay.Profile())
+    conversation = replaying(recording)
     line = Pipeline(FrameReader(), conversation)
     steps = list(conversation.start().steps)
     turn = collect([event for step in steps for event in line.feed(step)] + list(line.end()))
@@ -51,7 +56,7 @@ def test_a_replayed_turn_is_the_recorded_turn(tmp_path, status):
 
 def test_the_original_timing_can_be_kept(tmp_path):
     recording = read_recording(recorded(tmp_path, TURN))
-    timed = replay.conversation(Request("m", ()), "S", recording, replay.Profile("original"))
+    timed = replaying(recording, "original")
     waits = [step.seconds for step in timed.start().steps if isinstance(step, Wait)]
     assert waits == [1.0] * (len(recording.lines) - 1)
 
@@ -62,7 +67,7 @@ def test_a_recorded_refusal_is_refused_again(tmp_path):
     recorder.body(0, b'{"error":{"message":"m"}}')
     recorder.close()
     recording = read_recording((tmp_path / "turn.jsonl").read_bytes())
-    conversation = replay.conversation(Request("m", ()), "S", recording, replay.Profile())
+    conversation = replaying(recording)
     [step] = conversation.start().steps
     assert step == Refuse(429, b'{"error":{"message":"m"}}')
     assert conversation.refused(429, {}, step.body).message == "m"
@@ -77,9 +82,7 @@ def test_a_plain_reply_is_shown(tmp_path):
     recorder.body(0, b'{"status":"completed","output":[]}')
     recorder.close()
     assert "0.000 s    end        stop" in shown(tmp_path / "turn.jsonl")
-    conversation = replay.conversation(
-        Request("m", ()), "S", read_recording((tmp_path / "turn.jsonl").read_bytes()), replay.Profile()
-    )
+    conversation = replaying(read_recording((tmp_path / "turn.jsonl").read_bytes()))
     assert collect(list(conversation.feed_plain(b"".join(conversation.start().steps)))).reason == "stop"
 
 
@@ -188,7 +191,7 @@ def test_anything_else_is_refused(text, said, tmp_path):
 
 def test_a_replayed_turn_knows_what_its_backend_knows(tmp_path):
     recording = read_recording(recorded(tmp_path, TURN))
-    conversation = replay.conversation(Request("m", ()), "S", recording, replay.Profile())
+    conversation = replaying(recording)
     assert conversation.delta_fields
     assert not conversation.context_window.is_full
     assert conversation.reasoning() == ""

@@ -15,7 +15,7 @@ import aiohttp
 import msgspec
 
 from toolwire.backends.lowered import LoweredConversation
-from toolwire.config.settings import HTTP_KINDS, Backend, Settings, SettingsError, address_fault, bytes_of
+from toolwire.config.settings import Backend, Settings, SettingsError, address_fault, bytes_of
 from toolwire.core.errors import ReplyTooLarge
 from toolwire.core.events import Event
 from toolwire.core.policies import Policy
@@ -23,6 +23,7 @@ from toolwire.core.request import Request
 from toolwire.dialects import responses
 from toolwire.dialects.responses import StreamEncoder
 from toolwire.memory.reasoning import ReasoningCache
+from toolwire.protocols import http_backends
 from toolwire.turns.context_windows import listed_window
 from toolwire.turns.prepare import Engine, Options, prepare
 from toolwire.turns.routes import Router
@@ -188,9 +189,9 @@ def with_backend(settings: Settings, backend: str, model: str, option: str = "ba
         return settings, model
     kind, colon, url = backend.partition(":")
     if colon and url.startswith(("http://", "https://")):
-        if kind not in HTTP_KINDS:
-            raise SettingsError(f"{option}: {kind!r} is none of responses, chat and messages")
-        made = Backend(GIVEN, msgspec.convert(kind, Any), base_url=url)
+        if kind not in http_backends():
+            raise SettingsError(f"{option}: {kind!r} is none of {', '.join(http_backends())}")
+        made = Backend(GIVEN, kind, base_url=url)
         return msgspec.structs.replace(settings, backends=(made, *settings.backends)), f"{GIVEN}/{model}"
     if all(each.name != backend for each in settings.backends):
         known = ", ".join(each.name for each in settings.backends)

@@ -11,7 +11,7 @@ from toolwire.check.turns.loose import Json, as_object, as_objects, as_text, par
 from toolwire.check.turns.rule import Finding, request_facts
 from toolwire.check.turns.streams import StreamCheck, check_plain
 from toolwire.core.events import Dialect
-from toolwire.core.recognise import dialect_of
+from toolwire.protocols import dialect_of
 
 
 class NothingFound(Exception):

@@ -29,12 +29,13 @@ from toolwire.cli.options import config_option
 from toolwire.config.extras import missing_extra
 from toolwire.config.files import user_path, why_untrusted
 from toolwire.config.settings import Backend, Settings, SettingsError, read
-from toolwire.config.validate import OPERATIONS, backend_faults, general_faults
+from toolwire.config.validate import backend_faults, general_faults
 from toolwire.core.backend import Post
 from toolwire.core.terminal import clean
 from toolwire.memory.sqlite.schema import version_of
 from toolwire.memory.sqlite.store_file import FileInUse, StoreFile
 from toolwire.memory.store import StoreFailed
+from toolwire.protocols import http_backends
 from toolwire.turns.routes import Route, Router, check_backends, names_in
 from toolwire.upstream.credentials import login_file, read_login
 from toolwire.upstream.environment import inherited
@@ -198,7 +199,7 @@ async def check_backend(settings: Settings, backend: Backend) -> tuple[bool, str
     """Whether a backend can be reached, accepts its key and has the right base_url, and a line about it."""
     if backend.kind == "codex":
         return await _check_codex_backend(backend)
-    if backend.kind not in OPERATIONS:
+    if backend.kind not in http_backends():
         return True, "built in" if backend.kind == "demo" else f"replays {backend.file}"
     async with make_session(settings.timeouts) as session:
         [route] = Router(msgspec.structs.replace(settings, backends=(backend,)), session).routes
@@ -239,7 +240,7 @@ async def _check_route(route: Route, upstream: HttpUpstream) -> tuple[bool, str]
 
 
 async def _send_empty_request(route: Route, upstream: HttpUpstream, key: str) -> SmallAnswer:
-    return await upstream.fetch(Post(OPERATIONS[route.backend.kind], b"{}"), key)
+    return await upstream.fetch(Post(http_backends()[route.backend.kind].path, b"{}"), key)
 
 
 def _has_operation(answer: SmallAnswer) -> bool:
@@ -255,7 +256,7 @@ async def _explain_address(route: Route, upstream: HttpUpstream, key: str, statu
         found = await _send_empty_request(route, upstream.at(other), key) if other != base else None
         if found is not None and found.status in (400, 401, 403, 422) and _has_operation(found):
             return f"base_url looks wrong ({status}); write {other}"
-    return f"base_url looks wrong: {OPERATIONS[route.backend.kind]} is not there ({status})"
+    return f"base_url looks wrong: {http_backends()[route.backend.kind].path} is not there ({status})"
 
 
 async def _count_models(route: Route, key: str) -> str:

@@ -1,7 +1,7 @@
 """Tables of a settings file as Structs. What is wrong with one is told in one line: the field, why, what was meant."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from math import isfinite
 from typing import Any, TypeVar, cast
@@ -32,6 +32,9 @@ _WORDS = {
     "object": "a table",
 }
 """What msgspec calls types, for somebody who writes TOML."""
+
+CHOICES = "choices"
+"""The key of `msgspec.Meta.extra` for a function that returns the values which a field of type str may have."""
 
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(\w+)`")
@@ -84,6 +87,11 @@ def did_you_mean(word: str, words: Iterable[str]) -> str:
     return f"did you mean {near[0]}?" if near else ""
 
 
+def no_choice(value: Any, words: Sequence[str], path: str = "") -> str:
+    """What is wrong with a value that is none of these words."""
+    return sentence(f"{_shown(value, path)} is none of {', '.join(words)}", did_you_mean(str(value), words))
+
+
 def _explained(text: str, path: str, root: inspect.Type, table: Any) -> tuple[str, str]:
     """The field that msgspec complains about, and the reason in words that help."""
     kind, value = _followed(path, root, table)
@@ -92,8 +100,7 @@ def _explained(text: str, path: str, root: inspect.Type, table: Any) -> tuple[st
     if missing := _MISSING.fullmatch(text):
         return _joined(path, missing[1]), _needed(missing[1], kind)
     if text.startswith("Invalid enum value"):
-        words = [str(each) or '""' for each in _values(kind)]
-        return path, sentence(f"{_shown(value, path)} is none of {', '.join(words)}", did_you_mean(str(value), words))
+        return path, no_choice(value, [str(each) or '""' for each in _values(kind)], path)
     if wrong := _TYPE.fullmatch(text):
         return path, _mistyped(wrong[1], wrong[2], path, value)
     return path, text
@@ -139,8 +146,11 @@ def _fields(kind: inspect.Type) -> dict[str, inspect.Type]:
     return {field.encode_name: field.type for field in kind.fields} if isinstance(kind, inspect.StructType) else {}
 
 
-def _values(kind: inspect.Type) -> tuple[Any, ...]:
-    """The values of an enum, which may be one type of several, as where it can be null."""
+def _values(kind: inspect.Type) -> Sequence[Any]:
+    """The values of an enum, which may be one type of several, as where it can be null; or those of its `CHOICES`."""
+    if isinstance(kind, inspect.Metadata):
+        extra = cast("dict[str, Any]", kind.extra or {})  # pyright: ignore[reportUnknownMemberType]
+        return extra[CHOICES]() if CHOICES in extra else ()
     kinds = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
     return next((each.values for each in kinds if isinstance(each, inspect.LiteralType)), ())
 

@@ -21,7 +21,7 @@ class Preset(msgspec.Struct, frozen=True, omit_defaults=True):
 
     title: str
     """Whose server it is, for people."""
-    kind: Literal["responses", "chat", "messages"] = "chat"
+    kind: str = "chat"
     base_url: str = ""
     api_key_env: str = ""
     models: tuple[str, ...] = ()

@@ -21,7 +21,7 @@ import msgspec
 
 from toolwire.assembly import ToolRules
 from toolwire.backends import demo
-from toolwire.config.decode import SettingsError, converted
+from toolwire.config.decode import CHOICES, SettingsError, converted
 from toolwire.config.files import NAME, user_file, why_untrusted
 from toolwire.config.flags import FLAGS, FlagError, boolean, with_flags
 from toolwire.config.presets import PRESETS, missing_preset, with_preset
@@ -30,6 +30,7 @@ from toolwire.core.urls import bare_url
 from toolwire.memory.private_files import close_to_others, make_folders, read_file, state_folder
 from toolwire.memory.sqlite import SqliteStore, store_failed
 from toolwire.memory.store import StoreFailed
+from toolwire.protocols import kinds
 from toolwire.upstream.credentials import Header, has_login
 from toolwire.upstream.reply import Timeouts
 
@@ -37,9 +38,8 @@ if TYPE_CHECKING:
     from toolwire.memory.postgres import PostgresStore
 
 AnyStore: TypeAlias = "SqliteStore | PostgresStore"
-Kind = Literal["responses", "chat", "messages", "codex", "demo", "replay"]
-HTTP_KINDS = ("responses", "chat", "messages")
-"""The kinds that have an address."""
+Kind: TypeAlias = Annotated[str, msgspec.Meta(extra={CHOICES: kinds})]
+"""The protocol of a backend."""
 DATABASE_SCHEMES = ("postgresql://", "postgres://")
 
 

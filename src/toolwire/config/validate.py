@@ -6,33 +6,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import msgspec
-
-from toolwire.backends import chat, codex, messages, replay, responses
-from toolwire.config.decode import SettingsError, converted
+from toolwire.config.decode import SettingsError, converted, no_choice, one_of
 from toolwire.config.extras import missing_extra
 from toolwire.config.presets import PRESETS
 from toolwire.config.settings import (
     CONSOLE_NAME,
     DATABASE_SCHEMES,
-    HTTP_KINDS,
     Backend,
     Settings,
     Store,
     address_fault,
     bytes_of,
 )
+from toolwire.protocols import PROTOCOLS, http_backends, kinds
 
-OPERATIONS = {"responses": responses.PATH, "chat": chat.PATH, "messages": messages.PATH}
-"""What follows the base URL in requests to a backend of this kind."""
-
-_PROFILES: dict[str, type[msgspec.Struct]] = {
-    "responses": responses.Profile,
-    "chat": chat.Profile,
-    "messages": messages.Profile,
-    "codex": codex.Profile,
-    "replay": replay.Profile,
-}
 _HOST = re.compile(r"[^\s:/@*\[\]]+|\[?[0-9a-fA-F:.]+\]?")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/@*]+", re.IGNORECASE)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -123,6 +110,10 @@ def _doors(settings: Settings) -> Iterator[str]:
 
 def backend_faults(backend: Backend, environment: Mapping[str, str]) -> Iterator[str]:
     """Everything that is wrong with one backend, as `.FIELD: reason`."""
+    side = PROTOCOLS[backend.kind].backend if backend.kind in PROTOCOLS else None
+    if side is None:
+        yield f".kind: {no_choice(backend.kind, kinds())}"
+        return
     if not backend.name or "/" in backend.name:
         yield ".name: a name is needed, without /, which stands between it and a model"
     yield from _address_faults(backend)
@@ -134,16 +125,16 @@ def backend_faults(backend: Backend, environment: Mapping[str, str]) -> Iterator
         yield ".command: a program is needed"
     if backend.kind == "replay" and not Path(backend.file).is_file():
         yield f".file: there is no recording {backend.file!r}"
-    if backend.kind in _PROFILES:
+    if side.profile is not None:
         try:
-            converted(backend.profile, _PROFILES[backend.kind], "", ".profile")
+            converted(backend.profile, side.profile, "", ".profile")
         except SettingsError as error:
             yield str(error)
 
 
 def _address_faults(backend: Backend) -> Iterator[str]:
     url, address = backend.base_url, PRESETS[backend.preset].address if backend.preset else ""
-    if backend.kind not in HTTP_KINDS:
+    if backend.kind not in http_backends():
         for field in ("query", "key_header"):
             if getattr(backend, field):
                 yield f".{field}: a {backend.kind} backend has no use for it"
@@ -159,7 +150,7 @@ def _address_faults(backend: Backend) -> Iterator[str]:
         yield f".base_url: {what} is not an address: {fault}"
         return
     parsed = urlsplit(url)
-    ending = next((path for path in OPERATIONS.values() if parsed.path.rstrip("/").endswith(path)), "")
+    ending = next((each.path for each in http_backends().values() if parsed.path.rstrip("/").endswith(each.path)), "")
     if parsed.query or parsed.fragment:
         yield '.base_url: it has a query; write that as query = { NAME = "VALUE" }'
     elif ending:
@@ -175,8 +166,9 @@ def _key_faults(backend: Backend, environment: Mapping[str, str]) -> Iterator[st
         yield ".api_key_env: this is not the name of a variable; write the name of the one that holds the key"
     elif variable and not environment.get(variable, "").strip():
         yield f".api_key_env: the variable {variable} is not set; put the key into it: export {variable}=…"
-    if backend.auth and backend.kind != "responses":
-        yield f'.auth: "{backend.auth}" is for kind = "responses"'
+    able = [name for name, http in http_backends().items() if backend.auth in http.logins]
+    if backend.auth and backend.kind not in able:
+        yield f'.auth: "{backend.auth}" is for kind = "{one_of(able)}"'
 
 
 def _name_faults(backend: Backend) -> Iterator[str]:

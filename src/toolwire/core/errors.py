@@ -149,13 +149,10 @@ class WrongDialect(ToolwireError):
     failure_code = "wrong_dialect"
     failure_status = 502
 
-    def __init__(self, expected: str, found: str) -> None:
-        super().__init__(f"This is {_TITLES[found]} ({found!r}), not {_TITLES[expected]} ({expected!r}).")
+    def __init__(self, expected: str, found: str, message: str = "") -> None:
+        super().__init__(message or f"This is {found!r}, not {expected!r}.")
         self.expected = expected
         self.found = found
-
-
-_TITLES = {"chat": "Chat Completions", "responses": "the Responses API", "messages": "the Messages API"}
 
 
 class FedAfterEnd(ToolwireError):

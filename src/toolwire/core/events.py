@@ -16,10 +16,12 @@ from toolwire.core.batch import FrameBatch
 from toolwire.core.errors import Failure
 from toolwire.core.sse import Frame
 
-Dialect: TypeAlias = Literal["chat", "responses", "messages"]
-"""The dialects by name: OpenAI Chat Completions, OpenAI Responses, Anthropic Messages."""
-Origin: TypeAlias = Literal["", "chat", "responses", "messages"]
+Dialect: TypeAlias = str
+"""The name of a dialect: `chat`, `responses` or `messages`."""
+Origin: TypeAlias = str
 """In which dialect something was written; empty if that is not known."""
+UNSIGNED_ORIGIN: Origin = "chat"
+"""The origin of reasoning that has no signature: its server takes it back in plain fields of a message."""
 CallKind: TypeAlias = Literal["function", "custom", "search"]
 """How a tool is called: with JSON arguments, with free text, or as a search for other tools."""
 ReasoningKind: TypeAlias = Literal["summary", "content"]

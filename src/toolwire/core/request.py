@@ -5,7 +5,7 @@ from that. JSON that is only passed on (schemas, formats) stays `Raw`.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -250,6 +250,18 @@ class Caller(msgspec.Struct, frozen=True):
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
     metadata: msgspec.Raw | None = None
+
+
+class RequestHead(msgspec.Struct, frozen=True):
+    """What a client sends beside the body of its request."""
+
+    headers: Mapping[bytes, bytes] = {}
+    parameters: Mapping[str, str] = {}
+    """Named parts of the path."""
+    query: bytes = b""
+
+
+NO_HEAD = RequestHead()
 
 
 class Request(msgspec.Struct, frozen=True):

@@ -9,11 +9,9 @@ import binascii
 
 import msgspec
 
-from toolwire.core.events import Origin
+from toolwire.core.events import UNSIGNED_ORIGIN, Origin
 
 PREFIX = "toolwire.signature.1."
-_ORIGINS = ("responses", "messages")
-"""Origins whose signatures are packed. A chat server's reasoning is kept in the gateway's memory instead."""
 
 
 class PackedSignature(msgspec.Struct, frozen=True, array_like=True):
@@ -46,4 +44,5 @@ def unpack(text: str) -> PackedSignature | None:
         signature = msgspec.json.decode(data, type=PackedSignature)
     except (binascii.Error, msgspec.DecodeError):
         return None
-    return signature if signature.origin in _ORIGINS else None
+    # Plain reasoning is never packed: a forged package could put any field into the request to a server.
+    return signature if signature.origin not in ("", UNSIGNED_ORIGIN) else None

@@ -1,5 +1,6 @@
 """What both OpenAI dialects have in common."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from toolwire.core.errors import BadRequest, Failure
@@ -24,6 +25,16 @@ def error_object(failure: Failure) -> dict[str, Any]:
         "param": failure.param,
         "code": failure.code or None,
     }
+
+
+def encode_model(name: str, owner: str) -> dict[str, Any]:
+    """A model, from its name and the name of its backend."""
+    return {"id": name, "object": "model", "created": 0, "owned_by": owner}
+
+
+def encode_models(found: Sequence[tuple[str, str]], query: Mapping[str, str]) -> dict[str, Any]:
+    """The list of these models. OpenAI has no pages."""
+    return {"object": "list", "data": [encode_model(*each) for each in found]}
 
 
 MODES: dict[str, ToolMode] = {"auto": "auto", "none": "none", "required": "required"}

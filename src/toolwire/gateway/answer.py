@@ -1,18 +1,14 @@
 """An answer: the turn of one request, in the dialect of the client that asked for it."""
 
 import time
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 import msgspec
 
-from toolwire.core.bounds import Bounds, Steps
 from toolwire.core.collect import Turn
-from toolwire.core.errors import Failure
-from toolwire.core.events import Event
-from toolwire.core.notes import TurnStats
 from toolwire.core.request import Request
 from toolwire.memory.turn_memory import TurnMemory
+from toolwire.protocols import DialectModule, Encoder
 from toolwire.turns.source import TurnSource
 
 
@@ -23,37 +19,6 @@ class Pace(msgspec.Struct, frozen=True):
     keepalive: float = 15.0
     opens_at_once: bool = False
     """The headers wait for nothing. Until something is shown the backend may be asked again all the same."""
-
-
-class Encoder(Protocol):
-    """Makes the stream of a turn from its events."""
-
-    def feed(self, event: Event, /) -> Sequence[bytes]: ...
-
-    def keepalive(self, silent: float, /) -> Sequence[bytes]: ...
-
-    def break_off(self) -> Sequence[bytes]:
-        """The end of the stream when nothing else can be encoded."""
-        ...
-
-
-class DialectModule(Protocol):
-    """What every dialect module exports."""
-
-    @property
-    def StreamEncoder(self) -> Callable[[Request, str, int, TurnStats], Encoder]: ...  # noqa: N802
-
-    def encode_turn(self, turn: Turn, request: Request, id: str, created: int) -> bytes: ...
-
-    def encode_error(self, failure: Failure) -> bytes: ...
-
-    def new_id(self, seed: str) -> str: ...
-
-
-class StatelessDialect(DialectModule, Protocol):
-    """A dialect in which a body is the whole request."""
-
-    def decoding(self, body: bytes, bounds: Bounds) -> Steps[Request]: ...
 
 
 class Answer:

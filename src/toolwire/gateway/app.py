@@ -1,7 +1,7 @@
 """The gateway as an ASGI application: which path leads where."""
 
 import re
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 
 import msgspec
@@ -18,22 +18,22 @@ from toolwire.config.flags import MODES
 from toolwire.config.masking import version_of
 from toolwire.config.settings import AnyStore, Settings
 from toolwire.core.errors import Failure, ToolwireError
-from toolwire.dialects import chat, messages, responses
-from toolwire.gateway.answer import DialectModule
+from toolwire.core.request import RequestHead
 from toolwire.gateway.body import read_body, stepped
 from toolwire.gateway.console.routes import Console
 from toolwire.gateway.exchange import OUTPUT_MODE, Endpoint, Shared, turn_of
-from toolwire.gateway.flight import OVERLOADED, Claim, Flight
+from toolwire.gateway.flight import Claim, Flight
 from toolwire.gateway.guard import Guard
 from toolwire.gateway.health import Health
 from toolwire.gateway.http import EXPOSED, PREFIX, send_json
 from toolwire.gateway.lifespan import opened_state
-from toolwire.gateway.models import Models, is_anthropic
+from toolwire.gateway.models import Models
 from toolwire.gateway.paths import nearest_path, path_below, served_path
 from toolwire.gateway.process import Process
 from toolwire.gateway.responses.operations import Operations, State
 from toolwire.gateway.responses.resources import Resources
 from toolwire.gateway.responses.socket import Socket, refuse
+from toolwire.protocols import Decoding, DialectSide, dialect_for, dialects
 from toolwire.turns.routes import counted
 
 
@@ -47,7 +47,7 @@ class Gateway:
         self,
         guard: Guard,
         endpoints: dict[str, ASGIApp],
-        submit: ASGIApp,
+        patterns: Sequence[tuple[re.Pattern[str], ASGIApp]],
         sockets: dict[str, ASGIApp],
         rest: Starlette,
         count_running: Callable[[], int],
@@ -57,7 +57,7 @@ class Gateway:
         self._console = console
         self._count_running = count_running
         self._endpoints = endpoints
-        self._submit = submit
+        self._patterns = patterns
         self._sockets = sockets
         self._rest = rest
 
@@ -90,15 +90,14 @@ class Gateway:
             endpoint = self._endpoints.get(path)
             if endpoint is not None:
                 return await endpoint(scope, receive, send)
-            submitted = _SUBMIT.fullmatch(path)
-            if submitted:
-                return await self._submit({**scope, "path_params": submitted.groupdict()}, receive, send)
+            for pattern, endpoint in self._patterns:
+                if found := pattern.fullmatch(path):
+                    return await endpoint({**scope, "path_params": found.groupdict()}, receive, send)
         if self._console is not None and self._console.serves(path):
             return await self._console(scope, receive, send)
         return await self._rest(scope, receive, send)
 
 
-_SUBMIT = re.compile(r"/v1/responses/(?P<response_id>[^/]+)/submit_tool_outputs")
 _UPGRADE = Failure(426, "upgrade_required", "There is no WebSocket here; send the request by POST.")
 
 
@@ -107,7 +106,7 @@ async def _refuse(failure: Failure, scope: Scope, receive: Receive, send: Send) 
         await receive()
         await refuse(send, failure)
     else:
-        await send_json(send, failure.status, _dialect_of(Request(scope)).encode_error(failure))
+        await send_json(send, failure.status, _dialect_of(Request(scope)).module.encode_error(failure))
 
 
 async def _no_socket(scope: Scope, receive: Receive, send: Send) -> None:
@@ -148,32 +147,24 @@ def make_app(
         return _failed(request, failure)
 
     operations = Operations(state)
-    endpoints: dict[str, ASGIApp] = {
-        chat.PATH: Endpoint(shared, "chat", chat, turn_of(chat)),
-        responses.PATH: Endpoint(shared, "responses", responses, operations.create),
-        f"{responses.PATH}/compact": Endpoint(shared, "responses", responses, operations.compact),
-        messages.PATH: Endpoint(shared, "messages", messages, turn_of(messages)),
-    }
+    endpoints: dict[str, ASGIApp] = {**operations.endpoints()}
+    patterns: list[tuple[re.Pattern[str], ASGIApp]] = [operations.submit_endpoint()]
+    for name, side in dialects().items():
+        if side.decoding is not None:
+            endpoint = Endpoint(shared, name, turn_of(side.module, side.decoding))
+            if side.pattern is None:
+                endpoints[side.module.PATH] = endpoint
+            else:
+                patterns.append((side.pattern, endpoint))
 
     console = Console() if settings.console.enabled else None
 
-    async def count_tokens(request: Request) -> Response:
-        given = dict(request.scope["headers"])
-        caller = shared().keys.check(given)
-        with Claim(shared().flight, OVERLOADED["messages"]) as claim:
-            body = await read_body(given, request.receive, shared().bounds, claim)
-            asked = await stepped(messages.decoding(body, shared().bounds), len(body))
-            asked = msgspec.structs.replace(asked, betas=given.get(b"anthropic-beta", b"").decode("latin-1"))
-            tokens, headers = await counted(shared().engine.router, asked, caller.upstream_key)
-        return Response(msgspec.json.encode({"input_tokens": tokens}), 200, headers, "application/json")
-
-    submit = Endpoint(shared, "responses", responses, operations.submit)
-    sockets: dict[str, ASGIApp] = {responses.PATH: Socket(state)}
+    sockets: dict[str, ASGIApp] = {Socket.PATH: Socket(state)}
     rest = Starlette(
         routes=[
             *(Route(path, _wrong_method) for path in endpoints),
             *Resources(state).routes(),
-            Route(f"{messages.PATH}/count_tokens", count_tokens, methods=["POST"]),
+            *_count_routes(shared),
             *Models(shared).routes(),
             *Health(shared).routes(),
         ],
@@ -193,25 +184,48 @@ def make_app(
         lifespan=lifespan,
     )
     rest.router.redirect_slashes = False  # a redirect would repeat whatever host the client named
-    return Gateway(guard, endpoints, submit, sockets, rest, lambda: shared().metrics.running if states else 0, console)
+    return Gateway(
+        guard, endpoints, patterns, sockets, rest, lambda: shared().metrics.running if states else 0, console
+    )
+
+
+def _count_routes(shared: Callable[[], Shared]) -> Iterator[Route]:
+    """Where the dialects that have a path for it count the tokens of a request."""
+
+    def handler(side: DialectSide, decoding: Decoding) -> Callable[[Request], Awaitable[Response]]:
+        async def count_tokens(request: Request) -> Response:
+            given, query = dict(request.scope["headers"]), request.scope["query_string"]
+            caller = shared().keys.check(given, query)
+            with Claim(shared().flight, side.overload_status) as claim:
+                body = await read_body(given, request.receive, shared().bounds, claim)
+                head = RequestHead(given, request.path_params, query)
+                asked = await stepped(decoding(body, shared().bounds, head), len(body))
+                tokens, headers = await counted(shared().engine.router, asked, caller.upstream_key)
+            return Response(msgspec.json.encode({"input_tokens": tokens}), 200, headers, "application/json")
+
+        return count_tokens
+
+    for side in dialects().values():
+        if side.count_path and side.decoding is not None:
+            yield Route(side.count_path, handler(side, side.decoding), methods=["POST"])
 
 
 async def _wrong_method(request: Request) -> Response:
     """A model endpoint that is not asked by POST: perhaps a client tries a WebSocket where there is none."""
     if request.headers.get("upgrade", "").lower() == "websocket":
-        return Response(responses.encode_error(_UPGRADE), 426, {"upgrade": "websocket"}, "application/json")
+        return Response(
+            _dialect_of(request).module.encode_error(_UPGRADE), 426, {"upgrade": "websocket"}, "application/json"
+        )
     raise HTTPException(405)
-
-
-_SERVED = (chat.PATH, responses.PATH, messages.PATH, "/v1/models", "/v1/conversations", "/healthz", "/metrics")
 
 
 def _no_such_thing(request: Request, status: int) -> Failure:
     path = request.url.path
     if status == 405:
         return Failure(status, "method_not_allowed", f"{path} allows no {request.method}.")
-    near = nearest_path(path, _SERVED)
-    meant = f" Did you mean {near}?" if near else f" There are {', '.join(_SERVED[:4])}."
+    main = [*(side.module.PATH for side in dialects().values()), "/v1/models"]
+    near = nearest_path(path, (*main, "/v1/conversations", "/healthz", "/metrics"))
+    meant = f" Did you mean {near}?" if near else f" There are {', '.join(main)}."
     return Failure(status, "not_found", f"{path} is not served here.{meant}")
 
 
@@ -222,9 +236,9 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 def _failed(request: Request, failure: Failure) -> Response:
     headers = {"retry-after": failure.retry_after} if failure.retry_after else None
-    return Response(_dialect_of(request).encode_error(failure), failure.status, headers, "application/json")
+    return Response(_dialect_of(request).module.encode_error(failure), failure.status, headers, "application/json")
 
 
-def _dialect_of(request: Request) -> DialectModule:
+def _dialect_of(request: Request) -> DialectSide:
     """The dialect in which an error of this path is written."""
-    return messages if request.url.path.startswith(messages.PATH) or is_anthropic(request) else chat
+    return dialect_for(request.url.path, request.headers)

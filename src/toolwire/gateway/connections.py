@@ -21,12 +21,11 @@ from websockets.frames import Frame
 
 from toolwire.config.settings import Server, bytes_of
 from toolwire.core.errors import Failure
-from toolwire.dialects import chat, messages
-from toolwire.gateway.answer import DialectModule
 from toolwire.gateway.body import is_utf8
 from toolwire.gateway.flight import Claim, Flight
 from toolwire.gateway.http import send_json
 from toolwire.gateway.paths import HEALTH_PATHS
+from toolwire.protocols import dialect_for
 
 MOST_OVERHEAD = 64 * 1024
 """Bytes of headers, of trailers, and between two pieces of a body."""
@@ -110,14 +109,11 @@ class Connections(ServerState):
             if scope["path"] in HEALTH_PATHS:
                 await app(scope, receive, send)
             else:
-                await send_json(send, self.too_many.status, _dialect_at(scope["path"]).encode_error(self.too_many))
+                await send_json(
+                    send, self.too_many.status, dialect_for(scope["path"]).module.encode_error(self.too_many)
+                )
 
         return serve
-
-
-def _dialect_at(path: str) -> DialectModule:
-    """The dialect in which errors are written for clients of this path."""
-    return messages if messages.PATH in path else chat
 
 
 class Phase(Enum):
@@ -368,7 +364,7 @@ class HttpConnection(HttpToolsProtocol):
 
 def _refusal(failure: Failure, path: str, headers: bytes = b"") -> bytes:
     """The answer to what never became a request."""
-    body = _dialect_at(path).encode_error(failure)
+    body = dialect_for(path).module.encode_error(failure)
     head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n" % len(body)
     return STATUS_LINE[failure.status] + head + headers + b"\r\n" + body
 

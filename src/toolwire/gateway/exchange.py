@@ -22,12 +22,12 @@ from toolwire.core.errors import BadRequest, Failure, InternalError, ReplyTooLar
 from toolwire.core.events import TurnFailed
 from toolwire.core.notes import TurnStats
 from toolwire.core.policies import Policy
-from toolwire.core.request import Request
-from toolwire.gateway.answer import Answer, DialectModule, StatelessDialect
+from toolwire.core.request import Request, RequestHead
+from toolwire.gateway.answer import Answer
 from toolwire.gateway.body import read_body, stepped
 from toolwire.gateway.console.recorder import Recorder
 from toolwire.gateway.console.rows import results_of
-from toolwire.gateway.flight import OVERLOADED, Claim, Flight
+from toolwire.gateway.flight import Claim, Flight
 from toolwire.gateway.guard import Guard
 from toolwire.gateway.http import ClientGone
 from toolwire.gateway.ids import random_hex
@@ -38,6 +38,7 @@ from toolwire.gateway.process import Process
 from toolwire.gateway.sinks import HttpSink, Pace, upstream_request_id
 from toolwire.memory.store import Store
 from toolwire.memory.turn_memory import TurnMemory
+from toolwire.protocols import PROTOCOLS, Decoding, DialectModule
 from toolwire.turns.attempt import Confirm, TurnGuard
 from toolwire.turns.prepare import Caller as Asker
 from toolwire.turns.prepare import Engine, Options, prepare
@@ -162,7 +163,7 @@ class Exchange:
             self._began, self._owner, self._run = time.perf_counter(), "", None
         self.is_reported = True
         sink.trace = self.trace
-        self.claim = claim or Claim(shared.flight, OVERLOADED.get(name, 503))
+        self.claim = claim or Claim(shared.flight, PROTOCOLS[name].client.overload_status)
         self.size = 0
         """Bytes of the body."""
         self.closing: list[Callable[[], Awaitable[None]]] = []
@@ -226,7 +227,9 @@ class Exchange:
 
     def enter(self) -> Caller:
         """Who asks, if they may."""
-        caller: Caller = self.scope.get(CALLER) or self.shared.keys.check(self.headers)
+        caller: Caller = self.scope.get(CALLER) or self.shared.keys.check(
+            self.headers, self.scope.get("query_string", b"")
+        )
         self.facts["key"] = caller.name
         self._owner = caller.owner
         if self.is_reported and self.trace is not None and self.shared.watch is not None:
@@ -360,6 +363,11 @@ class Exchange:
         except FlagError as error:
             raise BadRequest(str(error), error.name) from None
 
+    @property
+    def head(self) -> RequestHead:
+        """What the client sent beside the body."""
+        return RequestHead(self.headers, self.scope.get("path_params", {}), self.scope.get("query_string", b""))
+
     def header(self, name: bytes) -> str:
         return self.headers[name].decode("latin-1") if name in self.headers else ""
 
@@ -403,10 +411,10 @@ Operation: TypeAlias = Callable[[Exchange, Receive], Awaitable[None]]
 class Endpoint:
     """An operation as an ASGI application."""
 
-    def __init__(self, shared: Callable[[], Shared], name: str, dialect: DialectModule, operation: Operation) -> None:
+    def __init__(self, shared: Callable[[], Shared], name: str, operation: Operation) -> None:
         self._shared = shared
         self._name = name
-        self._encode_error = dialect.encode_error
+        self._encode_error = PROTOCOLS[name].client.module.encode_error
         self._operation = operation
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -415,15 +423,13 @@ class Endpoint:
         await Exchange(shared, self._name, scope, sink).serve(self._operation, receive)
 
 
-def turn_of(dialect: StatelessDialect) -> Operation:
+def turn_of(dialect: DialectModule, decoding: Decoding) -> Operation:
     """The operation of a dialect in which a body is the whole request."""
 
     async def turn(exchange: Exchange, receive: Receive) -> None:
         caller = exchange.enter()
         body = await exchange.read_body(receive)
-        request = await stepped(dialect.decoding(body, exchange.shared.bounds), len(body))
-        if b"anthropic-beta" in exchange.headers:
-            request = msgspec.structs.replace(request, betas=exchange.header(b"anthropic-beta"))
+        request = await stepped(decoding(body, exchange.shared.bounds, exchange.head), len(body))
         await exchange.shared.memory.load(caller.owner, request.entries)
         if not request.carries_signatures:
             request = exchange.shared.engine.reasoning.restore_reasoning(caller.owner, request)

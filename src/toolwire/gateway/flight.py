@@ -13,10 +13,6 @@ RETRY_AFTER = 2
 """Seconds after which a client may try again; a body is soon sent on."""
 
 
-OVERLOADED = {"messages": 529}
-"""What a dialect says instead of 503."""
-
-
 class Overloaded(ToolwireError):
     """There is no room for these bytes now."""
 

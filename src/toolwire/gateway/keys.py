@@ -4,11 +4,13 @@ import hashlib
 import hmac
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from urllib.parse import parse_qs
 
 import msgspec
 
 from toolwire.config.settings import CONSOLE_NAME, Settings
 from toolwire.core.errors import BadRequest, Failure
+from toolwire.protocols import dialects
 
 
 class Caller(msgspec.Struct, frozen=True):
@@ -65,9 +67,9 @@ class Keys:
         self.is_of_console: Callable[[bytes], bool] = lambda _: False
         """Whether a key is one that the console made for itself."""
 
-    def check(self, headers: Mapping[bytes, bytes]) -> Caller:
+    def check(self, headers: Mapping[bytes, bytes], query: bytes = b"") -> Caller:
         """The caller behind a request. Without keys everybody may come in, and keeps their own key."""
-        presented = presented_key(headers)
+        presented = presented_key(headers, query)
         if not self._keys:
             return Caller(upstream_key=_text(presented))
         found = self.name_of(presented) or (CONSOLE_NAME if self.is_of_console(presented) else "")
@@ -88,12 +90,19 @@ class Keys:
         return found
 
 
-def presented_key(headers: Mapping[bytes, bytes]) -> bytes:
-    """The key that a client sends, as it sends it."""
+def presented_key(headers: Mapping[bytes, bytes], query: bytes = b"") -> bytes:
+    """The key that a client sends, as it sends it: where one of the dialects has a place for it."""
     authorization = headers.get(b"authorization", b"")
     if authorization[:7].lower() == b"bearer ":
         return authorization[7:].strip()
-    return headers.get(b"x-api-key", b"").strip()
+    places = dialects().values()
+    for place in places:
+        if place.key_header != b"authorization" and (key := headers.get(place.key_header)):
+            return key.strip()
+    for place in places:
+        if query and place.key_parameter and (keys := parse_qs(query.decode("latin-1")).get(place.key_parameter)):
+            return keys[0].strip().encode()
+    return b""
 
 
 def _text(key: bytes) -> str:

@@ -3,9 +3,11 @@
 from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 
+from toolwire.protocols import dialects
+
 HEALTH_PATHS = ("/healthz", "/readyz", "/metrics")
 
-_OPERATIONS = (["chat", "completions"], ["responses"], ["messages"], ["models"], ["conversations"])
+BASE = "/v1/"
 _BASE_WORDS = frozenset(("api", "openai", "anthropic", "v1"))
 """What base URLs end in."""
 _LONGEST = 1000
@@ -19,12 +21,12 @@ def path_below(path: str, prefix: str) -> str:
 
 def served_path(path: str) -> str:
     """The path that is meant by `/chat/completions`, `/v1/v1/messages`, `/v1/messages/v1/messages`, `//messages/`, …"""
-    if len(path) > _LONGEST or path.startswith("/v1/models/"):  # names of models may hold anything
+    if len(path) > _LONGEST or path.startswith(f"{BASE}models/"):  # names of models may hold anything
         return path
     words = [word for word in path.split("/") if word]
     while length := _base_length(words):
         del words[:length]
-    return "/v1/" + "/".join(words) if _operation_at_start(words) else path
+    return BASE + "/".join(words) if _operation_at_start(words) else path
 
 
 def _base_length(words: Sequence[str]) -> int:
@@ -37,7 +39,9 @@ def _base_length(words: Sequence[str]) -> int:
 
 
 def _operation_at_start(words: Sequence[str]) -> Sequence[str]:
-    return next((each for each in _OPERATIONS if words[: len(each)] == each), ())
+    paths = (side.module.PATH for side in dialects().values())
+    operations = (*(path.removeprefix(BASE).split("/") for path in paths), ["models"], ["conversations"])
+    return next((each for each in operations if words[: len(each)] == each), ())
 
 
 def nearest_path(path: str, served: Collection[str]) -> str:

@@ -17,8 +17,9 @@ from toolwire.core.bounds import LARGE
 from toolwire.core.collect import Collector
 from toolwire.core.errors import Failure, InternalError
 from toolwire.core.events import Event, TurnFailed
-from toolwire.gateway.answer import Answer, Encoder, Pace
+from toolwire.gateway.answer import Answer, Pace
 from toolwire.gateway.http import EXPOSED, PIECE, send_json, send_pieces
+from toolwire.protocols import Encoder
 from toolwire.turns.run import early_failure
 from toolwire.turns.source import TurnSource
 from toolwire.turns.trace import TurnTrace

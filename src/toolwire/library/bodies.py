@@ -13,10 +13,10 @@ from toolwire.core.events import Dialect
 from toolwire.core.notes import TurnStats
 from toolwire.core.request import Request
 from toolwire.core.surrogates import whole_text
-from toolwire.dialects import chat, messages, responses
 from toolwire.library.options import DecodeOptions, EncodeOptions, TranslateOptions, check_options
 from toolwire.library.reply import TurnReader, checked_dialect, plan_of
 from toolwire.library.writer import Heading, checked_reason, completing, new_seed, write_turn, written_for
+from toolwire.protocols import dialects
 
 Body: TypeAlias = bytes | str | Mapping[str, Any]
 """A JSON document: its bytes, its text, or the object that was read from it."""
@@ -73,4 +73,4 @@ def translate_body(source: Dialect, target: Dialect, body: Body, **options: Unpa
 def encode_error(dialect: Dialect, failure: Failure | ToolwireError) -> bytes:
     """The error object of a dialect for a failure, or for an error, for an answer with the status of its failure."""
     said = failure.failure if isinstance(failure, ToolwireError) else failure
-    return {"chat": chat, "responses": responses, "messages": messages}[checked_dialect(dialect)].encode_error(said)
+    return dialects()[checked_dialect(dialect)].module.encode_error(said)

@@ -5,32 +5,23 @@ an exception. Only bytes of another dialect are refused, because whoever reads t
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias, cast, get_args
+from typing import Any, cast
 
 import msgspec
 
 from toolwire.assembly import Assembly, Reader, ToolRules, policies_for
-from toolwire.backends import chat, messages, responses
 from toolwire.backends.lowered import LoweredConversation
 from toolwire.config.decode import converted
 from toolwire.core.delta_batch import decoded
 from toolwire.core.errors import MAX_CALLS, BackendFault, FedAfterEnd, TooManyCalls, WrongDialect
 from toolwire.core.events import CallStarted, Dialect, Event, Note, Origin, TurnFailed
 from toolwire.core.order import TurnOrder
-from toolwire.core.recognise import dialect_of
 from toolwire.core.request import Request, Tool
 from toolwire.core.sse import Frame, FrameReader
 from toolwire.core.text import checked_names
 from toolwire.library.options import DecodeOptions, rules_of
+from toolwire.protocols import PROTOCOLS, HttpBackend, dialect_of, dialects, http_backends
 from toolwire.turns.validate import validate
-
-DIALECTS: tuple[Dialect, ...] = get_args(Dialect)
-Profile: TypeAlias = chat.Profile | responses.Profile | messages.Profile
-_PROFILES: dict[Dialect, type[Profile]] = {
-    "chat": chat.Profile,
-    "responses": responses.Profile,
-    "messages": messages.Profile,
-}
 
 LOOKED_AT = 20
 """Frames in which the dialect of a stream is looked for."""
@@ -38,17 +29,26 @@ LOOKED_AT = 20
 
 def checked_dialect(dialect: str) -> Dialect:
     """The dialect of this name. Raises `ValueError` if there is none."""
-    for name in DIALECTS:
-        if name == dialect:
-            return name
-    raise ValueError(f"{dialect!r} is no dialect; there are {', '.join(DIALECTS)}")
+    if dialect not in dialects():
+        raise ValueError(f"{dialect!r} is no dialect; there are {', '.join(dialects())}")
+    return dialect
 
 
-def profile_of(kind: Dialect, given: Any) -> Profile:
+def server_of(kind: Dialect) -> HttpBackend:
+    """How a server of this dialect is asked. Raises `ValueError` if no backend speaks it."""
+    if kind not in http_backends():
+        raise ValueError(f"{kind!r} is no dialect of servers; there are {', '.join(http_backends())}")
+    return http_backends()[kind]
+
+
+def profile_of(kind: Dialect, given: Any) -> Any:
     """The profile of a server. Raises `SettingsError`, which names the field."""
     if not isinstance(given, Mapping):
         raise ValueError(f"profile: a mapping is needed, not {type(given).__name__}")  # noqa: TRY004 - as for any value
-    return converted(dict(cast("Mapping[str, Any]", given)), _PROFILES[kind], "", "profile")
+    side = PROTOCOLS[kind].backend
+    assert side is not None
+    assert side.profile is not None
+    return converted(dict(cast("Mapping[str, Any]", given)), side.profile, "", "profile")
 
 
 class ReplyPlan(msgspec.Struct, frozen=True):
@@ -58,7 +58,8 @@ class ReplyPlan(msgspec.Struct, frozen=True):
     """The dialect that it is written in."""
     request: Request
     """The request that it answers, as far as that is known."""
-    profile: Profile
+    profile: Any
+    """The type is that of the backend."""
     rules: ToolRules
     text_calls: bool | None = None
     model: str = ""
@@ -68,22 +69,12 @@ class ReplyPlan(msgspec.Struct, frozen=True):
 
     def conversation(self, seed: str) -> LoweredConversation:
         """A conversation that can read one reply."""
-        return converse(msgspec.structs.replace(self.request, model=self.model), seed, self.profile)
+        request = msgspec.structs.replace(self.request, model=self.model)
+        return server_of(self.kind).converse(request, seed, self.profile)
 
     def shown_to(self, dialect: Origin) -> "ReplyPlan":
         """The same for a reader of this dialect; for one of events, which needs no original frames, that is none."""
         return msgspec.structs.replace(self, request=msgspec.structs.replace(self.request, dialect=dialect))
-
-
-def converse(request: Request, seed: str, profile: Profile) -> LoweredConversation:
-    """A conversation with a server that this profile describes."""
-    match profile:
-        case chat.Profile():
-            return chat.Conversation(request, seed, profile)
-        case responses.Profile():
-            return responses.Conversation(request, seed, profile)
-        case messages.Profile():
-            return messages.Conversation(request, seed, profile)
 
 
 def plan_of(kind: Dialect, options: DecodeOptions) -> ReplyPlan:
@@ -188,7 +179,9 @@ class TurnReader:
             return
         self._unrecognised = 0
         if found != self._kind:
-            raise WrongDialect(self._kind, found)
+            expected, other = PROTOCOLS[self._kind].title, PROTOCOLS[found].title
+            message = f"This is {other} ({found!r}), not {expected} ({self._kind!r})."
+            raise WrongDialect(self._kind, found, message)
 
 
 def checked_chunk(data: Any) -> bytes:

@@ -11,21 +11,16 @@ import msgspec
 
 from toolwire.adapt.lowering import with_searches
 from toolwire.assembly import request_for_backend
-from toolwire.backends import chat as chat_backend
-from toolwire.backends import messages as messages_backend
-from toolwire.backends import responses as responses_backend
 from toolwire.core.backend import Post
 from toolwire.core.collect import Turn
 from toolwire.core.errors import BadRequest, Failure
 from toolwire.core.events import Dialect, Note
 from toolwire.core.request import CallEntry, Entry, Request
-from toolwire.dialects import chat, messages, responses
 from toolwire.library.bodies import Body, as_bytes, decode_body, translate_body
 from toolwire.library.options import ConvertOptions, EncodeOptions, check_options, rules_of
-from toolwire.library.reply import ReplyPlan, checked_dialect, converse, profile_of
+from toolwire.library.reply import ReplyPlan, checked_dialect, profile_of, server_of
 from toolwire.library.streams import StreamDecoder, Translator, translate
-
-_BACKENDS = {"chat": chat_backend, "responses": responses_backend, "messages": messages_backend}
+from toolwire.protocols import dialects
 
 
 class ConvertedRequest:
@@ -96,38 +91,26 @@ def convert_request(
     check_options(options, ConvertOptions)
     source, target = checked_dialect(source), checked_dialect(target)
     profile, rules = profile_of(target, options.get("profile", {})), rules_of(options)
-    facts = _BACKENDS[target]
+    server = server_of(target)
+    facts = server.facts(profile)
     request = request_for_backend(
-        _decoded(source, as_bytes(body)),
+        dialects()[source].decode_whole(as_bytes(body)),
         rules,
         target,
-        hosts_tools=facts.HOSTS_TOOLS,
-        hosts=getattr(profile, "hosts", ()),
-        search=profile.limits.search,
-        results_anywhere=facts.RESULTS_ANYWHERE,
+        hosts_tools=server.hosts_tools,
+        hosts=facts.hosts,
+        search=facts.search,
+        results_anywhere=server.results_anywhere,
     )
     if request.choices > 1 and source != target:
         raise BadRequest(f"n must be 1 for a server of another dialect; received {request.choices}.", "n")
     model = options.get("model") or request.model
-    conversation = converse(msgspec.structs.replace(request, model=model), "", profile)
+    conversation = server.converse(msgspec.structs.replace(request, model=model), "", profile)
     names, ids = conversation.restore.original_names, _changed_ids(request, conversation.lowered)
     post = conversation.start()
     assert isinstance(post, Post)
     plan = ReplyPlan(target, request, profile, rules, options.get("text_calls"), model, conversation.notes)
     return ConvertedRequest(source, plan, post, names, ids)
-
-
-def _decoded(source: Dialect, body: bytes) -> Request:
-    if source == "chat":
-        return chat.decode_request(body)
-    if source == "messages":
-        return messages.decode_request(body)
-    parsed = responses.read_request(body)
-    field = "previous_response_id" if parsed.body.previous_response_id else "conversation"
-    if parsed.body.previous_response_id or parsed.conversation:
-        message = f"{field}: What came before is not in this body; send all items as input."
-        raise BadRequest(message, field, "unsupported_parameter")
-    return parsed.request()
 
 
 def _calls(entries: Sequence[Entry]) -> list[CallEntry]:

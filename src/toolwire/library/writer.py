@@ -12,10 +12,8 @@ from toolwire.core.events import Dialect, Event, Reason, TurnFailed, TurnStarted
 from toolwire.core.notes import TurnStats
 from toolwire.core.policies import FillArguments, FinishReason, Policies
 from toolwire.core.request import Request
-from toolwire.dialects import chat, messages, responses
 from toolwire.library.options import EncodeOptions
-
-_MODULES = {"chat": chat, "responses": responses, "messages": messages}
+from toolwire.protocols import Encoder, dialects
 
 
 def new_seed() -> str:
@@ -45,7 +43,7 @@ class Heading(msgspec.Struct, frozen=True):
     def of(dialect: Dialect, options: EncodeOptions, seed: str) -> "Heading":
         """As the options say, and otherwise a new id and the present time."""
         given = options.get("created")
-        id = options.get("id") or _MODULES[dialect].new_id(seed)
+        id = options.get("id") or dialects()[dialect].module.new_id(seed)
         if given is None:
             return Heading(id, int(time.time()), time.time)
         return Heading(id, given, lambda: given)
@@ -69,7 +67,7 @@ class TurnWriter:
         self._request = request
         self._heading = heading
         self._stats = stats
-        self._encoder: chat.StreamEncoder | responses.StreamEncoder | messages.StreamEncoder | None = None
+        self._encoder: Encoder | None = None
         self._early: list[Event] = []  # events before the turn has started
 
     def feed(self, events: Iterable[Event]) -> bytes:
@@ -85,19 +83,19 @@ class TurnWriter:
                 self._early.append(event)
         return b"".join(out)
 
-    def _begin(self, event: Event) -> "chat.StreamEncoder | responses.StreamEncoder | messages.StreamEncoder":
+    def _begin(self, event: Event) -> Encoder:
         request, heading = self._request, self._heading
         if not request.model and isinstance(event, TurnStarted):
             request = msgspec.structs.replace(request, model=event.model)
-        if self._dialect == "responses":
-            return responses.StreamEncoder(request, heading.id, heading.created, self._stats, heading.clock)
-        return _MODULES[self._dialect].StreamEncoder(request, heading.id, heading.created, self._stats)
+        make = dialects()[self._dialect].module.StreamEncoder
+        return make(request, heading.id, heading.created, self._stats, heading.clock)
 
 
 def write_turn(dialect: Dialect, turn: Turn, request: Request, heading: Heading) -> bytes:
     """A whole turn as one body; one that failed as an error object."""
+    module = dialects()[dialect].module
     if turn.failure is not None:
-        return _MODULES[dialect].encode_error(turn.failure)
+        return module.encode_error(turn.failure)
     if not request.model:
         request = msgspec.structs.replace(request, model=turn.model)
-    return _MODULES[dialect].encode_turn(turn, request, heading.id, heading.created)
+    return module.encode_turn(turn, request, heading.id, heading.created)

@@ -10,7 +10,8 @@ import msgspec
 from toolwire.core.recording import Recording, read_recording
 from toolwire.core.terminal import escaped
 from toolwire.memory.private_files import read_file
-from toolwire.replay.steps import DIALECTS, Direction, Step, StepType, steps_of
+from toolwire.protocols import dialects
+from toolwire.replay.steps import Direction, Step, StepType, steps_of
 from toolwire.replay.text import show_turn
 from toolwire.replay.wire import FORMS, show_as
 
@@ -56,7 +57,7 @@ def run_replay(options: ReplayOptions, out: TextIO) -> None:
 
 def _check(options: ReplayOptions) -> None:
     for option, value, known in (
-        ("--dialect", options.dialect, DIALECTS),
+        ("--dialect", options.dialect, dialects()),
         ("--as", options.written_as, (*FORMS, EVERY)),
         ("--direction", options.direction, get_args(Direction)),
         *(("--event", event, get_args(StepType)) for event in options.events),

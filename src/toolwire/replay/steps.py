@@ -29,9 +29,7 @@ from toolwire.core.recording import Line, Recording
 from toolwire.core.request import CallEntry, Entry, Message, Part, ReasoningEntry, Request, ResultEntry, TextPart
 from toolwire.core.sse import FrameReader
 from toolwire.core.stage import Pipeline
-from toolwire.dialects import chat, messages, responses
-
-DIALECTS = {"chat": chat, "responses": responses, "messages": messages}
+from toolwire.protocols import converse_as, dialects
 
 Direction: TypeAlias = Literal["client", "sent", "received"]
 """From the client, to the backend, from the backend."""
@@ -111,9 +109,9 @@ def _request(direction: Direction, body: str, dialect: str, line: Line) -> Itera
 
 def _decoded(body: str, dialect: str) -> Request | None:
     """The request in a body; None if it cannot be read, as one that was cut."""
-    known = DIALECTS.get(dialect)
+    known = dialects().get(dialect)
     try:
-        return known.decode_request(body.encode()) if known is not None and body else None
+        return known.module.decode_request(body.encode()) if known is not None and body else None
     except BadRequest:
         return None
 
@@ -153,9 +151,7 @@ def _kind(part: Any) -> str:
 
 def conversation_of(recording: Recording, request: Request) -> LoweredConversation:
     """The conversation that reads the reply. Raises `ValueError` if no backend can."""
-    if recording.head.kind not in replay.KINDS:
-        raise ValueError(f"a recording of a {recording.head.kind} backend cannot be replayed")
-    return replay.conversation(request, "replay", recording, replay.Profile())
+    return replay.answer_with(converse_as(recording.head.kind, request, "replay"), recording)
 
 
 def events_of(recording: Recording, conversation: LoweredConversation) -> Iterator[tuple[float, Event]]:

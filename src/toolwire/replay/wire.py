@@ -8,10 +8,11 @@ from toolwire.core.collect import Collector
 from toolwire.core.recording import Recording
 from toolwire.core.request import Request
 from toolwire.core.terminal import escaped
-from toolwire.replay.steps import DIALECTS, conversation_of, events_of, request_of
+from toolwire.protocols import dialects
+from toolwire.replay.steps import conversation_of, events_of, request_of
 
 EVENTS = "events"
-FORMS = (EVENTS, *DIALECTS)
+FORMS = (EVENTS, *dialects())
 
 
 def show_as(recording: Recording, forms: Sequence[str], out: TextIO) -> None:
@@ -38,7 +39,7 @@ def _show_events(recording: Recording, request: Request, out: TextIO) -> None:
 
 
 def _show_dialect(recording: Recording, request: Request, name: str, out: TextIO) -> None:
-    dialect = DIALECTS[name]
+    dialect = dialects()[name].module
     conversation = conversation_of(recording, request)
     assembly = policies_for(request, ToolRules(), "replay", conversation.stand_in)
     encoder = dialect.StreamEncoder(request, dialect.new_id("replay"), 0, assembly.stats)

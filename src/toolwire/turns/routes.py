@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable, Collection
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import aiohttp
 import msgspec
 
-from toolwire.backends import chat, codex, demo, messages, replay, responses
+from toolwire.backends import codex, demo, replay
 from toolwire.backends.lowered import LoweredConversation
 from toolwire.config.settings import Backend, Settings, SettingsError, is_glob
 from toolwire.core.backend import Post
@@ -19,11 +19,12 @@ from toolwire.core.cache import size_of
 from toolwire.core.errors import BadRequest
 from toolwire.core.events import Note
 from toolwire.core.notes import TurnStats
-from toolwire.core.recording import Recording, read_recording
+from toolwire.core.recording import read_recording
 from toolwire.core.request import Request
 from toolwire.core.shares import Shares
 from toolwire.core.tokens import estimated_tokens
 from toolwire.memory.private_files import read_file
+from toolwire.protocols import PROTOCOLS, HttpBackend, converse_as
 from toolwire.turns.codex import codex_upstream
 from toolwire.turns.explain import AskedBackend, KeySource
 from toolwire.turns.retries import RetryBudget
@@ -37,9 +38,6 @@ from toolwire.upstream.reply import Broken, Origin, Upstream
 MODELS_KEPT = 60.0
 """Seconds an upstream's list of models is believed."""
 
-
-MODELS_PATH = "/models"
-
 LISTS_BYTES = 8 * 1024 * 1024
 """Most bytes of such lists."""
 
@@ -50,7 +48,6 @@ COOLING = 30.0
 LONGEST_NAME = 1024
 """Characters of a model's name: every event of a stream repeats it."""
 
-Vendor: TypeAlias = Literal["openai", "anthropic"]
 Converse: TypeAlias = Callable[[Request, str], LoweredConversation]
 """Begins a conversation, from a request and a seed for ids."""
 
@@ -84,8 +81,6 @@ class Route(msgspec.Struct, frozen=True):
     """Its requests ask for encrypted reasoning although the client has not asked."""
     acts: bool = False
     """It runs commands by itself while it answers, so a turn must not be asked for twice."""
-    vendor: Vendor = "openai"
-    """Whose keys its server takes, where the client brings one."""
     models: Collection[str] | None = None
     """All models that it has, if that is known."""
     list_models: Callable[[str], Awaitable[bytes]] | None = None
@@ -223,7 +218,7 @@ class Router:
             raise self._no_model(model)
         return route.backend.name
 
-    async def models(self, key: str, vendor: Vendor) -> list[tuple[str, str]]:
+    async def models(self, key: str, vendor: str) -> list[tuple[str, str]]:
         """Every model by name, with its backend's name: literal names, aliases, and what globs match upstream.
 
         A client's own key is meant for a server that takes this vendor's, if there is one, and goes to one origin only.
@@ -243,9 +238,9 @@ class Router:
         matching = await self._matching(route, "")
         return list(dict.fromkeys((*route.backend.literal_models, *route.backend.aliases, *matching)))
 
-    def _meant(self, vendor: Vendor) -> Origin | None:
+    def _meant(self, vendor: str) -> Origin | None:
         takers = [route for route in self._routes.values() if route.origin and not route.backend.has_key]
-        takers.sort(key=lambda route: route.vendor != vendor)
+        takers.sort(key=lambda route: PROTOCOLS[route.backend.kind].vendor != vendor)
         return takers[0].origin if takers else None
 
     async def _matching(self, route: Route, key: str) -> list[str]:
@@ -278,28 +273,23 @@ def check_backends(settings: Settings) -> None:
     for index, backend in enumerate(settings.backends):
         try:
             if backend.kind == "replay":
-                _replaying(backend, _recording(backend))
+                _replay(backend)
         except (msgspec.ValidationError, ValueError) as error:
             raise SettingsError(f"{settings.file}: backends[{index}] ({backend.name}).file: {error}") from None
 
 
 def _route(backend: Backend, settings: Settings, session: aiohttp.ClientSession, sharing: Sharing | None) -> Route:
+    side = PROTOCOLS[backend.kind].backend
+    if side is not None and side.http is not None:
+        return _http_route(backend, side.http, settings, session)
     match backend.kind:
-        case "demo":
-            converse = _ownerless(partial(demo.Conversation, validate=validate))
-            return Route(backend, ScriptUpstream(), converse, "demo", results_anywhere=True, models=demo.MODELS)
-        case "replay":
-            recording = _recording(backend)
-            converse = _ownerless(_replaying(backend, recording))
-            return Route(backend, ScriptUpstream(), converse, recording.head.kind)
-        case "responses":
-            return _responses(backend, settings, session)
-        case "chat":
-            return _chat(backend, settings, session)
-        case "messages":
-            return _messages(backend, settings, session)
         case "codex":
             return _codex(backend, settings, sharing)
+        case "replay":
+            return _replay(backend)
+        case _:
+            converse = _ownerless(partial(demo.Conversation, validate=validate))
+            return Route(backend, ScriptUpstream(), converse, "demo", results_anywhere=True, models=demo.MODELS)
 
 
 def _ownerless(converse: Converse) -> Callable[[Request, str, str], LoweredConversation]:
@@ -319,71 +309,55 @@ def _codex(backend: Backend, settings: Settings, sharing: Sharing | None) -> Rou
     return Route(backend, upstream, converse, "codex", results_anywhere=True, forgets_schemas=True, acts=True)
 
 
-def _chat(backend: Backend, settings: Settings, session: aiohttp.ClientSession) -> Route:
-    profile = chat.profile_from(backend.profile)
-    upstream = _http(session, backend, settings)
-
-    def converse(request: Request, seed: str) -> LoweredConversation:
-        return chat.Conversation(request, seed, profile)
-
-    listing = partial(upstream.get_json, MODELS_PATH)
-    return Route(backend, upstream, _ownerless(converse), "chat", hosts=profile.hosts, list_models=listing)
-
-
-def _messages(backend: Backend, settings: Settings, session: aiohttp.ClientSession) -> Route:
-    profile = messages.profile_from(backend.profile)
-    usual = msgspec.structs.replace(
-        backend,
-        headers={"anthropic-version": profile.version, **backend.headers},
-        key_header=backend.key_header or "x-api-key",
+def _http_route(backend: Backend, http: HttpBackend, settings: Settings, session: aiohttp.ClientSession) -> Route:
+    profile = http.profile_from(backend.profile, backend.auth)
+    facts = http.facts(profile)
+    upstream = HttpUpstream(
+        session,
+        backend.base_url or facts.base_url,
+        _credentials(backend, settings, backend.key_header or http.key_header),
+        {**facts.headers, **backend.headers},
+        settings.server.batching,
+        backend.query,
     )
-    upstream = _http(session, usual, settings)
+    asks_count = http.count_tokens
 
     def converse(request: Request, seed: str) -> LoweredConversation:
-        return messages.Conversation(request, seed, profile)
+        return http.converse(request, seed, profile)
 
     async def count_tokens(request: Request, key: str) -> int | None:
-        return await _counted(upstream, messages.count_tokens(request, profile), key)
+        assert asks_count is not None
+        return await _counted(upstream, asks_count(request, profile), key)
 
+    usage = partial(upstream.beside(backend.auth).get_json, http.usage_path, "") if backend.auth else None
     return Route(
         backend,
         upstream,
         _ownerless(converse),
-        "messages",
-        hosts_tools=messages.HOSTS_TOOLS,
-        search=profile.limits.search,
-        count_tokens=count_tokens if profile.counts_tokens else None,
-        unsigned_reasoning=True,
-        vendor="anthropic",
-        list_models=partial(upstream.get_json, messages.MODELS_PATH),
+        backend.kind,
+        hosts_tools=http.hosts_tools,
+        hosts=facts.hosts,
+        search=facts.search,
+        results_anywhere=http.results_anywhere,
+        count_tokens=count_tokens if facts.counts_tokens and asks_count is not None else None,
+        compacts=facts.compacts,
+        unsigned_reasoning=http.unsigned_reasoning,
+        adds_include=http.adds_include,
+        list_models=partial(upstream.get_json, http.models_path),
+        account_usage=usage,
     )
 
 
-def _responses(backend: Backend, settings: Settings, session: aiohttp.ClientSession) -> Route:
-    profile = _profile(backend)
-    usual = msgspec.structs.replace(backend, base_url=backend.base_url or profile.base_url)
-    upstream = _http(session, usual, settings)
+def _replay(backend: Backend) -> Route:
+    """Raises `ValueError` or `msgspec.ValidationError` if the recording cannot be replayed."""
+    recording = read_recording(read_file(backend.file))
+    profile = msgspec.convert(backend.profile, replay.Profile)
 
     def converse(request: Request, seed: str) -> LoweredConversation:
-        return responses.Conversation(request, seed, profile)
+        return replay.answer_with(converse_as(recording.head.kind, request, seed), recording, profile.timing)
 
-    async def count_tokens(request: Request, key: str) -> int | None:
-        return await _counted(upstream, responses.count_tokens(request, profile), key)
-
-    return Route(
-        backend,
-        upstream,
-        _ownerless(converse),
-        "responses",
-        hosts_tools=responses.HOSTS_TOOLS,
-        search=profile.limits.search,
-        results_anywhere=responses.RESULTS_ANYWHERE,
-        count_tokens=count_tokens if profile.counts_tokens else None,
-        compacts=profile.compacts,
-        adds_include=True,
-        list_models=partial(upstream.get_json, MODELS_PATH),
-        account_usage=partial(upstream.beside("codex").get_json, responses.USAGE_PATH, "") if backend.auth else None,
-    )
+    converse(Request("", ()), "")
+    return Route(backend, ScriptUpstream(), _ownerless(converse), recording.head.kind)
 
 
 async def counted(router: Router, request: Request, key: str) -> tuple[int, dict[str, str]]:
@@ -406,39 +380,10 @@ async def _counted(upstream: HttpUpstream, question: Post, key: str) -> int | No
         return None
 
 
-def _profile(backend: Backend) -> responses.Profile:
-    base = responses.CHATGPT if backend.auth == "codex" else responses.OPENAI
-    return responses.profile_from(backend.profile, base)
-
-
-def _http(session: aiohttp.ClientSession, backend: Backend, settings: Settings) -> HttpUpstream:
-    credentials = _credentials(backend, settings)
-    return HttpUpstream(
-        session, backend.base_url, credentials, backend.headers, settings.server.batching, backend.query
-    )
-
-
-def _credentials(backend: Backend, settings: Settings) -> Credentials:
-    header = backend.key_header or "authorization"
+def _credentials(backend: Backend, settings: Settings, header: str) -> Credentials:
     if backend.auth == "codex":
         return CodexLogin()
     if backend.api_key_env:
         return ApiKey(header, os.environ[backend.api_key_env].strip())
     # With keys of our own the client's key is ours, and stays here.
     return ApiKey(header, "" if settings.keys else None)
-
-
-def _recording(backend: Backend) -> Recording:
-    recording = read_recording(read_file(backend.file))
-    if recording.head.kind not in replay.KINDS:
-        raise ValueError(f"a recording of a {recording.head.kind} backend cannot be replayed")
-    return recording
-
-
-def _replaying(backend: Backend, recording: Recording) -> Converse:
-    profile = msgspec.convert(backend.profile, replay.Profile)
-
-    def converse(request: Request, seed: str) -> LoweredConversation:
-        return replay.conversation(request, seed, recording, profile)
-
-    return converse

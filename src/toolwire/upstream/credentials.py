@@ -12,13 +12,13 @@ from toolwire.memory.private_files import read_file
 from toolwire.upstream.reply import Broken
 
 Header: TypeAlias = Literal["authorization", "x-api-key", "api-key"]
-"""The header in which a backend expects its key."""
+"""The headers in which an operator may have a key sent."""
 
 
 class ApiKey(msgspec.Struct, frozen=True):
     """A key in one header: the configured one, or the client's own if none is configured. An empty key is not sent."""
 
-    header: Header = "authorization"
+    header: str = "authorization"
     key: str | None = None
 
     def headers(self, client_key: str) -> Mapping[str, str]:

@@ -9,11 +9,13 @@ from toolwire.core.errors import BadRequest
 from toolwire.core.events import Note
 from toolwire.core.raw import Fields, fields_of, list_of, to_raw
 from toolwire.core.request import (
+    NO_HEAD,
     Caller,
     Entry,
     HostedTool,
     OutputFormat,
     Request,
+    RequestHead,
     Sampling,
     Tool,
     ToolChoice,
@@ -40,7 +42,7 @@ def decode_request(body: bytes) -> Request:
     return run_steps(decoding(body))
 
 
-def decoding(body: bytes, bounds: Bounds = UNBOUNDED) -> Steps[Request]:
+def decoding(body: bytes, bounds: Bounds = UNBOUNDED, head: RequestHead = NO_HEAD) -> Steps[Request]:
     """The request, step by step."""
     read, extra = yield from _read(body)
     if not read.model.strip():

@@ -5,6 +5,7 @@ r"""Turn events as Chat Completions chunks, a finished turn as one completion, a
 The head and tail of a chunk are the same bytes throughout a turn, so they are encoded once for all deltas.
 """
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import msgspec
@@ -51,7 +52,9 @@ _FINISH: dict[Reason, str] = {"stop": "stop", "calls": "tool_calls", "length": "
 class StreamEncoder:
     """A stage from turn events to bytes of one chat stream."""
 
-    def __init__(self, request: Request, id: str, created: int, stats: TurnStats) -> None:
+    def __init__(
+        self, request: Request, id: str, created: int, stats: TurnStats, clock: Callable[[], float] | None = None
+    ) -> None:
         self._legacy = request.legacy_functions
         self._include_usage = request.include_usage
         self._stats = stats

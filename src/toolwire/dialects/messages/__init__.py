@@ -1,8 +1,12 @@
 """Anthropic Messages as a dialect."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from toolwire.dialects.messages.decode import decode_request, decoding
 from toolwire.dialects.messages.encode import StreamEncoder, encode_error
 from toolwire.dialects.messages.message import encode_turn
+from toolwire.dialects.messages.models import encode_model, encode_models
 from toolwire.dialects.messages.search import search_frames
 
 PATH = "/v1/messages"
@@ -13,13 +17,36 @@ def new_id(seed: str) -> str:
     return f"msg_{seed}"
 
 
+_TYPES = frozenset(
+    (
+        "message",
+        "message_start",
+        "message_delta",
+        "message_stop",
+        "content_block_start",
+        "content_block_delta",
+        "content_block_stop",
+    )
+)
+"""Types that only Messages has. Errors and pings exist in other dialects too."""
+
+
+def recognises(fields: Mapping[str, Any]) -> bool:
+    """Whether the data of a frame, or a plain answer, can only be of this dialect."""
+    type = fields.get("type")
+    return isinstance(type, str) and type in _TYPES
+
+
 __all__ = [
     "PATH",
     "StreamEncoder",
     "decode_request",
     "decoding",
     "encode_error",
+    "encode_model",
+    "encode_models",
     "encode_turn",
     "new_id",
+    "recognises",
     "search_frames",
 ]

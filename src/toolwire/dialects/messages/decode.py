@@ -5,7 +5,18 @@ import msgspec
 from toolwire.core.bounds import UNBOUNDED, Bounds, Steps, run_steps, take_bounded
 from toolwire.core.errors import BadRequest
 from toolwire.core.raw import fields_of, list_of, to_raw
-from toolwire.core.request import Caller, HostedTool, OutputFormat, Request, Sampling, Tool, ToolChoice, ToolMode
+from toolwire.core.request import (
+    NO_HEAD,
+    Caller,
+    HostedTool,
+    OutputFormat,
+    Request,
+    RequestHead,
+    Sampling,
+    Tool,
+    ToolChoice,
+    ToolMode,
+)
 from toolwire.dialects import reading
 from toolwire.dialects.messages import wire
 from toolwire.dialects.messages.history import TurnControl, decode_messages
@@ -24,8 +35,8 @@ def decode_request(body: bytes) -> Request:
     return run_steps(decoding(body))
 
 
-def decoding(body: bytes, bounds: Bounds = UNBOUNDED) -> Steps[Request]:
-    """The request, step by step."""
+def decoding(body: bytes, bounds: Bounds = UNBOUNDED, head: RequestHead = NO_HEAD) -> Steps[Request]:
+    """The request, step by step. The header `anthropic-beta` is a part of it."""
     fields = read(fields_of, body)
     bounds.check_preamble(len(body) - len(fields.get("messages", b"")))
     yield
@@ -73,6 +84,7 @@ def decoding(body: bytes, bounds: Bounds = UNBOUNDED) -> Steps[Request]:
         ),
         caller=Caller(user=parsed.metadata.user_id if parsed.metadata else None),
         include_usage=True,
+        betas=head.headers.get(b"anthropic-beta", b"").decode("latin-1"),
         extra=extra_fields(fields, _READ_FIELDS, _DEFAULTS),
         fields=fields,
         original_entries=entries,

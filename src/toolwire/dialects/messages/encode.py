@@ -68,7 +68,9 @@ _TYPES = {
 class StreamEncoder:
     """A stage from turn events to bytes of one stream of Messages events."""
 
-    def __init__(self, request: Request, id: str, created: int, stats: TurnStats) -> None:
+    def __init__(
+        self, request: Request, id: str, created: int, stats: TurnStats, clock: Callable[[], float] | None = None
+    ) -> None:
         self._id = id
         self._model = request.model
         self._stats = stats

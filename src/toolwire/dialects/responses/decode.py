@@ -115,6 +115,16 @@ def decode_request(body: bytes) -> Request:
     return read_request(body).request()
 
 
+def decode_whole(body: bytes) -> Request:
+    """The request in a body. Raises `BadRequest` if it refers to stored items."""
+    parsed = read_request(body)
+    field = "previous_response_id" if parsed.body.previous_response_id else "conversation"
+    if parsed.body.previous_response_id or parsed.conversation:
+        message = f"{field}: What came before is not in this body; send all items as input."
+        raise BadRequest(message, field, "unsupported_parameter")
+    return parsed.request()
+
+
 def read_request(data: bytes, *, needs_input: bool = True) -> ParsedRequest:
     """The request in a body, before its earlier items are looked up."""
     return run_steps(reading_request(data, needs_input=needs_input))

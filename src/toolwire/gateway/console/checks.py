@@ -12,10 +12,11 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from toolwire.config.settings import HTTP_KINDS, Backend, Settings
+from toolwire.config.settings import Backend, Settings
 from toolwire.core.terminal import clean
 from toolwire.gateway.console.secrets import redact
 from toolwire.gateway.console.threads import in_thread
+from toolwire.protocols import http_backends
 from toolwire.upstream.environment import inherited
 
 BUDGET = 120
@@ -110,7 +111,7 @@ class Checks:
 
 
 def _is_asked_directly(backend: Backend) -> bool:
-    return backend.kind in HTTP_KINDS and bool(backend.base_url) and not backend.auth
+    return backend.kind in http_backends() and bool(backend.base_url) and not backend.auth
 
 
 def _command(backend: Backend, model: str, gateway: str, key: str) -> tuple[list[str], dict[str, str]]:

@@ -13,12 +13,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from toolwire.config.flags import MODES
 from toolwire.core.errors import BadRequest
-from toolwire.dialects import chat, messages, responses
 from toolwire.gateway.console.threads import in_thread
 from toolwire.gateway.exchange import FACTS, OUTPUT_MODE
 from toolwire.gateway.keys import CALLER, Acting, Caller
+from toolwire.protocols import dialects
 
-PATHS = {"chat": chat.PATH, "responses": responses.PATH, "messages": messages.PATH}
 TURN_HEADER = b"x-toolwire-turn"
 MOST_REPLAYS = 4
 """Replays of one viewer at a time."""
@@ -53,9 +52,9 @@ class OwnTurns:
 
     async def from_form(self, dialect: str, body: bytes, caller: Caller, receive: Receive, send: Send) -> None:
         """Ask what the page has put together, and send the answer to it as it comes."""
-        if dialect not in PATHS:
-            raise BadRequest(f"dialect must be one of {', '.join(PATHS)}.", "dialect")
-        scope = {"path": PATHS[dialect], "headers": ()}
+        if dialect not in dialects():
+            raise BadRequest(f"dialect must be one of {', '.join(dialects())}.", "dialect")
+        scope = {"path": dialects()[dialect].module.PATH, "headers": ()}
         await self._ask(scope, body, caller, {"replay_of": "form"}, receive, send)
 
     async def _ask(
@@ -113,6 +112,6 @@ def changed(body: bytes, model: str, path: str) -> bytes:
         fields.pop(name, None)
     fields["model"] = model
     fields.pop("store", None)
-    if path == responses.PATH:
+    if any(path == side.module.PATH and side.decoding is None for side in dialects().values()):
         fields["store"] = False
     return msgspec.json.encode(fields)

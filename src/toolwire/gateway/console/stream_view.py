@@ -8,7 +8,6 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from toolwire.backends.replay import KINDS
 from toolwire.core.errors import ToolwireError
 from toolwire.core.events import (
     CallArgs,
@@ -23,6 +22,7 @@ from toolwire.core.events import (
 from toolwire.core.jsonrpc import JSON_LINES, LineReader
 from toolwire.core.request import Request
 from toolwire.core.sse import FrameReader
+from toolwire.protocols import converse_as
 
 Lane: TypeAlias = Literal["text", "reasoning", "call", "other"]
 
@@ -62,7 +62,7 @@ class StreamView(msgspec.Struct):
 def read_stream(kind: str, content_type: str, parts: Sequence[tuple[float, bytes]]) -> StreamView:
     """Read a reply of a backend of this kind, or an answer in this dialect; `parts` are bytes with their times."""
     reader = _Reader()
-    conversation = KINDS[kind](Request("", (), stream=True, include_usage=True), "console")
+    conversation = converse_as(kind, Request("", (), stream=True, include_usage=True), "console")
     last = parts[-1][0] if parts else 0.0
     is_lines = content_type == JSON_LINES
     try:

@@ -1,5 +1,6 @@
 """What the Responses endpoints do with an exchange: create, submit tool outputs, compact."""
 
+import re
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any
@@ -13,7 +14,7 @@ from toolwire.dialects import responses
 from toolwire.dialects.responses import ParsedRequest
 from toolwire.dialects.responses.response import usage_object
 from toolwire.gateway.body import stepped
-from toolwire.gateway.exchange import Exchange, Shared, UntilClientGone
+from toolwire.gateway.exchange import Endpoint, Exchange, Shared, UntilClientGone
 from toolwire.gateway.keys import Caller
 from toolwire.gateway.responses.answer import ResponsesAnswer, begin_turn
 from toolwire.gateway.responses.conversation_lock import LOCK_TIMEOUT, UNLOCKED, ConversationLock, acquire
@@ -31,6 +32,7 @@ from toolwire.memory.membership import Membership
 from toolwire.memory.store import Fence, Overtaken
 from toolwire.turns.source import TurnSource
 
+NAME, PATH = "responses", responses.PATH
 _encode = msgspec.json.Encoder().encode
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
@@ -53,6 +55,16 @@ class Operations:
 
     def __init__(self, state: Callable[[], State]) -> None:
         self._state = state
+
+    def endpoints(self) -> dict[str, Endpoint]:
+        """The endpoints that are asked by POST, by path."""
+        table = {"": self.create, "/compact": self.compact}
+        return {PATH + below: Endpoint(lambda: self._state().shared, NAME, each) for below, each in table.items()}
+
+    def submit_endpoint(self) -> tuple[re.Pattern[str], Endpoint]:
+        """The endpoint that takes tool outputs, and the pattern of its path."""
+        pattern = re.compile(rf"{PATH}/(?P<response_id>[^/]+)/submit_tool_outputs")
+        return pattern, Endpoint(lambda: self._state().shared, NAME, self.submit)
 
     async def create(self, exchange: Exchange, receive: Receive) -> None:
         """POST /v1/responses."""

@@ -93,7 +93,7 @@ class Resources:
             assert isinstance(sink, HttpSink)
             await sink.send_response(response, exchange.scope, receive)
 
-        return Endpoint(lambda: self._state.shared, "responses", responses, operation)
+        return Endpoint(lambda: self._state.shared, "responses", operation)
 
     @property
     def _state(self) -> State:

@@ -63,6 +63,8 @@ class _Refused:
 class Socket:
     """The endpoint as an ASGI application."""
 
+    PATH = responses.PATH
+
     def __init__(self, state: Callable[[], State]) -> None:
         self._state = state
 

@@ -13,9 +13,9 @@ import msgspec
 from toolwire.adapt.lowering import SEARCH_PARAMETERS, search_parameters
 from toolwire.core.events import CallKind, RawFrame
 from toolwire.core.request import SEARCH, CallEntry, HostedTool, Omission, Request, ResultEntry, Tool, ToolPart
-from toolwire.dialects import messages, responses
 from toolwire.dialects.messages.search import TOO_LONG
 from toolwire.gateway.tools.ranking import BadPattern, SearchTooLong, by_pattern, by_words
+from toolwire.protocols import PROTOCOLS
 from toolwire.turns.routes import Route
 from toolwire.turns.tools.call import ToolCall, ToolError, read_arguments
 from toolwire.turns.tools.concurrency import run_in_thread
@@ -108,9 +108,7 @@ def take_over(request: Request, route: Route, refused: Sequence[Omission]) -> Se
         return None
     declared = (*request.tools, *(tool.declared for tool in tools))
     own = msgspec.structs.replace(request, tools=declared, hosted_tools=others, dialect="")
-    if request.dialect == "messages":
-        return Search(own, tools, partial(messages.search_frames, stream=request.stream))
-    return Search(own, tools, partial(responses.search_frames, deferred))
+    return Search(own, tools, PROTOCOLS[request.dialect].client.search_frames(request))
 
 
 class _Named(msgspec.Struct):
