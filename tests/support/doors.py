@@ -72,10 +72,10 @@ def patched(folder: Path, answer: float = PATIENCE, hung: int = 600, more: str =
     lines = (
         "import sys",
         "if 'toolwire' in sys.orig_argv:",
-        "    from toolwire.gateway.workers import crew",
+        "    from toolwire.gateway.workers import worker_pool",
         "    from toolwire.memory import threads, write_behind",
         "    from toolwire.upstream.codex import remote",
-        f"    remote.ANSWER, crew.HUNG = {answer}, {hung}",
+        f"    remote.ANSWER, worker_pool.HANG_TICKS = {answer}, {hung}",
         f"    write_behind.PATIENCE = threads.PATIENCE = {PATIENCE}",
         more,
     )

@@ -161,27 +161,37 @@ def test_the_counters_of_all_workers_are_added_up_and_never_go_back(fleet: Fleet
     until(lambda: fleet.metrics()["toolwire_workers"] == 3)
 
 
+FORGETFUL = """
+from toolwire.gateway.metrics import SharedFiles
+def leave(self, seat):
+    for path in self._folder.glob(f"*_{seat}.db"):
+        path.unlink()
+SharedFiles.leave = leave
+"""
+
+
 def test_the_check_of_counters_notices_when_those_of_the_dead_are_forgotten(start_fleet):
-    fleet = start_fleet(patch="import toolwire.gateway.workers.crew as crew; crew.lasting = lambda snapshot: []")
+    fleet = start_fleet(patch=FORGETFUL)
     with pytest.raises(AssertionError):
         check_counters(fleet, 2)
 
 
 MANY_NUMBERS = """
-import toolwire.gateway.workers.supervisor as supervisor
-from toolwire.gateway.workers.counters import Family, Sample
-from toolwire.gateway.workers.crew import Crew
-supervisor.TICK = 60.0
-few = Crew._numbers
-samples = tuple(Sample("many_total", (("number", "x" * 100 + str(number)),), 1.0) for number in range(20_000))
-Crew._numbers = lambda self: [*few(self), Family("many", "counter", "Many.", samples)]
+from toolwire.gateway.metrics import Metrics
+started = Metrics.__init__
+def count_many(self, *shared):
+    started(self, *shared)
+    for number in range(20_000):
+        self.gateway_call("x" * 100 + str(number), "ok")
+Metrics.__init__ = count_many
 """
 
 
-def test_numbers_that_no_socket_holds_at_once_are_shown_without_waiting(start_fleet):
-    """A worker waits for them for five seconds, and the supervisor ticks once a minute."""
+def test_more_numbers_than_the_files_first_have_room_for_are_added_up(start_fleet):
     fleet = start_fleet(patch=MANY_NUMBERS)
-    assert len(fleet.metrics()) > 20_000
+    numbers = fleet.metrics()
+    assert len(numbers) > 20_000
+    assert {value for name, value in numbers.items() if name.startswith("toolwire_gateway_calls")} == {2.0}
 
 
 # How they are replaced
@@ -235,17 +245,17 @@ def test_hung_workers_are_killed_and_what_waits_for_them_is_answered_by_others(s
 
 SECONDS = """
 import time
-import toolwire.gateway.workers.crew as crew
+import toolwire.gateway.workers.worker_pool as worker_pool
 before = [time.monotonic()]
 def tick(self):
     now = time.monotonic()
     for worker in self.workers:
         worker.silent += int((now - before[0]) / supervisor.TICK)
-        if worker.silent >= crew.HUNG:
+        if worker.silent >= worker_pool.HANG_TICKS:
             worker.fate = "hung"
             worker.kill()
     before[0] = now
-crew.Crew.tick = tick
+worker_pool.WorkerPool.tick = tick
 """
 
 

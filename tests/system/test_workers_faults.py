@@ -33,36 +33,40 @@ NO_SOCKET = FULL + "socket.socketpair = unless_full(socket.socketpair)"
 FULL_AFTER_CHECK = (
     FULL
     + """
-import toolwire.gateway.workers.crew as crew
-crew.forked = unless_full(crew.forked)
-child = crew.Crew.child
-def last_child(self, body):
-    made = child(self, body)
-    Path("full").touch()
+import toolwire.gateway.workers.fork as fork
+from toolwire.gateway.workers.worker_pool import WorkerPool
+fork.fork = unless_full(fork.fork)
+fork_helper = WorkerPool.fork_helper
+def last_helper(self, body):
+    made = fork_helper(self, body)
+    if self.started:
+        Path("full").touch()
     return made
-crew.Crew.child = last_child
+WorkerPool.fork_helper = last_helper
 """
 )
 
 BROKEN = """
 from pathlib import Path
-from toolwire.gateway.workers.crew import Crew
-whole = Crew.tick
+from toolwire.gateway.workers.worker_pool import WorkerPool
+whole = WorkerPool.tick
 def tick(self):
     assert not Path("broken").exists()
     whole(self)
-Crew.tick = tick
+WorkerPool.tick = tick
 """
 """A supervisor that fails as soon as there is a file `broken`."""
 
 UNREADABLE = """
+import sys
 from pathlib import Path
-from toolwire.config import settings
-load = settings.load_for_serving
+import toolwire.cli.serve
+command = sys.modules["toolwire.cli.serve"]
+load = command.load_for_serving
 def load_whole(path):
     assert not Path("broken").exists()
     return load(path)
-settings.load_for_serving = load_whole
+command.load_for_serving = load_whole
 """
 """Settings that cannot be read, for whatever reason, as soon as there is a file `broken`."""
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from toolwire.config.settings import Server, Settings, bytes_of
-from toolwire.gateway.workers.limits import divided
+from toolwire.gateway.workers.worker import divide_limits
 
 ROOM = bytes_of(Server().max_body) + bytes_of(Server().max_reply)
 """Bytes of one body with its reply."""
@@ -18,4 +18,4 @@ ROOM = bytes_of(Server().max_body) + bytes_of(Server().max_reply)
 def test_every_worker_has_room_for_one_body_with_its_reply(whole: int, workers: int, share: int):
     server = msgspec.structs.replace(Server(), max_in_flight=whole, workers=workers)
     settings = Settings(server=server)
-    assert {divided(settings, slot).server.max_in_flight for slot in range(workers)} == {share}
+    assert {divide_limits(settings, slot).server.max_in_flight for slot in range(workers)} == {share}

@@ -10,7 +10,6 @@ from starlette.routing import Route
 from toolwire import __version__
 from toolwire.gateway.exchange import Shared
 from toolwire.gateway.paths import HEALTH_PATHS
-from toolwire.gateway.process import Unanswered
 
 
 class Health:
@@ -40,11 +39,7 @@ class Health:
     async def _metrics(self, request: Request) -> Response:
         shared = self._shared()
         shared.keys.check(dict(request.scope["headers"]))
-        try:
-            numbers = await shared.process.numbers()
-        except Unanswered as error:
-            return Response(f"{error}\n", 503, media_type="text/plain")
-        return Response(numbers, media_type="text/plain; version=0.0.4")
+        return Response(await shared.process.numbers(), media_type="text/plain; version=0.0.4")
 
 
 def _json(value: object, status: int = 200) -> Response:

@@ -1,18 +1,21 @@
 """Numbers for Prometheus. Labels come from the operator, never from a client, so their number is bounded.
 
-Turns count into plain dicts; the library's own families are made from them when somebody asks.
+A worker process keeps its numbers in files that all workers read (prometheus_client's multiprocess mode), so any of
+them shows the sum of all. A file belongs to a seat, which the next process takes when this one is gone: counters go on
+from where they were, and what was shown once never decreases. Gauges are removed with their process.
 """
 
-from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+import os
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from time import monotonic
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess, values
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 
 from toolwire.core.notes import TurnStats
 from toolwire.gateway.stderr import dropped_lines
@@ -32,47 +35,104 @@ _COUNTERS = {
     "toolwire_take_overs": ("Background runs taken over from a process that is gone, by outcome", ("outcome",)),
     "toolwire_notes": ("Deviations, by code", ("code",)),
     "toolwire_tokens": ("Tokens", (*_WHERE, "direction")),
+    "toolwire_log_lines_dropped": ("Log lines dropped because stderr was not read in time", ()),
 }
 _HISTOGRAMS: dict[str, tuple[str, Labels, tuple[float, ...]]] = {
     "toolwire_turn_seconds": ("Duration of turns", _WHERE, SECONDS),
     "toolwire_flush_seconds": ("How long events of background runs waited until they were kept", (), SHORT_SECONDS),
     "toolwire_store_seconds": ("Duration of operations of the store", ("operation",), SHORT_SECONDS),
 }
+_GAUGES = {
+    "toolwire_turns_running": "Turns being answered now",
+    "toolwire_follows": "Background runs being read as streams now",
+    "toolwire_store_failing": "Whether the store fails",
+    **{f"toolwire_store_{name}": f"What the store holds: {name}" for name in StoreStats.__struct_fields__},
+}
+_SHARED = "toolwire_store_"
+"""Prefix of gauges about the store, which all workers share: the highest value counts, not the sum."""
+_values, _multiprocess = cast("Any", values), cast("Any", multiprocess)  # neither has whole types
+_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+_FILES = ("counter", "histogram", "gauge_livesum", "gauge_livemax")
+_FILE_SIZE = 256 * 1024
+"""Bytes reserved for each file. Writing to a mapped file beyond what the disk has room for kills the process."""
 
 
-class Histogram:
-    """Durations in buckets, by labels."""
+class SharedFiles:
+    """The files of all processes of a gateway, in one directory."""
 
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self._bounds = bounds
-        self._buckets: dict[Labels, list[int]] = {}
-        self._sums: defaultdict[Labels, float] = defaultdict(float)
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(exist_ok=True)
 
-    def add(self, labels: Labels, seconds: float) -> None:
-        if labels not in self._buckets:
-            self._buckets[labels] = [0] * (len(self._bounds) + 1)
-        self._buckets[labels][bisect_left(self._bounds, seconds)] += 1
-        self._sums[labels] += seconds
+    @contextmanager
+    def opened(self, seat: str) -> Generator[None]:
+        """Families that are made meanwhile are kept in the files of a seat. Raises `OSError` if there is no room.
 
-    def family(self, name: str, says: str, labels: Labels) -> HistogramMetricFamily:
-        family = HistogramMetricFamily(name, says, labels=labels)
-        for values, buckets in self._buckets.items():
-            total = 0
-            shown: list[tuple[str, float]] = []
-            for bound, count in zip((*map(str, self._bounds), "+Inf"), buckets, strict=True):
-                total += count
-                shown.append((bound, total))
-            family.add_metric(values, shown, self._sums[values])
-        return family
+        No two processes may have a seat at the same time.
+        """
+        for name in _FILES:
+            path = self._folder / f"{name}_{seat}.db"
+            if not path.exists():
+                (reserved := path.with_suffix(".new")).write_bytes(bytes(_FILE_SIZE))
+                reserved.rename(path)  # a reader never finds it empty
+        _values.ValueClass = _values.MultiProcessValue(lambda: seat)
+        os.environ[_FOLDER] = str(self._folder)
+        try:
+            yield
+        finally:
+            del os.environ[_FOLDER]  # each file is open by now, and it is not for child processes
+
+    def leave(self, seat: str) -> None:
+        """The process that had a seat is gone."""
+        _multiprocess.mark_process_dead(seat, str(self._folder))
+
+    def collect(self) -> Iterable[Metric]:
+        """The sums. They are added in a fixed order, so that rounding does not make them decrease."""
+        return _multiprocess.MultiProcessCollector.merge(sorted(map(str, self._folder.glob("*.db"))))
+
+
+class SupervisorMetrics:
+    """The numbers of the process above the workers, which they show with their own."""
+
+    def __init__(self, shared: SharedFiles) -> None:
+        with shared.opened("supervisor"):
+            restarts = Counter("toolwire_worker_restarts", "Workers replaced, by reason", ["reason"], registry=None)
+            reloads = Counter("toolwire_reloads", "Configurations read anew, by outcome", ["outcome"], registry=None)
+            self.restarts = {reason: restarts.labels(reason) for reason in ("ended", "hung", "late")}
+            self.reloads = {outcome: reloads.labels(outcome) for outcome in ("done", "refused", "rolled_back")}
+            self.ready = Gauge("toolwire_workers", "Workers that are ready", registry=None, multiprocess_mode="livesum")
+
+
+def _make_families(registry: CollectorRegistry) -> tuple[dict[str, Counter | Histogram], dict[str, Gauge]]:
+    families: dict[str, Counter | Histogram] = {}
+    for name, (says, labels) in _COUNTERS.items():
+        families[name] = Counter(name, says, labels, registry=registry)
+    for name, (says, labels, bounds) in _HISTOGRAMS.items():
+        families[name] = Histogram(name, says, labels, buckets=bounds, registry=registry)
+    gauges: dict[str, Gauge] = {}
+    for name, says in _GAUGES.items():
+        mode = "livemax" if name.startswith(_SHARED) else "livesum"
+        gauges[name] = Gauge(name, says, registry=registry, multiprocess_mode=mode)
+    return families, gauges
+
+
+def _bucket_as_written(sample: Sample) -> Sample:
+    """Whole bounds of buckets are written without a fraction: another label is another series."""
+    bound = sample.labels.get("le")
+    return sample._replace(labels={**sample.labels, "le": bound.removesuffix(".0")}) if bound else sample
 
 
 class Metrics(Collector):
-    def __init__(self) -> None:
+    """The numbers of one process. With `shared` they are kept in its files, and the text has the sums of all."""
+
+    def __init__(self, shared: SharedFiles | None = None, seat: str = "") -> None:
+        self._shared = shared
         self._registry = CollectorRegistry()
-        self._registry.register(self)
-        self._counts: dict[str, defaultdict[Labels, float]] = {name: defaultdict(float) for name in _COUNTERS}
-        self._durations = {name: Histogram(bounds) for name, (_, _, bounds) in _HISTOGRAMS.items()}
+        with shared.opened(seat) if shared is not None else nullcontext():
+            self._families, self._gauges = _make_families(self._registry)
+        self._children: dict[tuple[str, Labels], Counter | Histogram] = {}
         self._store_fails = False
+        self._dropped = 0
         self.running = 0
         """Turns that are being answered now."""
         self.follows = 0
@@ -80,61 +140,70 @@ class Metrics(Collector):
         self.stored = StoreStats()
         """What the store held when it was last asked."""
 
+    def _child(self, name: str, labels: Labels) -> Any:
+        child = self._children.get((name, labels))
+        if child is None:
+            family = self._families[name]
+            child = self._children[name, labels] = family.labels(*labels) if labels else family
+        return child
+
     def turn(self, facts: dict[str, Any], stats: TurnStats, seconds: float) -> None:
-        where = (facts["dialect"], facts.get("backend", ""))
-        counts = self._counts
-        counts["toolwire_turns"][*where, str(facts["status"])] += 1
-        self._durations["toolwire_turn_seconds"].add(where, seconds)
+        """Count a turn that is over."""
+        where, child = (facts["dialect"], facts.get("backend", "")), self._child
+        child("toolwire_turns", (*where, str(facts["status"]))).inc()
+        child("toolwire_turn_seconds", where).observe(seconds)
         if stats.call_count:
-            counts["toolwire_calls"][where] += stats.call_count
+            child("toolwire_calls", where).inc(stats.call_count)
         if stats.truncated:
-            counts["toolwire_truncated_turns"][where] += 1
+            child("toolwire_truncated_turns", where).inc()
         for code, count in stats.counts.items():
-            counts["toolwire_notes"][code,] += count
+            child("toolwire_notes", (code,)).inc(count)
         if stats.usage is not None:
-            counts["toolwire_tokens"][*where, "input"] += stats.usage.input
-            counts["toolwire_tokens"][*where, "output"] += stats.usage.output
+            child("toolwire_tokens", (*where, "input")).inc(stats.usage.input)
+            child("toolwire_tokens", (*where, "output")).inc(stats.usage.output)
 
     def gateway_call(self, tool: str, outcome: str) -> None:
-        """A call of one of the gateway's own tools."""
-        self._counts["toolwire_gateway_calls"][tool, outcome] += 1
+        """Count a call of one of the gateway's own tools."""
+        self._child("toolwire_gateway_calls", (tool, outcome)).inc()
 
     def store(self, reason: str) -> None:
-        """An attempt to use the store failed for this reason; or, without one, it works again."""
+        """Count a failure of the store by its reason; an empty reason says that the store works again."""
         self._store_fails = bool(reason)
         if reason:
-            self._counts["toolwire_store_failures"][reason,] += 1
+            self._child("toolwire_store_failures", (reason,)).inc()
 
     def took_over(self, outcome: str) -> None:
-        """A background run whose process is gone was asked again, or ended."""
-        self._counts["toolwire_take_overs"][outcome,] += 1
+        """Count a background run of a process that is gone, which was started again or closed."""
+        self._child("toolwire_take_overs", (outcome,)).inc()
 
     def flushed(self, seconds: float) -> None:
-        """Events of a background run were kept, of which the oldest had waited for so long."""
-        self._durations["toolwire_flush_seconds"].add((), seconds)
+        """Measure how long the oldest event of a background run waited until it was stored."""
+        self._child("toolwire_flush_seconds", ()).observe(seconds)
 
     @contextmanager
     def using_store(self, operation: str) -> Generator[None]:
         """Measure an operation of the store, if it succeeds."""
         began = monotonic()
         yield
-        self._durations["toolwire_store_seconds"].add((operation,), monotonic() - began)
+        self._child("toolwire_store_seconds", (operation,)).observe(monotonic() - began)
 
-    def collect(self) -> Iterator[Metric]:
-        for name, (says, labels) in _COUNTERS.items():
-            family = CounterMetricFamily(name, says, labels=labels)
-            for values, count in self._counts[name].items():
-                family.add_metric(values, count)
-            yield family
-        yield CounterMetricFamily("toolwire_log_lines_dropped", "Lines nobody read in time", value=dropped_lines())
-        yield GaugeMetricFamily("toolwire_turns_running", "Turns being answered now", float(self.running))
-        yield GaugeMetricFamily("toolwire_store_failing", "Whether the store fails", float(self._store_fails))
-        yield GaugeMetricFamily("toolwire_follows", "Background runs being read as streams now", float(self.follows))
-        for what in StoreStats.__struct_fields__:
-            says = f"What the store holds: {what}"
-            yield GaugeMetricFamily(f"toolwire_store_{what}", says, float(getattr(self.stored, what)))
-        for name, (says, labels, _) in _HISTOGRAMS.items():
-            yield self._durations[name].family(name, says, labels)
+    def refresh(self) -> None:
+        """Update gauges, and what is counted elsewhere. With workers each does this every second."""
+        self._gauges["toolwire_turns_running"].set(self.running)
+        self._gauges["toolwire_follows"].set(self.follows)
+        self._gauges["toolwire_store_failing"].set(self._store_fails)
+        for name in StoreStats.__struct_fields__:
+            self._gauges[f"toolwire_store_{name}"].set(getattr(self.stored, name))
+        dropped = dropped_lines()
+        self._child("toolwire_log_lines_dropped", ()).inc(dropped - self._dropped)
+        self._dropped = dropped
+
+    def collect(self) -> Iterable[Metric]:
+        for metric in self._registry.collect() if self._shared is None else self._shared.collect():
+            metric.samples = [_bucket_as_written(each) for each in metric.samples if not each.name.endswith("_created")]
+            yield metric
 
     def text(self) -> bytes:
-        return generate_latest(self._registry)
+        """The numbers as Prometheus reads them. Takes milliseconds for each worker."""
+        self.refresh()
+        return generate_latest(self)

@@ -42,7 +42,7 @@ PIECE = 256 * 1024
 MOST_CONNECTIONS = 512
 MOST_HELD = 64 * 1024 * 1024
 """Bytes of requests that a worker holds at a time, and of one of them."""
-LONGEST_PATH = 100
+MAX_SOCKET_PATH = 100
 """Bytes that the system leaves for the path of a Unix socket, with a little to spare."""
 
 _HEAD = struct.Struct("!BI")

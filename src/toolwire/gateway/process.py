@@ -1,5 +1,6 @@
-"""What this process is: a gateway of its own or one of several workers; starting, ready or draining."""
+"""This process: a gateway of its own or one of several workers; starting, ready or draining."""
 
+import asyncio
 from typing import Literal, Protocol, TypeAlias
 
 from toolwire.gateway.metrics import Metrics
@@ -8,12 +9,8 @@ from toolwire.gateway.peers import Peers, PeerServer
 Condition: TypeAlias = Literal["starting", "ready", "draining"]
 
 
-class Unanswered(Exception):
-    """The numbers of all workers cannot be had now."""
-
-
 class Colleagues(Protocol):
-    """The other workers, as one of them knows them."""
+    """The workers of one machine, as one of them knows them."""
 
     slot: int
     """The number of this worker."""
@@ -22,23 +19,25 @@ class Colleagues(Protocol):
 
     @property
     def count(self) -> int:
-        """How many workers there should be."""
+        """The desired number of workers."""
         ...
 
     @property
     def ready(self) -> int:
-        """How many of them are ready."""
-        ...
-
-    async def numbers(self) -> bytes:
-        """The numbers of all of them, for Prometheus; `Unanswered` if they cannot be had."""
+        """The number of ready workers."""
         ...
 
 
 class Process:
     """This process. Without `colleagues` it is alone."""
 
-    def __init__(self, configuration: str, drain: float, colleagues: Colleagues | None = None) -> None:
+    def __init__(
+        self,
+        configuration: str,
+        drain: float,
+        metrics: Metrics | None = None,
+        colleagues: Colleagues | None = None,
+    ) -> None:
         self.configuration = configuration
         """The version of the configuration in force here."""
         self.condition: Condition = "starting"
@@ -46,7 +45,7 @@ class Process:
         self.drain = drain
         self.retired = False
         """Whether another worker has taken its place, so that its turns may take as long as they need."""
-        self.metrics = Metrics()
+        self.metrics = metrics or Metrics()
 
     @property
     def slot(self) -> int | None:
@@ -54,12 +53,12 @@ class Process:
 
     @property
     def socket(self) -> str:
-        """Where other workers can ask it; nothing if there are none."""
+        """The path of the socket on which other workers can ask it; empty if there are none."""
         return self.colleagues.server.path if self.colleagues is not None else ""
 
     @property
     def facts(self) -> dict[str, object]:
-        """What operators are told."""
+        """What `/readyz` shows of it."""
         facts: dict[str, object] = {"configuration": self.configuration}
         if self.colleagues is not None:
             colleagues = self.colleagues
@@ -67,4 +66,5 @@ class Process:
         return facts
 
     async def numbers(self) -> bytes:
-        return self.metrics.text() if self.colleagues is None else await self.colleagues.numbers()
+        """The numbers of all workers, as Prometheus reads them."""
+        return await asyncio.to_thread(self.metrics.text)

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from types import FrameType
-from typing import cast
+from typing import TypeVar, cast
 
 import uvicorn
 
@@ -23,65 +23,72 @@ from toolwire.gateway.files import allow_files
 from toolwire.gateway.flight import Flight
 from toolwire.gateway.process import Process
 from toolwire.gateway.stderr import written_aside
-from toolwire.gateway.workers.runtime import runtime_bases
-from toolwire.gateway.workers.sockets import address_of, listen
+from toolwire.gateway.workers.sockets import address_of, listen, runtime_bases
 from toolwire.memory.owned_folders import remove_orphans
 from toolwire.memory.pending_results import PendingResults
 from toolwire.turns.routes import check_backends
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()))
 
-_NO_NEWS = (
-    "completing handshake",  # so it calls a refused upgrade; the client got its answer
-    "timeout graceful shutdown exceeded",  # every turn that is cut has a line of its own
+_SILENCED = (
+    "completing handshake",  # a refused upgrade; the client has its answer
+    "timeout graceful shutdown exceeded",  # every interrupted turn has a log line of its own
 )
-"""Words in lines of uvicorn that are not written: they say nothing new, and are not JSON."""
+"""Parts of log lines of uvicorn that are dropped: they say nothing new, and are not JSON."""
 
-CHECKED_EVERY = 0.5
-"""Seconds between two looks at all connections."""
+CHECK_INTERVAL = 0.5
+"""Seconds between two checks of all connections."""
+
+ServerType = TypeVar("ServerType", bound="GatewayServer")
 
 
 class StartFailed(Exception):
-    """Workers do not start, and no setting is to blame: another time they may."""
+    """Workers do not start, and no setting causes it: a later start may succeed."""
 
 
 class GatewayServer(uvicorn.Server):
     """uvicorn, with limits for connections, a line when it is ready, and an end by signal that counts as success."""
 
     def __init__(
-        self, config: uvicorn.Config, gateway: Gateway, limits: Server, flight: Flight, process: Process
+        self,
+        config: uvicorn.Config,
+        gateway: Gateway,
+        limits: Server,
+        flight: Flight,
+        process: Process,
+        announce: Callable[[], Coroutine[None, None, None]] | None = None,
     ) -> None:
+        """`announce` runs beside the server once it is ready."""
         super().__init__(config)
         self.process = process
         self._gateway = gateway
-        self._telling: asyncio.Task[None] | None = None
+        self._announce = announce
+        self._announcing: asyncio.Task[None] | None = None
         self.server_state: Connections = Connections(limits, flight)
-        self.tell: Callable[[], Coroutine[None, None, None]] | None = None
-        """What is said once it is ready, beside serving."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
             self._check_connections(asyncio.get_running_loop())
-            # What is loaded now stays: the collector need not look at it again, nor look so often.
+            # What is loaded by now stays: the collector skips it, and runs less often.
             gc.collect()
             gc.freeze()
             gc.set_threshold(20_000, 20, 20)
-            if self.tell is not None:
-                self._telling = asyncio.create_task(self.tell())
+            if self._announce is not None:
+                self._announcing = asyncio.create_task(self._announce())
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self.process.condition = "draining"
-        if self._telling is not None:
-            self._telling.cancel()
-            await asyncio.wait((self._telling,))
+        if self._announcing is not None:
+            self._announcing.cancel()
+            await asyncio.wait((self._announcing,))
         if self.process.retired:
             await self._finish_turns(sockets or [])
         self.server_state.drain(is_replaced=False)
         await super().shutdown(sockets)
 
     async def _finish_turns(self, sockets: list[socket.socket]) -> None:
-        """Let all that runs take as long as it needs: others accept what is new. Ends when that is no longer so."""
+        """Wait for running turns without a time limit, while another worker accepts connections."""
         state = self.server_state
         state.drain(is_replaced=True)
         for listening in (*self.servers, *sockets):
@@ -89,11 +96,11 @@ class GatewayServer(uvicorn.Server):
         for connection in tuple(state.connections):
             connection.shutdown()
         while self.process.retired and (state.connections or state.tasks) and not self.force_exit:  # noqa: ASYNC110
-            await asyncio.sleep(CHECKED_EVERY)
+            await asyncio.sleep(CHECK_INTERVAL)
 
     def _check_connections(self, loop: asyncio.AbstractEventLoop) -> None:
         self.server_state.check(loop.time())
-        loop.call_later(CHECKED_EVERY, self._check_connections, loop)
+        loop.call_later(CHECK_INTERVAL, self._check_connections, loop)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Let running turns finish; a second signal ends them at once."""
@@ -102,7 +109,7 @@ class GatewayServer(uvicorn.Server):
             # uvicorn would log that its lifespan was cancelled, with a traceback.
             logging.getLogger("uvicorn.error").disabled = True
         elif running := self._gateway.running:
-            _tell(turns_running(running, self.process.drain))
+            _print(describe_drain(running, self.process.drain))
         self.should_exit = True
 
     @contextlib.contextmanager
@@ -110,7 +117,7 @@ class GatewayServer(uvicorn.Server):
         def handle(number: int, frame: FrameType | None) -> None:
             self.handle_exit(number, frame)
 
-        # Whoever starts it with SIGHUP ignored, as nohup does, wants it to go on without its terminal.
+        # Started with SIGHUP ignored, as by nohup, it goes on without its terminal.
         numbers = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
         earlier = {number: signal.signal(number, handle) for number in numbers}
         try:
@@ -120,78 +127,76 @@ class GatewayServer(uvicorn.Server):
                 signal.signal(number, handler)
 
 
-def turns_running(running: int, drain: float) -> str:
-    """What whoever ends a gateway with running turns is told."""
+def describe_drain(running: int, drain: float) -> str:
+    """The line that is printed when a gateway with running turns is told to end."""
     turns = "turn is" if running == 1 else "turns are"
     return f"{running} {turns} still running; waiting up to {drain:g} s. Ctrl-C again ends at once."
 
 
 def check_gateway_tools(settings: Settings) -> None:
-    """Find out now whether the gateway's own tools are there."""
+    """Check that the gateway's own tools can be loaded. Raises `SettingsError`."""
     if settings.gateway_tools.tools or settings.gateway_tools.mcp:
         from toolwire.gateway.tools.tools import GatewayTools  # noqa: PLC0415
 
         try:
-            GatewayTools(settings, _unheard, PendingResults())
+            GatewayTools(settings, _discard, PendingResults())
         except SettingsError as error:
             raise SettingsError(f"{settings.file}: {error}" if settings.file else str(error)) from None
 
 
-def _unheard(server: str, message: str) -> None:
-    """Nothing is said before anything is started."""
+def _discard(server: str, message: str) -> None:
+    """MCP servers have nothing to report: a check starts none."""
 
 
-def _tell(line: str) -> None:
+def _print(line: str) -> None:
     print(f"toolwire: {line}", file=sys.stderr, flush=True)
 
 
 def check(settings: Settings) -> None:
-    """Find out now what would not work, but for the store and the port."""
+    """Check everything but the store and the port. Raises `SettingsError`."""
     check_backends(settings)
     check_gateway_tools(settings)
 
 
 def serve(
     settings: Settings,
-    tell_more: Callable[[int], Coroutine[None, None, None]] | None = None,
+    announce: Callable[[int], Coroutine[None, None, None]] | None = None,
     read: Callable[[], Settings] | None = None,
 ) -> None:
-    """Serve until a signal ends it. `tell_more` gets the port once the gateway is ready, and runs beside it; `read`
-    reads the settings anew, for workers that are to have others."""
+    """Serve until a signal ends it. `announce` runs once the gateway is ready, with its port; `read` reads the settings
+    again, for a reload of workers."""
     remove_orphans(*runtime_bases())
     if settings.server.workers > 1:
         from toolwire.gateway.workers.supervisor import supervise  # noqa: PLC0415 - not on Windows
 
-        supervise(settings, tell_more, read or (lambda: settings))
+        supervise(settings, announce, read or (lambda: settings))
         return
     check(settings)
     allow_files(settings.server.max_connections)
     sock = listen(settings)
-    store = opened_store(settings, _tell)
+    store = opened_store(settings, _print)
     with written_aside():
-        server = make_server(settings, store, Process(version_of(settings), settings.server.drain))
-        server.tell = partial(_tell_ready, sock, settings, tell_more)
-        server.run(sockets=[sock])
+        process = Process(version_of(settings), settings.server.drain)
+        make = partial(GatewayServer, announce=partial(_announce_ready, sock, settings, announce))
+        make_server(settings, store, process, make).run(sockets=[sock])
 
 
-async def _tell_ready(
-    sock: socket.socket, settings: Settings, tell_more: Callable[[int], Coroutine[None, None, None]] | None
+async def _announce_ready(
+    sock: socket.socket, settings: Settings, announce: Callable[[int], Coroutine[None, None, None]] | None
 ) -> None:
     print(f"toolwire ready on {address_of(sock)}", file=sys.stderr, flush=True)
     if line := console_line(settings, address_of(sock)):
         print(line, file=sys.stderr, flush=True)
-    if tell_more is not None:
-        await tell_more(sock.getsockname()[1])
-
-
-def _is_news(record: logging.LogRecord) -> bool:
-    line = record.getMessage()
-    return not any(words in line for words in _NO_NEWS)
+    if announce is not None:
+        await announce(sock.getsockname()[1])
 
 
 def make_server(
-    settings: Settings, store: AnyStore, process: Process, kind: type[GatewayServer] = GatewayServer
-) -> GatewayServer:
+    settings: Settings,
+    store: AnyStore,
+    process: Process,
+    make: Callable[[uvicorn.Config, Gateway, Server, Flight, Process], ServerType],
+) -> ServerType:
     """The gateway, ready to run."""
     flight = Flight(bytes_of(settings.server.max_in_flight))
     gateway = make_app(settings, store, flight, process)
@@ -210,5 +215,7 @@ def make_server(
         timeout_keep_alive=cast("int", settings.server.idle_timeout),  # given to call_later
         timeout_graceful_shutdown=int(settings.server.drain),
     )
-    logging.getLogger("uvicorn.error").addFilter(_is_news)
-    return kind(config, gateway, settings.server, flight, process)
+    logging.getLogger("uvicorn.error").addFilter(
+        lambda record: not any(words in record.getMessage() for words in _SILENCED)
+    )
+    return make(config, gateway, settings.server, flight, process)

@@ -1,5 +1,5 @@
-"""The signals of the supervisor. From before the settings are checked until the last worker has ended they are only
-noted; whoever waits looks at them, so that none comes at a bad time.
+"""The signals of the supervisor. From before the settings are checked until the last worker has ended, handlers only
+note them, and the loop handles them between two waits.
 """
 
 import os
@@ -10,45 +10,45 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Literal, TypeAlias
 
-Wish: TypeAlias = Literal["end", "reload"]
+Order: TypeAlias = Literal["end", "reload"]
 
 
 def hold_hangup() -> None:
-    """Have SIGHUP wait until somebody notes it: the program is still being loaded."""
+    """Block SIGHUP while the program is still being loaded; `note_signals` unblocks it."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
 
 
 class Signals:
-    """What was wished by signals. `wakes` can be read from when one has come, also one that a child has ended."""
+    """Pending signals. `wakes` becomes readable when one arrives, also SIGCHLD."""
 
     def __init__(self, wakes: socket.socket) -> None:
         self.wakes = wakes
-        self._wishes: list[Wish] = []
-        self._hangup: Wish = _meaning_of_hangup()
+        self._orders: list[Order] = []
+        self._hangup: Order = _meaning_of_hangup()
 
     @property
-    def say_end(self) -> bool:
-        """Whether somebody wishes an end."""
-        return "end" in self._wishes
+    def include_end(self) -> bool:
+        """Whether one of them orders the end."""
+        return "end" in self._orders
 
-    def taken(self) -> list[Wish]:
-        """What was wished since the last time."""
-        wishes, self._wishes = self._wishes, []
-        return wishes
+    def take(self) -> list[Order]:
+        """The orders since the last time."""
+        orders, self._orders = self._orders, []
+        return orders
 
     def note(self, number: int, frame: FrameType | None) -> None:
         if number != signal.SIGCHLD:
-            self._wishes.append(self._hangup if number == signal.SIGHUP else "end")
+            self._orders.append(self._hangup if number == signal.SIGHUP else "end")
 
-    def sleep_again(self) -> None:
-        """Let `wakes` be silent until the next signal."""
+    def clear_wakeup(self) -> None:
+        """Empty `wakes` until the next signal."""
         with suppress(BlockingIOError):
             while self.wakes.recv(4096):
                 pass
 
 
 @contextmanager
-def noted_signals() -> Generator[Signals]:
+def note_signals() -> Generator[Signals]:
     """Note signals from now on. One that is ignored stays so, but the end of a child is always noted."""
     wakes, woken = socket.socketpair()
     with wakes, woken:
@@ -68,8 +68,8 @@ def noted_signals() -> Generator[Signals]:
                 signal.signal(number, handler)
 
 
-def _meaning_of_hangup() -> Wish:
-    """With a terminal it says that the terminal is gone; without one somebody sends it to have the settings read."""
+def _meaning_of_hangup() -> Order:
+    """With a terminal, SIGHUP says that the terminal is gone; without one, an operator asks for a reload."""
     try:
         os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
     except OSError:

@@ -1,45 +1,57 @@
-"""The sockets that clients connect to: one for each worker, all on one port, held by the supervisor.
+"""The sockets that clients connect to, and the directory with the sockets that workers have for each other.
 
-The system spreads connections over the sockets. What waits at one is not lost with the worker that took it: the socket
-stays open, and the next worker of its slot goes on with it. Only Linux spreads; elsewhere all workers share one socket.
+There is one listening socket for each worker, all on one port, held by the supervisor. The system spreads connections
+over them. Connections that wait at one are not lost with its worker: the socket stays open, and the next worker of the
+slot accepts them. Only Linux spreads connections; elsewhere all workers share one socket.
 """
 
 import os
+import shutil
 import socket
 import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
 
 from toolwire.config.settings import Settings, SettingsError
 from toolwire.gateway.http import PIECE
+from toolwire.gateway.peers import MAX_SOCKET_PATH, new_incarnation, socket_path
+from toolwire.memory.owned_folders import LOCK as OWNER_LOCK
+from toolwire.memory.owned_folders import PREFIX, OwnedFolder
 
 BACKLOG = 2048
+"""Connections that wait to be accepted."""
+LOCK = "stderr.lock"
+"""Held by the process that writes to stderr, so that lines of several processes stay whole."""
+METRICS = "metrics"
 SPREADS = sys.platform == "linux" and hasattr(socket, "SO_REUSEPORT")
 
 
 def listen(settings: Settings) -> socket.socket:
-    """The one socket to serve on, or one clear line why not."""
-    return _bound(settings, settings.server.port, shares_port=False)
+    """The one socket to serve on. Raises `SettingsError`."""
+    return _bind(settings, settings.server.port, shares_port=False)
 
 
 def listen_for(settings: Settings, workers: int) -> list[socket.socket]:
-    """A socket for each of so many workers, or one clear line why not."""
+    """A socket for each worker. Raises `SettingsError`."""
     if not SPREADS:
         shared = listen(settings)
         return [shared] * workers
     if settings.server.port:
-        listen(settings).close()  # another program of this user could listen beside us unnoticed
-    first = _bound(settings, settings.server.port, shares_port=True)
+        listen(settings).close()  # with SO_REUSEPORT another program of this user could share the port unnoticed
+    first = _bind(settings, settings.server.port, shares_port=True)
     port = first.getsockname()[1]
-    return [first, *(_bound(settings, port, shares_port=True) for _ in range(workers - 1))]
+    return [first, *(_bind(settings, port, shares_port=True) for _ in range(workers - 1))]
 
 
-def _bound(settings: Settings, port: int, *, shares_port: bool) -> socket.socket:
+def _bind(settings: Settings, port: int, *, shares_port: bool) -> socket.socket:
     host = settings.server.host
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if shares_port:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    if hasattr(socket, "TCP_NOTSENT_LOWAT"):  # the system's buffer is no place for what a slow client does not take
+    if hasattr(socket, "TCP_NOTSENT_LOWAT"):  # limits what the system buffers for a slow client
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, PIECE)
     try:
         sock.bind((host, port))
@@ -52,6 +64,32 @@ def _bound(settings: Settings, port: int, *, shares_port: bool) -> socket.socket
 
 
 def address_of(sock: socket.socket) -> str:
-    """Where a socket can be reached."""
+    """The URL of a listening socket."""
     host, port = sock.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def runtime_bases() -> tuple[str, ...]:
+    """Where the runtime directory may be: under XDG_RUNTIME_DIR, else under the directory of temporary files."""
+    return os.environ.get("XDG_RUNTIME_DIR", ""), tempfile.gettempdir(), "/tmp"  # noqa: S108 - for its length
+
+
+def make_runtime_folder() -> OwnedFolder:
+    """A directory for the sockets and the metrics of all workers, which only their user can enter."""
+    for base in runtime_bases():
+        if not os.path.isabs(base):
+            continue
+        with suppress(OSError):
+            folder = OwnedFolder(PREFIX, base)
+            if len(os.fsencode(socket_path(folder.path, new_incarnation()))) <= MAX_SOCKET_PATH:
+                return folder
+            folder.remove()
+    raise SettingsError("--workers: there is no directory for the sockets of workers; set XDG_RUNTIME_DIR or TMPDIR")
+
+
+def leave_runtime_folder(folder: Path, *, is_last: bool) -> None:
+    """Remove the directory if no process has a socket in it; the last process removes it with all its content."""
+    with suppress(OSError):
+        names = {path.name for path in folder.iterdir()}
+        if is_last or names <= {LOCK, OWNER_LOCK, METRICS}:
+            shutil.rmtree(folder, ignore_errors=True)

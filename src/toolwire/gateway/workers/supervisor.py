@@ -1,73 +1,74 @@
-"""The process that has workers: it starts them, hands signals on, and gives them new settings on SIGHUP.
+"""The process above the workers: it starts and replaces them, passes signals on, and reloads settings on SIGHUP.
 
-It serves nothing itself and waits in one place, for signals and for what workers say, so that it is never deaf: not
-while workers start or drain, nor while new settings are checked.
+It serves nothing itself and waits in one place, for signals and for messages of workers, so that it always reacts: also
+while workers start or drain, and while settings are checked.
+
+A reload checks the new settings first. Then one slot after the other gets a worker with them, and the old worker of a
+slot stops accepting connections when the new one has begun to, so that every slot always has one. If a new worker does
+not start, slots that have one already get workers with the old settings in the same way. A roll-back goes on until the
+old settings serve again, or until an operator reloads settings that pass the check.
 """
 
 import asyncio
-import os
 import selectors
 import socket
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TypeAlias
 
 from toolwire.config.masking import version_of
 from toolwire.config.settings import Settings, SettingsError
 from toolwire.gateway.console.access import console_line, load_token
-from toolwire.gateway.serve import StartFailed, turns_running
-from toolwire.gateway.workers.child import ending_of, forked, load_for_forks
-from toolwire.gateway.workers.crew import STARTS, Crew, Lost
-from toolwire.gateway.workers.lines import SupervisorLines
-from toolwire.gateway.workers.messages import Drain, End, Failed, FromWorker, Ready
-from toolwire.gateway.workers.reload import Check, Reload
-from toolwire.gateway.workers.runtime import LOCK, leave_runtime_folder, make_runtime_folder
-from toolwire.gateway.workers.signals import Signals, noted_signals
-from toolwire.gateway.workers.slot import Child, Generation
-from toolwire.gateway.workers.sockets import address_of, listen_for
+from toolwire.gateway.serve import StartFailed, describe_drain
+from toolwire.gateway.workers.fork import Child, describe_ending, load_for_forks
+from toolwire.gateway.workers.messages import Drain, End, Failed, Ready
+from toolwire.gateway.workers.signals import Signals, note_signals
+from toolwire.gateway.workers.sockets import (
+    LOCK,
+    address_of,
+    leave_runtime_folder,
+    listen_for,
+    make_runtime_folder,
+)
+from toolwire.gateway.workers.supervisor_log import SupervisorLog
 from toolwire.gateway.workers.worker import check_settings
+from toolwire.gateway.workers.worker_pool import START_TICKS, Generation, Worker, WorkerPool
 
-Tell: TypeAlias = Callable[[int], Coroutine[None, None, None]]
+Announce: TypeAlias = Callable[[int], Coroutine[None, None, None]]
 
 TICK = 1.0
-"""Seconds between two looks at everything."""
-ATTEMPTS = 3
+"""Seconds between two checks of all workers."""
+START_ATTEMPTS = 3
 """Workers of a slot that may end without a reason before the first is ready."""
-ENDS = 5
+END_TICKS = 5
 """Ticks that workers have to end at once before they are killed."""
 _FIXED = ("host", "port", "workers")
 """Settings of the server that cannot change while it runs: its sockets are bound."""
 
 
-def supervise(settings: Settings, tell_more: Tell | None, read: Callable[[], Settings]) -> None:
-    """Serve with several workers until a signal ends it. `tell_more` gets the port when all are ready; `read` reads
-    the settings anew."""
-    with noted_signals() as signals:
-        if _is_checked(settings, signals):
-            _supervise(settings, signals, tell_more, read)
+def supervise(settings: Settings, announce: Announce | None, read: Callable[[], Settings]) -> None:
+    """Serve with several workers until a signal ends it.
 
-
-def _supervise(settings: Settings, signals: Signals, tell_more: Tell | None, read: Callable[[], Settings]) -> None:
-    sockets = listen_for(settings, settings.server.workers)
-    owned = make_runtime_folder()
-    folder = owned.path
-    generation = Generation(settings, version_of(settings))
-    try:
-        with selectors.DefaultSelector() as selector:
-            lines = SupervisorLines(settings, folder / LOCK)
+    `announce` runs with the port when all workers are ready; `read` reads the settings again. Raises `SettingsError` or
+    `StartFailed` if workers cannot start.
+    """
+    with note_signals() as signals:
+        sockets = listen_for(settings, settings.server.workers)
+        owned = make_runtime_folder()
+        try:
             load_token()  # all workers have the same one
-            load_for_forks(_loaded_late(settings))
-            crew = Crew(generation, sockets, folder, lines, selector)
-            Supervisor(crew, generation, lines, selector, signals, tell_more, read).run()
-    finally:
-        leave_runtime_folder(folder, to_others=False)
-        owned.release()
+            load_for_forks(_modules_of_workers(settings))
+            _Supervisor(settings, sockets, owned.path, signals, announce, read).run()
+        finally:
+            leave_runtime_folder(owned.path, is_last=True)
+            owned.release()
 
 
-def _loaded_late(settings: Settings) -> Iterator[str]:
-    """Modules that a worker would load by itself when it runs."""
+def _modules_of_workers(settings: Settings) -> Iterator[str]:
+    """Modules that each worker would import when it starts."""
     yield from ("uvicorn.lifespan.on", "uvicorn.loops.auto", "uvloop")
     if settings.store.is_database:
         yield "toolwire.memory.postgres"
@@ -75,286 +76,282 @@ def _loaded_late(settings: Settings) -> Iterator[str]:
         yield "toolwire.gateway.tools"
 
 
-def _is_checked(settings: Settings, signals: Signals) -> bool:
-    """Check in a process of its own what it takes threads and connections to find out. Says no when a signal ends it
-    meanwhile, and raises what is wrong."""
-    try:
-        pid, channel = forked(partial(check_settings, settings), ())
-    except OSError as error:
-        raise StartFailed(f"the settings cannot be checked: {error}") from None
-    with selectors.DefaultSelector() as selector:
-        selector.register(signals.wakes, selectors.EVENT_READ)
-        checker = Child(pid, channel, selector)
-        said = _heard_to_its_end(checker, signals, selector)
-        checker.close()
-    if signals.say_end:
-        return False
-    _heed_check_at_start(said, checker)
-    return True
+class _Check:
+    """Settings, while a child checks whether workers could serve with them."""
+
+    def __init__(self, generation: Generation, child: Child) -> None:
+        self.generation = generation
+        self.child = child
+        self.passed = False
 
 
-def _heard_to_its_end(child: Child, signals: Signals, selector: selectors.BaseSelector) -> list[FromWorker]:
-    """What a child says until it ends. A signal that wishes an end kills it."""
-    said: list[FromWorker] = []
-    while child.status is None:
-        if signals.say_end:
-            child.kill()
-        selector.select(TICK)
-        signals.sleep_again()
-        pid, status = os.waitpid(child.pid, os.WNOHANG)
-        child.status = status if pid else None
-        said += child.received()
-    return said
+class _Reload:
+    """One reload, from the check to its end."""
+
+    def __init__(self, before: Generation, after: Generation) -> None:
+        self.before = before
+        self.after = after
+        self.failure = ""
+        """Why it is being rolled back."""
+
+    @property
+    def target(self) -> Generation:
+        """The generation that every slot should have."""
+        return self.before if self.failure else self.after
 
 
-def _heed_check_at_start(said: list[FromWorker], checker: Child) -> None:
-    message = said[-1] if said else None
-    if isinstance(message, Failed):
-        raise SettingsError(message.reason)
-    if not isinstance(message, Ready):
-        raise StartFailed(f"the check of the settings ended with {ending_of(checker.status or 0)}")
-
-
-class Supervisor:
+class _Supervisor:
     """The loop."""
 
     def __init__(
         self,
-        crew: Crew,
-        generation: Generation,
-        lines: SupervisorLines,
-        selector: selectors.BaseSelector,
+        settings: Settings,
+        sockets: list[socket.socket],
+        folder: Path,
         signals: Signals,
-        tell_more: Tell | None,
+        announce: Announce | None,
         read: Callable[[], Settings],
     ) -> None:
-        self._crew = crew
-        self._generation = generation
-        """What is in force."""
-        self._lines = lines
-        self._selector = selector
-        self._tell_more = tell_more
+        self._selector = selectors.DefaultSelector()
+        self._generation = Generation(settings, version_of(settings))
+        """The settings in force."""
+        self._log = SupervisorLog(settings, folder / LOCK)
+        self._pool = WorkerPool(self._generation, sockets, folder, self._log, self._selector)
+        self._announce = announce
+        self._announcer: Child | None = None
         self._read = read
         self._signals = signals
-        self._check: Check | None = None
-        self._reload: Reload | None = None
+        self._check: _Check | None = None
+        self._reload: _Reload | None = None
         self._reload_again = False
-        self._is_told = False
-        self._teller: Child | None = None
-        self._failure: Exception | None = None
-        """Why the start failed, if it did."""
-        self._ends_in: int | None = None  # ticks until those that still live are killed
+        self._is_checked = False
+        """Whether the settings of the start have passed their check."""
+        self._is_announced = False
+        self._start_failure: Exception | None = None
+        self._kill_in: int | None = None
+        """Ticks until workers that are still alive are killed."""
 
     def run(self) -> None:
         self._selector.register(self._signals.wakes, selectors.EVENT_READ)
-        self._heed_signals()
         try:
+            self._check = _Check(self._generation, self._fork_check(self._generation))
+        except OSError as error:
+            raise StartFailed(f"the settings cannot be checked: {error}") from None
+        try:
+            self._handle_signals()
             self._loop()
         except Exception as error:
             self._give_up(error)
             raise
         finally:
             self._kill_all()
-        if self._failure is not None:
-            raise self._failure
+            self._selector.close()
+        if self._start_failure is not None:
+            raise self._start_failure
 
     def _loop(self) -> None:
         next_tick = time.monotonic() + TICK
         while True:
-            self._crew.fork_missing()
+            if self._is_checked:
+                self._pool.fork_missing()
             for key, events in self._selector.select(max(0.0, min(next_tick - time.monotonic(), TICK))):
                 if events & selectors.EVENT_WRITE:
                     key.data.flush()
-            self._signals.sleep_again()
-            self._crew.reap()
-            lost = self._crew.look()
-            self._heed_signals()
-            for each in lost:
-                self._heed_loss(each)
-            self._go_on()
+            self._signals.clear_wakeup()
+            self._pool.reap()
+            lost = self._pool.look()
+            self._handle_signals()
+            for worker in lost:
+                self._handle_loss(worker)
+            self._proceed()
             if time.monotonic() >= next_tick:
-                next_tick = time.monotonic() + TICK  # not one for each that was slept through
+                next_tick = time.monotonic() + TICK  # ticks that were missed while suspended do not count
                 self._tick()
-            if self._crew.ending and not self._crew.workers:
+            if self._pool.ending and self._pool.is_empty:
                 return
 
     def _tick(self) -> None:
-        self._crew.tick()
-        self._lines.flush()
+        self._pool.tick()
+        self._log.flush()
         if self._check is not None:
             self._check.child.age += 1
-        if self._ends_in is not None:
-            self._ends_in -= 1
-            if self._ends_in <= 0:
-                for worker in self._crew.workers:
+        if self._kill_in is not None:
+            self._kill_in -= 1
+            if self._kill_in <= 0:
+                for worker in self._pool.workers:
                     worker.kill()
 
-    def _give_up(self, error: Exception) -> None:
-        """Something is wrong with the supervisor itself. Workers that have none finish their turns and end.
-
-        It waits for them: in a container, and under systemd, they would be killed with it.
-        """
-        self._crew.ending = True
-        for worker in self._crew.workers:
-            worker.close()
-        self._drop_reload()
-        self._lines.log("error", "supervisor", state="failed", failure=repr(error))
-        ends = time.monotonic() + self._longest_drain
-        self._signals.taken()
-        while any(worker.status is None for worker in self._crew.workers) and time.monotonic() < ends:
-            if self._signals.say_end:
-                return
-            time.sleep(0.1)
-            self._crew.reap()
+    def _proceed(self) -> None:
+        """Take whatever step is possible now."""
+        if self._pool.started and not self._is_announced:
+            self._is_announced = True
+            self._announce_ready()
+        if self._check is not None:
+            self._handle_check(self._check)
+        if self._reload is not None:
+            self._proceed_with_reload(self._reload)
+        is_busy = self._check is not None or (self._reload is not None and not self._reload.failure)
+        if self._reload_again and self._pool.started and not self._pool.ending and not is_busy:
+            self._reload_again = False
+            self._begin_reload()
 
     # Starting
 
-    def _go_on(self) -> None:
-        """Whatever can be done next."""
-        if self._crew.started and not self._is_told:
-            self._is_told = True
-            self._tell_ready()
-        if self._check is not None:
-            self._heed_check(self._check)
-        if self._reload is not None:
-            self._go_on_reloading(self._reload)
-        if self._reload_again and self._may_check():
-            self._reload_again = False
-            self._begin_check()
+    def _fork_check(self, generation: Generation) -> Child:
+        return self._pool.fork_helper(partial(check_settings, generation.settings))
 
-    def _tell_ready(self) -> None:
-        sock = self._crew.slots[0].sock
-        self._lines.tell(f"toolwire ready on {address_of(sock)}")
+    def _announce_ready(self) -> None:
+        sock = self._pool.slots[0].sock
+        self._log.print(f"toolwire ready on {address_of(sock)}")
         if line := console_line(self._generation.settings, address_of(sock)):
-            self._lines.tell(line)
-        if self._tell_more is not None:
+            self._log.print(line)
+        if self._announce is not None:
             with suppress(OSError):  # where the system has no room for it, the line above must do
-                self._teller = self._crew.child(partial(_telling, self._tell_more, sock.getsockname()[1]))
-                self._teller.close()  # it says nothing to us
+                self._announcer = self._pool.fork_helper(partial(_run_announce, self._announce, sock.getsockname()[1]))
+                self._announcer.close()  # it sends nothing
 
-    def _heed_loss(self, lost: Lost) -> None:
-        if self._crew.ending:
+    def _handle_loss(self, worker: Worker) -> None:
+        """A worker has ended before it was ready."""
+        if self._pool.ending:
             return
-        worker = lost.worker
-        what = f"worker {worker.slot.number} does not start: {lost.reason}"
-        if not self._crew.started:
-            if worker.reason or worker.slot.failures >= ATTEMPTS:
-                self._failure = SettingsError(what) if worker.is_lasting else StartFailed(what)
-                self._end_at_once()
-        elif self._reload is not None and worker.generation is self._reload.after:
-            self._roll_back(self._reload, what)
+        reason = f"worker {worker.slot.number} does not start: {worker.start_failure}"
+        if not self._pool.started:
+            if worker.failure is not None or worker.slot.failures >= START_ATTEMPTS:
+                is_lasting = worker.failure is not None and worker.failure.is_lasting
+                self._fail_start(SettingsError(reason) if is_lasting else StartFailed(reason))
+        elif self._reload is not None and worker.generation is self._reload.after and not self._reload.failure:
+            self._reload.failure = reason
+            version = self._reload.before.version
+            self._log.log("error", "reload", state="rolling back", configuration=version, failure=reason)
+
+    def _fail_start(self, failure: Exception) -> None:
+        self._start_failure = failure
+        self._end_at_once()
 
     # Ending
 
-    def _heed_signals(self) -> None:
-        for wish in self._signals.taken():
-            if wish == "reload":
+    def _handle_signals(self) -> None:
+        for order in self._signals.take():
+            if order == "reload":
                 self._reload_again = True
+            elif self._pool.ending:
+                self._end_at_once()
             else:
-                self._end()
+                self._drain()
 
-    def _end(self) -> None:
+    def _drain(self) -> None:
         """Let running turns finish; a second signal ends them at once."""
-        if self._crew.ending:
-            self._end_at_once()
-            return
-        drain = self._generation.settings.server.drain
-        if self._crew.running:
-            self._lines.tell(f"toolwire: {turns_running(self._crew.running, drain)}")
-        self._crew.ending = True
-        self._drop_reload()
-        self._crew.send(Drain())
-        if not self._crew.started:
-            self._crew.kill_coming()
-        self._ends_in = self._longest_drain
+        if self._pool.running:
+            drain = self._generation.settings.server.drain
+            self._log.print(f"toolwire: {describe_drain(self._pool.running, drain)}")
+        self._stop_replacing()
+        self._pool.send(Drain())
+        if not self._pool.started:
+            for worker in self._pool.workers:
+                if worker.state == "starting":  # it has no turns, and may not read messages yet
+                    worker.kill()
+        self._kill_in = self._max_drain
 
     @property
-    def _longest_drain(self) -> int:
-        """Seconds for connections, and then for background runs. Who needs more is beyond hope."""
+    def _max_drain(self) -> int:
+        """Seconds for connections and then for background runs, after which workers are killed."""
         return 2 * int(self._generation.settings.server.drain) + 30
 
     def _end_at_once(self) -> None:
-        self._crew.ending = True
+        self._stop_replacing()
+        self._pool.send(End())
+        self._kill_in = END_TICKS
+
+    def _stop_replacing(self) -> None:
+        self._pool.ending = True
         self._drop_reload()
-        self._crew.send(End())
-        self._ends_in = ENDS
+        if self._announcer is not None:
+            self._announcer.kill()
+
+    def _give_up(self, error: Exception) -> None:
+        """The supervisor itself has failed. Workers without a supervisor finish their turns and end.
+
+        It waits for them: in a container, and under systemd, they would be killed with it.
+        """
+        self._stop_replacing()
+        for worker in self._pool.workers:
+            worker.close()
+        self._log.log("error", "supervisor", state="failed", failure=repr(error))
+        deadline = time.monotonic() + self._max_drain
+        self._signals.take()
+        while any(worker.status is None for worker in self._pool.workers) and time.monotonic() < deadline:
+            if self._signals.include_end:
+                return
+            time.sleep(0.1)
+            self._pool.reap()
 
     def _kill_all(self) -> None:
-        self._drop_reload()
-        for worker in self._crew.workers:
+        self._stop_replacing()
+        for worker in self._pool.workers:
             worker.kill()
-        if self._teller is not None:
-            self._teller.kill()
 
     # Reloading
 
-    def _may_check(self) -> bool:
-        is_busy = self._check is not None or (self._reload is not None and not self._reload.reason)
-        return self._crew.started and not self._crew.ending and not is_busy
-
-    def _begin_check(self) -> None:
+    def _begin_reload(self) -> None:
         try:
             settings = self._read()
-            self._refuse_changes(settings)
+            self._refuse_fixed_changes(settings)
             after = Generation(settings, version_of(settings))
-            child = self._crew.child(partial(check_settings, settings))
+            child = self._fork_check(after)
         except SettingsError as error:
             self._refuse(str(error))
         except Exception as error:  # noqa: BLE001 - whatever it is, the workers go on with what they have
             self._refuse(f"it cannot be read or checked: {error!r}")
         else:
-            self._lines.log("info", "reload", state="checking", configuration=after.version)
-            self._check = Check(after, child)
+            self._log.log("info", "reload", state="checking", configuration=after.version)
+            self._check = _Check(after, child)
 
-    def _refuse_changes(self, settings: Settings) -> None:
-        before = self._generation.settings.server
+    def _refuse_fixed_changes(self, settings: Settings) -> None:
         for field in _FIXED:
-            old, new = getattr(before, field), getattr(settings.server, field)
+            old, new = getattr(self._generation.settings.server, field), getattr(settings.server, field)
             if old != new:
                 raise SettingsError(f"server.{field}: cannot change from {old} to {new} by a reload; restart for it")
 
-    def _go_on_reloading(self, reload: Reload) -> None:
-        for slot in self._crew.slots:
-            if slot.generation is not reload.target:
-                is_due = not reload.reason or time.monotonic() >= slot.due  # new settings may be what helps
-                if slot.coming is None and is_due:
-                    self._crew.fork(slot, reload.target)
-                return
-        self._finish(reload)
-
-    def _heed_check(self, check: Check) -> None:
+    def _handle_check(self, check: _Check) -> None:
+        """Go on when a check has ended: with the start, or with a reload."""
         child = check.child
-        check.said += child.received()
-        if child.status is None and child.age < STARTS:
+        for message in child.receive():
+            child.failure = message if isinstance(message, Failed) else child.failure
+            check.passed = check.passed or isinstance(message, Ready)
+        is_late = self._is_checked and child.age >= START_TICKS
+        if child.status is None and not is_late:
             return
         self._drop_check()
-        failures = [message.reason for message in check.said if isinstance(message, Failed)]
-        if failures:
-            self._refuse(failures[0])
-        elif any(isinstance(message, Ready) for message in check.said):
-            self._reload = Reload(self._generation, check.generation)
+        if child.failure is None and check.passed:
+            if self._is_checked:
+                self._reload = _Reload(self._generation, check.generation)
+            self._is_checked = True
+            return
+        ending = describe_ending(child.status) if child.status is not None else f"nothing within {START_TICKS} s"
+        if self._is_checked:
+            self._refuse(child.failure.reason if child.failure is not None else f"the check ended with {ending}")
+        elif child.failure is not None:
+            self._fail_start(SettingsError(child.failure.reason))
         else:
-            ending = ending_of(child.status) if child.status is not None else f"nothing within {STARTS} s"
-            self._refuse(f"the check ended with {ending}")
+            self._fail_start(StartFailed(f"the check of the settings ended with {ending}"))
 
     def _refuse(self, reason: str) -> None:
-        self._crew.reloads["refused"] += 1
-        self._lines.log("error", "reload", state="refused", configuration=self._generation.version, failure=reason)
+        self._pool.metrics.reloads["refused"].inc()
+        self._log.log("error", "reload", state="refused", configuration=self._generation.version, failure=reason)
 
-    def _roll_back(self, reload: Reload, reason: str) -> None:
-        if not reload.reason:
-            reload.reason = reason
-            self._lines.log(
-                "error", "reload", state="rolling back", configuration=reload.before.version, failure=reason
-            )
-
-    def _finish(self, reload: Reload) -> None:
+    def _proceed_with_reload(self, reload: _Reload) -> None:
+        for slot in self._pool.slots:
+            if slot.generation is not reload.target:
+                is_due = not reload.failure or time.monotonic() >= slot.due  # new settings may end the failures
+                if is_due and not self._pool.in_slot(slot, "starting"):
+                    self._pool.fork(slot, reload.target)
+                return
         self._reload = None
         self._generation = reload.target
-        outcome = "rolled back" if reload.reason else "done"
-        self._crew.reloads[outcome.replace(" ", "_")] += 1
-        self._lines.use(self._generation.settings)
-        self._lines.log("info", "reload", state=outcome, configuration=self._generation.version)
+        outcome = "rolled back" if reload.failure else "done"
+        self._pool.metrics.reloads[outcome.replace(" ", "_")].inc()
+        self._log.use(self._generation.settings)
+        self._log.log("info", "reload", state=outcome, configuration=self._generation.version)
 
     def _drop_reload(self) -> None:
         self._drop_check()
@@ -367,6 +364,6 @@ class Supervisor:
             self._check = None
 
 
-def _telling(tell_more: Tell, port: int, channel: socket.socket) -> int:
-    asyncio.run(tell_more(port))
+def _run_announce(announce: Announce, port: int, channel: socket.socket) -> int:
+    asyncio.run(announce(port))
     return 0

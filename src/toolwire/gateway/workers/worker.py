@@ -1,4 +1,4 @@
-"""One worker process: the gateway, with a supervisor that hears that it lives and says when it is to end."""
+"""One worker process: the gateway, with heartbeats for its supervisor, which orders its end."""
 
 import asyncio
 import contextlib
@@ -7,21 +7,25 @@ import signal
 import socket
 import sys
 from collections.abc import Generator
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
 import msgspec
+import uvicorn
+from msgspec.structs import replace
 
-from toolwire.config.settings import Settings, SettingsError, make_store, opened_store
+from toolwire.config.settings import Server, Settings, SettingsError, bytes_of, make_store, opened_store
+from toolwire.gateway.app import Gateway
 from toolwire.gateway.files import allow_files
-from toolwire.gateway.peers import new_incarnation
+from toolwire.gateway.flight import Flight
+from toolwire.gateway.metrics import Metrics, SharedFiles
+from toolwire.gateway.peers import Peers, PeerServer
 from toolwire.gateway.process import Process
 from toolwire.gateway.serve import GatewayServer, check, make_server
 from toolwire.gateway.stderr import written_aside
-from toolwire.gateway.workers.limits import divided
-from toolwire.gateway.workers.link import PATIENCE, Link
+from toolwire.gateway.workers.channel import SEND_TIMEOUT, Channel
 from toolwire.gateway.workers.messages import (
-    Drain,
     Draining,
     End,
     Failed,
@@ -29,68 +33,101 @@ from toolwire.gateway.workers.messages import (
     FromSupervisor,
     Ready,
     Retire,
-    line_of,
+    encode_line,
 )
-from toolwire.gateway.workers.runtime import LOCK, leave_runtime_folder
+from toolwire.gateway.workers.sockets import LOCK, METRICS, leave_runtime_folder
 
 
-class Plan(msgspec.Struct, frozen=True):
-    """What a worker is to be."""
+class WorkerPlan(msgspec.Struct, frozen=True):
+    """What a worker is started with."""
 
     settings: Settings
     version: str
     """Of the settings."""
     slot: int
+    seat: str
+    """Which metrics files are its own."""
+    incarnation: str
+    """Its name among the workers, new for each process."""
     folder: Path
-    """Where the sockets of workers are."""
+    """The runtime directory."""
     sock: socket.socket
     started: bool
     """Whether all workers have been ready already."""
 
 
+def divide_limits(settings: Settings, slot: int) -> Settings:
+    """The settings of the worker with this number: limits of the machine are its share of them, and at least one.
+
+    Bytes in flight are at least those of one body with its reply, or a request that is allowed could never be answered.
+    """
+    server, console = settings.server, settings.console
+
+    def share(total: int) -> int:
+        return max(1, total // server.workers + (slot < total % server.workers))
+
+    total = bytes_of(server.max_in_flight)
+    least = min(total, bytes_of(server.max_body) + bytes_of(server.max_reply))
+    return replace(
+        settings,
+        server=replace(server, max_in_flight=max(share(total), least), max_connections=share(server.max_connections)),
+        console=replace(console, max_size=share(bytes_of(console.max_size))),
+        backends=tuple(replace(backend, workers=share(backend.workers)) for backend in settings.backends),
+    )
+
+
 class WorkerServer(GatewayServer):
     """The gateway in a worker."""
 
-    link: Link
-    reasons: "Reasons"
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        gateway: Gateway,
+        limits: Server,
+        flight: Flight,
+        process: Process,
+        *,
+        channel: Channel,
+        startup_errors: "StartupErrors",
+    ) -> None:
+        super().__init__(config, gateway, limits, flight, process)
+        self._channel = channel
+        self._startup_errors = startup_errors
+        self.is_orphaned = False
+        """Whether the supervisor is gone."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        self.link.metrics = self.process.metrics
-        await self.link.open(self._hear)
-        with self.reasons.heard():
+        await self._channel.open(self._obey)
+        with self._startup_errors.caught():
             await super().startup(sockets)
         if self.started:
-            if not self.link.has_started:
+            if not self._channel.has_started:
                 self.process.condition = "starting"
-            await self.link.send(Ready())
+            await self._channel.send(Ready())
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         with contextlib.suppress(OSError):
-            async with asyncio.timeout(PATIENCE):
-                await self.link.send(Draining())
+            async with asyncio.timeout(SEND_TIMEOUT):
+                await self._channel.send(Draining())
         await super().shutdown(sockets)
-        await self.link.close()
+        await self._channel.close()
 
-    def _hear(self, message: FromSupervisor | None) -> None:
-        match message:
-            case Fleet(started=True) if self.process.condition == "starting" and self.started:
+    def _obey(self, message: FromSupervisor | None) -> None:
+        if isinstance(message, Fleet):
+            if message.started and self.process.condition == "starting" and self.started:
                 self.process.condition = "ready"
-            case Retire():
-                self.process.retired = not self.should_exit
-                self.should_exit = True
-            case Drain() | None:  # without a supervisor nobody would replace it, and nobody would end it
-                self.process.retired = False
-                self.should_exit = True
-            case End():
-                self.process.retired = False
-                self.should_exit = self.force_exit = True
-                # uvicorn would log that its lifespan was cancelled, with a traceback.
-                logging.getLogger("uvicorn.error").disabled = True
-            case _:
-                pass
+            return
+        self.process.retired = isinstance(message, Retire) and not self.should_exit
+        self.should_exit = True
+        if message is None:
+            self.is_orphaned = True  # without a supervisor it would be neither replaced nor ended
+        if isinstance(message, End):
+            self.force_exit = True
+            # uvicorn would log that its lifespan was cancelled, with a traceback.
+            logging.getLogger("uvicorn.error").disabled = True
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Let running turns finish. Only the supervisor ends them: systemd, say, tells all processes at once."""
+        """Let running turns finish. Only the supervisor ends them: systemd signals all processes at once."""
         self.process.retired = False
         self.should_exit = True
 
@@ -100,50 +137,51 @@ class WorkerServer(GatewayServer):
         yield
 
 
-def run_worker(plan: Plan, channel: socket.socket) -> int:
-    """Serve until told to end; returns the exit code."""
-    settings = divided(plan.settings, plan.slot)
+def run_worker(plan: WorkerPlan, sock: socket.socket) -> int:
+    """Serve until the supervisor orders the end; returns the exit code."""
+    settings = divide_limits(plan.settings, plan.slot)
     allow_files(plan.settings.server.max_connections)
-    reasons = Reasons()
+    errors = StartupErrors()
     with written_aside(plan.folder / LOCK):
         try:
-            store = make_store(settings)  # its loop opens it: a database may be slow, and the supervisor wants to hear
+            store = make_store(settings)  # opened by its event loop: a database may be slow, and heartbeats are due
+            metrics = Metrics(SharedFiles(plan.folder / METRICS), plan.seat)
             fleet = Fleet(settings.server.workers, 0, plan.started)
-            link = Link(channel, plan.slot, plan.folder, new_incarnation(), fleet)
-            process = Process(plan.version, settings.server.drain, link)
-            server = make_server(settings, store, process, WorkerServer)
-            assert isinstance(server, WorkerServer)
-            server.link, server.reasons = link, reasons
+            peers, peer_server = Peers(plan.folder, plan.incarnation), PeerServer(plan.folder, plan.incarnation)
+            channel = Channel(sock, plan.slot, peers, peer_server, fleet, metrics)
+            process = Process(plan.version, settings.server.drain, metrics, channel)
+            make = partial(WorkerServer, channel=channel, startup_errors=errors)
+            server = make_server(settings, store, process, make)
             server.run(sockets=[plan.sock])
-        except SettingsError as error:
-            return _fail(channel, Failed(str(error), is_lasting=True))
-        except SystemExit:  # uvicorn's way to say that it cannot start
-            return _fail(channel, Failed(reasons.last or "it does not start", reasons.are_settings))
-        finally:
-            leave_runtime_folder(plan.folder, to_others=True)
+        except (SettingsError, OSError) as error:
+            return _fail(sock, Failed(str(error), is_lasting=isinstance(error, SettingsError)))
+        except SystemExit:  # uvicorn exits when it cannot start
+            return _fail(sock, Failed(errors.last or "it does not start", errors.are_settings))
+    if server.is_orphaned:
+        leave_runtime_folder(plan.folder, is_last=False)
     return 0
 
 
-def check_settings(settings: Settings, channel: socket.socket) -> int:
-    """Find out whether workers could serve with these settings, in a process that leaves nothing behind."""
+def check_settings(settings: Settings, sock: socket.socket) -> int:
+    """Check whether workers could serve with these settings, in a process of its own."""
     try:
         check(settings)
-        opened_store(settings, _tell)
+        opened_store(settings, _print)
     except SettingsError as error:
-        return _fail(channel, Failed(str(error), is_lasting=True))
-    channel.sendall(line_of(Ready()))
+        return _fail(sock, Failed(str(error), is_lasting=True))
+    sock.sendall(encode_line(Ready()))
     return 0
 
 
-def _fail(channel: socket.socket, failed: Failed) -> int:
-    channel.setblocking(True)
+def _fail(sock: socket.socket, failed: Failed) -> int:
+    sock.setblocking(True)
     with contextlib.suppress(OSError):
-        channel.sendall(line_of(failed))
+        sock.sendall(encode_line(failed))
     return 2
 
 
-class Reasons(logging.Handler):
-    """Why uvicorn cannot start: the last line of what it would write, which is an exception with its traceback."""
+class StartupErrors(logging.Handler):
+    """Why uvicorn cannot start: the last line that it would log, which is an exception with its traceback."""
 
     last = ""
     are_settings = False
@@ -157,7 +195,7 @@ class Reasons(logging.Handler):
             self.last = lines[-1].removeprefix(name)
 
     @contextlib.contextmanager
-    def heard(self) -> Generator[None]:
+    def caught(self) -> Generator[None]:
         logger = logging.getLogger("uvicorn.error")
         logger.addHandler(self)
         logger.propagate = False
@@ -168,5 +206,5 @@ class Reasons(logging.Handler):
             logger.propagate = True
 
 
-def _tell(line: str) -> None:
+def _print(line: str) -> None:
     print(f"toolwire: {line}", file=sys.stderr, flush=True)

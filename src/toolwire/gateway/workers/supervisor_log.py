@@ -1,4 +1,4 @@
-"""The supervisor's own lines on stderr. It has no thread, and must never wait for somebody to read."""
+"""The supervisor's lines on stderr. The supervisor has no thread, and must never wait for a reader."""
 
 import os
 import select
@@ -17,14 +17,14 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
-LIMIT = 64 * 1024
-"""Bytes that wait to be written; more are dropped."""
-AT_ONCE = 4096
-"""Bytes that a pipe takes whole if it takes any."""
+MAX_UNWRITTEN = 64 * 1024
+"""Bytes that wait to be written; lines beyond are dropped."""
+MAX_LINE = 4096
+"""Bytes of a line. A pipe takes a write of this size whole or not at all."""
 
 
-class SupervisorLines:
-    """Lines that are written as soon as somebody reads, in turn with those of the workers."""
+class SupervisorLog:
+    """Lines that are written as soon as stderr takes them, under the lock that workers write under."""
 
     def __init__(self, settings: Settings, lock: Path) -> None:
         self._descriptor = sys.stderr.fileno()
@@ -35,31 +35,31 @@ class SupervisorLines:
         self.use(settings)
 
     def use(self, settings: Settings) -> None:
-        """Write as these settings say, from now on."""
+        """Use the level and the format of these settings."""
         self._level = LEVELS.index(settings.debug.level)
         self._format = log_format(settings)
 
     def log(self, level: str, event: str, **facts: Any) -> None:
-        """A line of the log."""
+        """Write a line of the log."""
         if LEVELS.index(level) >= self._level:
             line = {"timestamp": datetime.now(UTC), "level": level, "event": event, **facts}
             self._add(written_line(line, self._format))
 
-    def tell(self, line: str) -> None:
-        """A line for whoever started it."""
+    def print(self, line: str) -> None:
+        """Write a line of plain text."""
         self._add(line.encode("utf-8", "replace"))
 
     def _add(self, line: bytes) -> None:
-        if sum(map(len, self._waiting)) + len(line) < LIMIT:
-            self._waiting.append(line[: AT_ONCE - 1] + b"\n")
+        if sum(map(len, self._waiting)) + len(line) < MAX_UNWRITTEN:
+            self._waiting.append(line[: MAX_LINE - 1] + b"\n")
         self.flush()
 
     def flush(self) -> None:
         """Write what can be written without waiting."""
-        while self._waiting and self._written(self._waiting[0]):
+        while self._waiting and self._write(self._waiting[0]):
             del self._waiting[0]
 
-    def _written(self, line: bytes) -> bool:
+    def _write(self, line: bytes) -> bool:
         assert fcntl is not None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -70,7 +70,7 @@ class SupervisorLines:
             poll.register(self._descriptor, select.POLLOUT)
             ready = poll.poll(0)
             if ready:
-                with suppress(OSError):  # nobody can read it any more
+                with suppress(OSError):  # stderr is closed
                     os.write(self._descriptor, line)
             return bool(ready)
         finally:

@@ -1,0 +1,289 @@
+"""The workers of a supervisor: forked, counted, and replaced when they end or hang.
+
+Time is counted in ticks of the supervisor. While it is suspended, or the machine sleeps, no tick passes, so it does not
+time out workers that were suspended with it.
+
+A slot is the place of one worker after the other:
+
+    (none) → starting → serving → retired → (none)
+"""
+
+import os
+import selectors
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from toolwire.config.settings import Settings
+from toolwire.gateway.metrics import SharedFiles, SupervisorMetrics
+from toolwire.gateway.peers import new_incarnation, socket_path
+from toolwire.gateway.workers.fork import Body, Child, describe_ending
+from toolwire.gateway.workers.messages import Beat, Drain, Draining, Failed, Fleet, FromSupervisor, Ready, Retire
+from toolwire.gateway.workers.sockets import METRICS
+from toolwire.gateway.workers.supervisor_log import SupervisorLog
+from toolwire.gateway.workers.worker import WorkerPlan, run_worker
+
+HANG_TICKS = 10
+"""Ticks of silence after which a worker that was ready is killed. Its event loop sends a heartbeat every second."""
+START_TICKS = 120
+"""Ticks that a worker has to become ready, and a check of new settings to end."""
+STEADY_TICKS = 30
+"""Ticks that a worker must serve before its slot's failures are forgotten."""
+RESTART_PAUSES = (0.0, 0.5, 1.0, 2.0, 5.0)
+"""Seconds before the next worker of a slot, by its failures in a row. Connections wait that long."""
+FORK_PAUSE = 2.0
+"""Seconds before the next fork when the system had no room for one."""
+MAX_RETIRED = 4
+"""Workers of a slot that may finish their turns without a time limit, after many reloads."""
+
+State: TypeAlias = Literal["starting", "serving", "retired"]
+
+
+class Generation(msgspec.Struct, frozen=True, eq=False):
+    """Settings that were read at one time."""
+
+    settings: Settings
+    version: str
+
+
+class Slot:
+    """The listening socket of one worker after the other, and how often they failed."""
+
+    def __init__(self, number: int, sock: socket.socket, generation: Generation) -> None:
+        self.number = number
+        self.sock = sock
+        self.generation = generation
+        """That of its serving worker, and of the next if that one ends."""
+        self.failures = 0
+        """Workers in a row that ended too soon."""
+        self.due = 0.0
+        """When the next worker may be forked."""
+
+
+class Worker(Child):
+    """A process that serves clients."""
+
+    def __init__(
+        self,
+        plan: WorkerPlan,
+        close: Iterator[socket.socket],
+        selector: selectors.BaseSelector,
+        slot: Slot,
+        generation: Generation,
+    ) -> None:
+        super().__init__(partial(run_worker, plan), close, selector)
+        self.slot = slot
+        self.generation = generation
+        self.incarnation = plan.incarnation
+        self.seat = plan.seat
+        self.state: State = "starting"
+        self.served = 0
+        """Ticks since it was ready."""
+        self.fate: Literal["ended", "hung", "late"] = "ended"
+        """Why it is gone."""
+
+    @property
+    def start_failure(self) -> str:
+        """Why it has ended before it was ready."""
+        if self.failure is not None:
+            return self.failure.reason
+        return f"it ended with {describe_ending(self.status or 0)} before it was ready"
+
+
+class WorkerPool:
+    """The workers, by slot."""
+
+    def __init__(
+        self,
+        generation: Generation,
+        sockets: Sequence[socket.socket],
+        folder: Path,
+        log: SupervisorLog,
+        selector: selectors.BaseSelector,
+    ) -> None:
+        self.slots = [Slot(number, sock, generation) for number, sock in enumerate(sockets)]
+        self.workers: list[Worker] = []
+        self.started = False
+        """Whether all slots have been ready."""
+        self.ending = False
+        """Whether workers are no longer replaced."""
+        self._folder = folder
+        self._log = log
+        self._selector = selector
+        self._files = SharedFiles(folder / METRICS)
+        self.metrics = SupervisorMetrics(self._files)
+        self._fleet: Fleet | None = None
+        """What workers were last told."""
+        self._children: dict[int, Child] = {}
+        """Those that have not ended, by their process ids."""
+        self._fork_due = 0.0
+
+    def in_slot(self, slot: Slot, state: State) -> list[Worker]:
+        return [worker for worker in self.workers if worker.slot is slot and worker.state == state]
+
+    @property
+    def running(self) -> int:
+        """Turns of all workers, as they last counted them."""
+        families = (family for family in self._files.collect() if family.name == "toolwire_turns_running")
+        return int(sum(sample.value for family in families for sample in family.samples))
+
+    @property
+    def ready(self) -> int:
+        return sum(worker.state == "serving" for worker in self.workers)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no child is left, also none that was killed."""
+        return not (self.workers or self._children)
+
+    def send(self, message: FromSupervisor) -> None:
+        for worker in self.workers:
+            worker.send(message)
+
+    # Starting
+
+    def fork_helper(self, body: Body) -> Child:
+        """Fork a process that serves nothing. Raises `OSError` where the system has no room for it."""
+        child = Child(body, self._not_for_child(None), self._selector)
+        self._children[child.pid] = child
+        return child
+
+    def fork(self, slot: Slot, generation: Generation) -> None:
+        """Start a worker, unless the system has no room for it; then the caller has to try again."""
+        if time.monotonic() < self._fork_due:
+            return
+        seats = {worker.seat for worker in self.workers}
+        plan = WorkerPlan(
+            generation.settings,
+            generation.version,
+            slot.number,
+            next(seat for seat in map(str, count()) if seat not in seats),
+            new_incarnation(),
+            self._folder,
+            slot.sock,
+            self.started,
+        )
+        try:
+            worker = Worker(plan, self._not_for_child(slot), self._selector, slot, generation)
+        except OSError as error:
+            self._fork_due = time.monotonic() + FORK_PAUSE
+            facts = {"worker": slot.number, "failure": str(error), "pause": FORK_PAUSE}
+            self._log.log("error", "worker", state="not forked", **facts)
+            return
+        self.workers.append(worker)
+        self._children[worker.pid] = worker
+
+    def fork_missing(self) -> None:
+        """Start a worker for each slot that has none and whose pause is over."""
+        for slot in self.slots:
+            is_missing = not (self.in_slot(slot, "serving") or self.in_slot(slot, "starting"))
+            if is_missing and not self.ending and time.monotonic() >= slot.due:
+                self.fork(slot, slot.generation)
+
+    def _not_for_child(self, slot: Slot | None) -> Iterator[socket.socket]:
+        """What a child closes: other listening sockets, and channels, whose ends would outlive the supervisor in it."""
+        own = slot.sock if slot is not None else None
+        yield from {each.sock for each in self.slots if each.sock is not own}
+        yield from {child.channel for child in (*self.workers, *self._children.values())}
+
+    # Watching
+
+    def look(self) -> list[Worker]:
+        """Handle what has happened to workers; returns those that have ended before they were ready."""
+        for worker in self.workers:
+            for message in worker.receive():
+                self._handle(worker, message)
+        gone = [worker for worker in self.workers if worker.status is not None]
+        lost = [worker for worker in gone if worker.state == "starting"]
+        for worker in gone:
+            self._remove(worker)
+        self.started = self.started or self.ready == len(self.slots)
+        fleet = Fleet(len(self.slots), self.ready, self.started)
+        if fleet != self._fleet:
+            self._fleet = fleet
+            self.metrics.ready.set(self.ready)
+            self.send(fleet)
+        return lost
+
+    def reap(self) -> None:
+        """Ask the system which children have ended. As the first process of a container it has those of others too."""
+        with suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if not pid:
+                    return
+                child = self._children.pop(pid, None)
+                if child is not None:
+                    child.status = status
+
+    def _handle(self, worker: Worker, message: Beat | Failed | Ready | Draining) -> None:
+        match message:
+            case Failed():
+                worker.failure = message
+            case Ready() if worker.state == "starting":
+                self._replace(worker)
+            case Draining() if worker.state == "serving" and not self.ending:
+                self._log.log("warning", "worker", state="draining", worker=worker.slot.number, pid=worker.pid)
+                worker.state = "retired"
+            case _:
+                pass
+
+    def _replace(self, worker: Worker) -> None:
+        """A new worker accepts connections, so the old one of its slot retires."""
+        slot = worker.slot
+        for before in self.in_slot(slot, "serving"):
+            before.state = "retired"
+            before.send(Retire())
+        for late in self.in_slot(slot, "retired")[:-MAX_RETIRED]:
+            late.send(Drain())
+        worker.state, slot.generation = "serving", worker.generation
+        self._fleet = None  # the new one does not know it yet
+        if self.ending:
+            worker.send(Drain())
+
+    def _remove(self, worker: Worker) -> None:
+        """A worker has ended. If it is to be replaced, the next one waits longer after each failure."""
+        worker.close()
+        self.workers.remove(worker)
+        self._files.leave(worker.seat)
+        with suppress(OSError):
+            os.unlink(socket_path(self._folder, worker.incarnation))
+        if self.ending or worker.state == "retired":
+            return
+        slot = worker.slot
+        slot.failures += 1
+        pause = RESTART_PAUSES[min(slot.failures, len(RESTART_PAUSES)) - 1]
+        slot.due = time.monotonic() + pause
+        self.metrics.restarts[worker.fate].inc()
+        if not self.started and worker.failure is not None:
+            return  # the start ends with it
+        ending = describe_ending(worker.status or 0)
+        facts = {"worker": slot.number, "pid": worker.pid, "ending": ending, "pause": pause}
+        if worker.failure is not None:
+            facts["failure"] = worker.failure.reason
+        self._log.log("error", "worker", state=worker.fate, **facts)
+
+    def tick(self) -> None:
+        """Kill workers that hang or do not become ready in time."""
+        for worker in self.workers:
+            worker.age += 1
+            worker.silent += 1
+            if worker.state == "serving":
+                worker.served += 1
+                if worker.served == STEADY_TICKS:
+                    worker.slot.failures = 0
+            if worker.state != "starting":
+                if worker.silent >= HANG_TICKS:
+                    worker.fate = "hung"
+                    worker.kill()
+            elif worker.age >= START_TICKS:
+                worker.fate = "late"
+                worker.failure = Failed(f"it was not ready within {START_TICKS} s", is_lasting=False)
+                worker.kill()
