@@ -25,7 +25,7 @@ from toolwire.core.collect import Turn
 from toolwire.core.errors import Failure
 from toolwire.core.events import Event, RawFrame
 from toolwire.core.notes import TurnStats
-from toolwire.core.request import CallEntry, Request, RequestHead, ResultEntry
+from toolwire.core.request import CallEntry, Request, RequestHead, ResultEntry, SearchOutcome
 from toolwire.dialects import chat, messages, openai, responses
 
 Json = dict[str, Any]
@@ -77,7 +77,7 @@ class DialectModule(Protocol):
         ...
 
 
-SearchFrames = Callable[[CallEntry, ResultEntry], list[RawFrame]]
+SearchFrames = Callable[[CallEntry, ResultEntry, SearchOutcome], list[RawFrame]]
 
 
 def openai_search(request: Request) -> SearchFrames:

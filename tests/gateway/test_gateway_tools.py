@@ -39,7 +39,7 @@ from tests.support.scripts import (
 from tests.support.transcripts import Model, Tools, User, expected, transcript
 from tests.support.upstream import Hold, Pause, Reply, Upstream
 from toolwire.config.settings import SettingsError
-from toolwire.gateway.tools.tools import found_servers, found_tool
+from toolwire.gateway.tools.tools import load_servers, load_tool
 from toolwire.turns.tools.repeats import WARNING
 
 Json = dict[str, Any]
@@ -1197,7 +1197,7 @@ def test_a_module_beside_the_configuration_is_found(upstream: Upstream, http: ht
 def test_what_is_installed_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     (tmp_path / "statistics.py").write_text("mean = 1\n")
     monkeypatch.setattr(sys, "path", [*sys.path])
-    assert found_tool("statistics:median", tmp_path).name == "median"
+    assert load_tool("statistics:median", tmp_path).name == "median"
     assert sys.path[-1] == str(tmp_path)
 
 
@@ -1223,7 +1223,7 @@ def test_what_is_no_tool_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     (tmp_path / "raises.py").write_text("1 / 0\n")
     monkeypatch.setattr(sys, "path", [str(shed), str(tmp_path), *sys.path])
     with pytest.raises(SettingsError, match=re.escape(f"gateway_tools.tools: {says}")):
-        found_tool(name, tmp_path)
+        load_tool(name, tmp_path)
 
 
 def test_two_packages_with_the_same_name_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
@@ -1237,7 +1237,7 @@ def test_two_packages_with_the_same_name_are_told(monkeypatch: pytest.MonkeyPatc
         SettingsError,
         match=r"gateway_tools\.tools: 'clock' is ambiguous: 2 installed packages have an entry point of this name",
     ):
-        found_tool("clock", tmp_path)
+        load_tool("clock", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -1253,4 +1253,4 @@ def test_what_is_no_list_of_servers_is_named(tmp_path: Path, content: bytes | No
     path = tmp_path / "servers.json"
     path.mkdir() if content is None else path.write_bytes(content)
     with pytest.raises(SettingsError, match=re.escape(f"gateway_tools.mcp: servers.json: {says}")):
-        found_servers("servers.json", tmp_path)
+        load_servers("servers.json", tmp_path)

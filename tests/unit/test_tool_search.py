@@ -16,7 +16,7 @@ from toolwire.core.request import Tool
 from toolwire.core.tokens import estimated_tokens
 from toolwire.dialects import responses
 from toolwire.gateway.tools import ranking
-from toolwire.gateway.tools.ranking import BadPattern, SearchTooLong, by_pattern, by_words
+from toolwire.gateway.tools.ranking import BadPattern, SearchTooLong, search_by_pattern, search_by_words
 
 Json = dict[str, Any]
 
@@ -436,22 +436,22 @@ BOX = (
     ],
 )
 def test_words_of_name_description_and_parameters_are_found(question: str, first: str):
-    assert by_words(question, BOX, 3)[0].name == first
+    assert search_by_words(question, BOX, 3)[0].name == first
 
 
 def test_nothing_is_found_for_unknown_words():
-    assert by_words("quantum", BOX, 5) == by_words("", BOX, 5) == by_words("x", (), 5) == []
+    assert search_by_words("quantum", BOX, 5) == search_by_words("", BOX, 5) == search_by_words("x", (), 5) == []
 
 
 def test_no_more_are_found_than_asked_for():
-    assert len(by_words("issue repository", BOX, 2)) == 2
-    assert len(by_pattern(".", BOX, 2)) == 2
+    assert len(search_by_words("issue repository", BOX, 2)) == 2
+    assert len(search_by_pattern(".", BOX, 2)) == 2
 
 
 def test_a_rare_word_counts_more_and_equal_tools_keep_their_order():
     box = [*(tool(f"get_{name}", "Gets a thing.") for name in "abcd"), tool("get_heron", "Gets a thing.")]
-    assert by_words("get heron", box, 1)[0].name == "get_heron"
-    assert [each.name for each in by_words("thing", box, 5)] == [each.name for each in box]
+    assert search_by_words("get heron", box, 1)[0].name == "get_heron"
+    assert [each.name for each in search_by_words("thing", box, 5)] == [each.name for each in box]
 
 
 @pytest.mark.parametrize(
@@ -468,13 +468,13 @@ def test_a_rare_word_counts_more_and_equal_tools_keep_their_order():
     ],
 )
 def test_a_regular_expression_is_found_in_any_case(pattern: str, found: list[str]):
-    assert [each.name for each in by_pattern(pattern, BOX, 5)] == found
+    assert [each.name for each in search_by_pattern(pattern, BOX, 5)] == found
 
 
 @pytest.mark.parametrize("pattern", ["(", "[", "a" * 201, r"(a)\1", "(?=a)a", "*"])
 def test_a_regular_expression_that_is_none_is_refused(pattern: str):
     with pytest.raises(BadPattern):
-        by_pattern(pattern, BOX, 5)
+        search_by_pattern(pattern, BOX, 5)
 
 
 CATASTROPHES = ["(a+)+$", "(a|a)*$", "(a|aa)+$", "(.*)*x", "(a*)*(a*)*(a*)*!", "(x+x+)+y", "([a-z]+)*[0-9]"]
@@ -485,7 +485,7 @@ def test_no_regular_expression_takes_long(pattern: str):
     """`re` would need ages for each of these."""
     box = [tool("f", "a" * 2000 + "?"), tool("g", "x" * 2000)]
     began = sum(os.times()[:2])
-    by_pattern(pattern, box, 5)
+    search_by_pattern(pattern, box, 5)
     assert sum(os.times()[:2]) - began < 30
 
 
@@ -493,5 +493,5 @@ def test_a_search_is_given_up_after_its_steps(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(ranking, "MAX_STEPS", 2000)
     many = [tool(f"f{index}", "a" * 1000) for index in range(100)]
     with pytest.raises(SearchTooLong):
-        by_pattern("b+", many, 5)
-    assert [each.name for each in by_pattern("f3$|b+", many, 5)] == ["f3"]  # what was found counts
+        search_by_pattern("b+", many, 5)
+    assert [each.name for each in search_by_pattern("f3$|b+", many, 5)] == ["f3"]  # what was found counts

@@ -194,6 +194,7 @@ class Tool(msgspec.Struct, frozen=True):
 
 SEARCH = "tool_search"
 """The name of the tool that searches for others, and the prefix of all types of such tools."""
+SearchOutcome: TypeAlias = Literal["found", "failed", "timed_out"]
 
 NO_PARAMETERS = msgspec.Raw(b'{"type":"object","properties":{}}')
 """The schema of a tool without parameters, or without a schema."""

@@ -61,19 +61,19 @@ _FLAGS = {name.encode(): name for name in HEADERS}
 class Toolbox(Protocol):
     """Tools that the gateway runs itself."""
 
-    def may_join(self, request: Request) -> bool: ...
+    def can_join(self, request: Request) -> bool: ...
 
     def run(
         self,
         owner: str,
         request: Request,
         begin: Callable[[Request], Run],
-        ran: Callable[[str, str], None],
+        on_call: Callable[[str, str], None],
         confirm: Confirm | None,
         search: "Search | None",
     ) -> TurnSource:
-        """A run with these tools. `ran` is called with the name and the outcome of each call of them, `confirm` before
-        each. `search` are searches for tools that are run here too."""
+        """A run with these tools. `on_call` is called with the name and the outcome of each call of them, `confirm`
+        before each. `search` are searches for tools that are run here too."""
         ...
 
 
@@ -288,7 +288,7 @@ class Exchange:
             return Run(job, shared.loop, Alarm(shared.ticker), claim.grow)
 
         tools = shared.tools
-        if tools is not None and (mode != "openai-json" or not tools.may_join(request)):
+        if tools is not None and (mode != "openai-json" or not tools.can_join(request)):
             tools = None
         search = self._search(request) if request.hosted_tools and mode == "openai-json" else None
         if tools is None and search is None:
@@ -310,10 +310,10 @@ class Exchange:
         """The searches for tools that are run here, because the first backend of the model does not know them."""
         if not any(tool.searches for tool in request.hosted_tools):
             return None
-        from toolwire.gateway.tools.search import take_over  # noqa: PLC0415 - few requests need it
+        from toolwire.gateway.tools.search import adopt_searches  # noqa: PLC0415 - few requests need it
 
         route, model = self.shared.engine.router.all_for(request.model)[0]
-        return take_over(request, route, self.shared.engine.reasoning.refused(route.backend.name, model))
+        return adopt_searches(request, route, self.shared.engine.reasoning.refused(route.backend.name, model))
 
     def _count_gateway_call(self, tool: str, outcome: str) -> None:
         self.facts["gateway_calls"] += 1

@@ -11,19 +11,16 @@ import msgspec
 
 from toolwire.core.events import RawFrame
 from toolwire.core.raw import to_json
-from toolwire.core.request import CallEntry, ResultEntry, TextPart, ToolPart
+from toolwire.core.request import CallEntry, ResultEntry, SearchOutcome, TextPart, ToolPart
 from toolwire.core.text import as_object
 from toolwire.dialects.messages.history import SERVER_ID
 
-TOO_LONG = "the search took too long; use a simpler regular expression"
-"""What the model reads of a search that was given up."""
 
-
-def search_frames(call: CallEntry, result: ResultEntry, *, stream: bool) -> list[RawFrame]:
+def search_frames(call: CallEntry, result: ResultEntry, outcome: SearchOutcome, *, stream: bool) -> list[RawFrame]:
     """The two blocks of a search. In a stream the input of the first comes in a delta, as clients expect it."""
     id, input = f"{SERVER_ID}{call.id}", as_object(call.arguments) or msgspec.Raw(b"{}")
     use: dict[str, Any] = {"type": "server_tool_use", "id": id, "name": call.name, "input": {} if stream else input}
-    found = {"type": "tool_search_tool_result", "tool_use_id": id, "content": _content(result)}
+    found = {"type": "tool_search_tool_result", "tool_use_id": id, "content": _content(result, outcome)}
     return [*_block(id, use, bytes(input).decode() if stream else ""), *_block(f"{id}_result", found)]
 
 
@@ -35,10 +32,10 @@ def _block(item: str, block: dict[str, Any], input: str = "") -> Iterator[RawFra
     yield RawFrame("content_block_stop", item, b"{}")
 
 
-def _content(result: ResultEntry) -> dict[str, Any]:
-    if result.failed:
+def _content(result: ResultEntry, outcome: SearchOutcome) -> dict[str, Any]:
+    if outcome != "found":
         text = "".join(part.text for part in result.parts if isinstance(part, TextPart))
-        code = "execution_time_exceeded" if text == TOO_LONG else "invalid_tool_input"
+        code = "execution_time_exceeded" if outcome == "timed_out" else "invalid_tool_input"
         return {"type": "tool_search_tool_result_error", "error_code": code, "error_message": text}
     names = [part.name for part in result.parts if isinstance(part, ToolPart)]
     references = [{"type": "tool_reference", "tool_name": name} for name in names]

@@ -10,12 +10,14 @@ from typing import Any
 
 from toolwire.core.events import RawFrame
 from toolwire.core.raw import to_json
-from toolwire.core.request import NO_PARAMETERS, CallEntry, ResultEntry, Tool, ToolPart
+from toolwire.core.request import NO_PARAMETERS, CallEntry, ResultEntry, SearchOutcome, Tool, ToolPart
 from toolwire.core.text import as_object
 from toolwire.dialects.responses.items import DONE
 
 
-def search_frames(tools: Sequence[Tool], call: CallEntry, result: ResultEntry) -> list[RawFrame]:
+def search_frames(
+    tools: Sequence[Tool], call: CallEntry, result: ResultEntry, outcome: SearchOutcome
+) -> list[RawFrame]:
     """The two items of a search in these tools."""
     known = {(tool.namespace, tool.name): tool for tool in tools}
     keys = [(part.namespace, part.name) for part in result.parts if isinstance(part, ToolPart)]
@@ -24,7 +26,9 @@ def search_frames(tools: Sequence[Tool], call: CallEntry, result: ResultEntry) -
     shared: dict[str, Any] = {"call_id": call.id, "execution": "server"}
     return [
         _item("tsc", {**shared, "type": "tool_search_call", "arguments": as_object(call.arguments) or {}}),
-        _item("tso", {**shared, "type": "tool_search_output", "tools": listed}, "incomplete" * result.failed),
+        _item(
+            "tso", {**shared, "type": "tool_search_output", "tools": listed}, "incomplete" if outcome != "found" else ""
+        ),
     ]
 
 

@@ -1,6 +1,6 @@
-"""Which tools fit a search: by the words of a question (BM25), or by a regular expression.
+"""Finds tools by the words of a question (BM25), or by a regular expression.
 
-What is looked at is the name, the namespace, the description and the names of the parameters.
+Both search the name, the namespace, the description and the names of the parameters.
 """
 
 import re
@@ -16,48 +16,46 @@ from toolwire.core.regex import Budget, TooMuch
 from toolwire.core.request import Tool
 
 SATURATION, LENGTH_WEIGHT = 1.2, 0.75
-"""The usual parameters of BM25: how much a repeated word counts, and how much the length of a text does."""
+"""The usual parameters of BM25 (k1, b): the weight of a repeated word, and of the length of a text."""
 NAME_WEIGHT = 3
-"""A word of the name counts as often."""
+"""How many times a word of the name counts."""
 MAX_CHARS = 2000
-"""Characters of a description that are looked at."""
+"""Characters of a description that are searched."""
 MAX_PATTERN = 200
-"""Characters of a regular expression."""
+"""Characters that a regular expression may have."""
 MAX_STEPS = 400_000
-"""Steps of one search by a regular expression: about a second of CPU."""
+"""Steps that one search by a regular expression may take: about a second of CPU."""
 
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+|[^\W0-9A-Za-z_]+")
 _FLAGS = re.compile(r"\(\?[aimsux]+\)")
 
 
 class BadPattern(Exception):
-    """A regular expression that cannot be used; the message says why."""
+    """An unusable regular expression; the message says why."""
 
 
 class SearchTooLong(Exception):
-    """A search has used all its steps and found nothing."""
+    """A search has used all its steps without a match."""
 
 
-def by_words(question: str, tools: Sequence[Tool], limit: int) -> list[Tool]:
-    """The tools that fit a question best, the best first; equal ones in the order in which they are declared."""
+def search_by_words(question: str, tools: Sequence[Tool], limit: int) -> list[Tool]:
+    """The tools that match a question best, best first; equal ones in the order of their declaration."""
     documents = [Counter(_words_of(tool)) for tool in tools]
     lengths = [document.total() for document in documents]
     average = sum(lengths) / len(lengths) if tools else 0
     asked = dict.fromkeys(_words(question[:MAX_CHARS]))
-    weights = {word: _rarity(sum(word in document for document in documents), len(documents)) for word in asked}
+    counts = {word: sum(word in document for document in documents) for word in asked}
+    weights = {word: log(1 + (len(tools) - count + 0.5) / (count + 0.5)) for word, count in counts.items()}
     scores = [
-        sum(weights[word] * _share(document[word], length / average) for word in asked if word in document)
+        sum(weights[word] * _saturate(document[word], length / average) for word in asked if word in document)
         for document, length in zip(documents, lengths, strict=True)
     ]
     ranked = sorted((index for index, score in enumerate(scores) if score > 0), key=lambda index: -scores[index])
     return [tools[index] for index in ranked[:limit]]
 
 
-def _rarity(count: int, total: int) -> float:
-    return log(1 + (total - count + 0.5) / (count + 0.5))
-
-
-def _share(count: int, length: float) -> float:
+def _saturate(count: int, length: float) -> float:
+    """The weight of a word that occurs `count` times in a text of this length, relative to the average."""
     return count * (SATURATION + 1) / (count + SATURATION * (1 - LENGTH_WEIGHT + LENGTH_WEIGHT * length))
 
 
@@ -67,7 +65,7 @@ def _words_of(tool: Tool) -> list[str]:
 
 
 def _words(text: str) -> list[str]:
-    """The words of a text, also of `snake_case` and `camelCase`, in small letters and without a plural `s`."""
+    """The words of a text, also of `snake_case` and `camelCase`, in lower case and without a plural `s`."""
     found = [word.lower() for word in _WORD.findall(text)]
     return [word[:-1] if len(word) > 3 and word.endswith("s") and word[-2] != "s" else word for word in found]
 
@@ -82,10 +80,10 @@ def _parameters(tool: Tool) -> list[str]:
     return list(cast("dict[str, Any]", properties)) if isinstance(properties, dict) else []
 
 
-def by_pattern(pattern: str, tools: Sequence[Tool], limit: int) -> list[Tool]:
-    """The tools in which a regular expression is found, in any case; those with it in their name come first.
+def search_by_pattern(pattern: str, tools: Sequence[Tool], limit: int) -> list[Tool]:
+    """The tools that match a regular expression, ignoring case; matches in the name come first.
 
-    The matcher takes steps in proportion to pattern and text, so no pattern keeps it busy, and they are counted.
+    The matcher's steps are linear in pattern and text, and counted. Raises `BadPattern` and `SearchTooLong`.
     """
     if len(pattern) > MAX_PATTERN:
         raise BadPattern(f"the regular expression has more than {MAX_PATTERN} characters")
