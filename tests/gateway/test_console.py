@@ -26,7 +26,7 @@ from tests.support.gateway import Gateway, backend, chat_body, response_body, to
 from tests.support.upstream import Cut, Hold, Pause, Reply, Upstream
 from toolwire.config.settings import Backend
 from toolwire.core.recording import read_recording
-from toolwire.gateway.console import model_lists
+from toolwire.gateway.console import backends
 from toolwire.turns.routes import Router
 
 WEATHER = [tool("get_weather", city={"type": "string"})]
@@ -399,7 +399,7 @@ def test_a_server_that_does_not_list_its_models_keeps_nobody_waiting(tmp_path):
 
 def test_a_page_does_not_wait_for_a_list_of_models(monkeypatch: pytest.MonkeyPatch):
     """A page that waits for it never gets its answer here."""
-    monkeypatch.setattr(model_lists, "PATIENCE", 0)
+    monkeypatch.setattr(backends, "MODELS_TIMEOUT", 0)
 
     async def main() -> None:
         answered = asyncio.Event()
@@ -409,12 +409,12 @@ def test_a_page_does_not_wait_for_a_list_of_models(monkeypatch: pytest.MonkeyPat
             return ["late"]
 
         router = SimpleNamespace(routes=[SimpleNamespace(backend=Backend("slow", "demo"))], models_of=models_of)
-        lists = model_lists.ModelLists(cast("Router", router))
-        assert [dict(await lists.known()), dict(await lists.known())] == [{}, {}]
+        lists = backends.ModelLists(cast("Router", router))
+        assert [dict(await lists.load()), dict(await lists.load())] == [{}, {}]
         answered.set()
-        while not await lists.known():  # noqa: ASYNC110
+        while not await lists.load():  # noqa: ASYNC110
             await asyncio.sleep(0)
-        assert await lists.known() == {"slow": ["late"]}
+        assert await lists.load() == {"slow": ["late"]}
 
     asyncio.run(asyncio.wait_for(main(), 60))
 

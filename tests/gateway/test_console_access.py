@@ -25,8 +25,8 @@ from tests.support.upstream import Hold, Reply, Upstream
 from toolwire.config.settings import Backend, Key, Settings, Store
 from toolwire.config.validate import faults
 from toolwire.core import recording
-from toolwire.gateway.console import access, checks, secrets
-from toolwire.gateway.console.access import OWN_SECONDS, SECONDS, Access, Viewer
+from toolwire.gateway.console import access, backends, secrets
+from toolwire.gateway.console.access import COOKIE_SECONDS, OWN_KEY_SECONDS, Access, Viewer
 from toolwire.gateway.console.routes import Console
 from toolwire.gateway.console.rows import Row
 from toolwire.gateway.console.secrets import known_secrets, redact
@@ -190,21 +190,21 @@ def test_a_cookie_is_for_one_port_and_one_key():
         return Access(settings, Keys(settings), "t" * 40)
 
     mine = access("one-key")
-    cookie = mine.cookie(Viewer("ann"), 1000)
+    cookie = mine.make_cookie(Viewer("ann"), 1000)
     for port, who, is_good in ((1000, mine, True), (1001, mine, False), (1000, access("other-key"), False)):
         sent = {b"cookie": cookie.replace("_1000=", f"_{port}=").encode()}
-        assert (who.viewer(sent, port) is not None) == is_good
+        assert (who.find_viewer(sent, port) is not None) == is_good
 
 
 def test_cookies_and_keys_of_the_consoles_own_end(monkeypatch: pytest.MonkeyPatch):
     settings = Settings()
     doors = Access(settings, Keys(settings), "t" * 40)
-    cookie, key = doors.cookie(Viewer(sees_all=True), 1).encode(), doors.own_key().encode()
+    cookie, key = doors.make_cookie(Viewer(sees_all=True), 1).encode(), doors.make_own_key().encode()
     now = time.time()
-    for after, is_good in ((SECONDS - 60, True), (SECONDS + 60, False)):
+    for after, is_good in ((COOKIE_SECONDS - 60, True), (COOKIE_SECONDS + 60, False)):
         monkeypatch.setattr(access.time, "time", lambda after=after: now + after)
-        assert (doors.viewer({b"cookie": cookie}, 1) is not None) == is_good
-    for after, is_good in ((OWN_SECONDS - 60, True), (OWN_SECONDS + 60, False)):
+        assert (doors.find_viewer({b"cookie": cookie}, 1) is not None) == is_good
+    for after, is_good in ((OWN_KEY_SECONDS - 60, True), (OWN_KEY_SECONDS + 60, False)):
         monkeypatch.setattr(access.time, "time", lambda after=after: now + after)
         assert doors.is_own_key(key) == is_good
 
@@ -266,7 +266,7 @@ def test_no_key_is_called_as_the_console_is(tmp_path: Path):
 def test_the_key_that_the_console_makes_for_itself_opens_turns_and_not_the_console(keyed: Gateway):
     settings = Settings(keys=(Key("ann", "k"),))
     access = Access(settings, Keys(settings), keyed.console.partition("token=")[2])
-    own = access.own_key()
+    own = access.make_own_key()
     assert ask(keyed, own).status_code == 200
     assert ask(keyed, own[:-1] + ("1" if own.endswith("0") else "0")).status_code == 401
     for forged in ("toolwire-own-9999999999.00", "toolwire-own-", "toolwire-own-x.y"):
@@ -286,7 +286,7 @@ def test_a_check_gets_what_a_server_wants_and_no_secret_is_on_its_command_line(m
         api_key_env="UP_KEY",
         key_header="x-key",
     )
-    command, variables = checks._command(up, "m", "http://gateway", "own")
+    command, variables = backends.check_command(up, "m", "http://gateway", "own")
     assert command == ["http://127.0.0.1:9/v1", "--api", "chat", "--model", "m"]
     basic = base64.b64encode(b"me:p4ss@word").decode()
     headers = {"authorization": f"Basic {basic}", "x-team": "header-secret", "x-key": "key-of-up"}
@@ -300,7 +300,7 @@ def test_a_check_that_cannot_be_started_is_over(monkeypatch: pytest.MonkeyPatch)
 
     async def main() -> None:
         monkeypatch.setattr(asyncio, "create_subprocess_exec", fails)
-        tried = checks.Checks(Settings(), ())
+        tried = backends.Checks(Settings(), ())
         assert tried.start(Backend("demo", "demo"), "", "http://127.0.0.1:9", "")
         while tried.state.running:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -322,9 +322,7 @@ def test_a_fault_of_ours_is_said_as_json_and_in_the_log(monkeypatch: pytest.Monk
         raise ZeroDivisionError("with something secret")
 
     async def main() -> list[Any]:
-        console, sent = Console(), list[Any]()
-        console._router = broken  # type: ignore[assignment]
-        console._log = Log("info", asyncio.get_running_loop())
+        console, sent = Console(broken, Log("info", asyncio.get_running_loop())), list[Any]()
 
         async def send(message: Any) -> None:
             sent.append(message)

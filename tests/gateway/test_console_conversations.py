@@ -1,8 +1,9 @@
 """Which turns are a conversation, what it shows of them, and where the prompt cache broke."""
 
+import asyncio
 import itertools
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import msgspec
@@ -13,12 +14,26 @@ from tests.support.fleet import until
 from tests.support.frames import call, completed, created, stream, text
 from tests.support.gateway import Gateway, backend, chat_body, response_body, tool
 from tests.support.upstream import Reply, Upstream
-from toolwire.gateway.console import prompts
-from toolwire.gateway.console.conversations import Member, cache_state, grouped, located, overview, timeline, version
-from toolwire.gateway.console.prompts import Prompts
+from toolwire.config.settings import Settings
+from toolwire.gateway.console import handlers, prompts
+from toolwire.gateway.console.access import Viewer
+from toolwire.gateway.console.conversations import (
+    Member,
+    compare_prompts,
+    group_turns,
+    locate_difference,
+    make_timeline,
+    make_version,
+    summarize,
+)
+from toolwire.gateway.console.handlers import Handlers
+from toolwire.gateway.console.prompts import make_prompt, read_segment
+from toolwire.gateway.console.recorder import Recorder
 from toolwire.gateway.console.ring import RecordedTurn
 from toolwire.gateway.console.rows import Row
 from toolwire.gateway.console.stored_trace import pack, remove_secrets
+from toolwire.gateway.log import Log
+from toolwire.gateway.process import Process
 from toolwire.turns.trace import Held, TurnTrace
 
 Json = dict[str, Any]
@@ -35,16 +50,16 @@ def kept(
     row = Row(f"turn-{at:.0f}", at, dialect, **{"model": "m", "status": 200, **facts})
     trace = TurnTrace(row.id, {}, Held(10**9))
     trace.keeps = True
-    trace.asked(msgspec.json.encode(body))
+    trace.asked(msgspec.json.encode({"model": "m", **body}))
     if sent is not None:
-        trace.attempt("up", dialect, "m").sent.append((trace.began, "/", msgspec.json.encode(sent)))
+        trace.attempt("up", dialect, "m").sent.append((trace.began, "/", msgspec.json.encode({"model": "m", **sent})))
     if answer is not None:
         trace.wrote([msgspec.json.encode(answer)])
     return RecordedTurn(row, "o", packed=pack(remove_secrets(trace, row, [], ())))
 
 
 def member(turn: RecordedTurn) -> Member:
-    return Member(turn.row, Prompts().of(turn))
+    return Member(turn.row, make_prompt(turn.packed, turn.row))
 
 
 def chat(*messages: Json, answer: Json | None = None, **facts: Any) -> Member:
@@ -66,7 +81,7 @@ def result(id: str, words: str) -> Json:
 
 
 def sizes(*members: Member) -> list[int]:
-    return sorted(map(len, grouped(members)))
+    return sorted(map(len, group_turns(members)))
 
 
 HI, HELLO, MORE = user("Hi"), model("Hello."), user("More")
@@ -98,7 +113,7 @@ def test_a_turn_without_a_session_joins_one_of_two_and_never_both():
 
 def test_a_session_finds_the_turn_without_one_though_another_session_said_the_same_later():
     begun, other = chat(HI), chat(HI, session="2")
-    assert [len(each) for each in grouped([begun, other, chat(HI, HELLO, MORE, session="1")])] == [2, 1]
+    assert [len(each) for each in group_turns([begun, other, chat(HI, HELLO, MORE, session="1")])] == [2, 1]
 
 
 def test_a_cache_key_joins_turns_but_not_sessions():
@@ -117,7 +132,7 @@ def test_the_end_of_a_stored_history_joins_by_its_response_alone():
     first = member(kept({"input": "Begin"}, dialect="responses"))
     second = member(kept({"input": "Go on", "previous_response_id": first.prompt.response}, dialect="responses"))
     stranger = member(kept({"input": [user("Go on"), HELLO, MORE]}, dialect="responses"))
-    assert [len(each) for each in grouped([first, second, stranger])] == [1, 2]
+    assert [len(each) for each in group_turns([first, second, stranger])] == [1, 2]
 
 
 def test_replays_are_left_out_and_turns_of_the_form_are_not():
@@ -127,24 +142,24 @@ def test_replays_are_left_out_and_turns_of_the_form_are_not():
 
 def test_a_message_without_text_has_a_title():
     image = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}]}
-    assert overview([chat(image), chat(image, HELLO, MORE)])["title"] == "(no text)"
-    assert timeline([chat(image)])[0]["asked"]["text"] == "(no text)"
-    assert overview([chat(HI)])["title"] == "Hi"
+    assert summarize([chat(image), chat(image, HELLO, MORE)])["title"] == "(no text)"
+    assert make_timeline([chat(image)])[0]["asked"]["text"] == "(no text)"
+    assert summarize([chat(HI)])["title"] == "Hi"
 
 
-def test_a_conversation_that_changes_has_another_version():
+def test_a_conversation_that_changes_has_another_make_version():
     first, second = chat(HI), chat(HI, HELLO, MORE)
-    before = version([first])
-    assert before == version([first]) != version([first, second])
+    before = make_version([first])
+    assert before == make_version([first]) != make_version([first, second])
     first.row.seq += 1
-    assert version([first]) != before
+    assert make_version([first]) != before
 
 
 # The prompt cache
 
 
 def state(own: Member, *earlier: Member) -> Json:
-    found = cache_state(own, earlier)
+    found = compare_prompts(own, earlier)
     assert found is not None
     return found
 
@@ -171,10 +186,10 @@ def test_a_broken_cache_is_found_to_the_byte():
     one, two = (kept({"messages": [HI, {"role": "assistant", "content": words}, MORE]}) for words in ("aé1", "aé2"))
     found = state(member(two), member(one))
     assert (found["broken"], found["segment"], found["byte"]) == (True, 1, len('{"role":"user","content":"Hi"}'))
-    segments = [Prompts().segment(each, found["segment"]) for each in (two, one)]
+    segments = [read_segment(each.packed, "chat", found["segment"]) for each in (two, one)]
     assert segments[0] is not None
     assert segments[1] is not None
-    where = located(*segments)
+    where = locate_difference(*segments)
     assert (where["part"], where["label"]) == ("history", "assistant 2")
     assert where["at"] == len('{"role":"assistant","content":"aé'.encode())
     assert (where["now"][-3:], where["was"][-3:]) == ('2"}', '1"}')
@@ -198,9 +213,19 @@ def test_what_the_gateway_adds_to_a_stored_message_breaks_nothing(stored: Json):
     ) == [2]
 
 
-def test_references_to_different_items_are_different():
+def test_references_are_resolved_in_what_the_backend_was_sent():
+    def given(*messages: Json) -> Member:
+        reference: Json = {"input": [{"type": "item_reference", "id": "msg_1"}]}
+        return member(kept(reference, None, "responses", {"input": messages}))
+
+    assert state(given(MORE, HELLO), given(HI, HELLO))["broken"]
+    assert not state(given(HI, HELLO, MORE), given(HI, HELLO))["broken"]
+    assert make_timeline([given(HI)])[0]["asked"]["text"] == "Hi"
+
+
+def test_nothing_is_said_of_the_cache_where_only_the_store_has_an_item():
     one, two = (member(kept({"input": [{"type": "item_reference", "id": id}]}, None, "responses")) for id in "ab")
-    assert state(two, one)["broken"]
+    assert compare_prompts(two, [one]) is None
 
 
 @pytest.mark.parametrize("field", ["previous_response_id", "conversation"])
@@ -208,10 +233,10 @@ def test_nothing_is_said_of_the_cache_where_a_store_has_the_history(field: str):
     first = member(kept({"input": "Begin"}, None, "responses"))
     partial = member(kept({"input": "Go on", field: "x_1"}, None, "responses"))
     whole = member(kept({"input": "Go on", field: "x_1"}, None, "responses", {"input": [user("Begin"), user("Go on")]}))
-    assert cache_state(partial, [first]) is None
-    assert cache_state(first, [partial]) is None
+    assert compare_prompts(partial, [first]) is None
+    assert compare_prompts(first, [partial]) is None
     assert not state(whole, partial, first)["broken"]
-    shown = timeline([first, partial, whole])
+    shown = make_timeline([first, partial, whole])
     assert [each["context"] is None for each in shown] == [False, True, False]
     assert shown[1]["added"] > 0
 
@@ -221,7 +246,7 @@ def test_nothing_is_said_of_the_cache_where_a_store_has_the_history(field: str):
 
 def test_a_turn_shows_what_was_new_in_it():
     called = model("Let me look.", ("c1", '{"at":"here"}'))
-    first, second, third = timeline(
+    first, second, third = make_timeline(
         [
             chat(HI, answer=called, call_count=1),
             chat(HI, called, result("c1", "A tree."), answer=model("There is a tree.")),
@@ -240,10 +265,12 @@ def test_a_turn_shows_what_was_new_in_it():
 def test_results_beside_text_in_one_message_are_both_shown():
     content = [{"type": "tool_result", "tool_use_id": "c1", "content": "A tree."}, {"type": "text", "text": "Go on."}]
     use = {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "look", "input": {}}]}
-    [shown] = timeline([member(kept({"messages": [HI, use, {"role": "user", "content": content}]}, None, "messages"))])
+    [shown] = make_timeline(
+        [member(kept({"messages": [HI, use, {"role": "user", "content": content}]}, None, "messages"))]
+    )
     assert (shown["asked"]["text"], shown["brought"]) == ("Go on.", 1)
     only = [HI, use, {"role": "user", "content": content[:1]}]
-    [shown] = timeline([member(kept({"messages": only}, None, "messages"))])
+    [shown] = make_timeline([member(kept({"messages": only}, None, "messages"))])
     assert (shown["asked"], shown["brought"]) == (None, 1)
 
 
@@ -257,7 +284,7 @@ def test_results_that_stand_behind_their_calls_are_all_found():
     answer = {"id": "r", "status": "completed", "output": [{"id": f"fc_{id}", **made(id)} for id in "ab"]}
     first = member(kept({"input": [HI]}, answer, "responses", call_count=2))
     given = [HI, made("a"), brought("a"), made("b"), brought("b")]
-    shown = timeline([first, member(kept({"input": given}, None, "responses"))])
+    shown = make_timeline([first, member(kept({"input": given}, None, "responses"))])
     assert [each["result"]["text"] for each in shown[0]["calls"]] == ["of a", "of b"]
     assert shown[1]["brought"] == 2
 
@@ -266,7 +293,7 @@ def test_many_calls_and_results_are_shown_up_to_a_bound():
     made = [(f"c{number}", '{"x":"' + "y" * 600 + '"}') for number in range(250)]
     called = model(None, *made)
     results = [result(id, f"of {id}") for id, _ in made]
-    first, second = timeline([chat(HI, answer=called, call_count=250), chat(HI, called, *results)])
+    first, second = make_timeline([chat(HI, answer=called, call_count=250), chat(HI, called, *results)])
     assert (len(first["calls"]), first["more_calls"]) == (200, 50)
     assert first["calls"][100]["result"]["text"] == "of c100"
     assert first["calls"][0]["arguments"] == {"text": made[0][1][:500], "size": 608, "cut": True}
@@ -276,7 +303,7 @@ def test_many_calls_and_results_are_shown_up_to_a_bound():
 def test_a_long_text_is_cut_and_says_so():
     called = model("z" * 5000, ("c1", "{}"))
     turns = [chat(user("q" * 3000), answer=called), chat(user("q" * 3000), called, result("c1", "r" * 33_007))]
-    shown = timeline(turns)[0]
+    shown = make_timeline(turns)[0]
     assert [(len(each["text"]), each["size"], each["cut"]) for each in (shown["asked"], shown["answer"])] == [
         (2000, 3000, True),
         (2000, 5000, True),
@@ -289,18 +316,18 @@ def test_a_result_that_is_only_repeated_has_its_size():
     ids = [f"c{number}" for number in range(20)]
     called = model(None, *((id, "{}") for id in ids))
     after = chat(HI, called, *(result(id, "r" * 10) for id in ids), HELLO, MORE)
-    first = timeline([chat(HI, answer=called, call_count=20), after])[0]
+    first = make_timeline([chat(HI, answer=called, call_count=20), after])[0]
     assert first["calls"][0]["result"] == {"text": "", "size": 10, "cut": True}
     assert first["calls"][-1]["result"]["text"] == "r" * 10
 
 
 def test_a_call_without_a_result_has_none():
-    [shown] = timeline([chat(HI, answer=model(None, ("c1", "{}")))])
+    [shown] = make_timeline([chat(HI, answer=model(None, ("c1", "{}")))])
     assert shown["calls"][0]["result"] is None
 
 
 def test_calls_of_an_answer_that_is_not_kept_have_their_names():
-    [shown] = timeline([chat(HI, calls=("look", "go"), call_ids=("c1", "c2"), call_count=40)])
+    [shown] = make_timeline([chat(HI, calls=("look", "go"), call_ids=("c1", "c2"), call_count=40)])
     assert [each["name"] for each in shown["calls"]] == ["look", "go"]
     assert shown["more_calls"] == 38
 
@@ -308,35 +335,26 @@ def test_calls_of_an_answer_that_is_not_kept_have_their_names():
 # What it costs
 
 
-def test_a_turn_is_taken_apart_once(monkeypatch: pytest.MonkeyPatch):
-    turns = [kept({"messages": [user(f"{number}")]}) for number in range(50)]
-    known = Prompts()
-    first = [known.of(each) for each in turns]
-    monkeypatch.setattr(prompts, "unpack", None)
-    assert [known.of(each) for each in turns] == first
+def test_a_prompt_is_made_once_and_counts_with_its_turn(monkeypatch: pytest.MonkeyPatch):
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        recorder = Recorder(Settings(), loop, "t" * 40, Process("v", 1.0), Log("info", loop))
+        recorder.ring.add(kept({"messages": [user(f"{number}")]}) for number in range(50))
+        asked = Handlers(recorder, cast("Any", None), cast("Any", None))
+        before = recorder.ring.size
+        first = await asked.prompts(Viewer(sees_all=True))
+        assert len(first) == 50
+        assert recorder.ring.size == before + sum(turn.prompt.size for turn in recorder.ring if turn.prompt)
+        monkeypatch.setattr(handlers, "make_prompt", None)
+        assert await asked.prompts(Viewer(sees_all=True)) == first
 
-
-def test_prompts_are_remembered_up_to_a_bound(monkeypatch: pytest.MonkeyPatch):
-    def remembered() -> list[str]:
-        for each in turns:
-            known.of(each)
-        return sorted(known._made)  # pyright: ignore[reportPrivateUsage]
-
-    monkeypatch.setattr(prompts, "MOST", 20_000)
-    turns = [kept({"messages": [user(f"{number}")]}) for number in range(50)]
-    known = Prompts()
-    first = remembered()
-    assert 0 < len(first) < 20
-    assert first == remembered(), "those that are in use stay"
-    monkeypatch.setattr(prompts, "IN_USE", 0.0)
-    assert turns[-1].row.id in remembered()
-    assert turns[0].row.id not in remembered()
+    asyncio.run(main())
 
 
 def test_a_prompt_goes_between_processes_as_it_is():
     given = chat(HI, HELLO, MORE, answer=HELLO)
     sent = msgspec.msgpack.decode(msgspec.msgpack.encode(msgspec.to_builtins((given.row, given.prompt))))
-    assert msgspec.convert(sent, tuple[Row, prompts.Prompt]) == (given.row, given.prompt)
+    assert msgspec.convert(sent, tuple[Row, prompts.TurnPrompt]) == (given.row, given.prompt)
 
 
 # With a gateway
@@ -412,7 +430,7 @@ def test_two_sessions_of_claude_code_are_two_conversations(gateway: Gateway, con
     until(found)
 
 
-def test_a_page_that_has_a_conversation_is_sent_no_more_than_its_version(gateway: Gateway, console: ConsoleClient):
+def test_a_page_that_has_a_conversation_is_sent_no_more_than_its_make_version(gateway: Gateway, console: ConsoleClient):
     message = ask(gateway, chat_body("demo", messages=[user("Once.")]), "/v1/chat/completions")["choices"][0]["message"]
     first = opened(console, "Once.", 1)
     id, known = first["overview"]["id"], first["version"]

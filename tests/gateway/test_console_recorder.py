@@ -15,8 +15,8 @@ from toolwire.core.events import TurnEnded, Usage
 from toolwire.core.notes import TurnStats
 from toolwire.core.request import CallEntry, Message, ResultEntry, TextPart
 from toolwire.gateway.console import recorder, statistics
-from toolwire.gateway.console.conversations import Member, cache_state, common_bytes
-from toolwire.gateway.console.prompts import Prompts
+from toolwire.gateway.console.conversations import Member, common_bytes, compare_prompts
+from toolwire.gateway.console.prompts import make_prompt, read_segment
 from toolwire.gateway.console.recorder import (
     ALL_KEYS,
     MAX_HELD,
@@ -521,12 +521,11 @@ def test_a_mark_of_the_cache_that_moves_on_breaks_no_cache():
     marked = {"cache_control": {"type": "ephemeral"}}
     first = turn_with("a", [said("one", **marked)])
     second = turn_with("b", [said("one"), said("two", **marked)])
-    prompts = Prompts()
-    members = [Member(kept.row, prompts.of(kept)) for kept in (first, second)]
-    state = cache_state(members[1], members[:1])
+    members = [Member(kept.row, make_prompt(kept.packed, kept.row)) for kept in (first, second)]
+    state = compare_prompts(members[1], members[:1])
     assert state is not None
     assert not state["broken"]
-    segment = prompts.segment(second, 1)
+    segment = read_segment(second.packed, "messages", 1)
     assert segment is not None
     assert "cache_control" not in segment[2]
     assert members[1].prompt.segments.startswith(members[0].prompt.segments)

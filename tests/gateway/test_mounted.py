@@ -353,7 +353,7 @@ def test_a_check_asks_the_gateway_under_its_prefix(host: str, url: str):
 
 
 def test_a_sign_in_form_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(routes, "FORM_SECONDS", 0.05)
+    monkeypatch.setattr(routes, "SIGN_IN_TIMEOUT", 0.05)
     said: list[Any] = []
     begun = {"type": "http.request", "body": b"secret=", "more_body": True}
 

@@ -20,7 +20,7 @@ from toolwire.config.settings import AnyStore, Settings
 from toolwire.core.errors import Failure, ToolwireError
 from toolwire.core.request import RequestHead
 from toolwire.gateway.body import read_body, stepped
-from toolwire.gateway.console.routes import Console
+from toolwire.gateway.console.routes import Console, open_console, serves_console
 from toolwire.gateway.exchange import OUTPUT_MODE, Endpoint, Shared, turn_of
 from toolwire.gateway.flight import Claim, Flight
 from toolwire.gateway.guard import Guard
@@ -51,10 +51,10 @@ class Gateway:
         sockets: dict[str, ASGIApp],
         rest: Starlette,
         count_running: Callable[[], int],
-        console: Console | None,
+        find_console: Callable[[], Console | None],
     ) -> None:
         self._guard = guard
-        self._console = console
+        self._find_console = find_console
         self._count_running = count_running
         self._endpoints = endpoints
         self._patterns = patterns
@@ -93,8 +93,8 @@ class Gateway:
             for pattern, endpoint in self._patterns:
                 if found := pattern.fullmatch(path):
                     return await endpoint({**scope, "path_params": found.groupdict()}, receive, send)
-        if self._console is not None and self._console.serves(path):
-            return await self._console(scope, receive, send)
+        if serves_console(path) and (console := self._find_console()) is not None:
+            return await console(scope, receive, send)
         return await self._rest(scope, receive, send)
 
 
@@ -123,6 +123,7 @@ def make_app(
     """The application for these settings, with a store that was opened for it or one of its own, with what else
     counts the bytes in flight, and with what else knows of this process."""
     states: dict[str, State] = {}
+    consoles: dict[str, Console | None] = {}
     this = process or Process(version_of(settings), settings.server.drain)
     guard = Guard(settings)
 
@@ -136,7 +137,8 @@ def make_app(
     async def lifespan(app: Starlette) -> AsyncGenerator[None]:
         async with opened_state(settings, guard, this, opened, flight) as state:
             states["state"] = state
-            async with console.opened(state.shared, endpoints) if console is not None else nullcontext():
+            async with open_console(state.shared, endpoints) if settings.console.enabled else nullcontext() as console:
+                consoles["console"] = console
                 this.condition = "ready"
                 yield
 
@@ -156,8 +158,6 @@ def make_app(
                 endpoints[side.module.PATH] = endpoint
             else:
                 patterns.append((side.pattern, endpoint))
-
-    console = Console() if settings.console.enabled else None
 
     sockets: dict[str, ASGIApp] = {Socket.PATH: Socket(state)}
     rest = Starlette(
@@ -185,7 +185,13 @@ def make_app(
     )
     rest.router.redirect_slashes = False  # a redirect would repeat whatever host the client named
     return Gateway(
-        guard, endpoints, patterns, sockets, rest, lambda: shared().metrics.running if states else 0, console
+        guard,
+        endpoints,
+        patterns,
+        sockets,
+        rest,
+        lambda: shared().metrics.running if states else 0,
+        lambda: consoles["console"],
     )
 
 

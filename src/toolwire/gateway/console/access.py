@@ -1,8 +1,8 @@
-"""Who may look at the console: whoever has the token of this machine's user, or a key that the settings allow it.
+"""Who may open the console: the holder of this user's token, or of a key whose settings allow it.
 
-The token is in a file that only its owner may read. A browser that brings the token or a key gets a cookie in return:
-who it is, until when, and a signature made with the token. All processes of the user know the token, so the cookie is
-good in each of them, and nothing has to be kept.
+The token is in a file that only its owner may read. A browser that presents the token or a key gets a cookie: the
+viewer, an expiry time, and a signature made with the token. All processes of the user know the token, so each of them
+accepts the cookie, and no session has to be stored.
 """
 
 import base64
@@ -11,35 +11,36 @@ import hmac
 import os
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
-from pathlib import Path
 
 import msgspec
 
 from toolwire.config.settings import Server, Settings
-from toolwire.core.errors import Failure
+from toolwire.core.errors import BadRequest
 from toolwire.gateway.guard import host_name
 from toolwire.gateway.keys import Keys, presented_key
 from toolwire.memory.private_files import make_folders, make_private_file, read_file, state_folder
 
-NAME = "console-token"
-SECONDS = 12 * 3600
-"""How long a browser is let in without the token."""
-OWN_SECONDS = 1800
-"""How long a key is good that a gateway makes for itself."""
-MOST_COOKIES = 100
-_OWN = "toolwire-own-"
-_OWNER_OF_TOKEN = "*"
-"""In a cookie: whoever had the token. No key has this name, for names of keys are encoded."""
+TOKEN_FILE = "console-token"
+MIN_TOKEN_LENGTH = 32
+COOKIE_SECONDS = 12 * 3600
+"""How long a cookie is valid."""
+OWN_KEY_SECONDS = 1800
+"""How long a key is valid that the gateway makes for itself."""
+MAX_COOKIES = 100
+"""Cookies of one request that are looked at."""
+_OWN_KEY = "toolwire-own-"
+_TOKEN_HOLDER = "*"
+"""Names the holder of the token in a cookie. No key has this name there, because names of keys are encoded."""
 
 
 class Viewer(msgspec.Struct, frozen=True):
-    """Somebody who may look."""
+    """Someone who may open the console."""
 
     key: str = ""
-    """The name of their key; empty with the token."""
+    """The name of the viewer's key; empty with the token."""
     sees_all: bool = False
     by_cookie: bool = False
 
@@ -50,45 +51,45 @@ class Viewer(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=1)
 def load_token() -> str:
-    """The token of this user, made if there is none. One that cannot be kept is good for this process and those that
-    it forks."""
+    """The token of this user, created if there is none. One that cannot be stored is valid in this process and its
+    children."""
     folder = state_folder()
-    path = folder / NAME
+    path = folder / TOKEN_FILE
     with suppress(OSError):
         make_folders(folder)
-        _make(path)
+        if not path.exists():
+            # Several processes may do this at once: the file appears complete, and the first one wins.
+            own = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+            descriptor = make_private_file(own, os.O_WRONLY | os.O_EXCL)
+            try:
+                os.write(descriptor, f"{secrets.token_urlsafe(32)}\n".encode())
+            finally:
+                os.close(descriptor)
+            try:
+                with suppress(FileExistsError):
+                    os.link(own, path)
+            finally:
+                own.unlink()
         found = path.stat()
         if found.st_uid == os.geteuid() and not found.st_mode & 0o077:
             token = read_file(path).decode("ascii", "ignore").strip()
-            if len(token) >= 32:
+            if len(token) >= MIN_TOKEN_LENGTH:
                 return token
     return secrets.token_urlsafe(32)
 
 
 def console_line(settings: Settings, address: str) -> str:
-    """What is said of the console when a gateway is ready; empty if it is switched off."""
+    """The line with the console's link that a ready gateway prints; empty if the console is switched off."""
     return f"toolwire: console {address}/?token={load_token()}" if settings.console.enabled else ""
 
 
-def _make(path: Path) -> None:
-    """Write a new token, unless there is one. It appears whole: several processes may look at once."""
-    if path.exists():
-        return
-    mine = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    descriptor = make_private_file(mine, os.O_WRONLY | os.O_EXCL)
-    try:
-        os.write(descriptor, f"{secrets.token_urlsafe(32)}\n".encode())
-    finally:
-        os.close(descriptor)
-    try:
-        with suppress(FileExistsError):
-            os.link(mine, path)
-    finally:
-        mine.unlink()
+def cookie_name(port: int) -> str:
+    """All ports of a host share their cookies, so each gateway has a name of its own."""
+    return f"toolwire_console_{port}"
 
 
 class Access:
-    """Lets people in."""
+    """Recognises viewers."""
 
     def __init__(self, settings: Settings, keys: Keys, token: str) -> None:
         self._settings = settings
@@ -97,109 +98,87 @@ class Access:
         own = {origin.lower() for origin in settings.server.origins} - {*Server().origins}
         self._origins = frozenset(origin for origin in own if origin.startswith(("http://", "https://")))
 
-    def by_token(self, secret: str) -> Viewer | None:
-        """Who brings this token."""
+    def find_by_token(self, secret: str) -> Viewer | None:
+        """The viewer who presents this token."""
         given = secret.strip().encode(errors="replace")
         return Viewer(sees_all=True) if given and hmac.compare_digest(given, self._token) else None
 
-    def by_secret(self, secret: str) -> Viewer | None:
-        """Who brings this token or key."""
+    def find_by_secret(self, secret: str) -> Viewer | None:
+        """The viewer who presents this token or key."""
         given = secret.strip().encode(errors="replace")
-        return self.by_token(secret) or (self._by_key(self._keys.name_of(given)) if given else None)
+        return self.find_by_token(secret) or (self._find_by_name(self._keys.name_of(given)) if given else None)
 
-    def viewer(self, headers: Mapping[bytes, bytes], port: int) -> Viewer | None:
-        """Who asks, by header or by cookie."""
+    def find_viewer(self, headers: Mapping[bytes, bytes], port: int) -> Viewer | None:
+        """The viewer behind a request, by header or by cookie."""
         given = presented_key(headers)
         if given:
-            return self.by_secret(given.decode("latin-1"))
-        return self._by_cookie(headers.get(b"cookie", b"").decode("latin-1"), port)
-
-    def cookie(self, viewer: Viewer, port: int) -> str:
-        """The name and value of the cookie for a browser that was let in."""
-        who = _OWNER_OF_TOKEN if not viewer.key else _encoded(viewer.key)
-        said = f"{who}.{int(time.time()) + SECONDS}"
-        return f"{cookie_name(port)}={said}.{self._signature(said, port)}"
-
-    def _by_cookie(self, text: str, port: int) -> Viewer | None:
-        for value in _cookies_in(text, cookie_name(port)):
-            said, _, signature = value.rpartition(".")
-            if said and hmac.compare_digest(signature.encode(), self._signature(said, port).encode()):
-                return self._signed_in(said)
+            return self.find_by_secret(given.decode("latin-1"))
+        # A page on another port of the host may have set a cookie of the same name, so each is tried.
+        for each in headers.get(b"cookie", b"").decode("latin-1").split(";")[:MAX_COOKIES]:
+            name, _, value = each.strip().partition("=")
+            claims, _, signature = value.rpartition(".")
+            if name != cookie_name(port) or not claims:
+                continue
+            if hmac.compare_digest(signature.encode(), self._sign_cookie(claims, port).encode()):
+                who, _, until = claims.partition(".")
+                if int(until) < time.time():
+                    return None
+                viewer = Viewer(sees_all=True) if who == _TOKEN_HOLDER else self._find_by_name(_decode_name(who))
+                return msgspec.structs.replace(viewer, by_cookie=True) if viewer is not None else None
         return None
 
-    def _signed_in(self, said: str) -> Viewer | None:
-        who, _, until = said.partition(".")
-        if int(until) < time.time():
-            return None
-        viewer = Viewer(sees_all=True) if who == _OWNER_OF_TOKEN else self._by_key(_decoded(who))
-        return msgspec.structs.replace(viewer, by_cookie=True) if viewer is not None else None
+    def make_cookie(self, viewer: Viewer, port: int) -> str:
+        """The name and value of a cookie for a viewer."""
+        name = base64.urlsafe_b64encode(viewer.key.encode()).decode().rstrip("=")
+        claims = f"{name if viewer.key else _TOKEN_HOLDER}.{int(time.time()) + COOKIE_SECONDS}"
+        return f"{cookie_name(port)}={claims}.{self._sign_cookie(claims, port)}"
 
-    def own_key(self) -> str:
-        """A key with which this gateway may ask itself for a while; every process of it knows it."""
-        until = f"{int(time.time()) + OWN_SECONDS}"
-        return f"{_OWN}{until}.{self._signed('own:' + until)}"
+    def make_own_key(self) -> str:
+        """A key with which this gateway can send requests to itself for a while; each of its processes accepts it."""
+        until = f"{int(time.time()) + OWN_KEY_SECONDS}"
+        return f"{_OWN_KEY}{until}.{self._sign('own:' + until)}"
 
     def is_own_key(self, presented: bytes) -> bool:
-        """Whether a key is one of those."""
+        """Whether `make_own_key` made this key, and it has not expired."""
         text = presented.decode("latin-1")
-        until, _, signature = text.removeprefix(_OWN).partition(".")
-        if not text.startswith(_OWN) or not hmac.compare_digest(
-            signature.encode(), self._signed(f"own:{until}").encode()
-        ):
-            return False
-        return int(until) >= time.time()
+        until, _, signature = text.removeprefix(_OWN_KEY).partition(".")
+        is_signed = hmac.compare_digest(signature.encode(), self._sign(f"own:{until}").encode())
+        return text.startswith(_OWN_KEY) and is_signed and int(until) >= time.time()
 
-    def foreign_post(self, headers: Mapping[bytes, bytes], viewer: Viewer) -> Failure | None:
-        """Why a request that changes something is not carried out: a cookie comes along whatever page asks."""
+    def check_origin(self, headers: Mapping[bytes, bytes], viewer: Viewer) -> None:
+        """Raise `BadRequest` if another page sent a request that changes something: browsers add the cookie to it."""
         origin = headers.get(b"origin", b"").decode("latin-1").lower()
         host = headers.get(b"host", b"").decode("latin-1").lower()
         if origin:
             scheme, _, named = origin.partition("://")
             is_own = scheme in ("http", "https") and bool(host_name(host)) and named == host
             if is_own or origin in self._origins:
-                return None
+                return
         elif not viewer.by_cookie:
-            return None  # a program that sends a key in a header
-        message = "Only the console's own page may ask for this. Behind a proxy server.origins must list its address."
-        return Failure(403, "forbidden", message)
+            return  # a program that sends a key in a header
+        message = "Only the console's own page may send this. Behind a proxy server.origins must list its address."
+        raise BadRequest(message, code="forbidden", status=403)
 
-    def _by_key(self, name: str) -> Viewer | None:
+    def _find_by_name(self, name: str) -> Viewer | None:
         for key in self._settings.keys:
             if key.name == name and key.console:
                 return Viewer(name, sees_all=key.console == "all")
         return None
 
-    def _signature(self, said: str, port: int) -> str:
-        """Good for one port, and as long as the key stays the same."""
-        name = _decoded(said.partition(".")[0])
+    def _sign_cookie(self, claims: str, port: int) -> str:
+        """A signature for one port, valid while the key stays the same."""
+        name = _decode_name(claims.partition(".")[0])
         values = [
             self._settings.key_of(key).encode(errors="replace") for key in self._settings.keys if key.name == name
         ]
         digest = hashlib.sha256(b"".join(values)).hexdigest()
-        return self._signed(f"{port}:{digest}:{said}")
+        return self._sign(f"{port}:{digest}:{claims}")
 
-    def _signed(self, said: str) -> str:
-        return hmac.new(self._token, b"console:" + said.encode(), hashlib.sha256).hexdigest()
-
-
-def _cookies_in(text: str, name: str) -> Iterator[str]:
-    """The values of cookies of this name; a page on another port of the host may have set one too."""
-    for each in text.split(";")[:MOST_COOKIES]:
-        found, _, value = each.strip().partition("=")
-        if found == name:
-            yield value
+    def _sign(self, text: str) -> str:
+        return hmac.new(self._token, b"console:" + text.encode(), hashlib.sha256).hexdigest()
 
 
-def cookie_name(port: int) -> str:
-    """Cookies are shared by all ports of a host, so each gateway has one of its own."""
-    return f"toolwire_console_{port}"
-
-
-def _encoded(name: str) -> str:
-    return base64.urlsafe_b64encode(name.encode()).decode().rstrip("=")
-
-
-def _decoded(text: str) -> str:
+def _decode_name(text: str) -> str:
     try:
         return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()
     except ValueError:

@@ -1,8 +1,8 @@
-"""Turns that belong together, how their context grows, and where the prompt cache broke.
+"""Conversations: which turns belong together, how their context grows, and where the prompt cache broke.
 
 Turns of one key belong together if one continues the other's response, or if they name the same conversation or
-session. They are joined too if they have the same cache key, or if the messages of one are the beginning of the
-other's; but not if that would join two sessions, for these may begin with the same words. Replays belong to none.
+session. They are joined too if they have the same cache key, or if the history of one begins with that of the other;
+but not if that would join two sessions, which may begin with the same words. Replays belong to none.
 """
 
 import hashlib
@@ -14,31 +14,31 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from toolwire.gateway.console.prompts import PREFIX, SEGMENT, Prompt
+from toolwire.gateway.console.excerpts import Excerpt, Excerpts, ResultExcerpt, unpack_excerpts
+from toolwire.gateway.console.prompts import PREFIX_SIZE, SEGMENT, TurnPrompt
 from toolwire.gateway.console.rows import MAX_NAME_LENGTH, Row
-from toolwire.gateway.console.said import Call, Excerpt, Result, Said, unpacked
 
-LOOKED_AT = 10
-"""Earlier turns of a conversation among which the one is sought whose prompt a turn goes on with."""
-SHOWN = 200
-"""Most turns of a conversation that are shown, the last ones."""
-ALIKE = 8
-"""Turns with the same messages, or the same cache key, among which one is sought that a turn can be joined with."""
+MAX_COMPARED = 10
+"""Earlier turns of a conversation whose prompts are compared with that of a turn."""
+MAX_SHOWN_TURNS = 200
+"""Turns of a conversation that are shown, the last ones."""
+MAX_ALIKE = 8
+"""Turns with the same history or cache key among which the one to join is searched."""
 FORM = "form"
-"""What `replay_of` is for a turn that the page's form made; such a turn is like any other."""
+"""The value of `replay_of` in turns that the page's form made; such a turn is like any other."""
 
 Mark: TypeAlias = tuple[str, str, str | bytes]
 """A key, a kind of name, and the name."""
 
 
 class Member(msgspec.Struct, frozen=True):
-    """A turn with its prompt."""
+    """A turn of a conversation."""
 
     row: Row
-    prompt: Prompt
+    prompt: TurnPrompt
 
 
-def grouped(members: Iterable[Member]) -> list[list[Member]]:
+def group_turns(members: Iterable[Member]) -> list[list[Member]]:
     """The conversations, each in the order of time; the one with the latest turn first."""
     turns = [each for each in members if each.row.replay_of in ("", FORM)]
     turns.sort(key=lambda each: each.row.at)
@@ -65,8 +65,11 @@ class _Groups:
             for other in self._known.get(mark, ())[-1:]:
                 self._join(index, other)
         cached = [(key, "cache", prompt.cache_key)] if prompt.cache_key else []
-        prefixes = ((key, "messages", digest) for digest in _prefixes(prompt))  # all messages, all but the last, ...
-        whole = [*islice(prefixes, 1)]  # not joined by: many turns just say "Hi"
+        # The digest of the whole history, of all but its last entry, and so on. The first does not join: many
+        # conversations begin with "Hi".
+        digests, step = prompt.prefixes, PREFIX_SIZE
+        prefixes = ((key, "history", digests[end - step : end]) for end in range(len(digests), 0, -step))
+        whole = [*islice(prefixes, 1)]
         self._join_first(index, cached)
         self._join_first(index, prefixes)
         for mark in (*names, *cached, *whole, (key, "response", prompt.response)):
@@ -92,31 +95,24 @@ class _Groups:
             self._named[other] |= self._named[one]
 
     def _join_first(self, index: int, marks: Iterable[Mark]) -> None:
-        """Join a turn with the first of those with these marks that is of no other session."""
+        """Join a turn with the first one of these marks that belongs to no other session."""
         for mark in marks:
-            for other in islice(reversed(self._known.get(mark, ())), ALIKE):
-                if self._are_one(index, other):
-                    return self._join(index, other)
-        return None
-
-    def _are_one(self, one: int, other: int) -> bool:
-        """Whether two turns can be of one session. Those that name the same one are joined already."""
-        one, other = self._root(one), self._root(other)
-        return one == other or not self._named[one] & self._named[other]
+            for other in islice(reversed(self._known.get(mark, ())), MAX_ALIKE):
+                one, root = self._root(index), self._root(other)
+                # Turns that name the same session are joined already, so two that name one name different ones.
+                if one == root or not self._named[one] & self._named[root]:
+                    self._join(index, other)
+                    return
 
 
-def _names(prompt: Prompt) -> list[tuple[str, str]]:
-    named = (("conversation", prompt.conversation), ("session", prompt.session))
-    return [(kind, name) for kind, name in named if name]
+def _names(prompt: TurnPrompt) -> Iterator[tuple[str, str]]:
+    if prompt.conversation:
+        yield "conversation", prompt.conversation
+    if prompt.session:
+        yield "session", prompt.session
 
 
-def _prefixes(prompt: Prompt) -> Iterator[bytes]:
-    """The digests of the first messages, that of all of them first."""
-    digests = prompt.prefixes
-    return (digests[end - PREFIX : end] for end in range(len(digests), 0, -PREFIX))
-
-
-def overview(members: Sequence[Member]) -> dict[str, Any]:
+def summarize(members: Sequence[Member]) -> dict[str, Any]:
     """A conversation in one line."""
     first, last = members[0], members[-1]
     return {
@@ -135,86 +131,86 @@ def overview(members: Sequence[Member]) -> dict[str, Any]:
     }
 
 
-def version(members: Sequence[Member]) -> str:
-    """Changes with every turn that comes, goes or changes."""
+def make_version(members: Sequence[Member]) -> str:
+    """A text that changes with every turn that is added, dropped or changed."""
     rows = "".join(f"{each.row.id} {each.row.seq}\n" for each in members)
     return hashlib.blake2b(rows.encode(), digest_size=8).hexdigest()
 
 
-def timeline(members: Sequence[Member]) -> list[dict[str, Any]]:
-    """The last turns of a conversation, each with its context and what was said in it."""
-    begin = max(0, len(members) - SHOWN)
-    said = [unpacked(each.prompt.said) for each in members[begin:]]
-    results = _Results(said)
+def make_timeline(members: Sequence[Member]) -> list[dict[str, Any]]:
+    """The last turns of a conversation, each with its context and excerpts."""
+    begin = max(0, len(members) - MAX_SHOWN_TURNS)
+    turns = members[begin:]
+    excerpts = [unpack_excerpts(each.prompt.excerpts) for each in turns]
+    results = _Results(turns, excerpts)
     return [
         {
-            "row": msgspec.to_builtins(member.row),
-            "asked": _shown(spoken.asked) if spoken.is_new else None,
-            "brought": results.brought(index),
-            "answer": _shown(spoken.answer),
-            "reasoning": spoken.reasoning,
-            "calls": [_call(call, results.of(call.id, index), members[begin:]) for call in spoken.calls],
-            "more_calls": max(0, spoken.call_count - len(spoken.calls)),
-            "context": None if member.prompt.is_partial else member.prompt.context,
-            "added": sum(member.prompt.context.values()),
-            "cache": cache_state(member, members[max(0, begin + index - LOOKED_AT) : begin + index]),
+            "row": msgspec.to_builtins(turn.row),
+            "asked": _show(excerpt.asked) if excerpt.is_new else None,
+            "brought": results.count_new(index),
+            "answer": _show(excerpt.answer),
+            "reasoning": excerpt.reasoning,
+            "calls": [
+                {"id": call.id, "name": call.name, "arguments": _show(call.arguments), **results.find(call.id, index)}
+                for call in excerpt.calls
+            ],
+            "more_calls": max(0, excerpt.call_count - len(excerpt.calls)),
+            "context": None if turn.prompt.is_partial else turn.prompt.context,
+            "added": sum(turn.prompt.context.values()),
+            "cache": compare_prompts(turn, members[max(0, begin + index - MAX_COMPARED) : begin + index]),
         }
-        for index, (member, spoken) in enumerate(zip(members[begin:], said, strict=True))
+        for index, (turn, excerpt) in enumerate(zip(turns, excerpts, strict=True))
     ]
 
 
 class _Results:
     """Which turn brought the result of which call. Later requests repeat it."""
 
-    def __init__(self, said: Sequence[Said]) -> None:
-        self._said = said
-        self._where: defaultdict[str, dict[int, Result]] = defaultdict(dict)
-        for index, each in enumerate(said):
+    def __init__(self, turns: Sequence[Member], excerpts: Sequence[Excerpts]) -> None:
+        self._turns = turns
+        self._excerpts = excerpts
+        self._by_call: defaultdict[str, dict[int, ResultExcerpt]] = defaultdict(dict)
+        for index, each in enumerate(excerpts):
             for result in each.results:
-                self._where[result.call][index] = result  # the last one, where a model uses an id again
+                self._by_call[result.call][index] = result  # the last one, where a model uses an id again
 
-    def of(self, call: str, made: int) -> tuple[int, Excerpt] | None:
-        """The first turn behind the one that made a call which has its result, and the text of that."""
-        found = self._where.get(call, {})
-        turns = list(found)
-        at = bisect_right(turns, made)
-        if at == len(turns):
-            return None
-        texts = (found[turn].content for turn in turns[at:])
-        return turns[at], next((each for each in texts if each.text), found[turns[at]].content)
+    def find(self, call: str, made: int) -> dict[str, Any]:
+        """The result of a call, and the first turn with it after the one that made the call."""
+        found = self._by_call.get(call, {})
+        indexes = list(found)
+        at = bisect_right(indexes, made)
+        if at == len(indexes):
+            return {"result": None}
+        row, first = self._turns[indexes[at]].row, found[indexes[at]].content
+        contents = (found[index].content for index in indexes[at:])
+        content = next((each for each in contents if each.text), first)
+        return {"result": _show(content), "result_turn": row.id, "result_at": row.at}
 
-    def brought(self, index: int) -> int:
-        """How many results came with a turn: those behind all that the model said, or that earlier calls waited for."""
-        calls = {call.id for each in self._said[:index] for call in each.calls}
-        results = {each.call for each in self._said[index].results if each.call in calls}
-        waited = sum(1 for call in results if next(iter(self._where[call])) == index)
-        return max(waited, self._said[index].new_results)
-
-
-def _call(call: Call, found: tuple[int, Excerpt] | None, members: Sequence[Member]) -> dict[str, Any]:
-    shown = {"id": call.id, "name": call.name, "arguments": _shown(call.arguments), "result": None}
-    if found is None:
-        return shown
-    index, content = found
-    row = members[index].row
-    return {**shown, "result": _shown(content), "result_turn": row.id, "result_at": row.at}
+    def count_new(self, index: int) -> int:
+        """Results that a turn brought: those behind all that the model wrote, or those of calls that had none."""
+        calls = {call.id for each in self._excerpts[:index] for call in each.calls}
+        results = {each.call for each in self._excerpts[index].results if each.call in calls}
+        awaited = sum(1 for call in results if next(iter(self._by_call[call])) == index)
+        return max(awaited, self._excerpts[index].new_results)
 
 
-def _shown(excerpt: Excerpt) -> dict[str, Any]:
+def _show(excerpt: Excerpt) -> dict[str, Any]:
     return {"text": excerpt.text, "size": excerpt.size, "cut": len(excerpt.text) < excerpt.size}
 
 
-def cache_state(member: Member, earlier: Sequence[Member]) -> dict[str, Any] | None:
-    """How far a prompt begins like one before it, and where that ends too early. None if there is none before it, or if
-    all of the prompt is not known here."""
+def compare_prompts(member: Member, earlier: Sequence[Member]) -> dict[str, Any] | None:
+    """How far a prompt begins like the earlier one it is most like, and where the cache broke.
+
+    None if there is no earlier one, or if a part of either prompt is not known here.
+    """
     own = member.prompt
     candidates = [each for each in earlier if each.row.model == member.row.model and _is_known(each.prompt)]
     if not candidates or not _is_known(own):
         return None
 
     def likeness(other: Member) -> tuple[int, bool]:
-        """How many segments are the same, and whether the other prompt has no more than these."""
-        common = _common(own, other.prompt)
+        """The number of equal segments, and whether the other prompt has no more than these."""
+        common = common_bytes(own.segments, other.prompt.segments) // SEGMENT.size
         return common, common == len(other.prompt.segments) // SEGMENT.size
 
     best = max(reversed(candidates), key=likeness)
@@ -231,34 +227,27 @@ def cache_state(member: Member, earlier: Sequence[Member]) -> dict[str, Any] | N
     return state
 
 
-def _is_known(prompt: Prompt) -> bool:
+def _is_known(prompt: TurnPrompt) -> bool:
     return bool(prompt.segments) and not prompt.is_partial
 
 
-def _common(one: Prompt, other: Prompt) -> int:
-    return common_bytes(one.segments, other.segments) // SEGMENT.size
-
-
-def located(own: Sequence[str], other: Sequence[str]) -> dict[str, Any]:
-    """Where two segments differ first, and what stands there; each is given by what it is, its name, and its text."""
+def locate_difference(own: Sequence[str], other: Sequence[str]) -> dict[str, Any]:
+    """Where two segments differ first, and the text there; each segment is its section, its name and its text."""
     now, was = own[2].encode(), other[2].encode()
     at = common_bytes(now, was)
+    begin, end = max(0, at - 40), at + 80
     return {
         "part": other[0],
         "label": other[1][:MAX_NAME_LENGTH],
         "at": at,
-        "now": _around(now, at),
-        "was": _around(was, at),
+        "now": now[begin:end].decode(errors="replace"),
+        "was": was[begin:end].decode(errors="replace"),
     }
 
 
-def _around(data: bytes, at: int) -> str:
-    return data[max(0, at - 40) : at + 80].decode(errors="replace")
-
-
 def common_bytes(a: bytes, b: bytes) -> int:
-    """How many bytes are the same at the beginning."""
-    same, differs = 0, min(len(a), len(b)) + 1  # so many bytes are the same, so many are not
+    """The length of the common beginning."""
+    same, differs = 0, min(len(a), len(b)) + 1  # this many bytes are equal, this many are not
     while same + 1 < differs:
         middle = (same + differs) // 2
         if a[same:middle] == b[same:middle]:

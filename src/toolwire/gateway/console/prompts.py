@@ -1,47 +1,55 @@
-"""What the model is given in a turn, taken apart: tools, system text, history, results, in the order of a prompt cache.
+"""The prompt of a turn in segments, in the order of a prompt cache: tools, system text, history and results.
 
-A cache of prompts holds as far as two prompts begin with the same bytes. Servers put tools first, then the system
-text, then the messages, whatever the order of the fields. So a prompt is a list of segments with their sizes and
-digests, and where two of them differ first is where the cache broke.
+A prompt cache holds as far as two prompts begin with the same bytes. Servers put tools first, then the system text,
+then the messages, whatever the order of the fields. So a prompt is a list of segments with their sizes and digests, and
+the first difference between two of them is where the cache broke. Segments are written from decoded requests: without
+cache markers, which clients move on, and without the ids and states that the gateway adds to what it stores. Positions
+are counted in these bytes, not in those that were sent.
 
-All prompts are looked at whenever the conversations are, every few seconds. So each is taken apart once, and lists that
-grow with the history are packed into bytes.
+The page asks for all prompts every few seconds. So each is made once and kept beside its turn, and lists that grow with
+the history are packed.
 """
 
 import hashlib
-import re
 import struct
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator
-from threading import Lock
-from time import monotonic
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
-from toolwire.gateway.console.ring import RecordedTurn
-from toolwire.gateway.console.said import NO_TEXT, is_result, packed, said_in
+from toolwire.core.errors import BadRequest
+from toolwire.core.request import (
+    Entry,
+    Message,
+    OtherEntry,
+    OtherPart,
+    Part,
+    ReasoningEntry,
+    Request,
+    ResultEntry,
+    TextPart,
+    ToolPart,
+    ToolsEntry,
+)
+from toolwire.gateway.console.excerpts import NO_TEXT, pack_excerpts, take_excerpts
+from toolwire.gateway.console.rows import Row
 from toolwire.gateway.console.stored_trace import StoredTrace, unpack
+from toolwire.protocols import dialects
 
-Part: TypeAlias = Literal["tools", "system", "history", "results"]
-MOST = 32 * 1024 * 1024
-"""Bytes of all prompts that are remembered."""
-IN_USE = 60.0
-"""Seconds for which a prompt stays after it was asked for."""
-LONGEST_NAME = 512
+Section: TypeAlias = Literal["tools", "system", "history", "results"]
+MAX_REFERENCE_LENGTH = 512
 """Characters of a name by which turns are joined."""
-TITLE = 200
-"""Characters of a message that stands for its conversation."""
+MAX_TITLE_LENGTH = 200
 SEGMENT = struct.Struct("<I8s")
-"""A tool, system text or message: its size and its digest."""
-TEXT_PART = {"type", "text"}
-"""Fields of a part that is only text. Where it is the only one, a client or the gateway may write the text alone."""
-PREFIX = 12
-"""Bytes of the digest of the first messages."""
+"""The size of a segment, and its digest."""
+PREFIX_SIZE = 12
+"""Bytes of the digest of the first entries."""
+UNCOMPARED = frozenset(("raw", "message", "cache", "origin", "from_this_backend"))
+"""Fields of an entry or a tool that no model sees."""
 
 
-class Prompt(msgspec.Struct, frozen=True):
-    """What a turn was given, and what it belongs to."""
+class TurnPrompt(msgspec.Struct, frozen=True):
+    """The prompt of a turn, and what the turn belongs to."""
 
     id: str
     response: str
@@ -50,131 +58,98 @@ class Prompt(msgspec.Struct, frozen=True):
     session: str
     cache_key: str
     is_partial: bool
-    """Whether a store has the history, of which the request has only the end. No statement about the cache holds."""
-    context: dict[Part, int]
-    """Bytes by what they are."""
+    """Whether a store has a part of the history, so that nothing is known about the cache."""
+    context: dict[Section, int]
+    """Bytes by section."""
     segments: bytes
-    """`SEGMENT` of each."""
+    """A `SEGMENT` for each tool, system text, message, call and result."""
     prefixes: bytes
-    """A digest of the client's first message, of the first two, and so on, by which a later turn knows this one."""
+    """Digests of the client's first entry, of the first two, and so on, by which later turns are joined to this one."""
     title: str
     """The beginning of the user's last message."""
-    said: bytes
-    """See `said.py`."""
+    excerpts: bytes
+    """As `pack_excerpts` writes them."""
+
+    @property
+    def size(self) -> int:
+        """About how many bytes of memory it takes."""
+        names = (self.previous, self.conversation, self.session, self.cache_key, self.title)
+        return 1500 + sum(map(str.__sizeof__, names)) + len(self.segments) + len(self.prefixes) + len(self.excerpts)
 
 
-class Prompts:
-    """The prompts of kept turns, each taken apart once."""
-
-    def __init__(self) -> None:
-        self._made: OrderedDict[str, tuple[float, Prompt]] = OrderedDict()  # and when it was last asked for
-        self._size = 0
-        self._lock = Lock()
-
-    def of(self, kept: RecordedTurn) -> Prompt:
-        """The prompt of a turn. Several threads may ask."""
-        id, now = kept.row.id, monotonic()
-        with self._lock:
-            _, made = self._made.pop(id, (now, None))
-            if made is not None:
-                self._made[id] = now, made
-                return made
-        made = _prompt(kept)
-        with self._lock:
-            self._keep(id, made, now)
-        return made
-
-    def _keep(self, id: str, prompt: Prompt, now: float) -> None:
-        """Remember a prompt, if there is room. All are asked for in turn, so one that was asked for lately will be
-        again, and to forget it for another would gain nothing."""
-        size = _size(prompt)
-        while self._made and self._size + size > MOST:
-            oldest = next(iter(self._made))
-            used, other = self._made[oldest]
-            if now - used < IN_USE:
-                return
-            del self._made[oldest]
-            self._size -= _size(other)
-        if id not in self._made and size <= MOST:
-            self._made[id] = now, prompt
-            self._size += size
-
-    def segment(self, kept: RecordedTurn, index: int) -> tuple[Part, str, str] | None:
-        """What a segment is, its name, and its bytes as text."""
-        found = list(_segments(*_given(unpack(kept.packed), kept)))
-        if index >= len(found):
-            return None
-        part, label, data = found[index]
-        return part, label, data.decode(errors="replace")
+def read_segment(packed: bytes, dialect: str, index: int) -> tuple[Section, str, str] | None:
+    """The section, the name and the text of a segment; None if there is no such segment."""
+    trace = unpack(packed)
+    request = _sent_request(trace) or _decode(dialect, trace.request)
+    found = list(_segments(request)) if request is not None else []
+    if index >= len(found):
+        return None
+    section, name, data = found[index]
+    return section, name, data.decode(errors="replace")
 
 
-def _size(prompt: Prompt) -> int:
-    names = (prompt.previous, prompt.conversation, prompt.session, prompt.cache_key, prompt.title)
-    return 1500 + sum(map(str.__sizeof__, names)) + len(prompt.segments) + len(prompt.prefixes) + len(prompt.said)
-
-
-def _given(turn: StoredTrace, kept: RecordedTurn) -> tuple[str, dict[str, msgspec.Raw]]:
-    """The body that the backend was sent, or else the client's, and its dialect."""
-    for attempt in reversed(turn.attempts):
-        if attempt.kind in ("chat", "responses", "messages") and attempt.sent:
-            return attempt.kind, _fields(attempt.sent[0].body)
-    return kept.row.dialect, _fields(turn.request)
-
-
-def _prompt(kept: RecordedTurn) -> Prompt:
-    turn, row = unpack(kept.packed), kept.row
-    own = _fields(turn.request)
-    dialect, given = _given(turn, kept)
-    context: dict[Part, int] = {"system": 0, "tools": 0, "history": 0, "results": 0}
+def make_prompt(packed: bytes, row: Row) -> TurnPrompt:
+    """Split the prompt of a turn: what a backend was sent, or else what the client sent."""
+    trace = unpack(packed)
+    own, sent = _decode(row.dialect, trace.request), _sent_request(trace)
+    asked, given = own or sent or _NOTHING, sent or own or _NOTHING
+    context: dict[Section, int] = {"system": 0, "tools": 0, "history": 0, "results": 0}
     segments: list[bytes] = []
-    for part, _, data in _segments(dialect, given):
-        context[part] += len(data)
+    for section, _, data in _segments(given):
+        context[section] += len(data)
         segments.append(SEGMENT.pack(len(data), hashlib.blake2b(data, digest_size=8).digest()))
-    messages = list(_messages(row.dialect, own))
-    said = said_in(turn, row, messages)
-    return Prompt(
+    excerpts = take_excerpts(asked.entries, trace.read_answer(row.dialect), row)
+    return TurnPrompt(
         row.id,
         f"resp_{row.id}",
-        _name(_value(own, "previous_response_id")),
-        _name(_value(own, "conversation")),
-        row.session or _session_of(_value(own, "metadata")),
-        _name(_value(own, "prompt_cache_key")),
-        _is_partial(dialect, given),
+        _reference(asked, "previous_response_id"),
+        _reference(asked, "conversation"),
+        row.session or _session_in(asked.caller.user or ""),
+        (asked.caller.prompt_cache_key or "")[:MAX_REFERENCE_LENGTH],
+        _is_partial(given),
         context,
         b"".join(segments),
-        b"" if _is_partial(row.dialect, own) else _prefixes(_bare(each) for each in messages if not _is_system(each)),
-        said.asked.text[:TITLE] or NO_TEXT,
-        packed(said),
+        b"" if _is_partial(asked) else _prefixes(asked.entries),
+        excerpts.asked.text[:MAX_TITLE_LENGTH] or NO_TEXT,
+        pack_excerpts(excerpts),
     )
 
 
-def _is_partial(dialect: str, fields: dict[str, msgspec.Raw]) -> bool:
-    return dialect == "responses" and any(_value(fields, name) for name in ("previous_response_id", "conversation"))
+_NOTHING = Request("", ())
 
 
-def _name(value: Any) -> str:
-    """A name that the client chose, or the id of an object."""
-    name: Any = cast("dict[str, Any]", value).get("id", "") if isinstance(value, dict) else value
-    return str(name or "")[:LONGEST_NAME]
+def _decode(dialect: str, body: bytes) -> Request | None:
+    """The request in a body; None if it is not one, or refers to items that only the store has."""
+    side = dialects().get(dialect)
+    if side is None:
+        return None
+    try:
+        return side.module.decode_request(body)
+    except (BadRequest, RecursionError):
+        return None
 
 
-def _prefixes(messages: Iterable[Any]) -> bytes:
-    chain = hashlib.blake2b(digest_size=PREFIX)
-    out: list[bytes] = []
-    for message in messages:
-        chain.update(hashlib.blake2b(msgspec.json.encode(message), digest_size=PREFIX).digest())
-        out.append(chain.digest())
-    return b"".join(out)
+def _sent_request(trace: StoredTrace) -> Request | None:
+    """What the last backend was sent that speaks one of the dialects."""
+    for attempt in reversed(trace.attempts):
+        if attempt.sent and (request := _decode(attempt.kind, attempt.sent[0].body)) is not None:
+            return request
+    return None
 
 
-def _is_system(message: dict[str, Any]) -> bool:
-    """A conversation stays the same though its instructions change; that is what breaks its cache."""
-    return message.get("role") in ("system", "developer")
+def _reference(request: Request, field: str) -> str:
+    """The name or the id of the object in a field of the body."""
+    value: Any = msgspec.json.decode(request.fields.get(field, b"null"))
+    name: Any = cast("dict[str, Any]", value).get("id") if isinstance(value, dict) else value
+    return str(name or "")[:MAX_REFERENCE_LENGTH]
 
 
-def _session_of(metadata: Any) -> str:
+def _is_partial(request: Request) -> bool:
+    return request is _NOTHING or any(_reference(request, name) for name in ("previous_response_id", "conversation"))
+
+
+def _session_in(user: str) -> str:
     """Claude Code writes its session behind the user: `user_HASH_account_UUID_session_UUID`, or as JSON."""
-    user = str(cast("dict[str, Any]", metadata).get("user_id", "")) if isinstance(metadata, dict) else ""
     if user.startswith("{"):
         try:
             return str(msgspec.json.decode(user).get("session_id", ""))
@@ -183,115 +158,79 @@ def _session_of(metadata: Any) -> str:
     return user.rpartition("_session_")[2] if "_session_" in user else ""
 
 
-def _segments(dialect: str, fields: dict[str, msgspec.Raw]) -> Iterator[tuple[Part, str, bytes]]:
-    """What a prompt is made of, without marks of the cache, which clients move on, and without ids and states, which
-    the gateway adds to what it stores, and with one form for a content that is one text. Where a cache broke is counted
-    in these bytes, not in those that were sent.
-    """
-    for tool in _raws(fields.get("tools")):
-        yield "tools", _name_of(tool), _unmarked(tool)
-    for name in ("system", "instructions"):
-        if name in fields and bytes(fields[name]) not in (b"null", b'""'):
-            yield "system", name, _unmarked(fields[name])
-    given = fields.get("input" if dialect == "responses" else "messages")
-    if given is not None and bytes(given)[:1] == b'"':
-        yield "history", "user 1", b'{"role":"user","content":' + bytes(given) + b"}"
-        return
-    for index, message in enumerate(_raws(given)):
-        read = _object(message)
-        part, what = _part_of(read)
-        yield part, f"{what} {index + 1}", _compared(message, _added(read))
+def _prefixes(entries: Sequence[Entry]) -> bytes:
+    """System text is left out: a conversation stays the same when it changes, which is what breaks its cache."""
+    chain = hashlib.blake2b(digest_size=PREFIX_SIZE)
+    out: list[bytes] = []
+    for section, _, data in map(_segment, entries):
+        if section != "system":
+            chain.update(hashlib.blake2b(data, digest_size=PREFIX_SIZE).digest())
+            out.append(chain.digest())
+    return b"".join(out)
 
 
-_MARK = rb'"cache_control"\s*:\s*(?:\{[^{}]*\}|null)'
-_MARKS = re.compile(rb",\s*" + _MARK + rb"|" + _MARK + rb"\s*,?")
+def _segments(request: Request) -> Iterator[tuple[Section, str, bytes]]:
+    """The segments of a request: section, name and bytes of each."""
+    later = _tools_in_history(request)
+    for tool in request.tools:
+        if tool.deferred or tool.name not in later:
+            yield "tools", tool.name, _compact(tool)
+    for hosted in request.hosted_tools:
+        yield "tools", hosted.type, bytes(hosted.raw)
+    if request.instructions:
+        yield "system", "instructions", request.instructions.encode(errors="replace")
+    for index, entry in enumerate(request.entries):
+        section, name, data = _segment(entry)
+        yield section, f"{name} {index + 1}", data
 
 
-def _unmarked(raw: msgspec.Raw) -> bytes:
-    data = bytes(raw)
-    return _MARKS.sub(b"", data) if b'"cache_control"' in data else data
+class _NamedTool(msgspec.Struct):
+    name: str = ""
 
 
-def _compared(raw: msgspec.Raw, added: tuple[str, ...]) -> bytes:
-    data = _unmarked(raw)
-    fields = {name: value for name, value in _fields(data).items() if name not in added}
-    parts = _raws(fields.get("content"))
-    part = _fields(parts[0]) if len(parts) == 1 else {}
-    if part.keys() == TEXT_PART:
-        fields["content"] = part["text"]
-    return msgspec.json.encode(fields) if fields else data
+def _tools_in_history(request: Request) -> set[str]:
+    """Tools that the history declares or has found. They are in the prompt there, and do not change its beginning."""
+    names: set[str] = set()
+    for entry in request.entries:
+        meant = entry.means if isinstance(entry, OtherEntry) else entry
+        if isinstance(meant, ResultEntry):
+            names |= {part.name for part in meant.parts if isinstance(part, ToolPart)}
+        elif isinstance(meant, ToolsEntry):
+            names |= {tool.name for tool in msgspec.json.decode(meant.tools, type=list[_NamedTool])}
+    return names
 
 
-def _added(message: dict[str, Any]) -> tuple[str, ...]:
-    """Fields that the gateway adds to a message when it stores it, and that no model sees. A reference is nothing but
-    its id."""
-    kind = message.get("type")
-    return () if kind == "item_reference" else ("id", "status", "type") if kind == "message" else ("id", "status")
+def _segment(entry: Entry) -> tuple[Section, str, bytes]:
+    """The section, the kind and the bytes of an entry."""
+    match entry:
+        case Message():
+            section = "system" if entry.role in ("system", "developer") else "history"
+            return section, entry.role, _with_content(entry, {"role": entry.role})
+        case ResultEntry():
+            return "results", "result", _with_content(entry, {"result": entry.call_id})
+        case ToolsEntry():
+            return "tools", "tools", bytes(entry.raw)
+        case OtherEntry():
+            section = "results" if isinstance(entry.means, ResultEntry) else "history"
+            return section, entry.type, bytes(entry.raw)
+        case ReasoningEntry():
+            return "history", "reasoning", _compact(msgspec.structs.replace(entry, id=""))
+        case _:
+            return "history", "call", _compact(entry)
 
 
-def _part_of(message: dict[str, Any]) -> tuple[Part, str]:
-    role = str(message.get("role", ""))
-    if _is_system(message):
-        return "system", role
-    if is_result(message):
-        return "results", "result"
-    return "history", role or str(message.get("type", ""))
+def _with_content(entry: Message | ResultEntry, fields: dict[str, Any]) -> bytes:
+    """An entry with its parts; one text has the same form whether the client wrote it as a part or alone."""
+    if entry.raw is not None and any(isinstance(part, OtherPart) for part in entry.parts):
+        return bytes(entry.raw)
+    parts: list[Part | dict[str, str]] = [
+        {"type": "text", "text": part.text} if isinstance(part, TextPart) else part for part in entry.parts
+    ]
+    only = entry.parts[0] if len(parts) == 1 else None
+    return msgspec.json.encode({**fields, "content": only.text if isinstance(only, TextPart) else parts})
 
 
-def _messages(dialect: str, fields: dict[str, msgspec.Raw]) -> Iterator[dict[str, Any]]:
-    given = fields.get("input" if dialect == "responses" else "messages")
-    if given is not None and bytes(given)[:1] == b'"':
-        yield {"role": "user", "content": _decoded(given)}
-        return
-    yield from (_object(each) for each in _raws(given))
-
-
-def _bare(message: dict[str, Any]) -> Any:
-    """A message without what clients move or add from turn to turn: marks of the cache, ids, states."""
-    gone = ("cache_control", *_added(message))
-    dropped = {name: value for name, value in message.items() if name not in gone}
-    content = dropped.get("content")
-    if isinstance(content, list):
-        given = cast("list[Any]", content)
-        parts = [_bare(cast("dict[str, Any]", part)) if isinstance(part, dict) else part for part in given]
-        is_text = len(parts) == 1 and isinstance(parts[0], dict) and parts[0].keys() == TEXT_PART
-        dropped["content"] = parts[0]["text"] if is_text else parts
-    return dropped
-
-
-def _fields(body: bytes) -> dict[str, msgspec.Raw]:
-    try:
-        return msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-    except (msgspec.DecodeError, RecursionError):
-        return {}
-
-
-def _decoded(value: msgspec.Raw) -> Any:
-    """A value; None if it cannot be read: a number is out of range, or there are too many levels."""
-    try:
-        return msgspec.json.decode(value)
-    except (msgspec.DecodeError, RecursionError):
-        return None
-
-
-def _value(fields: dict[str, msgspec.Raw], name: str) -> Any:
-    return _decoded(fields[name]) if name in fields else None
-
-
-def _raws(value: msgspec.Raw | None) -> list[msgspec.Raw]:
-    try:
-        return msgspec.json.decode(value, type=list[msgspec.Raw]) if value is not None else []
-    except (msgspec.DecodeError, RecursionError):
-        return []
-
-
-def _object(value: msgspec.Raw) -> dict[str, Any]:
-    read: Any = _decoded(value)
-    return cast("dict[str, Any]", read) if isinstance(read, dict) else {}
-
-
-def _name_of(tool: msgspec.Raw) -> str:
-    read = _object(tool)
-    inner: Any = read.get("function")
-    named = cast("dict[str, Any]", inner) if isinstance(inner, dict) else read
-    return str(named.get("name") or read.get("type") or "tool")
+def _compact(value: msgspec.Struct) -> bytes:
+    """The fields of a tool, a call or reasoning that have a value."""
+    fields = ((name, getattr(value, name)) for name in value.__struct_fields__ if name not in UNCOMPARED)
+    return msgspec.json.encode({name: each for name, each in fields if each})

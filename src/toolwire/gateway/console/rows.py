@@ -7,7 +7,6 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from toolwire.core.events import Usage
 from toolwire.core.notes import TurnStats
 from toolwire.core.recording import REMOVED
 from toolwire.core.request import Entry, Message, ResultEntry, TextPart
@@ -142,18 +141,46 @@ def is_large(facts: Mapping[str, Any], stats: TurnStats) -> bool:
 
 def running_row(trace: TurnTrace, facts: Mapping[str, Any], now: float, worker: str) -> Row:
     """The row of a running turn, with names as they came."""
+    return _remove_own_key(_make_row(trace, facts, now - trace.began, worker), trace.request_headers)
+
+
+def finished_row(trace: TurnTrace, facts: Mapping[str, Any], stats: TurnStats, seconds: float, worker: str) -> Row:
+    """The row of a finished turn, with names as they came."""
+    row, usage = _make_row(trace, facts, seconds, worker), stats.usage
+    row.kept = "metadata"
+    row.backend = facts.get("backend", "")
+    if len(trace.attempts) > 1:
+        row.tried = _tried(trace.attempts)
+    row.status = facts["status"]
+    row.stream = facts["stream"]
+    if usage is not None:
+        row.input, row.output = min(usage.input, MAX_TOKENS), min(usage.output, MAX_TOKENS)
+        row.cached, row.reasoning = min(usage.cached, MAX_TOKENS), min(usage.reasoning, MAX_TOKENS)
+    if stats.call_ids:
+        row.calls = tuple([name[:SEARCHED_LENGTH] for name in stats.call_names[:MAX_NAMES]])
+        row.call_ids = tuple([id[:MAX_NAME_LENGTH] for id in stats.call_ids[:MAX_NAMES]])
+        row.call_count = len(stats.call_ids)
+    if stats.counts:
+        row.notes = tuple(stats.counts)[:MAX_NAMES]
+    row.error = facts.get("error", "")[:SEARCHED_LENGTH]
+    row.reason = getattr(stats.ending, "reason", "")[:SEARCHED_LENGTH]
+    row.results = trace.results
+    return _remove_own_key(row, trace.request_headers)
+
+
+def _make_row(trace: TurnTrace, facts: Mapping[str, Any], seconds: float, worker: str) -> Row:
     headers = trace.request_headers
-    row = Row(
+    return Row(
         trace.seed,
         trace.wall,
         facts["dialect"],
         worker=worker,
         key=facts.get("key", ""),
         client=_header(headers, b"user-agent"),
-        session=_session(headers),
+        session=next((_header(headers, name) for name in SESSION_HEADERS if name in headers), ""),
         model=facts.get("model", "")[:SEARCHED_LENGTH],
         backend=trace.attempts[-1].backend if trace.attempts else "",
-        ms=_milliseconds(now - trace.began),
+        ms=_milliseconds(seconds),
         first_ms=_milliseconds(trace.first - trace.began) if trace.first else 0.0,
         transport=facts.get("transport", ""),
         background="background" in facts,
@@ -161,45 +188,6 @@ def running_row(trace: TurnTrace, facts: Mapping[str, Any], now: float, worker: 
         kept="running",
         request_id=facts["request_id"],
     )
-    return _remove_own_key(row, headers)
-
-
-def finished_row(trace: TurnTrace, facts: Mapping[str, Any], stats: TurnStats, seconds: float, worker: str) -> Row:
-    """The row of a finished turn, with names as they came."""
-    headers, attempts, usage = trace.request_headers, trace.attempts, stats.usage or _NO_USAGE
-    row = Row(
-        trace.seed,
-        trace.wall,
-        facts["dialect"],
-        0,
-        worker,
-        facts.get("key", ""),
-        _header(headers, b"user-agent"),
-        _session(headers),
-        facts.get("model", "")[:SEARCHED_LENGTH],
-        facts.get("backend", ""),
-        _tried(attempts) if len(attempts) > 1 else (),
-        facts["status"],
-        _milliseconds(seconds),
-        _milliseconds(trace.first - trace.began) if trace.first else 0.0,
-        facts["stream"],
-        min(usage.input, MAX_TOKENS),
-        min(usage.output, MAX_TOKENS),
-        min(usage.cached, MAX_TOKENS),
-        min(usage.reasoning, MAX_TOKENS),
-        tuple([name[:SEARCHED_LENGTH] for name in stats.call_names[:MAX_NAMES]]) if stats.call_names else (),
-        tuple([id[:MAX_NAME_LENGTH] for id in stats.call_ids[:MAX_NAMES]]) if stats.call_ids else (),
-        len(stats.call_ids),
-        tuple(stats.counts)[:MAX_NAMES] if stats.counts else (),
-        facts.get("error", "")[:SEARCHED_LENGTH],
-        getattr(stats.ending, "reason", "")[:SEARCHED_LENGTH],
-        facts.get("transport", ""),
-        "background" in facts,
-        facts.get("replay_of", ""),
-        request_id=facts["request_id"],
-        results=trace.results,
-    )
-    return _remove_own_key(row, headers)
 
 
 def _tried(attempts: Sequence[AttemptTrace]) -> tuple[str, ...]:
@@ -222,9 +210,6 @@ def _remove_own_key(row: Row, headers: Mapping[bytes, bytes]) -> Row:
     return row
 
 
-_NO_USAGE = Usage()
-
-
 def _milliseconds(seconds: float) -> float:
     """Milliseconds with one decimal; `round` takes longer."""
     return int(seconds * 10_000) / 10
@@ -232,10 +217,6 @@ def _milliseconds(seconds: float) -> float:
 
 def _header(headers: Mapping[bytes, bytes], name: bytes) -> str:
     return headers[name][:SEARCHED_LENGTH].decode("latin-1") if name in headers else ""
-
-
-def _session(headers: Mapping[bytes, bytes]) -> str:
-    return next((_header(headers, name) for name in SESSION_HEADERS if name in headers), "")
 
 
 def results_of(entries: Sequence[Entry]) -> tuple[str, ...]:

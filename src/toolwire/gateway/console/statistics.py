@@ -148,27 +148,41 @@ class CountReport(msgspec.Struct):
     """The minute of each result without a call, and whether it failed."""
 
 
-class _ResultMatcher:
-    """Finds the tool of a result."""
+class Statistics:
+    """The counts of one process, or of some turns."""
 
-    def __init__(self) -> None:
-        self.calls: dict[str, str] = {}
-        self.results: dict[str, tuple[int, bool]] = {}
+    def __init__(self, since: float | None = None) -> None:
+        self._since = time.time() if since is None else since
+        self._earlier = Counts()  # all minutes but the last
+        self._minutes: deque[Counts] = deque([Counts()], maxlen=MINUTES)
+        self._calls: dict[str, str] = {}
+        self._results: dict[str, tuple[int, bool]] = {}
 
-    def match(self, row: Row, minute: int, counts: Sequence[Counts]) -> None:
-        """Count the results of a turn, and remember its calls."""
-        if row.call_ids:
-            self.calls.update(zip(row.call_ids, row.calls, strict=False))
-            _shorten(self.calls)
-        for each in row.results:
-            id = each.removesuffix(FAILED)
-            failed = id != each
-            name = self.calls.pop(id, "")
-            if not name:
-                self.results[id] = (minute, failed)
-                _shorten(self.results)
-            for sums in counts if name else ():
-                sums.add_result(name, failed=failed)
+    def count(self, rows: Iterable[Row], minute: int = 0) -> None:
+        """Count turns that ended in this minute, or now. Minutes must not decrease."""
+        minute = minute or int(time.time() // 60)
+        if minute > self._minutes[-1].minute:
+            self._earlier = self._earlier.plus(self._minutes[-1])
+            self._minutes.append(Counts(minute))
+        counts = self._minutes[-1]
+        for row in rows:
+            counts.add(row)
+            if row.call_ids:
+                self._calls.update(zip(row.call_ids, row.calls, strict=False))
+                _shorten(self._calls)
+            for each in row.results:
+                id = each.removesuffix(FAILED)
+                if name := self._calls.pop(id, ""):
+                    counts.add_result(name, failed=id != each)
+                else:
+                    self._results[id] = (minute, id != each)
+                    _shorten(self._results)
+
+    def report(self) -> CountReport:
+        """Everything that was counted, to be added to that of other processes."""
+        oldest = int(time.time() // 60) - MINUTES
+        minutes = [each for each in self._minutes if each.minute > oldest]
+        return CountReport(self._since, self._earlier.plus(self._minutes[-1]), minutes, self._calls, self._results)
 
 
 def _shorten(entries: dict[str, Any]) -> None:
@@ -177,48 +191,13 @@ def _shorten(entries: dict[str, Any]) -> None:
             del entries[id]
 
 
-class Statistics:
-    """The counts of one process."""
-
-    def __init__(self) -> None:
-        self.since = time.time()
-        self._all = Counts()  # of all minutes but the last
-        self._minutes: deque[Counts] = deque([Counts()], maxlen=MINUTES)
-        self._matcher = _ResultMatcher()
-
-    def count(self, rows: Iterable[Row]) -> None:
-        """Count finished turns."""
-        minute = int(time.time() // 60)
-        if minute != self._minutes[-1].minute:
-            self._all = self._all.plus(self._minutes[-1])
-            self._minutes.append(Counts(minute))
-        counts = self._minutes[-1]
-        for row in rows:
-            counts.add(row)
-            if row.call_ids or row.results:
-                self._matcher.match(row, minute, (counts,))
-
-    def report(self) -> CountReport:
-        """Everything that was counted, to be added to that of other processes."""
-        oldest = int(time.time() // 60) - MINUTES
-        minutes = [each for each in self._minutes if each.minute > oldest]
-        total = self._all.plus(self._minutes[-1])
-        return CountReport(self.since, total, minutes, self._matcher.calls, self._matcher.results)
-
-
 def count_rows(rows: Iterable[Row]) -> CountReport:
     """The counts of these turns, as a process would report them."""
-    oldest = int(time.time() // 60) - MINUTES
-    everything, minutes, matcher = Counts(), dict[int, Counts](), _ResultMatcher()
-    ordered = sorted(rows, key=lambda row: row.at)
+    ordered = sorted(rows, key=lambda row: row.at + row.ms / 1000)
+    counted = Statistics(min((row.at for row in ordered), default=None))
     for row in ordered:
-        minute = int((row.at + row.ms / 1000) // 60)
-        counts = (everything, minutes.setdefault(minute, Counts(minute))) if minute > oldest else (everything,)
-        for each in counts:
-            each.add(row)
-        matcher.match(row, minute, counts)
-    since = ordered[0].at if ordered else time.time()
-    return CountReport(since, everything, list(minutes.values()), matcher.calls, matcher.results)
+        counted.count((row,), int((row.at + row.ms / 1000) // 60))
+    return counted.report()
 
 
 def merge_reports(reports: list[CountReport]) -> dict[str, Any]:

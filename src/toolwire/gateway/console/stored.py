@@ -1,7 +1,7 @@
-"""Responses in the store, whichever process or machine produced them.
+"""Responses in the store, of every process and every machine that uses it.
 
-Facts of a response are shown to whoever may see its owner's turns. What was said in it is shown to its owner, and to
-others where the console keeps everything; the secrets that this gateway knows are removed.
+The metadata of a response is shown to viewers of its owner's turns. Its content is shown to its owner, and to other
+viewers where the console keeps everything. Secrets are removed from both.
 """
 
 from collections.abc import Awaitable
@@ -15,11 +15,9 @@ from toolwire.gateway.console.secrets import redact, redact_text
 from toolwire.gateway.console.threads import in_thread
 from toolwire.memory.store import OwnedRecord, Raw, Store, TooLarge
 
-ROWS = 200
-"""Responses of one answer."""
-BODIES = 16 * 1024 * 1024
-"""Bytes of their bodies that are read for it."""
-WHOLE = 4 * 1024 * 1024
+MAX_ROWS, MAX_BODIES_SIZE = 200, 16 * 1024 * 1024
+"""Responses of one answer, and bytes of their bodies that are read for it."""
+MAX_CONTENT_SIZE = 4 * 1024 * 1024
 """Bytes of input, and of output, that are shown of one response."""
 
 
@@ -37,8 +35,8 @@ class _Body(msgspec.Struct):
 _decode_body = msgspec.json.Decoder(_Body).decode
 
 
-class Stored:
-    """What the store has."""
+class StoredResponses:
+    """Shows responses of the store."""
 
     def __init__(self, store: Store, secrets: tuple[bytes, ...], *, shows_everything: bool) -> None:
         self._store = store
@@ -46,56 +44,48 @@ class Stored:
         self._shows_everything = shows_everything
 
     async def rows(self, viewer: Viewer) -> list[dict[str, Any]]:
-        """The responses that this viewer may see, those used last first."""
-        found = await self._store.recent(None if viewer.sees_all else viewer.key, ROWS, BODIES)
+        """The responses that this viewer may see, the last used first."""
+        found = await self._store.recent(None if viewer.sees_all else viewer.key, MAX_ROWS, MAX_BODIES_SIZE)
         return await in_thread(lambda: [self._row(each) for each in found])
 
-    async def one(self, viewer: Viewer, owner: str, id: str) -> dict[str, Any] | None:
-        """One response with what was said in it, as far as this viewer may see it."""
+    async def find(self, viewer: Viewer, owner: str, id: str) -> dict[str, Any] | None:
+        """One response, with its content if this viewer may see it."""
         record = await self._store.load(owner, id) if viewer.sees(owner) else None
         if record is None:
             return None
         row = await in_thread(self._row, OwnedRecord(owner, record))
         if not self._shows_everything and (not viewer.key or viewer.key != owner):
             return {**row, "shown": False, "input": [], "output": []}
-        given = await self._texts(self._store.input(owner, id, WHOLE))
-        made = await self._texts(self._store.output(owner, id))
-        return {**row, "shown": True, "input": given, "output": made}
+        input = await self._texts(self._store.input(owner, id, MAX_CONTENT_SIZE))
+        output = await self._texts(self._store.output(owner, id))
+        return {**row, "shown": True, "input": input, "output": output}
 
     def _row(self, found: OwnedRecord) -> dict[str, Any]:
-        row = _row(found)
+        """The metadata of a response. What its body says is missing if that was too large to be read."""
+        record = found.record
+        try:
+            body = _decode_body(record.response)
+        except msgspec.DecodeError:
+            body = _Body()
         return {
-            **row,
-            "model": redact_text(row["model"][:SEARCHED_LENGTH], self._secrets)[:MAX_NAME_LENGTH],
+            "id": record.id,
+            "owner": found.owner,
+            "created": record.created,
+            "status": record.status,
+            "model": redact_text(body.model[:SEARCHED_LENGTH], self._secrets)[:MAX_NAME_LENGTH],
+            "background": bool(body.background),
+            "previous": record.previous,
+            "conversation": record.conversation,
+            "input_tokens": body.usage.input_tokens if body.usage else 0,
+            "output_tokens": body.usage.output_tokens if body.usage else 0,
         }
 
     async def _texts(self, items: Awaitable[list[Raw]]) -> list[str] | None:
-        """Items without secrets; None if there are too many bytes of them."""
+        """Items without secrets; None if they have too many bytes."""
         try:
             found = await items
         except TooLarge:
             return None
-        if sum(map(len, found)) > WHOLE:
+        if sum(map(len, found)) > MAX_CONTENT_SIZE:
             return None
         return await in_thread(lambda: [redact(bytes(each), self._secrets).decode(errors="replace") for each in found])
-
-
-def _row(found: OwnedRecord) -> dict[str, Any]:
-    """The facts of a response. Those in its body are missing if that was too large to be read."""
-    record = found.record
-    try:
-        body = _decode_body(record.response)
-    except msgspec.DecodeError:
-        body = _Body()
-    return {
-        "id": record.id,
-        "owner": found.owner,
-        "created": record.created,
-        "status": record.status,
-        "model": body.model,
-        "background": bool(body.background),
-        "previous": record.previous,
-        "conversation": record.conversation,
-        "input_tokens": body.usage.input_tokens if body.usage else 0,
-        "output_tokens": body.usage.output_tokens if body.usage else 0,
-    }

@@ -1,0 +1,147 @@
+"""Excerpts of a turn: the user's message, the model's answer and calls, the results of earlier calls.
+
+A conversation shows many turns, and every request repeats the history. So texts are cut, with their full sizes beside
+them, and of results that a request only repeats little more than the ids is kept.
+"""
+
+import zlib
+from collections.abc import Sequence
+
+import msgspec
+
+from toolwire.core.request import (
+    CallEntry,
+    Entry,
+    Message,
+    OtherEntry,
+    Part,
+    ReasoningEntry,
+    RefusalPart,
+    ResultEntry,
+    TextPart,
+)
+from toolwire.gateway.console.rows import MAX_NAME_LENGTH, Row
+from toolwire.gateway.console.stream_view import StreamView
+
+MAX_EXCERPT_LENGTH = 2000
+"""Characters of a message or a result."""
+MAX_ARGUMENTS_LENGTH = 500
+MAX_ENTRIES = 200
+"""Calls of one answer, and results of one request."""
+REPEATED_WITH_TEXT = 8
+"""Repeated results that keep their texts: where a client writes each result behind its call, only the last of several
+new ones follows everything that the model wrote."""
+NO_TEXT = "(no text)"
+
+
+class Excerpt(msgspec.Struct, array_like=True, frozen=True):
+    """The beginning of a text, and the number of characters of the whole."""
+
+    text: str = ""
+    size: int = 0
+
+
+class CallExcerpt(msgspec.Struct, array_like=True, frozen=True):
+    """A call as the client got it."""
+
+    id: str
+    name: str
+    arguments: Excerpt
+
+
+class ResultExcerpt(msgspec.Struct, array_like=True, frozen=True):
+    """The result of a call, as a request carried it."""
+
+    call: str
+    content: Excerpt
+
+
+class Excerpts(msgspec.Struct, array_like=True, frozen=True):
+    """The excerpts of one turn."""
+
+    asked: Excerpt
+    """The user's last message; `NO_TEXT` if it has none."""
+    is_new: bool
+    """Whether the model has not answered that message before this turn."""
+    answer: Excerpt
+    reasoning: int
+    """Characters."""
+    calls: tuple[CallExcerpt, ...]
+    call_count: int
+    results: tuple[ResultExcerpt, ...]
+    """The last results of the request, in its order. Those that it repeats have no text."""
+    new_results: int
+    """Results behind everything that the model wrote."""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Excerpts).decode
+
+
+def pack_excerpts(excerpts: Excerpts) -> bytes:
+    """In few bytes: those of all turns are held and sent to other workers, and most of them are not shown."""
+    return zlib.compress(_encode(excerpts), 1)
+
+
+def unpack_excerpts(data: bytes) -> Excerpts:
+    return _decode(zlib.decompress(data))
+
+
+def take_excerpts(entries: Sequence[Entry], answer: StreamView, row: Row) -> Excerpts:
+    """The excerpts of a turn.
+
+    Args:
+        entries: The history that the client sent.
+        answer: What the client was sent; empty if a secret was spread over its frames.
+        row: The turn's row, which names the calls of an answer that is not kept.
+    """
+    messages = [(index, each) for index, each in enumerate(entries) if isinstance(each, Message)]
+    asked = [(index, each) for index, each in messages if each.role == "user"]
+    last = max((index for index, each in enumerate(entries) if _is_of_model(each)), default=-1)
+    results = [each for each in map(_result, entries) if each is not None]
+    new = sum(_result(each) is not None for each in entries[last + 1 :])
+    kept = results[-MAX_ENTRIES:]
+    first_text = len(kept) - min(len(kept), new + REPEATED_WITH_TEXT)
+    calls = [(call.id, call.name, call.arguments) for call in answer.calls]
+    if not calls:
+        calls = [(id, name, "") for id, name in zip(row.call_ids, row.calls, strict=False)]
+    return Excerpts(
+        _excerpt(text_of(asked[-1][1].parts) or NO_TEXT) if asked else Excerpt(),
+        bool(asked) and asked[-1][0] > last,
+        _excerpt(answer.text),
+        len(answer.reasoning),
+        tuple(
+            CallExcerpt(id[:MAX_NAME_LENGTH], name[:MAX_NAME_LENGTH], _excerpt(arguments, MAX_ARGUMENTS_LENGTH))
+            for id, name, arguments in calls[:MAX_ENTRIES]
+        ),
+        max(len(answer.calls), row.call_count),
+        tuple(
+            ResultExcerpt(
+                each.call_id[:MAX_NAME_LENGTH],
+                _excerpt(text_of(each.parts), MAX_EXCERPT_LENGTH if index >= first_text else 0),
+            )
+            for index, each in enumerate(kept)
+        ),
+        new,
+    )
+
+
+def _excerpt(text: str, length: int = MAX_EXCERPT_LENGTH) -> Excerpt:
+    return Excerpt(text[:length], len(text))
+
+
+def _result(entry: Entry) -> ResultEntry | None:
+    meant = entry.means if isinstance(entry, OtherEntry) else entry
+    return meant if isinstance(meant, ResultEntry) else None
+
+
+def _is_of_model(entry: Entry) -> bool:
+    """Whether the model wrote an entry: a message, a call, reasoning, or an item that only its server knows."""
+    if isinstance(entry, Message):
+        return entry.role == "assistant"
+    return isinstance(entry, CallEntry | ReasoningEntry | OtherEntry) and _result(entry) is None
+
+
+def text_of(parts: Sequence[Part]) -> str:
+    """All text of a message or a result."""
+    return "".join(part.text for part in parts if isinstance(part, TextPart | RefusalPart))

@@ -1,0 +1,178 @@
+"""What one process answers about its own turns; `fan_out.py` asks all processes.
+
+Viewers are authenticated in `routes.py`; here each sees the turns of its key. Arguments and answers are plain values,
+and None means that this process has no answer. What takes long runs in a thread.
+"""
+
+import re
+from collections import Counter
+from heapq import nlargest
+from typing import Any
+
+import msgspec
+
+from toolwire.gateway.console.access import Viewer
+from toolwire.gateway.console.backends import Checks
+from toolwire.gateway.console.fan_out import Question
+from toolwire.gateway.console.prompts import make_prompt, read_segment
+from toolwire.gateway.console.recorder import ALL_KEYS, Recorder
+from toolwire.gateway.console.ring import RecordedTurn
+from toolwire.gateway.console.rows import Row
+from toolwire.gateway.console.statistics import count_rows
+from toolwire.gateway.console.stored_trace import unpack
+from toolwire.gateway.console.threads import in_thread
+from toolwire.gateway.console.turn_view import make_recording, view_turn
+from toolwire.turns.routes import Router
+
+MAX_ROWS, MAX_ROWS_SIZE = 2000, 4 * 1024 * 1024
+"""Rows of one answer, and the bytes that they take."""
+MAX_PROMPTS = 2000
+"""Turns among which conversations are searched."""
+MAX_LATENCIES = 200
+"""Turns of one backend whose times are drawn."""
+REPLAYED_HEADERS = re.compile(r"x-proxy-[\w-]+|anthropic-(version|beta)|openai-beta")
+"""Headers of a request that change the answer."""
+
+
+class Handlers:
+    """The turns of this process."""
+
+    def __init__(self, recorder: Recorder, router: Router, checks: Checks) -> None:
+        self._recorder = recorder
+        self._router = router
+        self._checks = checks
+        answered = (
+            self.rows, self.turn, self.recording, self.request, self.pin, self.capture, self.count_capture,
+            self.prompts, self.segment, self.numbers, self.backends, self.check, self.report,
+        )  # fmt: skip
+        self.questions: dict[str, Question] = {each.__name__: each for each in answered}
+
+    async def _find(self, viewer: Viewer, id: str) -> RecordedTurn | None:
+        turn = self._recorder.ring.get(id)
+        return await self._recorder.find(id) if turn is not None and viewer.sees(turn.row.key) else None
+
+    async def _seen(self, viewer: Viewer) -> list[RecordedTurn]:
+        turns = list(self._recorder.ring)
+        return await in_thread(lambda: [turn for turn in turns if viewer.sees(turn.row.key)])
+
+    async def rows(self, viewer: Viewer, *, after: dict[str, int]) -> dict[str, Any]:
+        """Rows that changed after the numbers that earlier answers gave, by process; and all running turns."""
+        recorder, ring = self._recorder, self._recorder.ring
+        rows = ring.since(after.get(recorder.process, 0), MAX_ROWS, MAX_ROWS_SIZE)
+        seen = [row for row in rows if viewer.sees(row.key)]
+        more = len(rows) == MAX_ROWS or sum(row.size for row in rows) > MAX_ROWS_SIZE
+        sees_all, key = viewer.sees_all, viewer.key
+        return {
+            "process": recorder.process,
+            "seq": rows[-1].seq if more else ring.now(),  # a key must not learn when others had turns
+            "more": more,
+            "rows": await in_thread(msgspec.to_builtins, seen),
+            "running": msgspec.to_builtins(recorder.running(viewer.sees)),
+            "kept_bytes": ring.size if sees_all else ring.sizes[key],
+            "busy": recorder.busy.total() if sees_all else recorder.busy[key],
+            "capturing": recorder.captures.get(ALL_KEYS if sees_all else key, 0),
+        }
+
+    async def turn(self, viewer: Viewer, *, id: str) -> dict[str, Any] | None:
+        """Everything about a turn, running or finished."""
+        turn = await self._recorder.snapshot(id, viewer.sees) or await self._find(viewer, id)
+        return await in_thread(view_turn, turn) if turn is not None else None
+
+    async def recording(self, viewer: Viewer, *, id: str) -> bytes | None:
+        turn = await self._find(viewer, id)
+        return await in_thread(make_recording, turn) if turn is not None and turn.packed else None
+
+    async def request(self, viewer: Viewer, *, id: str) -> dict[str, Any] | None:
+        """What is needed to send the request of a turn again."""
+        turn = await self._find(viewer, id)
+        if turn is None or not turn.packed:
+            return None
+        trace = await in_thread(unpack, turn.packed)
+        return {
+            "owner": turn.owner,
+            "key": turn.row.key,
+            "path": trace.path,
+            "headers": [(name, value) for name, value in trace.request_headers if REPLAYED_HEADERS.fullmatch(name)],
+            "body": trace.request,
+        }
+
+    async def pin(self, viewer: Viewer, *, id: str, pinned: bool) -> dict[str, bool] | None:
+        turn, ring = await self._find(viewer, id), self._recorder.ring
+        if turn is None:
+            return None
+        if not pinned:
+            ring.unpin(id)
+            return {"pinned": False, "full": False}
+        is_pinned = ring.pin(id, viewer.key, 1.0 if viewer.sees_all else self._recorder.pin_share)
+        return {"pinned": is_pinned, "full": not is_pinned}
+
+    async def capture(self, viewer: Viewer, *, count: int) -> bool:
+        """Record the content of the viewer's next turns."""
+        self._recorder.capture(ALL_KEYS if viewer.sees_all else viewer.key, count)
+        return True
+
+    async def count_capture(self, viewer: Viewer, *, name: str) -> bool:
+        """Another process has captured one of these turns."""
+        self._recorder.capture(name, self._recorder.captures.get(name, 0) - 1)
+        return True
+
+    async def prompts(self, viewer: Viewer) -> list[Any]:
+        """The rows of the latest turns with content, each with its prompt."""
+        turns = [turn for turn in await self._seen(viewer) if turn.has_content][-MAX_PROMPTS:]
+        for turn in turns:
+            await self._recorder.prepare(turn)
+            if turn.packed and turn.prompt is None:
+                self._recorder.ring.attach(turn, await in_thread(make_prompt, turn.packed, turn.row))
+        return await in_thread(
+            lambda: [msgspec.to_builtins((turn.row, turn.prompt)) for turn in turns if turn.prompt is not None]
+        )
+
+    async def segment(self, viewer: Viewer, *, id: str, index: int) -> tuple[str, str, str] | None:
+        """A segment of the prompt of a turn."""
+        turn = await self._find(viewer, id)
+        if turn is None or not turn.packed:
+            return None
+        return await in_thread(read_segment, turn.packed, turn.row.dialect, index)
+
+    async def numbers(self, viewer: Viewer) -> Any:
+        """The counts of all turns, or those of the viewer's turns that are still in the ring."""
+        if viewer.sees_all:
+            return msgspec.to_builtins(self._recorder.statistics.report())
+        seen = await self._seen(viewer)
+        return await in_thread(lambda: msgspec.to_builtins(count_rows(turn.row for turn in seen)))
+
+    async def backends(self, viewer: Viewer) -> dict[str, Any]:
+        """The state of each backend, as far as this process knows."""
+        seen = await self._seen(viewer)
+        failovers, turns = await in_thread(_by_backend, [turn.row for turn in seen])
+        return {
+            route.backend.name: {
+                "cooling": self._router.cooling(route),
+                "failovers": failovers[route.backend.name],
+                "turns": turns.get(route.backend.name, []),
+            }
+            for route in self._router.routes
+        }
+
+    async def check(self, viewer: Viewer) -> Any:
+        """The state of the last check of a backend."""
+        return msgspec.to_builtins(self._checks.state) if self._checks.state.backend else None
+
+    async def report(self, viewer: Viewer) -> tuple[float, bytes] | None:
+        """When the last check began, and its report."""
+        return (self._checks.state.began, self._checks.report) if self._checks.report else None
+
+
+def _by_backend(rows: list[Row]) -> tuple[Counter[str], dict[str, list[Any]]]:
+    """How often another backend replaced each one, and the times of its last turns."""
+    failovers: Counter[str] = Counter()
+    by_name: dict[str, list[Row]] = {}
+    for row in rows:
+        failovers.update(each.rpartition(" ")[0] for each in row.tried[:-1] if not each.startswith(f"{row.backend} "))
+        if row.backend:
+            by_name.setdefault(row.backend, []).append(row)
+    times: dict[str, list[Any]] = {}
+    for name, found in by_name.items():
+        last = nlargest(MAX_LATENCIES, found, key=lambda row: row.at)
+        times[name] = [[row.at, row.first_ms, row.ms, row.status, row.error] for row in reversed(last)]
+    return failovers, times

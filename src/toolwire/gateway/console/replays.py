@@ -1,0 +1,146 @@
+"""Turns that the console starts itself: a recorded request once more, or one from its form.
+
+They go through the endpoint of their dialect in this process, as a client's do. A replay runs under the owner of its
+turn, a request from the form under the viewer's key.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from toolwire.config.flags import MODES
+from toolwire.core.errors import BadRequest
+from toolwire.gateway.console.conversations import FORM
+from toolwire.gateway.console.http import HEADERS
+from toolwire.gateway.console.threads import in_thread
+from toolwire.gateway.exchange import FACTS, OUTPUT_MODE
+from toolwire.gateway.flight import Claim
+from toolwire.gateway.keys import CALLER, Acting, Caller
+from toolwire.protocols import dialects
+
+TURN_HEADER = b"x-toolwire-turn"
+MAX_REPLAYS = 4
+"""Replays of one viewer at a time."""
+MAX_ERROR_LENGTH = 2000
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class Replays:
+    """Sends requests to the endpoints of this process."""
+
+    def __init__(self, endpoints: Mapping[str, ASGIApp]) -> None:
+        self._endpoints = endpoints
+        self._running: Counter[str] = Counter()
+
+    async def replay(
+        self, viewer: str, recorded: dict[str, Any], id: str, model: str, receive: Receive
+    ) -> "ReplayOutcome":
+        """Send a recorded request to another model; it is cancelled when the viewer disconnects.
+
+        Args:
+            viewer: The viewer's key.
+            recorded: The answer of `Handlers.request`.
+            id: The recorded turn.
+            model: The model to ask.
+            receive: Reports that the viewer disconnected.
+        """
+        prefix, _, rest = recorded["path"][1:].partition("/")
+        path = f"/{rest}" if prefix in MODES else recorded["path"]
+        if path not in self._endpoints:
+            message = "This turn submitted tool outputs to a response, which takes them once. Replay that response."
+            raise BadRequest(message, code="not_replayable")
+        if self._running[viewer] >= MAX_REPLAYS:
+            raise BadRequest(f"{MAX_REPLAYS} replays are running already.", code="busy", status=429)
+        outcome = ReplayOutcome()
+        self._running[viewer] += 1
+        try:
+            body = await in_thread(replace_model, recorded["body"], model, path)
+            headers = [(name.encode(), value.encode()) for name, value in recorded["headers"]]
+            scope = {"path": path, "headers": headers, **({OUTPUT_MODE: prefix} if prefix in MODES else {})}
+            caller = Acting(recorded["key"], "", recorded["owner"])
+            await self._start(scope, body, caller, id, receive, outcome.send)
+        finally:
+            self._running[viewer] -= 1
+        return outcome
+
+    def submit_form(self, dialect: str, body: bytes, caller: Caller, claim: Claim) -> ASGIApp:
+        """The answer to a request that the page composed, streamed as it comes.
+
+        Args:
+            dialect: The dialect of the body.
+            body: The request.
+            caller: The viewer, as the caller of an endpoint.
+            claim: Counts the body until the endpoint does.
+        """
+        if dialect not in dialects():
+            raise BadRequest(f"dialect must be one of {', '.join(dialects())}.", "dialect")
+        scope = {"path": dialects()[dialect].module.PATH, "headers": ()}
+
+        async def stream(_: Scope, receive: Receive, send: Send) -> None:
+            claim.release()
+            own = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+
+            async def send_guarded(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    others = [each for each in message["headers"] if each[0].decode("latin-1") not in HEADERS]
+                    message = {**message, "headers": [*others, *own]}
+                await send(message)
+
+            await self._start(scope, body, caller, FORM, receive, send_guarded)
+
+        return stream
+
+    async def _start(
+        self, given: Scope, body: bytes, caller: Caller, replay_of: str, receive: Receive, send: Send
+    ) -> None:
+        own = ((b"content-type", b"application/json"), (b"user-agent", b"toolwire console"))
+        scope: Scope = {
+            **given,
+            "type": "http",
+            "method": "POST",
+            "headers": [*own, *given["headers"]],
+            "query_string": b"",
+            CALLER: caller,
+            FACTS: {"replay_of": replay_of},
+        }
+        bodies = iter((body,))
+
+        async def receive_body() -> Message:
+            for part in bodies:
+                return {"type": "http.request", "body": part, "more_body": False}
+            return await receive()
+
+        await self._endpoints[scope["path"]](scope, receive_body, send)
+
+
+class ReplayOutcome(msgspec.Struct):
+    """The status of an answer, the id of its turn, and the beginning of its error."""
+
+    status: int = 0
+    turn: str = ""
+    error: str = ""
+
+    async def send(self, message: Message) -> None:
+        """Take a message of the answer. Its content is recorded as that of any turn."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.turn = dict(message["headers"]).get(TURN_HEADER, b"").decode()
+        elif self.status >= 400:
+            self.error = (self.error + message.get("body", b"").decode(errors="replace"))[:MAX_ERROR_LENGTH]
+
+
+def replace_model(body: bytes, model: str, path: str) -> bytes:
+    """A request for another model that stores nothing."""
+    try:
+        fields: dict[str, Any] = dict(_fields(body))
+    except msgspec.DecodeError:
+        raise BadRequest("The request was not kept whole, so it cannot be sent again.") from None
+    for name in ("type", "stream_id", "background", "store"):
+        fields.pop(name, None)
+    fields["model"] = model
+    if any(path == side.module.PATH and side.decoding is None for side in dialects().values()):
+        fields["store"] = False  # its responses are stored by default
+    return msgspec.json.encode(fields)
