@@ -17,7 +17,7 @@ from tests.check.faulty import Fault, Faulty, ReceivedRequest, contains, drop, h
 from tests.support import processes
 from tests.support.gateway import Gateway
 from tests.support.upstream import Hold, Reply
-from toolwire.check.address import base_of
+from toolwire.check.address import normalise_url
 from toolwire.cli import app
 from toolwire.core.terminal import clean
 
@@ -159,7 +159,7 @@ def no_choice() -> Fault:
     ],
 )
 def test_the_scheme_and_the_version_in_an_address_may_be_left_out(url: str, base: str):
-    assert base_of(url) == base
+    assert normalise_url(url) == base
 
 
 @pytest.mark.parametrize("path", ["", "/v1", "/v1/chat/completions"])

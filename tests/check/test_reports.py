@@ -26,11 +26,11 @@ from toolwire.check.report import write_report
 from toolwire.check.report.html import as_html
 from toolwire.check.report.json import as_json
 from toolwire.check.report.junit import as_junit
-from toolwire.check.report.timeline import timeline
+from toolwire.check.report.timeline import draw_timeline
 from toolwire.check.rules import RULES
 from toolwire.check.run import check, check_captured
 from toolwire.check.text import show
-from toolwire.check.verdicts import Report, Verdict, consequences
+from toolwire.check.verdicts import Report, Verdict, find_consequences
 from toolwire.core.events import Dialect
 
 ATTACK = '</pre></script><script>alert("hi")</script><img src=x onerror=alert(1)>'
@@ -211,7 +211,7 @@ def test_a_rule_that_is_also_broken_by_itself_follows_from_nothing(explained: Re
     other = msgspec.structs.replace(read_file(wire(frames)), number=2)
     report = check_captured([*explained.exchanges, other], "two-faults.sse")
     assert [each.rule for each in report.broken if not each.follows] == [CAUSE, "responses.final-output"]
-    assert [each.rule for each in consequences(report.broken[0], report.verdicts)] == CONSEQUENCES[:2]
+    assert [each.rule for each in find_consequences(report.broken[0], report.verdicts)] == CONSEQUENCES[:2]
 
 
 def test_a_consequence_is_the_cause_where_only_it_is_looked_at(explained: Report):
@@ -537,7 +537,7 @@ def test_a_picture_of_a_sound_stream_has_a_bar_for_every_call(live: Report):
     streams = [each for each in live.exchanges if each.received]
     assert {each.api for each in streams} == {"chat", "responses", "messages"}
     for each in streams:
-        document = timeline(each, ())
+        document = draw_timeline(each, ())
         assert re.findall(r"<title>(\w+): events", document) == [call.name for call in each.turn.calls]
         assert (">text</text>" in document) == bool(each.turn.text)
         assert (">calls</text>" in document) == bool(each.turn.calls)

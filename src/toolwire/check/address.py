@@ -11,18 +11,21 @@ import aiohttp
 _VERSION = re.compile(r"/v\d\w*(/|$)")
 _SCHEME = re.compile(r"[a-zA-Z][\w+.-]*://")
 _ODD_HOST = re.compile(r"\s|^\d+(:|$)")
-"""A blank, or a number, which is the port of an address whose host is missing."""
-CONNECT_SECONDS = 10
-"""The longest wait for a connection."""
+"""A space, or a number: the port of an address without a host."""
+CONNECT_TIMEOUT = 10
+"""Seconds to wait for a connection."""
 
 
-def base_of(url: str) -> str:
+def normalise_url(url: str) -> str:
     """The base URL of an endpoint; `/v1` is added where it is missing, and the path of an API is removed.
 
     Without a scheme it is http for an IP address and a name without a dot, and https for any other host, so that no key
     is sent unencrypted through the internet by mistake. Raises `ValueError`.
     """
-    parts = urlsplit(_with_scheme(url.strip()))
+    given = url.strip()
+    if not _SCHEME.match(given):
+        given = f"{_choose_scheme(urlsplit(f'//{given}').hostname or '')}://{given}"
+    parts = urlsplit(given)
     try:
         has_host = bool(parts.hostname) and parts.port != 0
     except ValueError:
@@ -38,20 +41,13 @@ def base_of(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}{path}{'' if _VERSION.search(path) else '/v1'}"
 
 
-def _with_scheme(url: str) -> str:
-    if _SCHEME.match(url):
-        return url
-    host = urlsplit(f"//{url}").hostname or ""
-    return f"{'http' if _is_near(host) else 'https'}://{url}"
-
-
-def _is_near(host: str) -> bool:
-    """Whether a host is an IP address, or a name that only this network knows."""
+def _choose_scheme(host: str) -> str:
+    """http for an IP address or a name that only this network knows, https for any other host."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
-        return "." not in host or host.endswith((".localhost", ".local", ".internal"))
-    return True
+        return "http" if "." not in host or host.endswith((".localhost", ".local", ".internal")) else "https"
+    return "http"
 
 
 _REASONS = {
@@ -62,17 +58,19 @@ _REASONS = {
 }
 
 
-def failure_in_words(error: Exception) -> str:
+def explain_failure(error: Exception) -> str:
     """Why a request got no answer, or only a part of one."""
     match error:
         case aiohttp.ConnectionTimeoutError():
-            return f"no connection in {CONNECT_SECONDS} s: the host does not answer"
+            return f"no connection in {CONNECT_TIMEOUT} s: the host does not answer"
         case aiohttp.ClientConnectorDNSError():
             return f"the name {error.host!r} is not known"
         case aiohttp.ClientConnectorCertificateError():
             return f"its certificate is not trusted ({error.certificate_error})"
         case aiohttp.ClientConnectorSSLError():
-            return f"it does not speak TLS: does its address begin with http://? ({_reason_of_tls(error)})"
+            inner: OSError = error.os_error
+            reason = (isinstance(inner, ssl.SSLError) and inner.reason) or str(inner)
+            return f"it does not speak TLS: does its address begin with http://? ({reason})"
         case aiohttp.ClientConnectorError():
             known = _REASONS.get(error.os_error.errno or 0)
             return known or f"no connection ({error.os_error.strerror or error.os_error})"
@@ -80,8 +78,3 @@ def failure_in_words(error: Exception) -> str:
             return "the server closed the connection without an answer"
         case _:
             return f"{type(error).__name__}: {error}".removesuffix(": ")
-
-
-def _reason_of_tls(error: aiohttp.ClientConnectorError) -> str:
-    inner = error.os_error
-    return (isinstance(inner, ssl.SSLError) and inner.reason) or str(inner)

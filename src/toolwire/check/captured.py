@@ -2,7 +2,6 @@
 
 import base64
 import binascii
-from collections.abc import Iterator
 
 from toolwire.check.apis import APIS
 from toolwire.check.exchange import Exchange, SentRequest, is_event_stream, is_framed
@@ -20,8 +19,8 @@ class NothingFound(Exception):
 
 def read_file(data: bytes, api: Dialect | None = None, request: bytes = b"") -> Exchange:
     """The turn in a file: the bytes of a stream, or a plain answer. `request` is what was asked, if it is known."""
-    plain = _object(data)
-    api = api or _api_in(data)
+    plain = _parse_object(data)
+    api = api or _find_api(data)
     if plain.get("error") and "object" not in plain:
         raise NothingFound("this is an error, and no turn")
     if api is None:
@@ -30,19 +29,19 @@ def read_file(data: bytes, api: Dialect | None = None, request: bytes = b"") -> 
     return _check(Exchange(1, "captured", api, sent, 200, "", data), is_stream=not plain)
 
 
-def _api_in(data: bytes) -> Dialect | None:
+def _find_api(data: bytes) -> Dialect | None:
     """The API that an answer belongs to, streamed or not; None if it is unknown."""
-    plain = _object(data)
+    plain = _parse_object(data)
     objects = [plain] if plain else [each.fields for each in FrameCheck().feed(data + b"\n\n")]
     return next((api for each in objects if (api := dialect_of(each))), None)
 
 
-def _object(data: bytes) -> Json:
+def _parse_object(data: bytes) -> Json:
     return as_object(parsed(data.removeprefix(b"\xef\xbb\xbf")))
 
 
 def _check(exchange: Exchange, *, is_stream: bool, is_named: bool = True) -> Exchange:
-    exchange.facts = facts = request_facts(exchange.api, _object(exchange.sent.body))
+    exchange.facts = facts = request_facts(exchange.api, _parse_object(exchange.sent.body))
     if is_stream:
         stream = StreamCheck(facts)
         stream.feed(exchange.body)
@@ -56,31 +55,32 @@ def _check(exchange: Exchange, *, is_stream: bool, is_named: bool = True) -> Exc
 
 
 def read_har(data: bytes) -> list[Exchange]:
-    """The turns of an archive that a browser or a proxy has written."""
-    entries = as_objects(as_object(_object(data).get("log")).get("entries"))
-    exchanges = [made for number, entry in enumerate(entries, 1) for made in _read_entry(number, entry)]
+    """The turns of an archive that a browser or a proxy has written.
+
+    Entries are left out whose request was refused, whose answer is not stored, or that belong to another API.
+    """
+    exchanges: list[Exchange] = []
+    for number, entry in enumerate(as_objects(as_object(_parse_object(data).get("log")).get("entries")), 1):
+        request, response = as_object(entry.get("request")), as_object(entry.get("response"))
+        content = as_object(response.get("content"))
+        url, method = as_text(request.get("url")), as_text(request.get("method"))
+        path = url.partition("?")[0].rstrip("/")
+        api: Dialect | None = next((api.name for api in APIS.values() if path.endswith(api.path)), None)
+        if api is None or method != "POST" or response.get("status") != 200:
+            continue
+        body = _read_content(number, content)
+        posted = as_text(as_object(request.get("postData")).get("text")).encode()
+        kind = as_text(content.get("mimeType"))
+        if body and ("model" in _parse_object(posted) or _find_api(body) == api):
+            exchange = Exchange(number, "captured", api, SentRequest(method, url, posted), 200, kind, body)
+            is_stream = is_event_stream(kind) or is_framed(body)
+            exchanges.append(_check(exchange, is_stream=is_stream, is_named=not kind or is_event_stream(kind)))
     if not exchanges:
         raise NothingFound("there is no turn of an API that is known here in this archive")
     return exchanges
 
 
-def _read_entry(number: int, entry: Json) -> Iterator[Exchange]:
-    """The turn of an entry; none if the request was refused, the answer not stored, or the API is another one."""
-    request, response = as_object(entry.get("request")), as_object(entry.get("response"))
-    content = as_object(response.get("content"))
-    url, method = as_text(request.get("url")), as_text(request.get("method"))
-    path = url.partition("?")[0].rstrip("/")
-    api: Dialect | None = next((api.name for api in APIS.values() if path.endswith(api.path)), None)
-    body = _content(number, content) if api and method == "POST" and response.get("status") == 200 else b""
-    posted = as_text(as_object(request.get("postData")).get("text")).encode()
-    kind = as_text(content.get("mimeType"))
-    if api is not None and body and ("model" in _object(posted) or _api_in(body) == api):
-        exchange = Exchange(number, "captured", api, SentRequest(method, url, posted), 200, kind, body)
-        is_stream = is_event_stream(kind) or is_framed(body)
-        yield _check(exchange, is_stream=is_stream, is_named=not kind or is_event_stream(kind))
-
-
-def _content(number: int, content: Json) -> bytes:
+def _read_content(number: int, content: Json) -> bytes:
     text = as_text(content.get("text"))
     if content.get("encoding") != "base64":
         return text.encode()

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -10,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
 from toolwire.check import text
-from toolwire.check.address import base_of
+from toolwire.check.address import normalise_url
 from toolwire.check.apis import APIS
 from toolwire.check.captured import NothingFound, read_file, read_har
 from toolwire.check.endpoint import Target, Unreachable
@@ -48,10 +47,14 @@ def run_check(options: CheckOptions) -> int:
     """Run a check, print its report and return the exit code. Raises `CheckUsageError`."""
     try:
         chosen_rules(options.only)
-        _check_reports(options.report)
-        report = _captured(options) if options.file or options.har else _live(options)
+        for path in options.report:  # before any request is made
+            if path.suffix not in FORMS:
+                raise CheckUsageError(f"--report: {path}: the name must end with one of {', '.join(FORMS)}")
+            if not path.parent.is_dir():
+                raise CheckUsageError(f"--report: {path.parent} is no directory")
+        report = _check_captured(options) if options.file or options.har else _check_live(options)
     except (ValueError, Unreachable, NothingFound) as error:
-        raise CheckUsageError(text.readable(str(error), MAX_REASON)) from None
+        raise CheckUsageError(text.to_line(str(error), MAX_REASON)) from None
     for path in options.report:  # before the text, whose reader may leave
         try:
             write_report(report, path)
@@ -61,21 +64,12 @@ def run_check(options: CheckOptions) -> int:
     return SOUND if report.is_sound else BROKEN
 
 
-def _check_reports(paths: Sequence[Path]) -> None:
-    """Refuse reports that cannot be written before any request is made."""
-    for path in paths:
-        if path.suffix not in FORMS:
-            raise CheckUsageError(f"--report: {path}: the name must end with one of {', '.join(FORMS)}")
-        if not path.parent.is_dir():
-            raise CheckUsageError(f"--report: {path.parent} is no directory")
-
-
-def _captured(options: CheckOptions) -> Report:
+def _check_captured(options: CheckOptions) -> Report:
     path = options.file or options.har
     assert path is not None
     if options.url or (options.file and options.har):
         raise CheckUsageError("give one of them: an address, --file or --har")
-    apis = _apis(options.api)
+    apis = _choose_apis(options.api)
     data = _read(path)
     if options.har:
         exchanges = [each for each in read_har(data) if each.api in apis]
@@ -95,18 +89,18 @@ def _read(path: Path) -> bytes:
         raise CheckUsageError(f"{path}: {error.strerror}") from None
 
 
-def _live(options: CheckOptions) -> Report:
+def _check_live(options: CheckOptions) -> Report:
     if not options.url:
         raise CheckUsageError("give the address of an endpoint, such as 127.0.0.1:8787, or --file or --har")
     target = Target(
-        base_of(options.url),
+        normalise_url(options.url),
         options.model,
         options.key,
         options.budget,
         options.timeout,
         options.record,
-        _variable("TOOLWIRE_CHECK_HEADERS"),
-        _variable("TOOLWIRE_CHECK_QUERY"),
+        _read_variable("TOOLWIRE_CHECK_HEADERS"),
+        _read_variable("TOOLWIRE_CHECK_QUERY"),
     )
     console = Console(stderr=True)
     bar = Progress(
@@ -120,20 +114,20 @@ def _live(options: CheckOptions) -> Report:
             bar.update(task, description=what, completed=done, total=of)
 
         try:
-            return asyncio.run(check(target, _apis(options.api), options.only, show_progress))
+            return asyncio.run(check(target, _choose_apis(options.api), options.only, show_progress))
         except OSError as error:  # only records are written meanwhile
             raise CheckUsageError(f"--record: {options.record}: {error.strerror}") from None
 
 
-def _variable(name: str) -> dict[str, str]:
-    """Headers or parameters, as an object in a variable, where nobody else can read them."""
+def _read_variable(name: str) -> dict[str, str]:
+    """Headers or query parameters from an environment variable, where other users cannot read them."""
     try:
         return msgspec.json.decode(os.environ.get(name) or "{}", type=dict[str, str])
     except msgspec.DecodeError:
         raise CheckUsageError(f"{name} must be a JSON object of strings") from None
 
 
-def _apis(names: str) -> list[str]:
+def _choose_apis(names: str) -> list[str]:
     chosen = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip())) or list(APIS)
     unknown = [name for name in chosen if name not in APIS]
     if unknown:

@@ -9,7 +9,7 @@ from pathlib import Path
 import aiohttp
 import msgspec
 
-from toolwire.check.address import CONNECT_SECONDS, failure_in_words
+from toolwire.check.address import CONNECT_TIMEOUT, explain_failure
 from toolwire.check.apis import Api
 from toolwire.check.exchange import Exchange, SentRequest, is_event_stream, is_framed
 from toolwire.check.turns.frames import ReceivedFrame
@@ -82,7 +82,7 @@ class Endpoint:
         self._is_gone = False
 
     async def __aenter__(self) -> "Endpoint":
-        timeout = aiohttp.ClientTimeout(total=self.target.timeout, sock_connect=CONNECT_SECONDS)
+        timeout = aiohttp.ClientTimeout(total=self.target.timeout, sock_connect=CONNECT_TIMEOUT)
         self.session = aiohttp.ClientSession(headers={"user-agent": USER_AGENT}, timeout=timeout, trust_env=True)
         return self
 
@@ -112,13 +112,13 @@ class Endpoint:
             ) as response:
                 await answer.read(response)
         except aiohttp.ConnectionTimeoutError as error:
-            exchange.failure = failure_in_words(error)
+            exchange.failure = explain_failure(error)
         except TimeoutError:
             self.overdue[api.name] += 1
             exchange.failure = f"it did not end in {self.target.timeout:g} s" if exchange.status else LATE
         except (aiohttp.ClientError, OSError) as error:
             self._is_gone = isinstance(error, aiohttp.ClientConnectorError) and any(e.status for e in self.exchanges)
-            exchange.failure = exchange.failure or failure_in_words(error)
+            exchange.failure = exchange.failure or explain_failure(error)
         answer.end()
         self.add(exchange)
         if facts is not None and exchange.status == 401:  # no further request would say more

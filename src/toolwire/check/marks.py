@@ -20,12 +20,12 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]')
 _COLON = re.compile(r"\s*:\s*")
 _DECODER = json.JSONDecoder()
 
-LONG_PLAIN, LONG_MARKED = (120, 60, 40), (240, 180, 40)
-"""From how many characters on a piece is shortened, and how many of its beginning and its end are left."""
+PLAIN_LIMITS, MARKED_LIMITS = (120, 60, 40), (240, 180, 40)
+"""The longest piece that is shown whole, and how many characters of the beginning and the end of a longer one are."""
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """A part of a text, which is marked or not."""
+    """A stretch of a text, marked or not."""
 
     text: str
     is_marked: bool = False
@@ -39,54 +39,52 @@ class _Key(msgspec.Struct, frozen=True):
     end: int
 
 
-def marked(text: str, finding: Finding) -> list[Piece]:
+def mark(text: str, finding: Finding) -> list[Piece]:
     """The text in pieces, in which what the finding is about is marked.
 
     That is the finding's own parts; or those fields of its rule that its detail names; or all fields of its rule.
     """
     fields = RULES[finding.rule].fields
     named = [field for field in fields if re.search(rf"\b{field.rpartition('.')[2]}\b", finding.detail)]
-    found = pieces(text, finding.parts or named or fields)
-    return found if finding.parts or any(each.is_marked for each in found) else pieces(text, fields)
+    found = _mark_parts(text, finding.parts or named or fields)
+    return found if finding.parts or any(each.is_marked for each in found) else _mark_parts(text, fields)
 
 
-def pieces(text: str, parts: Sequence[str]) -> list[Piece]:
-    """The text in pieces, in which these parts are marked."""
+def shorten(pieces: Sequence[Piece]) -> list[Piece]:
+    """The pieces without the middle of the long ones, so that the marked ones can be seen."""
     out: list[Piece] = []
-    at = 0
-    for start, end in _spans(text[:MAX_CHARS], parts):
+    for piece in pieces:
+        longest, head, tail = MARKED_LIMITS if piece.is_marked else PLAIN_LIMITS
+        text = piece.text if len(piece.text) <= longest else f"{piece.text[:head]}…{piece.text[-tail:]}"
+        out.append(Piece(text, piece.is_marked))
+    return out
+
+
+def _mark_parts(text: str, parts: Sequence[str]) -> list[Piece]:
+    """The text in pieces, in which these parts are marked, without overlaps."""
+    searched = text[:MAX_CHARS]
+    keys = [*_find_keys(searched)] if parts else []
+    out: list[Piece] = []
+    at = marks = 0
+    for start, end in sorted(span for part in parts for span in _find_part(searched, part, keys)):
+        if end == start or (marks and start < at) or marks == MAX_MARKS:
+            continue
         if start > at:
             out.append(Piece(text[at:start]))
         out.append(Piece(text[start:end], is_marked=True))
         at = end
+        marks += 1
     return [*out, Piece(text[at:])] if at < len(text) or not out else out
 
 
-def shortened(all_pieces: Sequence[Piece]) -> list[Piece]:
-    """The pieces with their long stretches left out, so that the marked ones can be seen."""
-    return [Piece(_shorten(each), each.is_marked) for each in all_pieces]
-
-
-def _shorten(piece: Piece) -> str:
-    longest, head, tail = LONG_MARKED if piece.is_marked else LONG_PLAIN
-    text = piece.text
-    return text if len(text) <= longest else f"{text[:head]}…{text[-tail:]}"
-
-
-def _spans(text: str, parts: Sequence[str]) -> list[tuple[int, int]]:
-    """Where the parts are, in order and without overlaps."""
-    keys = [*_keys(text)] if parts else []
-    found = [span for part in parts for span in _of_part(text, part, keys)]
-    out: list[tuple[int, int]] = []
-    for start, end in sorted(found):
-        if end > start and (not out or start >= out[-1][1]):
-            out.append((start, end))
-    return out[:MAX_MARKS]
-
-
-def _of_part(text: str, part: str, keys: Sequence[_Key]) -> list[tuple[int, int]]:
-    names = part.split(".")
-    fields = [key for key in keys if key.path[-1] == names[-1] and _are_within(names[:-1], key.path[:-1])]
+def _find_part(text: str, part: str, keys: Sequence[_Key]) -> list[tuple[int, int]]:
+    """Where a part is: the least nested fields of its name that are inside its outer names, or else its text."""
+    *outer, name = part.split(".")
+    fields: list[_Key] = []
+    for key in keys:
+        path = iter(key.path[:-1])
+        if key.path[-1] == name and all(each in path for each in outer):  # in this order
+            fields.append(key)
     if fields:
         least = min(len(key.path) for key in fields)
         return [(key.start, key.end) for key in fields if len(key.path) == least]
@@ -94,14 +92,8 @@ def _of_part(text: str, part: str, keys: Sequence[_Key]) -> list[tuple[int, int]
     return [(at, at + len(part))] if at >= 0 else []
 
 
-def _are_within(names: Sequence[str], path: Sequence[str]) -> bool:
-    """Whether the path goes through these names, in this order."""
-    rest = iter(path)
-    return all(name in rest for name in names)
-
-
-def _keys(text: str) -> Iterator[_Key]:
-    """All fields of the JSON in a text, also where the JSON is not whole."""
+def _find_keys(text: str) -> Iterator[_Key]:
+    """All fields of the JSON in a text, also where the JSON is incomplete."""
     path: list[str] = []
     latest = ""
     for token in _TOKEN.finditer(text):
@@ -113,13 +105,9 @@ def _keys(text: str) -> Iterator[_Key]:
             latest = path.pop() if path else ""
         elif colon := _COLON.match(text, token.end()):
             latest = token[0][1:-1]
-            names = tuple(name for name in path if name)
-            yield _Key((*names, latest), token.start(), _end_of_value(text, colon.end()))
-
-
-def _end_of_value(text: str, start: int) -> int:
-    try:
-        return _DECODER.raw_decode(text, start)[1]
-    except (ValueError, RecursionError):
-        line_end = text.find("\n", start)
-        return line_end if line_end >= 0 else len(text)
+            try:
+                end = _DECODER.raw_decode(text, colon.end())[1]
+            except (ValueError, RecursionError):
+                line_end = text.find("\n", colon.end())
+                end = line_end if line_end >= 0 else len(text)
+            yield _Key((*(name for name in path if name), latest), token.start(), end)

@@ -14,7 +14,7 @@ from toolwire.check.rules import RULES, rules_for
 from toolwire.check.sessions import TURNS, Probe, ProbeSession, failure_reason
 from toolwire.check.turns.responses_fields import echoed
 from toolwire.check.turns.rule import Rule
-from toolwire.check.verdicts import Report, Verdict, Verdicts, causes_first
+from toolwire.check.verdicts import Report, Verdict, Verdicts, order_by_cause
 from toolwire.core.events import Dialect
 
 
@@ -214,7 +214,7 @@ def complete_verdicts(report: Report, verdicts: Verdicts, chosen: set[str]) -> l
             verdict = verdicts[api, rule.id]
             if not (verdict.seen or verdict.broken or verdict.reasons):
                 verdict.reasons = [_not_observed_reason(rule, api, report)]
-        out += causes_first(verdicts[api, rule.id] for rule in rules)
+        out += order_by_cause(verdicts[api, rule.id] for rule in rules)
     return out
 
 

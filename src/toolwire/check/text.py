@@ -1,10 +1,10 @@
 """The report in a terminal or a pipe: the verdict, a table by area, then every broken rule with one proof.
 
-In a pipe nothing is wrapped, so that lines can be searched, and what is wrong stands between `>>>` and `<<<`.
+In a pipe nothing is wrapped, so that lines can be searched, and faults are marked with `>>>` and `<<<`.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.padding import Padding
@@ -12,11 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from toolwire.check.exchange import Exchange
-from toolwire.check.marks import Piece, marked, shortened
-from toolwire.check.report.evidence import address
+from toolwire.check.marks import Piece, mark, shorten
+from toolwire.check.report.evidence import mask_url
 from toolwire.check.rules import RULES
 from toolwire.check.turns.rule import Finding
-from toolwire.check.verdicts import Report, RuleCounts, Verdict, consequences, count_verdicts
+from toolwire.check.verdicts import Report, RuleCounts, Verdict, count_verdicts, find_consequences
 from toolwire.core.terminal import clean
 
 MAX_DETAILS = 3
@@ -49,15 +49,19 @@ class _Printer:
 
     def show(self) -> None:
         report = self._report
-        self._verdict()
-        self._table()
-        for verdicts in _by_rule(report.broken):
-            self._broken(verdicts)
-        self._not_observed()
+        self._show_head()
+        self._show_areas()
+        causes: dict[str, list[Verdict]] = {}
+        for each in report.broken:
+            if not each.follows:
+                causes.setdefault(each.rule, []).append(each)
+        for verdicts in causes.values():
+            self._show_broken(verdicts)
+        self._show_not_observed()
         for api, reason in report.absent.items():
-            self._line(f"{api} was not checked: {readable(reason)}", 0, "dim")
+            self._line(f"{api} was not checked: {to_line(reason)}", 0, "dim")
         for api, reason in report.ended.items():
-            self._line(f"{api} was not checked to the end: {readable(reason)}", 0, "yellow")
+            self._line(f"{api} was not checked to the end: {to_line(reason)}", 0, "yellow")
         if report.spent:
             self._line("The budget of requests ended before the probes did: raise --budget.", 0, "yellow")
 
@@ -65,34 +69,34 @@ class _Printer:
         line = text if isinstance(text, Text) else Text(clean(text), style)
         self._console.print(Padding(line, (0, 0, 0, columns), expand=False))
 
-    def _verdict(self) -> None:
+    def _show_head(self) -> None:
         report = self._report
         counts = count_verdicts(report.verdicts)
         style = "bold red" if counts.must_broken else "bold green" if counts.passed else "bold yellow"
         self._line(report.headline, 0, style)
-        model = f" with the model {readable(report.model)}" if report.model else ""
+        model = f" with the model {to_line(report.model)}" if report.model else ""
         requests = len(report.exchanges)
         many = "" if requests == 1 else "s"
         about = f"{requests} request{many} in {report.seconds:.1f} s" if report.seconds else f"{requests} turn{many}"
         following = f"{counts.following} of the broken ones follow from others, " if counts.following else ""
         rules = f"{following}{counts.passed} passed, {counts.not_observed} not observed, counted for each API"
-        self._line(f"{readable(address(report.target))}{model}: {about}; {rules}.")
+        self._line(f"{to_line(mask_url(report.target))}{model}: {about}; {rules}.")
         self._console.print()
 
-    def _table(self) -> None:
+    def _show_areas(self) -> None:
         table = Table(box=None, pad_edge=False, header_style="bold")
         table.add_column("area")
         for api in self._report.apis:
             table.add_column(api, justify="left")
         for area, counts in self._report.areas.items():
-            table.add_row(area, *map(_cell, counts))
+            table.add_row(area, *map(_make_cell, counts))
         with self._console.capture() as captured:
             self._console.print(table)
         for line in captured.get().splitlines():
             print(line.rstrip(), file=self._console.file)
 
-    def _broken(self, verdicts: Sequence[Verdict]) -> None:
-        """One rule that is broken by itself, on one API or on several."""
+    def _show_broken(self, verdicts: Sequence[Verdict]) -> None:
+        """Print a broken rule that no other explains, on one API or on several, with its consequences."""
         rule = RULES[verdicts[0].rule]
         apis = ", ".join(each.api for each in verdicts)
         self._console.print()
@@ -103,32 +107,31 @@ class _Printer:
         counts = Counter(finding.detail for finding, _ in found)
         for detail in [*counts][:MAX_DETAILS]:
             times = f" ({counts[detail]} times)" if counts[detail] > 1 else ""
-            self._line(f"Seen: {readable(detail)}{times}", 2)
+            self._line(f"Seen: {to_line(detail)}{times}", 2)
         more = sum([*counts.values()][MAX_DETAILS:])
         if more:
             self._line(f"and {more} more like it", 2, "dim")
-        self._proof(found[0][0], self._exchanges[found[0][1]])
-        for verdict in verdicts:
-            for each in consequences(verdict, self._report.verdicts):
-                self._consequence(each)
+        self._show_proof(found[0][0], self._exchanges[found[0][1]])
+        for each in (each for verdict in verdicts for each in find_consequences(verdict, self._report.verdicts)):
+            rule = RULES[each.rule]
+            self._line(f"It follows: {rule.level} {rule.id} on {each.api}: {rule.requirement}", 2)
+            self._line(to_line(each.broken[0][0].detail), 4, "dim")
 
-    def _consequence(self, verdict: Verdict) -> None:
-        """A rule that is broken as a consequence of the one above; the bytes are shown there."""
-        rule = RULES[verdict.rule]
-        self._line(f"It follows: {rule.level} {rule.id} on {verdict.api}: {rule.requirement}", 2)
-        self._line(readable(verdict.broken[0][0].detail), 4, "dim")
-
-    def _proof(self, finding: Finding, exchange: Exchange) -> None:
+    def _show_proof(self, finding: Finding, exchange: Exchange) -> None:
+        """Print the request, and those of the frames that show a finding in which something is marked."""
         if exchange.sent.url:
-            body = marked(_plain(exchange.sent.body), finding) if exchange.sent.body else []
-            head = Piece(f"> {exchange.sent.method} {readable(address(exchange.sent.url))} ")
-            self._line(self._styled([head, *_cut(body)]), 4)
-        for line in _answer_lines(exchange, finding):
-            self._line(self._styled([Piece("< "), *_cut(line)]), 4)
+            body = mark(_plain(exchange.sent.body), finding) if exchange.sent.body else []
+            head = Piece(f"> {exchange.sent.method} {to_line(mask_url(exchange.sent.url))} ")
+            self._line(self._style([head, *_cut(body)]), 4)
+        frames = [each.raw for each in exchange.shown_by(finding)] or [exchange.body[:65_536]]
+        read = [[mark(_plain(line), finding) for line in frame.splitlines() if line] for frame in frames]
+        best = [frame for frame in read if any(piece.is_marked for line in frame for piece in line)]
+        for line in (line for frame in (best or read)[:MAX_FRAMES] for line in frame[:MAX_LINES]):
+            self._line(self._style([Piece("< "), *_cut(line)]), 4)
 
-    def _styled(self, all_pieces: Sequence[Piece]) -> Text:
+    def _style(self, pieces: Sequence[Piece]) -> Text:
         text = Text(style="dim")
-        for piece in all_pieces:
+        for piece in pieces:
             words = clean(piece.text)
             if not piece.is_marked:
                 text.append(words)
@@ -138,40 +141,26 @@ class _Printer:
                 text.append(f">>>{words}<<<")
         return text
 
-    def _not_observed(self) -> None:
-        not_observed: dict[str, dict[str, list[str]]] = {}
+    def _show_not_observed(self) -> None:
+        apis: dict[tuple[str, str], list[str]] = {}
         for each in self._report.verdicts:
             if each.outcome == "not observed":
-                reason = each.reasons[0] if each.reasons else ""
-                not_observed.setdefault(reason, {}).setdefault(each.rule, []).append(each.api)
-        if not_observed:
-            self._console.print()
-            self._line("not observed", 0, "bold")
-        for reason, rules in not_observed.items():
-            self._line(f"{readable(reason)}:", 2, "dim")
-            for apis, names in _by_apis(rules).items():
-                self._line(f"{', '.join(apis)}: {', '.join(names)}", 4, "dim")
-        if not_observed:
-            self._console.print()
+                apis.setdefault((each.reasons[0] if each.reasons else "", each.rule), []).append(each.api)
+        if not apis:
+            return
+        rules: dict[str, dict[tuple[str, ...], list[str]]] = {}
+        for (reason, rule), names in apis.items():
+            rules.setdefault(reason, {}).setdefault(tuple(names), []).append(rule)
+        self._console.print()
+        self._line("not observed", 0, "bold")
+        for reason, by_apis in rules.items():
+            self._line(f"{to_line(reason)}:", 2, "dim")
+            for names, ids in by_apis.items():
+                self._line(f"{', '.join(names)}: {', '.join(ids)}", 4, "dim")
+        self._console.print()
 
 
-def _by_rule(broken: Sequence[Verdict]) -> list[list[Verdict]]:
-    """The broken rules without the consequences, the APIs of each together."""
-    rules: dict[str, list[Verdict]] = {}
-    for each in broken:
-        if not each.follows:
-            rules.setdefault(each.rule, []).append(each)
-    return [*rules.values()]
-
-
-def _by_apis(rules: dict[str, list[str]]) -> dict[tuple[str, ...], list[str]]:
-    out: dict[tuple[str, ...], list[str]] = {}
-    for rule, apis in rules.items():
-        out.setdefault(tuple(apis), []).append(rule)
-    return out
-
-
-def _cell(counts: RuleCounts) -> Text:
+def _make_cell(counts: RuleCounts) -> Text:
     cell = Text()
     for number, word, style in (
         (counts.must_broken, "broken", "bold red"),
@@ -184,18 +173,9 @@ def _cell(counts: RuleCounts) -> Text:
     return cell
 
 
-def _answer_lines(exchange: Exchange, finding: Finding) -> Iterator[list[Piece]]:
-    """The lines of the frames that show a finding best: those in which something is marked."""
-    frames = [each.raw for each in exchange.shown_by(finding)] or [exchange.body[:65_536]]
-    read = [[marked(_plain(line), finding) for line in frame.splitlines() if line] for frame in frames]
-    best = [frame for frame in read if any(piece.is_marked for line in frame for piece in line)]
-    for frame in (best or read)[:MAX_FRAMES]:
-        yield from frame[:MAX_LINES]
-
-
 def _cut(line: Sequence[Piece]) -> list[Piece]:
     if any(piece.is_marked for piece in line):
-        return shortened(line)
+        return shorten(line)
     text = "".join(piece.text for piece in line)
     return [Piece(text if len(text) <= MAX_BYTES else f"{text[:MAX_BYTES]}…")]
 
@@ -205,7 +185,7 @@ def _plain(data: bytes) -> str:
     return "".join(char if char.isprintable() else "\ufffd" for char in data.decode(errors="replace"))
 
 
-def readable(text: str, most: int = MAX_CHARS) -> str:
+def to_line(text: str, limit: int = MAX_CHARS) -> str:
     """A text from the server in one line, shortened and without control characters."""
     line = "".join(char if char.isprintable() else "\ufffd" for char in " ".join(text.split()))
-    return line if len(line) <= most else f"{line[:most]}…"
+    return line if len(line) <= limit else f"{line[:limit]}…"

@@ -66,14 +66,14 @@ def count_verdicts(verdicts: Iterable[Verdict]) -> RuleCounts:
     )
 
 
-def causes_first(verdicts: Iterable[Verdict]) -> list[Verdict]:
+def order_by_cause(verdicts: Iterable[Verdict]) -> list[Verdict]:
     """The verdicts of one API in order, with consequences moved after their first cause."""
     verdicts = [*verdicts]
     _explain(verdicts)
-    return [each for cause in verdicts if not cause.follows for each in (cause, *consequences(cause, verdicts))]
+    return [each for cause in verdicts if not cause.follows for each in (cause, *find_consequences(cause, verdicts))]
 
 
-def consequences(cause: Verdict, verdicts: Iterable[Verdict]) -> list[Verdict]:
+def find_consequences(cause: Verdict, verdicts: Iterable[Verdict]) -> list[Verdict]:
     """The broken rules whose first cause is this one."""
     return [each for each in verdicts if each.api == cause.api and each.follows[:1] == [cause.rule]]
 
@@ -117,7 +117,10 @@ class Report(msgspec.Struct):
     def headline(self) -> str:
         """The verdict about the whole endpoint in one sentence."""
         counts = count_verdicts(self.verdicts)
-        broken = _spoken(counts)
+        levels = (("MUST", counts.must_broken), ("SHOULD", counts.should_broken))
+        broken = " and ".join(f"{number} {level}" for level, number in levels if number)
+        if broken:
+            broken += " rule is broken" if counts.must_broken + counts.should_broken == 1 else " rules are broken"
         if not counts.passed and not broken:
             return "Nothing was observed."
         if counts.must_broken:
@@ -129,11 +132,11 @@ class Report(msgspec.Struct):
     def broken(self) -> list[Verdict]:
         """The verdicts with findings: MUST rules first, then what most others follow from, each before those others."""
         causes = [each for each in self.verdicts if each.broken and not each.follows]
-        groups = [[cause, *consequences(cause, self.verdicts)] for cause in causes]
-        most = Counter[str]()
+        groups = [[cause, *find_consequences(cause, self.verdicts)] for cause in causes]
+        sizes = Counter[str]()
         for group in groups:
-            most[group[0].rule] = max(most[group[0].rule], len(group))
-        groups.sort(key=lambda group: (not _breaks_a_must(group), -most[group[0].rule], _POSITIONS[group[0].rule]))
+            sizes[group[0].rule] = max(sizes[group[0].rule], len(group))
+        groups.sort(key=lambda group: (not _breaks_a_must(group), -sizes[group[0].rule], _POSITIONS[group[0].rule]))
         return [each for group in groups for each in group]
 
     @property
@@ -155,14 +158,6 @@ class Report(msgspec.Struct):
 
 
 _POSITIONS = {rule: position for position, rule in enumerate(RULES)}
-
-
-def _spoken(counts: RuleCounts) -> str:
-    """The broken rules as a part of a sentence; empty if there are none."""
-    levels = (("MUST", counts.must_broken), ("SHOULD", counts.should_broken))
-    parts = [f"{number} {level}" for level, number in levels if number]
-    is_one = counts.must_broken + counts.should_broken == 1
-    return f"{' and '.join(parts)} {'rule is' if is_one else 'rules are'} broken" if parts else ""
 
 
 def _breaks_a_must(verdicts: Iterable[Verdict]) -> bool:

@@ -3,8 +3,8 @@
 It is untrusted: it may hold control characters, marks that change the writing direction, and invalid UTF-8.
 """
 
+import html
 import re
-from html import escape
 
 from toolwire.check.exchange import Exchange
 from toolwire.check.turns.rule import Finding
@@ -16,42 +16,42 @@ _USER = re.compile(r"//[^/?#]*@")
 _SECRET = re.compile(r"([?&][^=&#]*(?:key|token|secret|auth|pass|sig)[^=&#]*=)[^&#]*", re.IGNORECASE)
 
 
-def exact(data: bytes) -> str:
+def decode(data: bytes) -> str:
     """Bytes as text. What is not UTF-8 is written `\\xff`."""
     return data.decode(errors="backslashreplace")
 
 
-def valid(text: str) -> str:
+def escape_surrogates(text: str) -> str:
     """The text with surrogates escaped, so that it can be encoded: headers and file names may hold some."""
     return text.encode(errors="backslashreplace").decode()
 
 
-def readable(text: str) -> str:
+def escape_invisible(text: str) -> str:
     """The text with invisible characters, and those that XML forbids, escaped."""
     text = _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
     return _INVISIBLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def cut(text: str, limit: int) -> str:
+def truncate(text: str, limit: int) -> str:
     """The beginning of a long text, and how many characters are missing."""
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit:,} more characters)"
 
 
-def address(url: str) -> str:
+def mask_url(url: str) -> str:
     """A URL without passwords and keys."""
-    return readable(_SECRET.sub(r"\1…", _USER.sub("//", url)))
+    return escape_invisible(_SECRET.sub(r"\1…", _USER.sub("//", url)))
 
 
-def proof(finding: Finding, exchange: Exchange) -> list[str]:
+def find_proof(finding: Finding, exchange: Exchange) -> list[str]:
     """The frames that show a finding, or the beginning of the answer if it names none."""
-    return [exact(each.raw) for each in exchange.shown_by(finding)] or [exact(exchange.body[:8000])[:2000]]
+    return [decode(each.raw) for each in exchange.shown_by(finding)] or [decode(exchange.body[:8000])[:2000]]
 
 
-def escaped(value: str) -> str:
+def escape(value: str) -> str:
     """Any text, safe between tags and inside of quotes."""
-    return escape(readable(value))
+    return html.escape(escape_invisible(value))
 
 
-def prose(value: str) -> str:
+def format_prose(value: str) -> str:
     """The same, with text between backticks as code."""
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escaped(value))
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(value))

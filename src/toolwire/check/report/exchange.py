@@ -2,20 +2,21 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 from toolwire.check.exchange import Exchange
-from toolwire.check.marks import Piece, marked, shortened
-from toolwire.check.report.evidence import address, cut, escaped, exact, prose
-from toolwire.check.report.timeline import timeline
+from toolwire.check.marks import Piece, mark, shorten
+from toolwire.check.report.evidence import decode, escape, format_prose, mask_url, truncate
+from toolwire.check.report.timeline import draw_timeline
 from toolwire.check.turns.frames import ReceivedFrame
 from toolwire.check.turns.rule import Finding
 
 MAX_FINDINGS = 5
 MAX_FRAMES = 8
 """Marked frames that are shown."""
-AROUND = 2
+FRAMES_AROUND = 2
 """Frames shown before and after a marked one."""
-FIRST = 12
+MAX_UNMARKED_FRAMES = 12
 """Frames shown of a stream if no frame is marked."""
 MAX_BYTES = 4000
 """Bytes shown of one frame or answer."""
@@ -23,97 +24,81 @@ MAX_REQUEST_BYTES = 20_000
 """Bytes shown of a request."""
 
 
-def exchange_section(exchange: Exchange, findings: Sequence[Finding]) -> str:
+def make_exchange(exchange: Exchange, findings: Sequence[Finding]) -> str:
     """The part of the page about one exchange and one rule."""
     offending = {position: finding for finding in reversed(findings) for position in finding.frames}
-    proof = f"{_answer(exchange, offending, findings[0])}{_request(exchange, findings[0])}"
+    status = f"status {exchange.status}" if exchange.status else "no answer"
+    kind = f"a stream of {len(exchange.received)} events" if exchange.received else escape(exchange.content_type)
+    about = [
+        f"exchange {exchange.number}",
+        escape(exchange.probe),
+        status,
+        kind,
+        escape(truncate(exchange.failure, 300)),
+    ]
+    answer = ""
+    if exchange.received:
+        answer = _make_box("Frames", f'<ol class="frames">{"".join(_list_frames(exchange.received, offending))}</ol>')
+    elif exchange.body:
+        answer = _make_box("Answer", f"<pre>{_mark(decode(exchange.body), findings[0], MAX_BYTES)}</pre>")
     return (
-        f'<div class="seen"><h4>{_title(exchange)}</h4><ul>{"".join(_finding_items(findings))}</ul>'
-        f"{timeline(exchange, offending)}{proof}</div>"
+        f'<div class="seen"><h4>{" · ".join(part for part in about if part)}</h4>'
+        f"<ul>{''.join(_list_details(findings))}</ul>"
+        f"{draw_timeline(exchange, offending)}{answer}{_make_request(exchange, findings[0])}</div>"
     )
 
 
-def _finding_items(findings: Sequence[Finding]) -> Iterator[str]:
+def _list_details(findings: Sequence[Finding]) -> Iterator[str]:
     """The findings, each distinct one once."""
     counts = Counter(each.detail for each in findings)
     for detail, number in [*counts.items()][:MAX_FINDINGS]:
         times = f' <span class="soft">({number} times)</span>' if number > 1 else ""
-        yield f"<li>{prose(cut(detail, 1000))}{times}</li>"
+        yield f"<li>{format_prose(truncate(detail, 1000))}{times}</li>"
     more = sum([*counts.values()][MAX_FINDINGS:])
     if more:
         yield f'<li class="soft">and {more} more like it in this exchange</li>'
 
 
-def _title(exchange: Exchange) -> str:
-    status = f"status {exchange.status}" if exchange.status else "no answer"
-    kind = f"a stream of {len(exchange.received)} events" if exchange.received else escaped(exchange.content_type)
-    about = [f"exchange {exchange.number}", escaped(exchange.probe), status, kind, escaped(cut(exchange.failure, 300))]
-    return " · ".join(part for part in about if part)
-
-
-def _answer(exchange: Exchange, offending: dict[int, Finding], first: Finding) -> str:
-    if exchange.received:
-        rows = "".join(_rows(exchange.received, offending))
-        return _box("Frames", f'<ol class="frames">{rows}</ol>')
-    if not exchange.body:
-        return ""
-    return _box("Answer", f"<pre>{_marked(exact(exchange.body), first, MAX_BYTES)}</pre>")
-
-
-def _marked(text: str, finding: Finding, limit: int) -> str:
+def _mark(text: str, finding: Finding, limit: int) -> str:
     """A text in which what is wrong is marked; of a long one the marked parts with their surroundings."""
-    all_pieces = marked(text, finding)
+    pieces = mark(text, finding)
     if len(text) > limit:
-        all_pieces = shortened(all_pieces) if any(each.is_marked for each in all_pieces) else [Piece(cut(text, limit))]
-    return "".join(
-        f"<mark>{escaped(each.text)}</mark>" if each.is_marked else escaped(each.text) for each in all_pieces
-    )
+        pieces = shorten(pieces) if any(each.is_marked for each in pieces) else [Piece(truncate(text, limit))]
+    return "".join(f"<mark>{escape(each.text)}</mark>" if each.is_marked else escape(each.text) for each in pieces)
 
 
-def _box(name: str, inner: str) -> str:
+def _make_box(name: str, inner: str) -> str:
     """A scrollable box for long content, reachable by keyboard."""
     return f'<div class="box" tabindex="0" role="region" aria-label="{name}">{inner}</div>'
 
 
-def _rows(received: Sequence[ReceivedFrame], offending: dict[int, Finding]) -> Iterator[str]:
+def _list_frames(received: Sequence[ReceivedFrame], offending: dict[int, Finding]) -> Iterator[str]:
     """The marked frames with their neighbours; the beginning if none is marked."""
     positions = [each.position for each in received]
-    wanted = {
-        near for position in sorted(offending)[:MAX_FRAMES] for near in range(position - AROUND, position + AROUND + 1)
-    }
-    wanted = wanted & {*positions} or {*positions[:FIRST]}
-    hidden = 0
-    for each in received:
-        if each.position not in wanted:
-            hidden += 1
+    marked = sorted(offending)[:MAX_FRAMES]
+    wanted = {near for at in marked for near in range(at - FRAMES_AROUND, at + FRAMES_AROUND + 1)}
+    wanted = wanted & {*positions} or {*positions[:MAX_UNMARKED_FRAMES]}
+    for is_shown, frames in groupby(received, lambda each: each.position in wanted):
+        if not is_shown:
+            hidden = len([*frames])
+            yield f'<li class="gap">{hidden} {"frame" if hidden == 1 else "frames"} not shown</li>'
             continue
-        if hidden:
-            yield _gap(hidden)
-            hidden = 0
-        yield _row(each, offending.get(each.position))
-    if hidden:
-        yield _gap(hidden)
+        for each in frames:
+            finding = offending.get(each.position)
+            at = f"<span>{each.at:.3f} s</span>" if each.at else ""
+            raw = decode(each.raw).rstrip("\n")
+            data = escape(truncate(raw, MAX_BYTES)) if finding is None else _mark(raw, finding, MAX_BYTES)
+            kind = "near" if finding is None else "fault"
+            yield f'<li class="{kind}"><span class="at">#{each.position} {at}</span><pre>{data}</pre></li>'
 
 
-def _gap(hidden: int) -> str:
-    return f'<li class="gap">{hidden} {"frame" if hidden == 1 else "frames"} not shown</li>'
-
-
-def _row(each: ReceivedFrame, finding: Finding | None) -> str:
-    at = f"<span>{each.at:.3f} s</span>" if each.at else ""
-    raw = exact(each.raw).rstrip("\n")
-    data = escaped(cut(raw, MAX_BYTES)) if finding is None else _marked(raw, finding, MAX_BYTES)
-    kind = "near" if finding is None else "fault"
-    return f'<li class="{kind}"><span class="at">#{each.position} {at}</span><pre>{data}</pre></li>'
-
-
-def _request(exchange: Exchange, finding: Finding) -> str:
+def _make_request(exchange: Exchange, finding: Finding) -> str:
     sent = exchange.sent
     if not sent.method:
         return '<p class="soft">The request is not known.</p>'
-    line = f"{escaped(sent.method)} {escaped(address(sent.url))}"
+    line = f"{escape(sent.method)} {escape(mask_url(sent.url))}"
     if not sent.body:
         return f'<p class="soft">Request: <span class="url">{line}</span></p>'
-    body = _box("Request", f"<pre>{_marked(exact(sent.body), finding, MAX_REQUEST_BYTES)}</pre>")
+    body = _make_box("Request", f"<pre>{_mark(decode(sent.body), finding, MAX_REQUEST_BYTES)}</pre>")
     summary = f'Request: <span class="url">{line}</span>, {len(sent.body):,} bytes'
     return f"<details><summary>{summary}</summary>{body}</details>"

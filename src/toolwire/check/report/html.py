@@ -1,18 +1,17 @@
 """The HTML report: one self-contained file without scripts, readable on a screen or a phone.
 
-Everything that came from the server is escaped by `escaped`.
+Everything that came from the server is escaped by `escape`.
 """
 
-from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from toolwire import __version__
-from toolwire.check.report.evidence import address, cut, escaped, prose
-from toolwire.check.report.exchange import exchange_section
+from toolwire.check.report.evidence import escape, format_prose, mask_url, truncate
+from toolwire.check.report.exchange import make_exchange
 from toolwire.check.report.style import STYLE
 from toolwire.check.rules import RULES
 from toolwire.check.turns.rule import Finding
-from toolwire.check.verdicts import Report, RuleCounts, Verdict, count_verdicts
+from toolwire.check.verdicts import Report, Verdict, count_verdicts
 
 MAX_EXCHANGES = 3
 """Exchanges shown for one rule on one API; the others are counted."""
@@ -24,7 +23,8 @@ LABELS = {"must": "MUST broken", "should": "SHOULD broken", "passed": "passed", 
 
 def as_html(report: Report) -> bytes:
     """The report as one self-contained page."""
-    parts = (_head(report), _areas(report), _broken(report), _others(report, "passed"), _others(report, "not observed"))
+    others = (_make_others(report, outcome) for outcome in ("passed", "not observed"))
+    parts = (_make_head(report), _make_table(report), _make_broken(report), *others)
     body = "\n".join(part for part in parts if part)
     page = f"""<!doctype html>
 <html lang="en">
@@ -32,74 +32,51 @@ def as_html(report: Report) -> bytes:
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="{POLICY}">
-<title>toolwire check: {escaped(address(report.target))}</title>
+<title>toolwire check: {escape(mask_url(report.target))}</title>
 <style>{STYLE}</style>
 </head>
 <body><main>
 {body}
-<footer>Made by Toolwire {escaped(__version__)}.</footer>
+<footer>Made by Toolwire {escape(__version__)}.</footer>
 </main></body>
 </html>
 """
     return page.encode(errors="backslashreplace")
 
 
-# The head
-
-
-def _head(report: Report) -> str:
+def _make_head(report: Report) -> str:
     counts = count_verdicts(report.verdicts)
     kind = "good" if report.is_sound and counts.passed else "bad" if not report.is_sound else "soft"
-    model = f"<dt>Model</dt><dd>{escaped(report.model)}</dd>" if report.model else ""
+    model = f"<dt>Model</dt><dd>{escape(report.model)}</dd>" if report.model else ""
     when = datetime.fromtimestamp(report.began, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    tried = f"{len(report.exchanges)} {'request' if report.seconds else 'captured turn'}"
+    tried += "" if len(report.exchanges) == 1 else "s"
+    tried += f" in {report.seconds:.1f} s" if report.seconds else ""
+    numbers = (counts.must_broken, counts.should_broken, counts.passed, counts.not_observed)
+    tiles = (
+        f'<li class="{label if number else "none"}"><b>{number}</b> {word}</li>'
+        for (label, word), number in zip(LABELS.items(), numbers, strict=True)
+    )
+    notes = [f"{escape(api)} is not there: {escape(truncate(reason, 300))}" for api, reason in report.absent.items()]
+    for api, reason in report.ended.items():
+        notes.append(f"{escape(api)} was not tried to the end: {escape(truncate(reason, 300))}")
+    if report.spent:
+        notes.append("The budget of requests ended before the probes did: raise --budget.")
     return f"""<header>
 <p class="brand">toolwire check</p>
-<h1 class="{kind}">{escaped(report.headline)}</h1>
-<dl><dt>Target</dt><dd class="url">{escaped(address(report.target))}</dd>{model}
-<dt>Date</dt><dd>{when}</dd><dt>Tried</dt><dd>{_tried(report)}</dd></dl>
-{_tiles(counts)}
-{"".join(f'<p class="note">{note}</p>' for note in _notes(report))}
+<h1 class="{kind}">{escape(report.headline)}</h1>
+<dl><dt>Target</dt><dd class="url">{escape(mask_url(report.target))}</dd>{model}
+<dt>Date</dt><dd>{when}</dd><dt>Tried</dt><dd>{tried}</dd></dl>
+<ul class="tiles">{"".join(tiles)}</ul>
+{"".join(f'<p class="note">{note}</p>' for note in notes)}
 </header>"""
 
 
-def _tried(report: Report) -> str:
-    number = len(report.exchanges)
-    one = "request" if report.seconds else "captured turn"
-    about = f"{number} {one}{'' if number == 1 else 's'}"
-    return f"{about} in {report.seconds:.1f} s" if report.seconds else about
-
-
-def _tiles(counts: RuleCounts) -> str:
-    tiles = (
-        f'<li class="{kind if number else "none"}"><b>{number}</b> {word}</li>'
-        for kind, word, number in _labelled(counts)
-    )
-    return f'<ul class="tiles">{"".join(tiles)}</ul>'
-
-
-def _labelled(counts: RuleCounts) -> Iterable[tuple[str, str, int]]:
-    """The CSS class, the label and the number of every kind of verdict."""
-    numbers = (counts.must_broken, counts.should_broken, counts.passed, counts.not_observed)
-    return ((*label, number) for label, number in zip(LABELS.items(), numbers, strict=True))
-
-
-def _notes(report: Report) -> Iterable[str]:
-    for api, reason in report.absent.items():
-        yield f"{escaped(api)} is not there: {escaped(cut(reason, 300))}"
-    for api, reason in report.ended.items():
-        yield f"{escaped(api)} was not tried to the end: {escaped(cut(reason, 300))}"
-    if report.spent:
-        yield "The budget of requests ended before the probes did: raise --budget."
-
-
-# The table
-
-
-def _areas(report: Report) -> str:
-    heads = "".join(f'<th scope="col">{escaped(api)}</th>' for api in report.apis)
+def _make_table(report: Report) -> str:
+    heads = "".join(f'<th scope="col">{escape(api)}</th>' for api in report.apis)
     legend = " ".join(f'<span class="chip {kind}">{word}</span>' for kind, word in LABELS.items())
     rows = "".join(
-        f'<tr><th scope="row">{escaped(area)}</th>{"".join(_cell(area, api, report) for api in report.apis)}</tr>'
+        f'<tr><th scope="row">{escape(area)}</th>{"".join(_make_cell(area, api, report) for api in report.apis)}</tr>'
         for area in report.areas
     )
     note = "Broken rules by name, the others by number; each leads to its rule."
@@ -108,7 +85,7 @@ def _areas(report: Report) -> str:
 <tbody>{rows}</tbody></table></div></section>"""
 
 
-def _cell(area: str, api: str, report: Report) -> str:
+def _make_cell(area: str, api: str, report: Report) -> str:
     """The broken rules of one area and API, each a link to its proof, and links to the first of the others."""
     verdicts = [each for each in report.verdicts if each.api == api and RULES[each.rule].area == area]
     chips = [
@@ -124,18 +101,16 @@ def _cell(area: str, api: str, report: Report) -> str:
     return f'<td><div class="chips">{"".join(chips)}</div></td>'
 
 
-# The rules
-
-
-def _broken(report: Report) -> str:
+def _make_broken(report: Report) -> str:
     if not report.broken:
         return ""
+    follows = ' class="follows"'
     index = "".join(
-        f"<li{_following(each)}>{_badge(each)} "
-        f'<a href="#{_anchor(each)}"><code>{each.rule}</code></a> {escaped(each.api)}</li>'
+        f"<li{follows if each.follows else ''}>{_make_badge(each)} "
+        f'<a href="#{_anchor(each)}"><code>{each.rule}</code></a> {escape(each.api)}</li>'
         for each in report.broken
     )
-    articles = "\n".join(_article(each, report) for each in report.broken)
+    articles = "\n".join(_make_article(each, report) for each in report.broken)
     following = count_verdicts(report.verdicts).following
     note = f'<p class="soft">{following} of them follow from others.</p>' if following else ""
     return f'<section><h2>Broken rules</h2>{note}<ul class="index">{index}</ul>\n{articles}</section>'
@@ -145,54 +120,46 @@ def _anchor(verdict: Verdict) -> str:
     return f"{verdict.api}-{verdict.rule}"
 
 
-def _following(verdict: Verdict) -> str:
-    return ' class="follows"' if verdict.follows else ""
-
-
-def _causes(verdict: Verdict) -> str:
-    links = (f'<a href="#{verdict.api}-{cause}"><code>{cause}</code></a>' for cause in verdict.follows)
-    return f"<dt>Follows from</dt><dd>{', '.join(links)}</dd>" if verdict.follows else ""
-
-
-def _badge(verdict: Verdict) -> str:
+def _make_badge(verdict: Verdict) -> str:
     level = RULES[verdict.rule].level
     return f'<span class="badge {level.lower()}">{level}</span>'
 
 
-def _article(verdict: Verdict, report: Report) -> str:
+def _make_article(verdict: Verdict, report: Report) -> str:
     rule = RULES[verdict.rule]
     exchanges = {each.number: each for each in report.exchanges}
     found: dict[int, list[Finding]] = {}
     for finding, number in verdict.broken:
         found.setdefault(number, []).append(finding)
-    seen = "\n".join(exchange_section(exchanges[number], found[number]) for number in [*found][:MAX_EXCHANGES])
+    seen = "\n".join(make_exchange(exchanges[number], found[number]) for number in [*found][:MAX_EXCHANGES])
     more = len(found) - MAX_EXCHANGES
     rest = f'<p class="soft">Seen in {more} more exchanges.</p>' if more > 0 else ""
+    links = (f'<a href="#{verdict.api}-{cause}"><code>{cause}</code></a>' for cause in verdict.follows)
+    causes = f"<dt>Follows from</dt><dd>{', '.join(links)}</dd>" if verdict.follows else ""
     kind = f"{rule.level.lower()} follows" if verdict.follows else rule.level.lower()
     return f"""<article class="{kind}" id="{_anchor(verdict)}">
-<h3>{_badge(verdict)} <code>{rule.id}</code> <span class="badge api">{escaped(verdict.api)}</span></h3>
-<p class="sentence">{prose(rule.requirement)}</p>
-<dl>{_causes(verdict)}<dt>Harm</dt><dd>{prose(rule.harm)}</dd><dt>Source</dt><dd>{prose(rule.source)}</dd></dl>
+<h3>{_make_badge(verdict)} <code>{rule.id}</code> <span class="badge api">{escape(verdict.api)}</span></h3>
+<p class="sentence">{format_prose(rule.requirement)}</p>
+<dl>{causes}<dt>Harm</dt><dd>{format_prose(rule.harm)}</dd><dt>Source</dt><dd>{format_prose(rule.source)}</dd></dl>
 {seen}{rest}</article>"""
 
 
-def _others(report: Report, outcome: str) -> str:
-    """The rules that are not broken, with one outcome."""
+def _make_others(report: Report, outcome: str) -> str:
+    """The rules that are not broken, with one outcome, and how often each was tested or why it was not."""
     verdicts = [each for each in report.verdicts if each.outcome == outcome]
     if not verdicts:
         return ""
-    items = "".join(
-        f'<li id="{_anchor(each)}">{_badge(each)} <code>{each.rule}</code> '
-        f'<span class="badge api">{escaped(each.api)}</span> '
-        f'{prose(RULES[each.rule].requirement)} <span class="soft">({escaped(_reason(each))})</span></li>'
-        for each in verdicts
-    )
+    items: list[str] = []
+    for each in verdicts:
+        reason = (
+            "; ".join(truncate(reason, 300) for reason in each.reasons) or "nothing was received that could test it"
+        )
+        if each.seen:
+            reason = "seen once" if each.seen == 1 else f"seen {each.seen} times"
+        items.append(
+            f'<li id="{_anchor(each)}">{_make_badge(each)} <code>{each.rule}</code> '
+            f'<span class="badge api">{escape(each.api)}</span> '
+            f'{format_prose(RULES[each.rule].requirement)} <span class="soft">({escape(reason)})</span></li>'
+        )
     summary = f"{len(verdicts)} {outcome}"
-    return f'<section><details><summary>{summary}</summary><ul class="list">{items}</ul></details></section>'
-
-
-def _reason(verdict: Verdict) -> str:
-    """How often a rule was tested, or why it was not."""
-    if verdict.seen:
-        return "seen once" if verdict.seen == 1 else f"seen {verdict.seen} times"
-    return "; ".join(cut(reason, 300) for reason in verdict.reasons) or "nothing was received that could test it"
+    return f'<section><details><summary>{summary}</summary><ul class="list">{"".join(items)}</ul></details></section>'

@@ -39,7 +39,7 @@ import msgspec
 
 from toolwire import __version__
 from toolwire.check.exchange import Exchange
-from toolwire.check.report.evidence import address, exact, proof, valid
+from toolwire.check.report.evidence import decode, escape_surrogates, find_proof, mask_url
 from toolwire.check.rules import RULES
 from toolwire.check.turns.loose import Json
 from toolwire.check.turns.rule import Finding
@@ -51,23 +51,23 @@ def as_json(report: Report) -> bytes:
     exchanges = {each.number: each for each in report.exchanges}
     document = {
         "version": __version__,
-        "target": address(report.target),
-        "model": valid(report.model),
+        "target": mask_url(report.target),
+        "model": escape_surrogates(report.model),
         "apis": report.apis,
-        "absent": {api: valid(reason) for api, reason in report.absent.items()},
-        "ended": {api: valid(reason) for api, reason in report.ended.items()},
+        "absent": {api: escape_surrogates(reason) for api, reason in report.absent.items()},
+        "ended": {api: escape_surrogates(reason) for api, reason in report.ended.items()},
         "began": datetime.fromtimestamp(report.began, UTC).isoformat(timespec="milliseconds"),
         "seconds": round(report.seconds, 3),
         "budget_spent": report.spent,
         "sound": report.is_sound,
         "counts": count_verdicts(report.verdicts),
-        "verdicts": [_verdict(each, exchanges) for each in report.verdicts],
-        "exchanges": {str(number): _exchange(each) for number, each in exchanges.items()},
+        "verdicts": [_convert_verdict(each, exchanges) for each in report.verdicts],
+        "exchanges": {str(number): _convert_exchange(each) for number, each in exchanges.items()},
     }
     return msgspec.json.format(msgspec.json.encode(document)) + b"\n"
 
 
-def _verdict(verdict: Verdict, exchanges: dict[int, Exchange]) -> Json:
+def _convert_verdict(verdict: Verdict, exchanges: dict[int, Exchange]) -> Json:
     rule = RULES[verdict.rule]
     outcome = verdict.outcome
     return {
@@ -76,32 +76,32 @@ def _verdict(verdict: Verdict, exchanges: dict[int, Exchange]) -> Json:
         "outcome": outcome,
         "seen": verdict.seen,
         "follows": verdict.follows,
-        "reasons": [valid(reason) for reason in verdict.reasons] if outcome == "not observed" else [],
-        "findings": [_finding(finding, exchanges[number]) for finding, number in verdict.broken],
+        "reasons": [escape_surrogates(reason) for reason in verdict.reasons] if outcome == "not observed" else [],
+        "findings": [_convert_finding(finding, exchanges[number]) for finding, number in verdict.broken],
     }
 
 
-def _finding(finding: Finding, exchange: Exchange) -> Json:
+def _convert_finding(finding: Finding, exchange: Exchange) -> Json:
     frames = [
-        {"position": each.position, "at": round(each.at, 6), "event": each.event, "raw": exact(each.raw)}
+        {"position": each.position, "at": round(each.at, 6), "event": each.event, "raw": decode(each.raw)}
         for each in exchange.shown_by(finding)
     ]
     return {
-        "detail": valid(finding.detail),
+        "detail": escape_surrogates(finding.detail),
         "exchange": str(exchange.number),
         "frames": frames,
-        "answer": "" if frames else proof(finding, exchange)[0],
+        "answer": "" if frames else find_proof(finding, exchange)[0],
     }
 
 
-def _exchange(exchange: Exchange) -> Json:
+def _convert_exchange(exchange: Exchange) -> Json:
     sent = exchange.sent
     return {
         "probe": exchange.probe,
         "api": exchange.api,
         "status": exchange.status,
-        "content_type": valid(exchange.content_type),
+        "content_type": escape_surrogates(exchange.content_type),
         "seconds": round(exchange.seconds, 3),
-        "failure": valid(exchange.failure),
-        "request": {"method": sent.method, "url": address(sent.url), "body": exact(sent.body)},
+        "failure": escape_surrogates(exchange.failure),
+        "request": {"method": sent.method, "url": mask_url(sent.url), "body": decode(sent.body)},
     }

@@ -10,15 +10,14 @@ skipped. A case that follows from another one comes after it, and says so. Chara
 `\\x00`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from xml.etree import ElementTree as Xml
 
 from toolwire import __version__
 from toolwire.check.exchange import Exchange
-from toolwire.check.report.evidence import address, cut, exact, proof, readable
+from toolwire.check.report.evidence import decode, escape_invisible, find_proof, mask_url, truncate
 from toolwire.check.rules import RULES
-from toolwire.check.turns.rule import Finding
 from toolwire.check.verdicts import Report, Verdict
 
 MAX_FINDINGS = 5
@@ -29,23 +28,30 @@ MAX_BYTES = 4000
 
 def as_junit(report: Report) -> bytes:
     """The report as JUnit XML: a suite for each API, a case for each rule."""
-    root = Xml.Element("testsuites", _counts("toolwire check", report.verdicts, report.seconds))
+    root = Xml.Element("testsuites", _count("toolwire check", report.verdicts, report.seconds))
     for api in report.apis:
+        name = f"toolwire.check.{api}"
         verdicts = [each for each in report.verdicts if each.api == api]
-        root.append(_suite(f"toolwire.check.{api}", verdicts, report))
+        exchanges = {each.number: each for each in report.exchanges if each.api == api}
+        seconds = sum(each.seconds for each in exchanges.values())
+        suite = Xml.SubElement(root, "testsuite", _count(name, verdicts, seconds))
+        suite.set("timestamp", datetime.fromtimestamp(report.began, UTC).strftime("%Y-%m-%dT%H:%M:%S"))
+        about = {"toolwire": __version__, "target": mask_url(report.target), "model": escape_invisible(report.model)}
+        properties = Xml.SubElement(suite, "properties")
+        for key, value in about.items():
+            Xml.SubElement(properties, "property", name=key, value=value)
+        suite.extend([_make_case(each, name, exchanges) for each in verdicts])
     Xml.indent(root)
     return Xml.tostring(root, "utf-8", xml_declaration=True) + b"\n"
 
 
-def _counts(name: str, verdicts: Sequence[Verdict], seconds: float) -> dict[str, str]:
-    failures = sum(_has_failed(each) for each in verdicts)
-    skipped = sum(each.outcome == "not observed" for each in verdicts)
+def _count(name: str, verdicts: Sequence[Verdict], seconds: float) -> dict[str, str]:
     return {
         "name": name,
         "tests": str(len(verdicts)),
-        "failures": str(failures),
+        "failures": str(sum(_has_failed(each) for each in verdicts)),
         "errors": "0",
-        "skipped": str(skipped),
+        "skipped": str(sum(each.outcome == "not observed" for each in verdicts)),
         "time": f"{seconds:.3f}",
     }
 
@@ -54,54 +60,36 @@ def _has_failed(verdict: Verdict) -> bool:
     return bool(verdict.broken) and RULES[verdict.rule].level == "MUST"
 
 
-def _suite(name: str, verdicts: Sequence[Verdict], report: Report) -> Xml.Element:
-    exchanges = {each.number: each for each in report.exchanges if name.endswith(f".{each.api}")}
-    suite = Xml.Element("testsuite", _counts(name, verdicts, sum(each.seconds for each in exchanges.values())))
-    suite.set("timestamp", datetime.fromtimestamp(report.began, UTC).strftime("%Y-%m-%dT%H:%M:%S"))
-    about = {"toolwire": __version__, "target": address(report.target), "model": readable(report.model)}
-    properties = Xml.SubElement(suite, "properties")
-    for key, value in about.items():
-        Xml.SubElement(properties, "property", name=key, value=value)
-    suite.extend([_case(each, name, exchanges) for each in verdicts])
-    return suite
-
-
-def _case(verdict: Verdict, suite: str, exchanges: dict[int, Exchange]) -> Xml.Element:
+def _make_case(verdict: Verdict, suite: str, exchanges: dict[int, Exchange]) -> Xml.Element:
     rule = RULES[verdict.rule]
     case = Xml.Element("testcase", classname=f"{suite}.{rule.area}", name=rule.id, time="0")
     if _has_failed(verdict):
         follows = f"follows from {verdict.follows[0]}: " if verdict.follows else ""
-        detail = readable(cut(follows + verdict.broken[0][0].detail, 300))
-        Xml.SubElement(case, "failure", type=rule.level, message=detail).text = _proof(verdict, exchanges)
+        detail = escape_invisible(truncate(follows + verdict.broken[0][0].detail, 300))
+        Xml.SubElement(case, "failure", type=rule.level, message=detail).text = _make_proof(verdict, exchanges)
     elif verdict.broken:
-        Xml.SubElement(case, "system-out").text = _proof(verdict, exchanges)
+        Xml.SubElement(case, "system-out").text = _make_proof(verdict, exchanges)
     elif not verdict.seen:
         reason = "; ".join(verdict.reasons) or "nothing was received that could test it"
-        Xml.SubElement(case, "skipped", message=readable(cut(f"not observed: {reason}", 1000)))
+        Xml.SubElement(case, "skipped", message=escape_invisible(truncate(f"not observed: {reason}", 1000)))
     return case
 
 
-def _proof(verdict: Verdict, exchanges: dict[int, Exchange]) -> str:
+def _make_proof(verdict: Verdict, exchanges: dict[int, Exchange]) -> str:
     """The rule, and the bytes that break it."""
     rule = RULES[verdict.rule]
     lines = [f"{rule.level} {rule.id}: {rule.requirement}", f"Harm: {rule.harm}", f"Source: {rule.source}"]
     lines += [f"Follows from: {', '.join(verdict.follows)}"] if verdict.follows else []
     for finding, number in verdict.broken[:MAX_FINDINGS]:
-        lines += ["", *_seen(finding, exchanges[number])]
+        sent, frames = exchanges[number].sent, find_proof(finding, exchanges[number])
+        lines += ["", finding.detail]
+        if sent.method:
+            lines += [f"> {sent.method} {mask_url(sent.url)}", f"> {truncate(decode(sent.body), MAX_BYTES)}"]
+        for frame in frames[:MAX_FRAMES]:
+            lines += [f"< {line}" for line in truncate(frame.rstrip("\n"), MAX_BYTES).split("\n")]
+        if len(frames) > MAX_FRAMES:
+            lines.append(f"< and {len(frames) - MAX_FRAMES} more frames")
     more = len(verdict.broken) - MAX_FINDINGS
     if more > 0:
         lines += ["", f"and {more} more like it"]
-    return readable("\n".join(lines))
-
-
-def _seen(finding: Finding, exchange: Exchange) -> Iterator[str]:
-    yield finding.detail
-    if exchange.sent.method:
-        yield f"> {exchange.sent.method} {address(exchange.sent.url)}"
-        yield f"> {cut(exact(exchange.sent.body), MAX_BYTES)}"
-    frames = proof(finding, exchange)
-    for frame in frames[:MAX_FRAMES]:
-        for line in cut(frame.rstrip("\n"), MAX_BYTES).split("\n"):
-            yield f"< {line}"
-    if len(frames) > MAX_FRAMES:
-        yield f"< and {len(frames) - MAX_FRAMES} more frames"
+    return escape_invisible("\n".join(lines))

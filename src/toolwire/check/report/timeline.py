@@ -7,14 +7,14 @@ too: an event of an item that never started is classified by its own type.
 Horizontal positions are percentages, so that the picture takes the available width and its text keeps its size.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from html import escape
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import count
 from typing import Literal, TypeAlias
 
 import msgspec
 
 from toolwire.check.exchange import Exchange
-from toolwire.check.report.evidence import readable
+from toolwire.check.report.evidence import escape, escape_invisible
 from toolwire.check.turns.frames import ReceivedFrame
 from toolwire.check.turns.loose import as_object, as_objects, as_text
 
@@ -33,8 +33,8 @@ _CHAT_FIELDS: tuple[tuple[Lane, tuple[str, ...]], ...] = (
 )
 """Fields of a chat's deltas; the first match decides. The API has none for reasoning: these are the servers' own."""
 
-SHORT = 0.1
-"""Seconds. A stream that came faster is drawn in the order of its events."""
+MIN_SECONDS = 0.1
+"""The shortest stream that is drawn by time; a faster one is drawn by the order of its events."""
 MAX_BARS = 8
 MAX_NAME_CHARS = 22
 """Characters shown of a call's name."""
@@ -50,30 +50,33 @@ class Bar(msgspec.Struct, frozen=True):
     last: int
 
 
-def timeline(exchange: Exchange, offending: Iterable[int]) -> str:
+def draw_timeline(exchange: Exchange, offending: Iterable[int]) -> str:
     """The picture; empty if there was no stream."""
-    if not exchange.received:
+    received = exchange.received
+    if not received:
         return ""
-    lanes = _lanes(exchange)
-    across = _percents(exchange.received)
+    lanes = _find_lanes(exchange)
+    across = _place_events(received)
     positions = [position for position in sorted({*offending}) if position in across]
-    bars = [*_calls(exchange, lanes)]
+    bars = [*_find_calls(exchange, lanes)]
     ground: list[str] = []
     front: list[str] = []
     top = TOP
     for lane in LANES:
-        xs = [across[position] for position, its in lanes.items() if its == lane]
+        xs = dict.fromkeys(across[position] for position, its in lanes.items() if its == lane)
         if not xs:
             continue
         height = LANE + (min(len(bars), MAX_BARS) * BAR if lane == "calls" else 0)
-        ground += _ground(lane, top, height)
-        front += _ticks(lane, top, xs)
+        ground.append(f'<rect class="lane" y="{top}" width="100%" height="{height - 2}"/>')
+        ground.append(f'<text class="name" x="-8" y="{top + 15}">{lane}</text>')
+        ticks = (f'<rect class="tick" x="{x}%" y="{top + 5}" width="2" height="{LANE - 12}"/>' for x in xs)
+        front += [f'<g class="{lane}">', *ticks, "</g>"]
         if lane == "calls":
-            front += _bars(_shown_bars(bars, positions), len(bars) - MAX_BARS, top + LANE, across)
+            front += _draw_bars(bars, positions, top + LANE, across)
         top += height
-    marked = {across[position]: position for position in reversed(positions)}
-    parts = [*ground, *_axis(exchange.received, across, top), *_marks(marked, top), *front]
-    detail = escape(_summary(exchange.received, bars))
+    marks = {across[position]: position for position in reversed(positions)}
+    parts = [*ground, *_draw_axis(received, across, top), *_draw_marks(marks, top), *front]
+    detail = escape(_summarise(received, bars))
     return (
         f'<figure><svg role="img" aria-label="{detail}" height="{top + FOOT}" class="timeline">{"".join(parts)}</svg>'
         f"<figcaption>{detail}</figcaption></figure>"
@@ -81,10 +84,10 @@ def timeline(exchange: Exchange, offending: Iterable[int]) -> str:
 
 
 def _is_timed(received: Sequence[ReceivedFrame]) -> bool:
-    return received[-1].at >= SHORT
+    return received[-1].at >= MIN_SECONDS
 
 
-def _percents(received: Sequence[ReceivedFrame]) -> dict[int, float]:
+def _place_events(received: Sequence[ReceivedFrame]) -> dict[int, float]:
     """The horizontal position of every event in percent: by time, or by order if all came at once."""
     if _is_timed(received):
         shares = [each.at / received[-1].at for each in received]
@@ -93,7 +96,7 @@ def _percents(received: Sequence[ReceivedFrame]) -> dict[int, float]:
     return {each.position: round(1 + 98 * share, 1) for each, share in zip(received, shares, strict=True)}
 
 
-def _summary(received: Sequence[ReceivedFrame], bars: Sequence[Bar]) -> str:
+def _summarise(received: Sequence[ReceivedFrame], bars: Sequence[Bar]) -> str:
     last = received[-1].at
     calls = f"{len(bars) or 'no'} call{'' if len(bars) == 1 else 's'}"
     about = f"{len(received)} event{'' if len(received) == 1 else 's'} and {calls}"
@@ -103,31 +106,17 @@ def _summary(received: Sequence[ReceivedFrame], bars: Sequence[Bar]) -> str:
     return f"{about}, in the order in which they came; {at}."
 
 
-def _ground(lane: str, top: int, height: int) -> Iterator[str]:
-    yield f'<rect class="lane" y="{top}" width="100%" height="{height - 2}"/>'
-    yield f'<text class="name" x="-8" y="{top + 15}">{lane}</text>'
-
-
-def _ticks(lane: str, top: int, xs: Sequence[float]) -> Iterator[str]:
-    yield f'<g class="{lane}">'
-    for x in dict.fromkeys(xs):
-        yield f'<rect class="tick" x="{x}%" y="{top + 5}" width="2" height="{LANE - 12}"/>'
-    yield "</g>"
-
-
-def _shown_bars(bars: Sequence[Bar], positions: Sequence[int]) -> list[Bar]:
+def _draw_bars(bars: Sequence[Bar], positions: Sequence[int], top: int, across: dict[int, float]) -> Iterator[str]:
     """As many calls as there is room for, those with marked events first."""
     ranked = sorted(bars, key=lambda bar: not any(bar.first <= position <= bar.last for position in positions))
-    return sorted(ranked[:MAX_BARS], key=lambda bar: bar.first)
-
-
-def _bars(bars: Sequence[Bar], hidden: int, top: int, across: dict[int, float]) -> Iterator[str]:
-    for row, bar in enumerate(bars):
+    shown = sorted(ranked[:MAX_BARS], key=lambda bar: bar.first)
+    hidden = len(bars) - len(shown)
+    for row, bar in enumerate(shown):
         y, left, right = top + row * BAR, across[bar.first], across[bar.last]
         x, anchor = (left, "start") if left < 35 else (right, "end") if right > 65 else ((left + right) / 2, "middle")
-        name = readable(bar.name) or "no name"
+        name = escape_invisible(bar.name) or "no name"
         short = name if len(name) <= MAX_NAME_CHARS else f"{name[: MAX_NAME_CHARS - 1]}…"
-        more = f" and {hidden} more" if hidden > 0 and row == len(bars) - 1 else ""
+        more = f" and {hidden} more" if hidden and row == len(shown) - 1 else ""
         yield (
             f'<g class="calls"><title>{escape(name)}: events {bar.first} to {bar.last}</title>'
             f'<rect class="bar" x="{left}%" y="{y + 13}" width="{max(right - left, 1):.1f}%" height="8" rx="3"/>'
@@ -135,31 +124,19 @@ def _bars(bars: Sequence[Bar], hidden: int, top: int, across: dict[int, float]) 
         )
 
 
-def _axis(received: Sequence[ReceivedFrame], across: dict[int, float], top: int) -> Iterator[str]:
+def _draw_axis(received: Sequence[ReceivedFrame], across: dict[int, float], top: int) -> Iterator[str]:
+    last = received[-1].at
     if _is_timed(received):
-        last = received[-1].at
-        step = next(size for size in _steps() if last / size <= 4)
-        stops = [(1 + 98 * step * count / last, _seconds(step * count)) for count in range(int(last / step) + 1)]
+        round_numbers = (digit * 10.0**exponent for exponent in count(-2) for digit in (1, 2, 5))
+        step = next(size for size in round_numbers if last / size <= 4)
+        times = [step * number for number in range(int(last / step) + 1)]
+        stops = [(1 + 98 * time / last, f"{time:.2f}".rstrip("0").rstrip(".") + " s") for time in times]
     else:
-        stops = [
-            (across[position], f"#{position}")
-            for position in dict.fromkeys((received[0].position, received[-1].position))
-        ]
+        ends = dict.fromkeys((received[0].position, received[-1].position))
+        stops = [(across[position], f"#{position}") for position in ends]
     for x, label in stops:
         yield f'<rect class="grid" x="{x:.1f}%" y="{TOP}" width="1" height="{top - TOP}"/>'
         yield f'<text class="stop" x="{x:.1f}%" y="{top + 13}" text-anchor="{_anchor(x)}">{label}</text>'
-
-
-def _steps() -> Iterator[float]:
-    """Round numbers: 0.01, 0.02, 0.05, 0.1 and so on."""
-    size = 0.01
-    while True:
-        yield from (size, 2 * size, 5 * size)
-        size *= 10
-
-
-def _seconds(value: float) -> str:
-    return f"{value:.2f}".rstrip("0").rstrip(".") + " s"
 
 
 def _anchor(x: float) -> str:
@@ -167,7 +144,7 @@ def _anchor(x: float) -> str:
     return "start" if x < 5 else "end" if x > 95 else "middle"
 
 
-def _marks(marked: dict[float, int], top: int) -> Iterator[str]:
+def _draw_marks(marked: dict[float, int], top: int) -> Iterator[str]:
     """Marks for the events that break a rule, numbered where there is room."""
     labelled = -100.0
     for x, position in sorted(marked.items()):
@@ -181,51 +158,50 @@ def _marks(marked: dict[float, int], top: int) -> Iterator[str]:
 # Lanes and calls
 
 
-def _lanes(exchange: Exchange) -> dict[int, Lane]:
+def _find_lanes(exchange: Exchange) -> dict[int, Lane]:
     """The lane of every event, by its position."""
-    if exchange.api == "chat":
-        return {each.position: _chat_lane(each) for each in exchange.received}
     lanes: dict[int, Lane] = {}
     parts: dict[int | None, Lane] = {}
     for each in exchange.received:
-        part, own = _part(each), _type_lane(each)
+        if exchange.api == "chat":
+            deltas = [as_object(choice.get("delta")) for choice in as_objects(each.fields.get("choices"))]
+            given = {name for delta in deltas for name, value in delta.items() if value}
+            lanes[each.position] = _first_lane(_CHAT_FIELDS, lambda name, given=given: name in given)
+            continue
+        part, own = _find_part(each), _find_type_lane(each)
         if part is not None and ("item" in each.fields or "content_block" in each.fields):
             parts[part] = own
         lanes[each.position] = parts.get(part, own)
     return lanes
 
 
-def _chat_lane(each: ReceivedFrame) -> Lane:
-    deltas = [as_object(choice.get("delta")) for choice in as_objects(each.fields.get("choices"))]
-    for lane, names in _CHAT_FIELDS:
-        if any(delta.get(name) for delta in deltas for name in names):
-            return lane
-    return "other"
-
-
-def _type_lane(each: ReceivedFrame) -> Lane:
+def _find_type_lane(each: ReceivedFrame) -> Lane:
     fields = each.fields
     inner = [as_object(fields.get(name)).get("type") for name in ("item", "content_block", "part", "delta")]
     if as_text(inner[0]) == "message":
         return "text"
     words = " ".join(as_text(word) for word in (fields.get("type"), *inner))
-    for lane, known in _TYPE_WORDS:
-        if any(word in words for word in known):
+    return _first_lane(_TYPE_WORDS, lambda word: word in words)
+
+
+def _first_lane(table: Sequence[tuple[Lane, Sequence[str]]], matches: Callable[[str], bool]) -> Lane:
+    for lane, words in table:
+        if any(matches(word) for word in words):
             return lane
     return "other"
 
 
-def _part(each: ReceivedFrame) -> int | None:
+def _find_part(each: ReceivedFrame) -> int | None:
     """The number of the item or block that an event is about."""
     index = each.fields.get("output_index", each.fields.get("index"))
     return index if type(index) is int else None
 
 
-def _calls(exchange: Exchange, lanes: dict[int, Lane]) -> Iterator[Bar]:
+def _find_calls(exchange: Exchange, lanes: dict[int, Lane]) -> Iterator[Bar]:
     """The calls of a stream, including those that never ended."""
     parts: dict[int, list[ReceivedFrame]] = {}
     for each in exchange.received:
-        part = _part(each)
+        part = _find_part(each)
         if part is not None and lanes[each.position] == "calls":
             parts.setdefault(part, []).append(each)
     for call in exchange.turn.calls:
@@ -234,9 +210,6 @@ def _calls(exchange: Exchange, lanes: dict[int, Lane]) -> Iterator[Bar]:
         if positions:
             yield Bar(call.name, min(positions), max(positions))
     for events in parts.values():
-        yield Bar(_name(events[0]), events[0].position, events[-1].position)
-
-
-def _name(first: ReceivedFrame) -> str:
-    begun = as_object(first.fields.get("item") or first.fields.get("content_block"))
-    return as_text(begun.get("name")) or as_text(begun.get("type"))
+        begun = as_object(events[0].fields.get("item") or events[0].fields.get("content_block"))
+        name = as_text(begun.get("name")) or as_text(begun.get("type"))
+        yield Bar(name, events[0].position, events[-1].position)
