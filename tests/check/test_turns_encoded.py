@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.check.streams import read
 from tests.unit.walks import Walk, frames
 from toolwire.check.turns.frames import ReceivedFrame
-from toolwire.check.turns.loose import parsed
+from toolwire.check.turns.loose import parse_json
 from toolwire.check.turns.rule import RequestFacts
 from toolwire.check.turns.streams import check_frames, check_plain
 from toolwire.core.collect import collect
@@ -180,5 +180,5 @@ def test_any_turn_of_a_responses_server_keeps_the_rules_of_responses(events: lis
 def test_any_turn_keeps_the_rules_of_responses_on_a_socket(events: list[Event]):
     encoder = responses.StreamEncoder(RESPONSES, "resp_7", 7, TurnStats(), lambda: 9, socket=True)
     sent = [piece.decode() for event in events for piece in encoder.feed(event)]
-    received = [ReceivedFrame(index, 0.0, None, data, parsed(data)) for index, data in enumerate(sent)]
+    received = [ReceivedFrame(index, 0.0, None, data, parse_json(data)) for index, data in enumerate(sent)]
     assert check_frames(received, RequestFacts("responses", ("f",), socket=True))[0] == []

@@ -68,9 +68,7 @@ def explain_failure(error: Exception) -> str:
         case aiohttp.ClientConnectorCertificateError():
             return f"its certificate is not trusted ({error.certificate_error})"
         case aiohttp.ClientConnectorSSLError():
-            inner: OSError = error.os_error
-            reason = (isinstance(inner, ssl.SSLError) and inner.reason) or str(inner)
-            return f"it does not speak TLS: does its address begin with http://? ({reason})"
+            return f"it does not speak TLS: does its address begin with http://? ({_explain_tls(error)})"
         case aiohttp.ClientConnectorError():
             known = _REASONS.get(error.os_error.errno or 0)
             return known or f"no connection ({error.os_error.strerror or error.os_error})"
@@ -78,3 +76,8 @@ def explain_failure(error: Exception) -> str:
             return "the server closed the connection without an answer"
         case _:
             return f"{type(error).__name__}: {error}".removesuffix(": ")
+
+
+def _explain_tls(error: aiohttp.ClientConnectorError) -> str:
+    inner = error.os_error
+    return (isinstance(inner, ssl.SSLError) and inner.reason) or str(inner)

@@ -6,7 +6,7 @@ import binascii
 from toolwire.check.apis import APIS
 from toolwire.check.exchange import Exchange, SentRequest, is_event_stream, is_framed
 from toolwire.check.turns.frames import FrameCheck
-from toolwire.check.turns.loose import Json, as_object, as_objects, as_text, parsed
+from toolwire.check.turns.loose import Json, as_object, as_objects, as_text, parse_json
 from toolwire.check.turns.rule import Finding, request_facts
 from toolwire.check.turns.streams import StreamCheck, check_plain
 from toolwire.core.events import Dialect
@@ -37,7 +37,7 @@ def _find_api(data: bytes) -> Dialect | None:
 
 
 def _parse_object(data: bytes) -> Json:
-    return as_object(parsed(data.removeprefix(b"\xef\xbb\xbf")))
+    return as_object(parse_json(data.removeprefix(b"\xef\xbb\xbf")))
 
 
 def _check(exchange: Exchange, *, is_stream: bool, is_named: bool = True) -> Exchange:

@@ -14,7 +14,7 @@ from toolwire.check.apis import APIS
 from toolwire.check.captured import NothingFound, read_file, read_har
 from toolwire.check.endpoint import Target, Unreachable
 from toolwire.check.report import FORMS, write_report
-from toolwire.check.run import check, check_captured, chosen_rules
+from toolwire.check.run import check, check_captured, choose_rules
 from toolwire.check.verdicts import Report
 from toolwire.memory import private_files
 
@@ -46,7 +46,7 @@ class CheckOptions(msgspec.Struct, frozen=True):
 def run_check(options: CheckOptions) -> int:
     """Run a check, print its report and return the exit code. Raises `CheckUsageError`."""
     try:
-        chosen_rules(options.only)
+        choose_rules(options.only)
         for path in options.report:  # before any request is made
             if path.suffix not in FORMS:
                 raise CheckUsageError(f"--report: {path}: the name must end with one of {', '.join(FORMS)}")

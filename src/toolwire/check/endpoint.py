@@ -21,17 +21,17 @@ from toolwire.core.redact import BlankCredentials, Blanks
 from toolwire.memory.private_files import make_folders, open_private
 
 MAX_BYTES = 16 * 1024 * 1024
-"""Most bytes of one answer: the probes ask for little."""
+"""The maximum size of an answer; the probes ask for little."""
 MAX_TOTAL_BYTES = 8 * MAX_BYTES
-"""Most bytes of all answers, which are kept for the report."""
-KEPT_BYTES = 64 * 1024
+"""The maximum size of all answers, which are kept for the report."""
+MAX_KEPT_BYTES = 64 * 1024
 """Bytes that are kept of an answer that is too large."""
 TOO_LARGE = f"the answer has more than {MAX_BYTES} bytes"
 LATE = "no answer in time"
 USER_AGENT = "toolwire-check"
-"""By this name a server's logs, and our console, tell the requests of a check from others."""
+"""Server logs, and our console, recognise the requests of a check by this name."""
 MAX_TIMEOUTS = 3
-"""Timeouts after which an API is not tried any more; the same for answers that are too large."""
+"""Timeouts after which an API is given up; the same limit holds for answers that are too large."""
 
 
 class Unreachable(Exception):
@@ -94,7 +94,7 @@ class Endpoint:
     ) -> Exchange:
         """Send a request: POST with a body, GET without one. With `facts` its answer is checked as a turn.
 
-        With `leave_after` the client disconnects after so many events.
+        With `leave_after` the client disconnects after that many events.
         """
         sent = SentRequest("POST" if body else "GET", self.target.base + path, body)
         exchange = Exchange(self.spend(api), self.probe, api.name, sent, facts=facts)
@@ -122,19 +122,19 @@ class Endpoint:
         answer.end()
         self.add(exchange)
         if facts is not None and exchange.status == 401:  # no further request would say more
-            raise GivenUp(self.key_reason(exchange))
+            raise GivenUp(self.explain_refusal(exchange))
         return exchange
 
     def headers(self, api: Api) -> dict[str, str]:
-        """What every request has: the key, and what else the server wants."""
+        """The headers of every request: the key, and those that the user gave."""
         return {**api.headers(self.target.key), **self.target.headers}
 
-    def key_reason(self, exchange: Exchange) -> str:
+    def explain_refusal(self, exchange: Exchange) -> str:
         """What an answer with status 401 or 403 means."""
-        said = status_and_message(exchange)
+        status = describe_status(exchange)
         if self.target.key:
-            return f"the key is refused ({said})"
-        return f"a key is wanted ({said}): give one with --key or in TOOLWIRE_CHECK_KEY"
+            return f"the key is refused ({status})"
+        return f"a key is wanted ({status}): give one with --key or in TOOLWIRE_CHECK_KEY"
 
     def spend(self, api: Api) -> int:
         """Count a request and return its number. Raises `GivenUp` if no more may be made."""
@@ -215,21 +215,21 @@ class _Answer:
         return self._exchange.status == 200 and is_event_stream(self._exchange.content_type)
 
     def end(self) -> None:
-        """Nothing more arrives: check what did, if it was to be a turn."""
+        """The answer has ended: check it, if it should be a turn."""
         exchange = self._exchange
         exchange.seconds = time.monotonic() - self._began
         self._take(self._redactor.end())
         is_too_large = exchange.failure == TOO_LARGE
-        exchange.body = b"".join(self._pieces)[: KEPT_BYTES if is_too_large else None]
+        exchange.body = b"".join(self._pieces)[: MAX_KEPT_BYTES if is_too_large else None]
         if exchange.facts is None or exchange.left or exchange.status != 200:
             return
         if exchange.failure:
-            exchange.received = beginning(self._stream.received) if is_too_large else tuple(self._stream.received)
-            exchange.findings = (cut_off(exchange.failure, exchange.received),)
+            exchange.received = truncate_frames(self._stream.received) if is_too_large else tuple(self._stream.received)
+            exchange.findings = (make_cut_finding(exchange.failure, exchange.received),)
         else:
             found, exchange.turn = self._judge(exchange.body)
             exchange.received = tuple(self._stream.received)
-            exchange.findings = (*found, *_late(exchange.received))
+            exchange.findings = (*found, *_check_liveness(exchange.received))
 
     def _judge(self, body: bytes) -> tuple[Sequence[Finding], ObservedTurn]:
         """Check the answer; a stream with a wrong content type is still read as a stream."""
@@ -248,41 +248,40 @@ class _Answer:
         return found, turn
 
 
-LONG = 1.5
-"""Streams shorter than so many seconds are not tested for `stream.live`."""
-MANY = 10
-"""Streams with no more than so many events are not tested for `stream.live`."""
-RATE = 1000
-"""Events per second that no model produces."""
+MIN_LIVE_SECONDS = 1.5
+MIN_LIVE_EVENTS = 10
+"""Streams that are shorter, or have no more events, are not tested for `stream.live`."""
+MAX_MODEL_RATE = 1000
+"""Events per second; no model is faster."""
 
 
-def _late(received: Sequence[ReceivedFrame]) -> Iterator[Finding]:
+def _check_liveness(received: Sequence[ReceivedFrame]) -> Iterator[Finding]:
     """A finding if everything came at once after a long silence: a model that reasons first is slower afterwards."""
     times = [0.0, *(each.at for each in received)]
     silences = [after - before for before, after in pairwise(times)]
-    if len(received) <= MANY or times[-1] < LONG:
+    if len(received) <= MIN_LIVE_EVENTS or times[-1] < MIN_LIVE_SECONDS:
         return
     longest = max(silences)
     position = silences.index(longest)
     burst, seconds = len(received) - position, times[-1] - times[position + 1]
-    if longest > 0.9 * times[-1] and burst > MANY and burst > RATE * seconds:
+    if longest > 0.9 * times[-1] and burst > MIN_LIVE_EVENTS and burst > MAX_MODEL_RATE * seconds:
         detail = f"{burst} of {len(received)} events came at once, after {longest:.1f} s of silence."
         yield Finding("stream.live", detail, (received[position].position,))
 
 
-def beginning(received: Sequence[ReceivedFrame]) -> tuple[ReceivedFrame, ...]:
+def truncate_frames(received: Sequence[ReceivedFrame]) -> tuple[ReceivedFrame, ...]:
     """The events that are kept of an answer that is too large."""
     sizes = accumulate((len(each.raw) for each in received), initial=0)
-    return tuple(each for each, _ in zip(received, takewhile(lambda size: size <= KEPT_BYTES, sizes), strict=False))
+    return tuple(each for each, _ in zip(received, takewhile(lambda size: size <= MAX_KEPT_BYTES, sizes), strict=False))
 
 
-def cut_off(failure: str, received: Sequence[ReceivedFrame]) -> Finding:
+def make_cut_finding(failure: str, received: Sequence[ReceivedFrame]) -> Finding:
     """The finding for an answer that stopped before its end."""
     return Finding("stream.whole", f"The answer broke off: {failure}.", tuple(each.position for each in received[-1:]))
 
 
-def status_and_message(exchange: Exchange) -> str:
-    """The status of an answer, and what it says about it."""
+def describe_status(exchange: Exchange) -> str:
+    """The status of an answer with its error message."""
     fields = exchange.fields
     error = fields.get("error")
     message = as_text(as_object(error).get("message")) or as_text(error) or as_text(fields.get("detail"))
@@ -291,6 +290,6 @@ def status_and_message(exchange: Exchange) -> str:
     return f"status {exchange.status}: {message or exchange.body[:200].decode(errors='replace')}".removesuffix(": ")
 
 
-def listed_models(fields: Json) -> list[str]:
+def read_models(fields: Json) -> list[str]:
     """The ids in the answer to `GET /models`."""
     return [as_text(each.get("id")) for each in as_objects(fields.get("data"))]

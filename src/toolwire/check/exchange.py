@@ -5,7 +5,7 @@ import re
 import msgspec
 
 from toolwire.check.turns.frames import ReceivedFrame
-from toolwire.check.turns.loose import Json, as_object, parsed
+from toolwire.check.turns.loose import Json, as_object, parse_json
 from toolwire.check.turns.rule import Finding, RequestFacts
 from toolwire.check.turns.turn import ObservedTurn
 from toolwire.core.events import Dialect
@@ -69,7 +69,7 @@ class Exchange(msgspec.Struct):
     @property
     def fields(self) -> Json:
         """The answer as an object, if it is one."""
-        return as_object(parsed(self.body))
+        return as_object(parse_json(self.body))
 
 
 def is_event_stream(content_type: str) -> bool:

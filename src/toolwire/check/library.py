@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from toolwire.check.turns.loose import as_object, parsed
+from toolwire.check.turns.loose import as_object, parse_json
 from toolwire.check.turns.rule import Finding, RequestFacts, request_facts
 from toolwire.check.turns.streams import StreamCheck, check_plain
 from toolwire.core.events import Dialect
@@ -26,7 +26,7 @@ def check_body(dialect: Dialect, body: Body, request: Body | None = None) -> lis
 
 
 def _facts(dialect: Dialect, request: Body | None) -> RequestFacts:
-    fields: Any = parsed(as_bytes(request)) if request is not None else {}
+    fields: Any = parse_json(as_bytes(request)) if request is not None else {}
     if not isinstance(fields, dict):
         raise ValueError("request: the body of a request is needed, which is a JSON object")  # noqa: TRY004 - as for any value
     return request_facts(checked_dialect(dialect), as_object(fields))

@@ -6,13 +6,22 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from toolwire.check.apis import APIS, Api, ProbeRequest
-from toolwire.check.endpoint import LONG, MANY, BudgetSpent, Endpoint, GivenUp, Target, Unreachable, listed_models
+from toolwire.check.endpoint import (
+    MIN_LIVE_EVENTS,
+    MIN_LIVE_SECONDS,
+    BudgetSpent,
+    Endpoint,
+    GivenUp,
+    Target,
+    Unreachable,
+    read_models,
+)
 from toolwire.check.exchange import Exchange
 from toolwire.check.probes import PROBES
 from toolwire.check.probes.fixtures import HELLO
 from toolwire.check.rules import RULES, rules_for
-from toolwire.check.sessions import TURNS, Probe, ProbeSession, failure_reason
-from toolwire.check.turns.responses_fields import echoed
+from toolwire.check.sessions import TURNS, Probe, ProbeSession, describe_failure
+from toolwire.check.turns.responses_fields import find_echo_fields
 from toolwire.check.turns.rule import Rule
 from toolwire.check.verdicts import Report, Verdict, Verdicts, order_by_cause
 from toolwire.core.events import Dialect
@@ -26,9 +35,9 @@ async def check(
 ) -> Report:
     """Check an endpoint. Raises `Unreachable`, and `ValueError` if no rule is left to test.
 
-    `on_progress` is told the next probe, how many are done and how many there are.
+    `on_progress` is called with the next probe, the number of probes done and the number of all.
     """
-    chosen = chosen_rules(only)
+    chosen = choose_rules(only)
     wanted = [APIS[name] for name in apis if any(rule.id in chosen for rule in rules_for(APIS[name].name))]
     if not wanted:
         raise ValueError(f"{', '.join(only)} is no rule for {', '.join(apis)}")
@@ -37,15 +46,15 @@ async def check(
     async with Endpoint(target, lambda exchange: count_exchange(verdicts, exchange)) as endpoint:
         try:
             if not target.model:
-                report.model = await _first_model(endpoint, wanted)
+                report.model = await _find_model(endpoint, wanted)
                 endpoint.target = msgspec.structs.replace(target, model=report.model)
-            await _probe_all(endpoint, wanted, _probes(chosen), verdicts, report, on_progress)
+            await _probe_all(endpoint, wanted, _choose_probes(chosen), verdicts, report, on_progress)
         except BudgetSpent as spent:
             report.spent = True
             report.ended = report.ended or {api.name: str(spent) for api in wanted}
         report.exchanges = endpoint.exchanges
     if not report.apis:
-        raise Unreachable(_no_api_reason(report))
+        raise Unreachable(_explain_no_api(report))
     if report.spent:
         report.apis = [api.name for api in wanted if api.name not in report.absent]
     report.seconds = time.time() - report.began
@@ -64,7 +73,7 @@ async def _probe_all(
     for number, api in enumerate(apis):
         try:
             session = ProbeSession(endpoint, api, verdicts)
-            reason = await _absence(session)
+            reason = await _explain_absence(session)
             if reason:
                 report.absent[api.name] = reason
                 continue
@@ -82,7 +91,7 @@ async def _probe_all(
             reasons[api.name] = str(error)
 
 
-async def _absence(session: ProbeSession) -> str:
+async def _explain_absence(session: ProbeSession) -> str:
     """Why an API cannot be checked; empty if it can. A server that cannot stream may still give plain answers."""
     session.endpoint.probe = "there"
     first = answer = await session.ask_once(ProbeRequest((HELLO,)))
@@ -94,11 +103,11 @@ async def _absence(session: ProbeSession) -> str:
     if answer.status == 200 and "html" in answer.content_type:
         return f"the answer is a web page, {answer.content_type}"
     if answer.status == 403:
-        return session.endpoint.key_reason(answer)
-    return "" if answer.status == 200 else failure_reason(first)
+        return session.endpoint.explain_refusal(answer)
+    return "" if answer.status == 200 else describe_failure(first)
 
 
-def _no_api_reason(report: Report) -> str:
+def _explain_no_api(report: Report) -> str:
     """Why no API could be checked; one reason if it is the same for all."""
     reason = {**report.absent, **report.ended}
     first = next(iter(reason.values()))
@@ -112,7 +121,7 @@ def _no_api_reason(report: Report) -> str:
     return "; ".join(f"{api}{with_model}: {each}" for api, each in reason.items())
 
 
-async def _first_model(endpoint: Endpoint, apis: Sequence[Api]) -> str:
+async def _find_model(endpoint: Endpoint, apis: Sequence[Api]) -> str:
     endpoint.probe = "there"
     answers: list[Exchange] = []
     for api in apis:
@@ -121,19 +130,21 @@ async def _first_model(endpoint: Endpoint, apis: Sequence[Api]) -> str:
             raise Unreachable(f"{endpoint.target.base} cannot be reached: {answer.failure}")
         if answer.failure:
             raise Unreachable(f"{endpoint.target.base} cannot be asked: {answer.failure}")
-        models = [name for name in listed_models(answer.fields) if name]
+        models = [name for name in read_models(answer.fields) if name]
         if models:
             return "demo" if "demo" in models else models[0]
         answers.append(answer)
     if all(answer.status in (401, 403) for answer in answers):
-        raise Unreachable(f"{endpoint.target.base} does not let us in: {endpoint.key_reason(answers[0])}")
+        raise Unreachable(f"{endpoint.target.base} does not let us in: {endpoint.explain_refusal(answers[0])}")
     first = answers[0]
     page = "a web page, " if "html" in first.content_type else ""
-    reason = failure_reason(first) if first.status != 200 else f"the answer is {page}{first.content_type or 'nothing'}"
+    reason = (
+        describe_failure(first) if first.status != 200 else f"the answer is {page}{first.content_type or 'nothing'}"
+    )
     raise Unreachable(f"the endpoint lists no models: say which one with --model ({reason})")
 
 
-def chosen_rules(only: Sequence[str]) -> set[str]:
+def choose_rules(only: Sequence[str]) -> set[str]:
     """The rules with these ids or of these areas. Raises `ValueError` for an unknown one."""
     if not only:
         return set(RULES)
@@ -146,7 +157,7 @@ def chosen_rules(only: Sequence[str]) -> set[str]:
     return chosen
 
 
-def _probes(chosen: set[str]) -> list[Probe]:
+def _choose_probes(chosen: set[str]) -> list[Probe]:
     """The probes that can test one of these rules."""
     turns = any(RULES[rule].on != "conversation" for rule in chosen)
     return [each for each in PROBES if chosen & set(each.rules) or (turns and TURNS in each.rules)]
@@ -158,7 +169,7 @@ def count_exchange(verdicts: Verdicts, exchange: Exchange) -> None:
         verdicts[exchange.api, finding.rule].broken.append((finding, exchange.number))
     broken = {finding.rule for finding in exchange.findings}
     for rule in rules_for(exchange.api):
-        if rule.id in broken or _tests_rule(rule, exchange):
+        if rule.id in broken or _can_test(rule, exchange):
             verdicts[exchange.api, rule.id].seen += 1
 
 
@@ -166,34 +177,34 @@ _CONDITIONS: dict[str, Callable[[Exchange], object]] = {
     "call": lambda exchange: exchange.turn.calls,
     "text": lambda exchange: exchange.turn.text,
     "error": lambda exchange: exchange.turn.finish == "failed",
-    "time": lambda exchange: exchange.seconds > LONG,
+    "time": lambda exchange: exchange.seconds > MIN_LIVE_SECONDS,
     "calls.leak": lambda exchange: exchange.facts and exchange.facts.tools,
     "usage.parts": lambda exchange: exchange.turn.usage and exchange.turn.usage.has_parts,
     "usage.sum": lambda exchange: exchange.turn.usage and exchange.turn.usage.total is not None,
     "responses.incomplete-details": lambda exchange: exchange.turn.finish in ("length", "filter"),
-    "responses.echo-tools": lambda exchange: _asks_for("echo-tools", exchange),
-    "responses.echo-sampling": lambda exchange: _asks_for("echo-sampling", exchange),
-    "responses.echo": lambda exchange: _asks_for("echo", exchange),
+    "responses.echo-tools": lambda exchange: _requests_echo("echo-tools", exchange),
+    "responses.echo-sampling": lambda exchange: _requests_echo("echo-sampling", exchange),
+    "responses.echo": lambda exchange: _requests_echo("echo", exchange),
     "responses.usage-details": lambda exchange: exchange.turn.usage,
-    "stream.live": lambda exchange: len(exchange.received) > MANY,
+    "stream.live": lambda exchange: len(exchange.received) > MIN_LIVE_EVENTS,
     "stream.whole": lambda exchange: exchange.seconds,
     "sse.content-type": lambda exchange: exchange.content_type,
 }
 """When an answer tests a rule: by what the rule needs, and by its id for rules with conditions of their own."""
 
-_OF_SSE = ("responses.event-name", "responses.done-marker", "responses.sse-id")
+_SSE_RULES = ("responses.event-name", "responses.done-marker", "responses.sse-id")
 """Rules of Responses that do not apply to a WebSocket."""
 
 
-def _asks_for(rule: str, exchange: Exchange) -> bool:
-    return exchange.facts is not None and bool(echoed(rule, exchange.facts.fields))
+def _requests_echo(rule: str, exchange: Exchange) -> bool:
+    return exchange.facts is not None and bool(find_echo_fields(rule, exchange.facts.fields))
 
 
-def _tests_rule(rule: Rule, exchange: Exchange) -> bool:
+def _can_test(rule: Rule, exchange: Exchange) -> bool:
     """Whether this exchange could have broken the rule."""
     if rule.on == "conversation" or exchange.failure or exchange.status != 200:
         return False
-    if exchange.is_socket and (rule.area == "sse" or rule.id in _OF_SSE):
+    if exchange.is_socket and (rule.area == "sse" or rule.id in _SSE_RULES):
         return False
     if not exchange.received and not exchange.turn.is_over:
         return False
@@ -213,12 +224,12 @@ def complete_verdicts(report: Report, verdicts: Verdicts, chosen: set[str]) -> l
         for rule in rules:
             verdict = verdicts[api, rule.id]
             if not (verdict.seen or verdict.broken or verdict.reasons):
-                verdict.reasons = [_not_observed_reason(rule, api, report)]
+                verdict.reasons = [_explain_not_observed(rule, api, report)]
         out += order_by_cause(verdicts[api, rule.id] for rule in rules)
     return out
 
 
-def _not_observed_reason(rule: Rule, api: Dialect, report: Report) -> str:
+def _explain_not_observed(rule: Rule, api: Dialect, report: Report) -> str:
     came = [each for each in report.exchanges if each.api == api and each.facts is not None and each.status == 200]
     kinds = {"stream" if each.streamed else "plain" for each in came}
     if api in report.ended:
@@ -226,15 +237,15 @@ def _not_observed_reason(rule: Rule, api: Dialect, report: Report) -> str:
     if rule.id in ("stream.live", "stream.whole", "sse.content-type") and not any(each.seconds for each in came):
         return "a capture does not show it"
     if rule.on in ("stream", "plain") and rule.on not in kinds:
-        return _NOT_OBSERVED[rule.on]
-    return _NOT_OBSERVED[rule.needs or rule.on]
+        return _REASONS[rule.on]
+    return _REASONS[rule.needs or rule.on]
 
 
-_NOT_OBSERVED = {
+_REASONS = {
     "call": "no turn had a call",
     "text": "no turn had text, with tools declared",
     "error": "no turn failed in its middle",
-    "time": f"no stream took longer than {LONG:g} s",
+    "time": f"no stream took longer than {MIN_LIVE_SECONDS:g} s",
     "stream": "no stream came whole",
     "plain": "no plain answer came whole",
     "turn": "no turn came that shows it",
@@ -245,7 +256,7 @@ _NOT_OBSERVED = {
 
 def check_captured(exchanges: Sequence[Exchange], origin: str, only: Sequence[str] = ()) -> Report:
     """Check captured turns. Raises `ValueError` if they cannot test the chosen rules."""
-    chosen = {rule for rule in chosen_rules(only) if RULES[rule].on != "conversation"}
+    chosen = {rule for rule in choose_rules(only) if RULES[rule].on != "conversation"}
     verdicts = Verdicts()
     for exchange in exchanges:
         count_exchange(verdicts, exchange)

@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from toolwire.check.apis import Api, ProbeRequest
-from toolwire.check.endpoint import LATE, Endpoint, status_and_message
+from toolwire.check.endpoint import LATE, Endpoint, describe_status
 from toolwire.check.exchange import Exchange
 from toolwire.check.rules import RULES, applies
-from toolwire.check.turns.loose import Json, as_object, parsed
+from toolwire.check.turns.loose import Json, as_object, parse_json
 from toolwire.check.turns.rule import Finding, RequestFacts, request_facts
 from toolwire.check.turns.streams import StreamCheck, check_plain
 from toolwire.check.turns.turn import ObservedTurn
@@ -83,58 +83,58 @@ class ProbeSession:
     def judge_unless_busy(self, rule: str, holds: bool, detail: str, exchange: Exchange) -> None:
         """Record whether the rule holds, or that the server was too busy to test it."""
         if exchange.status in BUSY:
-            self.not_observed(rule, failure_reason(exchange))
+            self.skip(rule, describe_failure(exchange))
         else:
             self.judge(rule, holds, detail, exchange)
 
-    def not_observed(self, rule: str, reason: str) -> None:
+    def skip(self, rule: str, reason: str) -> None:
         """Record why the rule could not be tested."""
         verdict = self._verdicts[self.api.name, rule]
         if reason not in verdict.reasons:
             verdict.reasons.append(reason)
 
-    def needs_turn(self, rule: str, exchange: Exchange) -> bool:
+    def require_turn(self, rule: str, exchange: Exchange) -> bool:
         """Whether a complete turn was received; if not, records why the rule was not tested or is broken."""
         if has_broken_down(exchange):
-            self.judge(rule, False, f"A sound request was answered twice with {failure_reason(exchange)}.", exchange)
+            self.judge(rule, False, f"A sound request was answered twice with {describe_failure(exchange)}.", exchange)
         elif not exchange.ok:
-            self.not_observed(rule, failure_reason(exchange))
+            self.skip(rule, describe_failure(exchange))
         return exchange.ok
 
-    def needs_call(self, rule: str, exchange: Exchange) -> bool:
+    def require_call(self, rule: str, exchange: Exchange) -> bool:
         """Whether a complete turn with a call was received; if not, records why."""
-        if not self.needs_turn(rule, exchange):
+        if not self.require_turn(rule, exchange):
             return False
         if not exchange.turn.calls:
-            self.not_observed(rule, "the model did not call the tool")
+            self.skip(rule, "the model did not call the tool")
         return bool(exchange.turn.calls)
 
-    def answered(self, rule: str, exchange: Exchange) -> None:
+    def expect_answer(self, rule: str, exchange: Exchange) -> None:
         """The rule holds if the request was answered by a complete turn."""
-        if _is_inconclusive(exchange) or (400 <= exchange.status < 500 and not self.was_answered_like(exchange)):
-            self.not_observed(rule, failure_reason(exchange))
+        if _is_inconclusive(exchange) or (400 <= exchange.status < 500 and not self.has_answered_like(exchange)):
+            self.skip(rule, describe_failure(exchange))
         else:
-            self.judge(rule, exchange.ok, f"The answer is {failure_reason(exchange)}.", exchange)
+            self.judge(rule, exchange.ok, f"The answer is {describe_failure(exchange)}.", exchange)
 
-    def was_answered_like(self, exchange: Exchange) -> bool:
+    def has_answered_like(self, exchange: Exchange) -> bool:
         """Whether the server ever gave a complete turn in the same mode: streamed, plain or over a WebSocket."""
-        stream = exchange.is_socket or as_object(parsed(exchange.sent.body)).get("stream")
+        stream = exchange.is_socket or as_object(parse_json(exchange.sent.body)).get("stream")
         return any(
             each.ok and each.api == exchange.api and each.streamed == stream and each.is_socket == exchange.is_socket
             for each in self.endpoint.exchanges
         )
 
-    def refused_or_answered(self, rule: str, exchange: Exchange) -> None:
+    def expect_refusal_or_answer(self, rule: str, exchange: Exchange) -> None:
         """The rule holds if the request was answered, or refused with a well-formed error."""
         if 400 <= exchange.status < 500 and not _is_inconclusive(exchange):
-            self.refused(rule, exchange, "The request")
+            self.expect_refusal(rule, exchange, "The request")
         else:
-            self.answered(rule, exchange)
+            self.expect_answer(rule, exchange)
 
-    def refused(self, rule: str, exchange: Exchange, what: str) -> None:
+    def expect_refusal(self, rule: str, exchange: Exchange, what: str) -> None:
         """The rule holds if the request was refused with status 4xx; the error is checked too."""
         if exchange.status in BUSY:
-            self.not_observed(rule, failure_reason(exchange))
+            self.skip(rule, describe_failure(exchange))
             return
         detail = f"{what} was answered with {exchange.failure or f'status {exchange.status}'}."
         self.judge(rule, 400 <= exchange.status < 500, detail, exchange)
@@ -171,12 +171,12 @@ def _is_inconclusive(exchange: Exchange) -> bool:
     return exchange.status in BUSY or (exchange.status == 200 and not exchange.turn.finish)
 
 
-def failure_reason(exchange: Exchange) -> str:
+def describe_failure(exchange: Exchange) -> str:
     """Why an answer holds no complete turn."""
     if exchange.failure:
         return exchange.failure
     if exchange.status != 200:
-        return status_and_message(exchange)
+        return describe_status(exchange)
     return "a turn that failed" if exchange.turn.finish == "failed" else "a turn that did not end"
 
 
@@ -214,11 +214,11 @@ def probe(name: str, *rules: str) -> Callable[[Callable[[ProbeSession], Awaitabl
 def probe_both(name: str, *rules: str) -> Callable[[Callable[[ProbeSession, bool], Awaitable[None]]], Probe]:
     """Decorator that makes a probe of a function; it is run twice, for a stream and for a plain answer."""
 
-    def made(run: Callable[[ProbeSession, bool], Awaitable[None]]) -> Probe:
+    def decorate(run: Callable[[ProbeSession, bool], Awaitable[None]]) -> Probe:
         async def run_both(session: ProbeSession) -> None:
             for stream in (True, False):
                 await run(session, stream)
 
         return Probe(name, rules, run_both)
 
-    return made
+    return decorate

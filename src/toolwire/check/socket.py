@@ -9,11 +9,11 @@ import aiohttp
 import msgspec
 
 from toolwire.check.apis import ProbeRequest
-from toolwire.check.endpoint import LATE, MAX_BYTES, TOO_LARGE, beginning, cut_off
+from toolwire.check.endpoint import LATE, MAX_BYTES, TOO_LARGE, make_cut_finding, truncate_frames
 from toolwire.check.exchange import SOCKET, Exchange, SentRequest
 from toolwire.check.sessions import ProbeSession
 from toolwire.check.turns.frames import ReceivedFrame
-from toolwire.check.turns.loose import as_number, parsed
+from toolwire.check.turns.loose import as_number, parse_json
 from toolwire.check.turns.responses_items import CLOSINGS
 from toolwire.check.turns.rule import RequestFacts, request_facts
 from toolwire.check.turns.streams import check_frames
@@ -28,7 +28,7 @@ class NoSocket(Exception):
 
 
 @asynccontextmanager
-async def connected(session: ProbeSession) -> AsyncGenerator["SocketConnection"]:
+async def connect(session: ProbeSession) -> AsyncGenerator["SocketConnection"]:
     """Open a connection to the session's API. Raises `NoSocket`."""
     endpoint, api = session.endpoint, session.api
     endpoint.spend(api)
@@ -91,7 +91,7 @@ class SocketConnection:
         exchange.status, exchange.received = _status(received), tuple(received)
         exchange.body = b"".join(each.raw for each in received)
         if exchange.status == 200 and exchange.failure:
-            exchange.findings = (cut_off(exchange.failure, received),)
+            exchange.findings = (make_cut_finding(exchange.failure, received),)
         elif exchange.status == 200:
             found, exchange.turn = check_frames(received, facts)
             exchange.findings = tuple(found)
@@ -108,7 +108,7 @@ class SocketConnection:
                 return
             size += len(received[-1].raw)
             if size > MAX_BYTES:
-                received[:] = beginning(received)
+                received[:] = truncate_frames(received)
                 raise ConnectionError(TOO_LARGE)
 
     async def _next(self, position: int, began: float) -> ReceivedFrame:
@@ -118,7 +118,7 @@ class SocketConnection:
             raise ConnectionError("the server closed the connection")
         raw = message.data.encode() if isinstance(message.data, str) else bytes(message.data)
         raw = blanks_for((self._endpoint.target.key,)).clean(raw)
-        value = parsed(raw) if message.type is aiohttp.WSMsgType.TEXT else None
+        value = parse_json(raw) if message.type is aiohttp.WSMsgType.TEXT else None
         return ReceivedFrame(position, time.monotonic() - began, None, raw.decode(errors="replace"), value, raw + b"\n")
 
 

@@ -9,7 +9,7 @@ from toolwire.check.apis import AssistantCalls, ProbeRequest, ToolResult, UserMe
 from toolwire.check.exchange import Exchange
 from toolwire.check.probes.fixtures import BOTH, FEW, HELLO, LONG, ODD, ONE, PING, SAVE, SUNNY, TWO, WEATHER
 from toolwire.check.sessions import TURNS, ProbeSession, probe, probe_both
-from toolwire.check.turns.loose import as_object, as_text, shown
+from toolwire.check.turns.loose import as_object, as_text, quote
 from toolwire.check.turns.turn import ObservedCall, ObservedTurn
 
 
@@ -17,7 +17,7 @@ from toolwire.check.turns.turn import ObservedCall, ObservedTurn
 async def one_call(session: ProbeSession, stream: bool) -> None:
     """One call and its result."""
     first = await session.ask(ProbeRequest((ONE,), BOTH, stream=stream))
-    if session.needs_call("history.result", first):
+    if session.require_call("history.result", first):
         results = [ToolResult(call.id, SUNNY) for call in first.turn.calls]
         await _continue(session, "history.result", ONE, first, results, stream=stream)
 
@@ -26,13 +26,13 @@ async def _continue(
     session: ProbeSession, rule: str, user: UserMessage, first: Exchange, results: Sequence[ToolResult], *, stream: bool
 ) -> None:
     next = await session.ask(ProbeRequest((user, AssistantCalls(first.turn.calls), *results), BOTH, stream=stream))
-    if {*_made(first)} & {*_made(next)}:
-        session.not_observed(rule, "the model made the same call again")
+    if {*_list_calls(first)} & {*_list_calls(next)}:
+        session.skip(rule, "the model made the same call again")
     else:
-        session.answered(rule, next)
+        session.expect_answer(rule, next)
 
 
-def _made(answer: Exchange) -> list[tuple[str, str]]:
+def _list_calls(answer: Exchange) -> list[tuple[str, str]]:
     return [(call.name, call.arguments) for call in answer.turn.calls]
 
 
@@ -44,22 +44,22 @@ async def parallel_calls(session: ProbeSession, stream: bool) -> None:
         results = [ToolResult(call.id, SUNNY) for call in reversed(first.turn.calls)]
         await _continue(session, "history.results", TWO, first, results, stream=stream)
     else:
-        session.not_observed("history.results", "there were no two calls")
+        session.skip("history.results", "there were no two calls")
 
 
 def _has_two_calls(session: ProbeSession, answer: Exchange) -> bool:
     """Judge the calls; whether there are two that can be answered."""
-    if not session.needs_call("parallel.calls", answer):
+    if not session.require_call("parallel.calls", answer):
         return False
-    calls = _made(answer)
+    calls = _list_calls(answer)
     cities = "".join(arguments.lower() for _, arguments in calls)
     are_whole = all(call.value for call in answer.turn.calls)
     are_two = len(calls) > 1 and "paris" in cities and "rome" in cities
     if are_two or not are_whole:
         holds = are_whole and len(set(calls)) == len(calls)
-        session.judge("parallel.calls", holds, f"The calls are {shown(calls)}.", answer)
+        session.judge("parallel.calls", holds, f"The calls are {quote(calls)}.", answer)
     else:
-        session.not_observed("parallel.calls", "the model made one call only, or called for something else")
+        session.skip("parallel.calls", "the model made one call only, or called for something else")
     return are_two and are_whole
 
 
@@ -67,7 +67,7 @@ def _has_two_calls(session: ProbeSession, answer: Exchange) -> bool:
 async def no_arguments(session: ProbeSession, stream: bool) -> None:
     """A tool without parameters."""
     answer = await session.ask(ProbeRequest((UserMessage('Call the tool "ping".'),), (PING,), stream=stream))
-    if session.needs_call("arguments.empty", answer):
+    if session.require_call("arguments.empty", answer):
         wrong = [call.arguments for call in answer.turn.calls if not isinstance(call.value, dict)]
         session.judge("arguments.empty", not wrong, f"A call without arguments has {wrong!r} as its arguments.", answer)
 
@@ -75,37 +75,39 @@ async def no_arguments(session: ProbeSession, stream: bool) -> None:
 @probe_both("unicode", "arguments.unicode")
 async def unicode_arguments(session: ProbeSession, stream: bool) -> None:
     """Arguments in every script."""
-    await _carries(session, "arguments.unicode", ODD, _is_mangled, stream=stream)
+    await _check_text(session, "arguments.unicode", ODD, _is_mangled, stream=stream)
 
 
 @probe_both("huge", "arguments.huge", "stream.live")
 async def huge_arguments(session: ProbeSession, stream: bool) -> None:
     """Arguments of several kilobytes."""
-    await _carries(session, "arguments.huge", LONG, _is_torn, stream=stream)
+    await _check_text(session, "arguments.huge", LONG, _is_torn, stream=stream)
 
 
-async def _carries(
+async def _check_text(
     session: ProbeSession, rule: str, text: str, is_wrong: Callable[[ObservedCall], bool], *, stream: bool
 ) -> None:
-    answer = await session.ask(ProbeRequest((_save(text),), (SAVE,), named=SAVE.name, stream=stream, max_tokens=8192))
-    if not session.needs_call(rule, answer):
+    answer = await session.ask(
+        ProbeRequest((_ask_to_save(text),), (SAVE,), named=SAVE.name, stream=stream, max_tokens=8192)
+    )
+    if not session.require_call(rule, answer):
         return
-    if text in map(_saved, answer.turn.calls):
+    if text in map(_read_saved, answer.turn.calls):
         session.judge(rule, True, "", answer)
     elif answer.turn.finish == "length":
-        session.not_observed(rule, "the turn met its token limit")
+        session.skip(rule, "the turn met its token limit")
     elif any(map(is_wrong, answer.turn.calls)):
-        arrived = shown(answer.turn.calls[0].arguments)
+        arrived = quote(answer.turn.calls[0].arguments)
         session.judge(rule, False, f"{len(text)} characters arrived as {arrived}.", answer)
     else:
-        session.not_observed(rule, "the model did not repeat the text")
+        session.skip(rule, "the model did not repeat the text")
 
 
-def _save(text: str) -> UserMessage:
+def _ask_to_save(text: str) -> UserMessage:
     return UserMessage(f'Call the tool save_text with exactly this text, every letter of it: "{text}"')
 
 
-def _saved(call: ObservedCall) -> str:
+def _read_saved(call: ObservedCall) -> str:
     return as_text(as_object(call.value).get("text"))
 
 
@@ -119,17 +121,17 @@ def _is_mangled(call: ObservedCall) -> bool:
         *(html.escape(ODD, quote=quote) for quote in (True, False)),
         escaped,
     }
-    return "\ufffd" in call.arguments or _saved(call) in wrong
+    return "\ufffd" in call.arguments or _read_saved(call) in wrong
 
 
 def _is_torn(call: ObservedCall) -> bool:
-    return not isinstance(call.value, dict) or is_torn(_saved(call), LONG)
+    return not isinstance(call.value, dict) or is_torn(_read_saved(call), LONG)
 
 
 def is_torn(arrived: str, text: str) -> bool:
     """Whether part of a text is missing or doubled at a position inside a word, where no model cuts."""
     more = len(text) - len(arrived)
-    head, tail = _same(arrived, text), _same(arrived[::-1], text[::-1])
+    head, tail = _count_common(arrived, text), _count_common(arrived[::-1], text[::-1])
     seams = range(len(arrived) - tail, head + 1)
     return bool(arrived and more and seams) and not any(
         _is_between_words(text, seam) and _is_between_words(text, seam + more) for seam in seams
@@ -140,7 +142,7 @@ def _is_between_words(text: str, position: int) -> bool:
     return " " in f" {text} "[position : position + 2]
 
 
-def _same(one: str, other: str) -> int:
+def _count_common(one: str, other: str) -> int:
     """The length of the common prefix of two texts."""
     return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
@@ -148,8 +150,8 @@ def _same(one: str, other: str) -> int:
 @probe_both("cut", "arguments.cut", TURNS)
 async def cut_call(session: ProbeSession, stream: bool) -> None:
     """A call that meets the token limit."""
-    answer = await session.ask(ProbeRequest((_save(LONG),), (SAVE,), stream=stream, max_tokens=FEW), "length")
-    if not session.needs_turn("arguments.cut", answer):
+    answer = await session.ask(ProbeRequest((_ask_to_save(LONG),), (SAVE,), stream=stream, max_tokens=FEW), "length")
+    if not session.require_turn("arguments.cut", answer):
         return
     turn = answer.turn
     is_reported = turn.finish == "length"
@@ -158,13 +160,13 @@ async def cut_call(session: ProbeSession, stream: bool) -> None:
         detail = f"A turn that was cut in a call ends as {turn.finish!r}."
         session.judge("arguments.cut", is_reported, detail, answer)
     else:
-        session.not_observed("arguments.cut", "no call was cut")
+        session.skip("arguments.cut", "no call was cut")
 
 
 def _is_cut(call: ObservedCall, turn: ObservedTurn) -> bool:
     """Whether a call was truncated, even if its JSON was completed afterwards."""
     at_the_limit = turn.usage is not None and abs(turn.usage.output - FEW) <= 2
-    return _is_torn(call) or (LONG.startswith(_saved(call)) and at_the_limit)
+    return _is_torn(call) or (LONG.startswith(_read_saved(call)) and at_the_limit)
 
 
 @probe("failed-tool", "history.error-result")
@@ -173,7 +175,7 @@ async def failed_tool(session: ProbeSession) -> None:
     calls = (ObservedCall("callcheck", "get_weather", '{"city":"Paris"}'),)
     result = ToolResult("callcheck", "Error: the weather service is down", failed=True)
     answer = await session.ask(ProbeRequest((ONE, AssistantCalls(calls), result), BOTH))
-    session.answered("history.error-result", answer)
+    session.expect_answer("history.error-result", answer)
 
 
 @probe("orphans", "history.orphan-call", "history.orphan-result", "errors.form", "errors.fields")
@@ -182,6 +184,6 @@ async def orphans(session: ProbeSession) -> None:
     calls = (ObservedCall("callchec2", "get_weather", '{"city":"Paris"}'),)
     never_mind = UserMessage("Never mind. Say hello.")
     open_call = await session.ask(ProbeRequest((ONE, AssistantCalls(calls), never_mind), (WEATHER,)))
-    session.refused_or_answered("history.orphan-call", open_call)
+    session.expect_refusal_or_answer("history.orphan-call", open_call)
     alone = await session.ask(ProbeRequest((ONE, ToolResult("callchec3", SUNNY), HELLO), (WEATHER,)))
-    session.refused_or_answered("history.orphan-result", alone)
+    session.expect_refusal_or_answer("history.orphan-result", alone)

@@ -36,10 +36,10 @@ async def choice_named(session: ProbeSession, stream: bool) -> None:
 
 def _could_call(rule: str, session: ProbeSession, answer: Exchange) -> bool:
     """Whether the turn ended normally, so that a missing call is a fault."""
-    if not session.needs_turn(rule, answer):
+    if not session.require_turn(rule, answer):
         return False
     if not answer.turn.calls and answer.turn.finish in ("length", "filter"):
-        session.not_observed(rule, f"the turn ended before its call: {answer.turn.finish}")
+        session.skip(rule, f"the turn ended before its call: {answer.turn.finish}")
         return False
     return True
 
@@ -48,13 +48,13 @@ def _could_call(rule: str, session: ProbeSession, answer: Exchange) -> bool:
 async def one_at_a_time(session: ProbeSession, stream: bool) -> None:
     """Two things are asked for, and parallel calls are off."""
     answer = await session.ask(ProbeRequest((TWO,), BOTH, parallel=False, stream=stream))
-    if not session.needs_call("choice.parallel", answer):
+    if not session.require_call("choice.parallel", answer):
         return
     calls = len(answer.turn.calls)
     if calls > 1 or await session.calls_made(ProbeRequest((TWO,), BOTH)) > 1:
         session.judge("choice.parallel", calls == 1, _count(calls), answer)
     else:
-        session.not_observed("choice.parallel", "the model makes one call anyway")
+        session.skip("choice.parallel", "the model makes one call anyway")
 
 
 @probe_both("allowed", "choice.allowed")
@@ -70,11 +70,11 @@ async def allowed_tools(session: ProbeSession, stream: bool) -> None:
 
 async def _could_break(rule: str, session: ProbeSession, answer: Exchange) -> bool:
     """Whether the model would make a call if it were free to, so that a choice against it is tested."""
-    if not session.needs_turn(rule, answer):
+    if not session.require_turn(rule, answer):
         return False
     if answer.turn.calls or await session.calls_made(ProbeRequest((ONE,), BOTH)):
         return True
-    session.not_observed(rule, "the model makes no call anyway")
+    session.skip(rule, "the model makes no call anyway")
     return False
 
 

@@ -3,10 +3,10 @@
 import msgspec
 
 from toolwire.check.apis import ProbeRequest, UserMessage
-from toolwire.check.endpoint import listed_models
+from toolwire.check.endpoint import read_models
 from toolwire.check.exchange import Exchange
 from toolwire.check.probes.fixtures import BOTH, CITY, FAR, FEW, HELLO, LONG, ONE, PAGE, PAGES, WEATHER
-from toolwire.check.sessions import BUSY, TURNS, ProbeSession, failure_reason, probe, probe_both, read_turn
+from toolwire.check.sessions import BUSY, TURNS, ProbeSession, describe_failure, probe, probe_both, read_turn
 from toolwire.check.turns.loose import Json
 
 ENOUGH = 0.66
@@ -18,14 +18,14 @@ async def cut_text(session: ProbeSession, stream: bool) -> None:
     """A text that meets the token limit."""
     user = UserMessage(f'Repeat exactly this text, every letter of it, and nothing else: "{LONG}"')
     answer = await session.ask(ProbeRequest((user,), stream=stream, max_tokens=FEW), "short")
-    if not session.needs_turn("limits.output", answer):
+    if not session.require_turn("limits.output", answer):
         return
     is_reported = answer.turn.finish == "length"
     if is_reported or session.is_demo or _was_cut(answer):
         detail = f"A text of {len(answer.turn.text)} characters that was cut ends as {answer.turn.finish!r}."
         session.judge("limits.output", is_reported, detail, answer)
     else:
-        session.not_observed("limits.output", "no text was cut")
+        session.skip("limits.output", "no text was cut")
 
 
 def _was_cut(answer: Exchange) -> bool:
@@ -45,12 +45,12 @@ async def long_request(session: ProbeSession) -> None:
         if pages == PAGES and 400 <= answer.status < 500 and answer.status not in BUSY:
             session.judge("limits.input", True, "", answer)  # it says that this is too long
             return
-        if not session.needs_turn("limits.input", answer):
+        if not session.require_turn("limits.input", answer):
             return
         turns.append(answer)
     none, one, many = (answer.turn.usage.input if answer.turn.usage else 0 for answer in turns)
     if not 0 < none < one:
-        session.not_observed("limits.input", "the tokens of the input are not reported, or wrong")
+        session.skip("limits.input", "the tokens of the input are not reported, or wrong")
         return
     wanted = none + PAGES * (one - none)
     detail = f"{PAGES} pages are {wanted} tokens, as one of them is {one - none}; {many} were read."
@@ -62,14 +62,14 @@ async def leaving(session: ProbeSession) -> None:
     """A client that disconnects during a stream, and the next request."""
     left = await session.ask(ProbeRequest((FAR,), BOTH), "slow", leave_after=2)
     if not left.left:
-        reason = "the stream was too short to leave it" if left.ok else failure_reason(left)
-        session.not_observed("stream.disconnect", reason)
+        reason = "the stream was too short to leave it" if left.ok else describe_failure(left)
+        session.skip("stream.disconnect", reason)
         return
     next = await session.ask(ProbeRequest((ONE,), BOTH, stream=False))
     if "Oslo" in f"{next.turn.text}{next.turn.calls}":
         session.judge("stream.disconnect", False, "The next answer is that of the request that was left.", next)
     else:
-        session.answered("stream.disconnect", next)
+        session.expect_answer("stream.disconnect", next)
 
 
 @probe("bad-requests", "errors.status", "errors.form", "errors.fields")
@@ -86,21 +86,21 @@ async def bad_requests(session: ProbeSession) -> None:
         "a tool without a name": {**sound, "tools": [session.api.function({"parameters": CITY})]},
     }
     for name, body in bodies.items():
-        session.refused("errors.status", await session.post(body), f"A request with {name}")
+        session.expect_refusal("errors.status", await session.post(body), f"A request with {name}")
 
 
 @probe("unknown-model", "errors.model", "errors.form", "errors.fields")
 async def unknown_model(session: ProbeSession) -> None:
     """A model that is not there."""
     body = session.body(ProbeRequest((ONE,), (WEATHER,), stream=False), "toolwire-check-no-such-model")
-    session.refused("errors.model", await session.post(body), "The request")
+    session.expect_refusal("errors.model", await session.post(body), "The request")
 
 
 @probe("unknown-choice", "errors.choice", "errors.form", "errors.fields")
 async def unknown_choice(session: ProbeSession) -> None:
     """A choice of a tool that is not there."""
     body = session.body(ProbeRequest((ONE,), (WEATHER,), named="no_such_tool"))
-    session.refused("errors.choice", await session.post(body), "The request")
+    session.expect_refusal("errors.choice", await session.post(body), "The request")
 
 
 @probe_both("legacy", "legacy.functions")
@@ -110,8 +110,8 @@ async def legacy_functions(session: ProbeSession, stream: bool) -> None:
     answer = await session.post(session.body(ProbeRequest((ONE,), stream=stream, more=more)))
     turn = read_turn(answer)
     if answer.status != 200 or answer.failure or not turn.calls:
-        reason = "the model called nothing" if turn.is_over else failure_reason(answer)
-        session.not_observed("legacy.functions", reason)
+        reason = "the model called nothing" if turn.is_over else describe_failure(answer)
+        session.skip("legacy.functions", reason)
         return
     body = answer.body.replace(b" ", b"")
     is_legacy = b'"finish_reason":"function_call"' in body and b'"tool_calls":[' not in body
@@ -122,7 +122,7 @@ async def legacy_functions(session: ProbeSession, stream: bool) -> None:
 async def broken_turn(session: ProbeSession, stream: bool) -> None:
     """A turn that fails in its middle, where the model can be asked for that."""
     if not session.is_demo:
-        session.not_observed("stream.failure", "the model cannot be asked to fail")
+        session.skip("stream.failure", "the model cannot be asked to fail")
         return
     judge_failure(session, await session.ask(ProbeRequest((HELLO,), (), stream=stream), "error-middle"))
 
@@ -131,11 +131,11 @@ def judge_failure(session: ProbeSession, answer: Exchange) -> None:
     """Judge whether the answer reports a turn that failed in its middle."""
     has_refused = answer.status >= 500 and not answer.failure
     if 400 <= answer.status < 500:
-        session.not_observed("stream.failure", failure_reason(answer))
-    elif answer.failure and not session.was_answered_like(answer):
-        session.not_observed("stream.failure", "no turn comes whole")
+        session.skip("stream.failure", describe_failure(answer))
+    elif answer.failure and not session.has_answered_like(answer):
+        session.skip("stream.failure", "no turn comes whole")
     else:
-        end = f"reported as one that ended: {answer.turn.finish}" if answer.ok else failure_reason(answer)
+        end = f"reported as one that ended: {answer.turn.finish}" if answer.ok else describe_failure(answer)
         is_reported = answer.turn.finish == "failed" or has_refused
         session.judge("stream.failure", is_reported, f"A turn that failed in its middle is {end}.", answer)
     if has_refused:
@@ -153,6 +153,6 @@ async def text_answer(session: ProbeSession, stream: bool) -> None:
 async def model_list(session: ProbeSession) -> None:
     """The list of models."""
     answer = await session.get("/models")
-    detail = f"The answer is {'a list without models' if answer.status == 200 else failure_reason(answer)}."
-    is_listed = answer.status == 200 and any(listed_models(answer.fields))
+    detail = f"The answer is {'a list without models' if answer.status == 200 else describe_failure(answer)}."
+    is_listed = answer.status == 200 and any(read_models(answer.fields))
     session.judge_unless_busy("models.listed", is_listed, detail, answer)

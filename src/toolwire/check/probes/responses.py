@@ -6,10 +6,10 @@ from toolwire.check.apis import ProbeRequest, ToolResult
 from toolwire.check.exchange import Exchange
 from toolwire.check.probes.fixtures import BOTH, FAR, HELLO, ONE, REMEMBER, SUNNY, WORD
 from toolwire.check.probes.protocol import judge_failure
-from toolwire.check.sessions import BUSY, TURNS, ProbeSession, failure_reason, probe, read_turn
-from toolwire.check.socket import NoSocket, SocketConnection, connected
+from toolwire.check.sessions import BUSY, TURNS, ProbeSession, describe_failure, probe, read_turn
+from toolwire.check.socket import NoSocket, SocketConnection, connect
 from toolwire.check.turns.frames import FrameCheck
-from toolwire.check.turns.loose import Json, as_number, as_object, as_objects, as_text, shown
+from toolwire.check.turns.loose import Json, as_number, as_object, as_objects, as_text, quote
 
 SETTINGS: Json = {
     "instructions": "Be brief.",
@@ -37,17 +37,17 @@ SOCKET_RULES = (
 async def continued(session: ProbeSession) -> None:
     """A response that is continued by its id."""
     first = await session.ask(ProbeRequest((REMEMBER,), BOTH, named="get_weather", stream=False, more={"store": True}))
-    if not session.needs_call("state.previous", first):
-        session.not_observed("state.submit", "there is no call to answer")
+    if not session.require_call("state.previous", first):
+        session.skip("state.submit", "there is no call to answer")
         return
     results = tuple(ToolResult(call.id, SUNNY) for call in first.turn.calls)
     more = {"previous_response_id": first.turn.id}
     for stream in (True, False):
         next = await session.ask(ProbeRequest(results, BOTH, stream=stream, more=more))
         if 400 <= next.status < 500:
-            session.not_observed("state.previous", failure_reason(next))
+            session.skip("state.previous", describe_failure(next))
         elif not next.ok:
-            session.answered("state.previous", next)
+            session.expect_answer("state.previous", next)
         else:
             _judge_memory(session, "state.previous", first, next)
     await _submit(session, first, results)
@@ -67,7 +67,7 @@ def _judge_memory(session: ProbeSession, rule: str, first: Exchange, next: Excha
         )
         session.judge(rule, after.input > before.input, detail, next)
     elif _response(next).get("previous_response_id"):
-        session.not_observed(rule, "the answer does not show that it knows of the first response")
+        session.skip(rule, "the answer does not show that it knows of the first response")
     else:
         session.judge(rule, False, "The response knows nothing of the one that it continues.", next)
 
@@ -85,13 +85,13 @@ async def resumed(session: ProbeSession) -> None:
     wanted = [each.fields for each in first.received if each.is_event]
     numbers = [as_number(each.get("sequence_number")) for each in wanted]
     if not first.ok or None in numbers or len(numbers) < 4:
-        session.not_observed("state.resume", failure_reason(first) if not first.ok else "its events have no numbers")
+        session.skip("state.resume", describe_failure(first) if not first.ok else "its events have no numbers")
         return
     middle = len(numbers) // 2
     again = await session.get(f"/responses/{first.turn.id}?stream=true&starting_after={numbers[middle]}")
     if again.status != 200 or not again.streamed:
-        reason = failure_reason(again) if again.status != 200 else f"the answer is {again.content_type!r}"
-        session.not_observed("state.resume", reason)
+        reason = describe_failure(again) if again.status != 200 else f"the answer is {again.content_type!r}"
+        session.skip("state.resume", reason)
         return
     rest = wanted[middle + 1 :]
     came = [each.fields for each in FrameCheck().feed(again.body) if each.is_event]
@@ -100,17 +100,17 @@ async def resumed(session: ProbeSession) -> None:
 
 
 def _numbers(events: Sequence[Json]) -> str:
-    return shown([each.get("sequence_number") for each in events])
+    return quote([each.get("sequence_number") for each in events])
 
 
 async def _submit(session: ProbeSession, first: Exchange, results: Sequence[ToolResult]) -> None:
     if not first.fields.get("required_action"):
-        session.not_observed("state.submit", "the response has no `required_action`")
+        session.skip("state.submit", "the response has no `required_action`")
         return
     outputs = [{"tool_call_id": result.id, "output": result.text} for result in results]
     path = f"/responses/{first.turn.id}/submit_tool_outputs"
     answer = await session.post({"tool_outputs": outputs}, path)
-    detail = f"The answer is {failure_reason(answer)}."
+    detail = f"The answer is {describe_failure(answer)}."
     session.judge_unless_busy("state.submit", read_turn(answer).is_over, detail, answer)
 
 
@@ -118,7 +118,7 @@ async def _submit(session: ProbeSession, first: Exchange, results: Sequence[Tool
 async def unknown_response(session: ProbeSession) -> None:
     """A response that continues an unknown one."""
     request = ProbeRequest((ONE,), BOTH, stream=False, more={"previous_response_id": "resp_no_such_response"})
-    session.refused("state.unknown", await session.ask(request), "The request")
+    session.expect_refusal("state.unknown", await session.ask(request), "The request")
 
 
 @probe("settings", "responses.echo", "responses.echo-sampling", TURNS)
@@ -128,7 +128,7 @@ async def echoed_settings(session: ProbeSession) -> None:
         for stream in (True, False):
             answer = await session.ask(ProbeRequest((HELLO,), BOTH, "none", stream=stream, more=settings))
             if not answer.ok:
-                session.not_observed(rule, failure_reason(answer))
+                session.skip(rule, describe_failure(answer))
 
 
 @probe("compaction", *COMPACT_RULES, "errors.form", "errors.fields")
@@ -139,23 +139,23 @@ async def compacted(session: ProbeSession) -> None:
     answer = await session.post(body, COMPACT_PATH)
     if answer.status in BUSY or answer.status == 501 or 400 <= answer.status < 500:
         for rule in COMPACT_RULES:
-            session.not_observed(rule, f"nothing was compacted: {failure_reason(answer)}")
+            session.skip(rule, f"nothing was compacted: {describe_failure(answer)}")
         return
     output = answer.fields.get("output")
     items = as_objects(output)
     has_compaction = any(item.get("type") == "compaction" and as_text(item.get("encrypted_content")) for item in items)
-    detail = f"The output is {shown(output)}." if answer.status == 200 else f"The answer is {failure_reason(answer)}."
+    detail = f"The output is {quote(output)}." if answer.status == 200 else f"The answer is {describe_failure(answer)}."
     session.judge("compact.form", answer.status == 200 and has_compaction, detail, answer)
     if has_compaction:
         _check_fields(session, answer)
         more = {"input": [*items, {"role": "user", "content": HELLO.text}]}
         next = await session.ask(ProbeRequest((HELLO,), stream=False, more=more))
-        session.answered("compact.used", next)
+        session.expect_answer("compact.used", next)
     else:
         for rule in ("compact.fields", "compact.used"):
-            session.not_observed(rule, "there is no compaction in the answer")
+            session.skip(rule, "there is no compaction in the answer")
     no_model = await session.post({"input": body["input"]}, COMPACT_PATH)
-    session.refused("compact.errors", no_model, "A compaction without a model")
+    session.expect_refusal("compact.errors", no_model, "A compaction without a model")
 
 
 def _check_fields(session: ProbeSession, answer: Exchange) -> None:
@@ -174,7 +174,7 @@ def _check_fields(session: ProbeSession, answer: Exchange) -> None:
 async def over_socket(session: ProbeSession) -> None:
     """A turn, its continuation, on another connection and after a failure, refused messages, two at once, a failure."""
     try:
-        async with connected(session) as connection:
+        async with connect(session) as connection:
             latest = await _converse(session, connection)
             if latest is not None:
                 await _continue_elsewhere(session, latest)
@@ -184,40 +184,40 @@ async def over_socket(session: ProbeSession) -> None:
                 await _fail(session, connection)
             else:
                 for rule in SOCKET_RULES[1:]:
-                    session.not_observed(rule, "there was no turn over the WebSocket")
+                    session.skip(rule, "there was no turn over the WebSocket")
     except NoSocket as error:
         for rule in SOCKET_RULES:
-            session.not_observed(rule, str(error))
+            session.skip(rule, str(error))
 
 
 async def _converse(session: ProbeSession, connection: SocketConnection) -> Exchange | None:
     """The latest complete turn, if there is one."""
     first = await connection.ask(ProbeRequest((REMEMBER,), BOTH, named="get_weather"))
     if first.status >= 400:
-        session.not_observed("socket.turn", failure_reason(first))
+        session.skip("socket.turn", describe_failure(first))
     else:
         not_json = [each.data for each in first.received if not each.is_event]
-        detail = f"A message is {shown(not_json[0])}." if not_json else f"The answer is {failure_reason(first)}."
+        detail = f"A message is {quote(not_json[0])}." if not_json else f"The answer is {describe_failure(first)}."
         session.judge("socket.turn", first.ok and not not_json, detail, first)
     if not first.ok or not first.turn.calls:
-        session.not_observed("socket.continued", "there is no call to answer")
+        session.skip("socket.continued", "there is no call to answer")
         return first if first.ok else None
     results = tuple(ToolResult(call.id, SUNNY) for call in first.turn.calls)
     next = await connection.ask(ProbeRequest(results, BOTH, more={"previous_response_id": first.turn.id}))
     if next.ok:
         _judge_memory(session, "socket.continued", first, next)
     else:
-        session.judge_unless_busy("socket.continued", False, f"The answer is {failure_reason(next)}.", next)
+        session.judge_unless_busy("socket.continued", False, f"The answer is {describe_failure(next)}.", next)
     return next if next.ok else first
 
 
 async def _continue_elsewhere(session: ProbeSession, latest: Exchange) -> None:
     """Continue a response that is not stored on another connection, which does not have it."""
     try:
-        async with connected(session) as other:
+        async with connect(session) as other:
             answer = await other.ask(ProbeRequest((HELLO,), BOTH, more={"previous_response_id": latest.turn.id}))
     except NoSocket as error:
-        session.not_observed("socket.separate", str(error))
+        session.skip("socket.separate", str(error))
     else:
         _judge(session, "socket.separate", answer, _is_refused(answer))
 
@@ -227,8 +227,8 @@ async def _continue_after_failure(session: ProbeSession, connection: SocketConne
     more = {"previous_response_id": latest.turn.id}
     failed = await connection.ask(ProbeRequest((ToolResult("callchec4", SUNNY),), BOTH, more=more))
     if failed.ok or failed.status in BUSY:
-        reason = "a result without its call was answered" if failed.ok else failure_reason(failed)
-        session.not_observed("socket.evicted", reason)
+        reason = "a result without its call was answered" if failed.ok else describe_failure(failed)
+        session.skip("socket.evicted", reason)
         return
     again = await connection.ask(ProbeRequest((HELLO,), BOTH, more=more))
     _judge(session, "socket.evicted", again, _is_refused(again))
@@ -247,7 +247,7 @@ async def _be_refused(session: ProbeSession, connection: SocketConnection) -> No
     _judge(session, "socket.fields", background, _is_refused(background))
     refused = [answer for answer in (unknown, background) if _is_refused(answer)]
     if not refused:
-        session.not_observed("socket.error", "nothing was refused")
+        session.skip("socket.error", "nothing was refused")
         return
     for answer in refused:
         status, message = answer.received[0].fields.get("status"), _error(answer).get("message")
@@ -258,7 +258,7 @@ async def _be_refused(session: ProbeSession, connection: SocketConnection) -> No
 
 
 def _judge(session: ProbeSession, rule: str, answer: Exchange, holds: bool) -> None:
-    detail = f"The answer is {shown(answer.received[0].fields) if _is_refused(answer) else _outcome(answer)}."
+    detail = f"The answer is {quote(answer.received[0].fields) if _is_refused(answer) else _outcome(answer)}."
     session.judge_unless_busy(rule, holds, detail, answer)
 
 
@@ -275,7 +275,7 @@ def _code(answer: Exchange) -> str:
 
 
 def _outcome(answer: Exchange) -> str:
-    return "a turn" if answer.ok else failure_reason(answer)
+    return "a turn" if answer.ok else describe_failure(answer)
 
 
 async def _queue(session: ProbeSession, connection: SocketConnection) -> None:
@@ -285,7 +285,7 @@ async def _queue(session: ProbeSession, connection: SocketConnection) -> None:
     answers = [await connection.receive(), await connection.receive()]
     failed = [answer for answer in answers if not answer.ok]
     if any(answer.status >= 400 for answer in failed):
-        session.not_observed("socket.queue", failure_reason(failed[0]))
+        session.skip("socket.queue", describe_failure(failed[0]))
         return
     ids = [
         {as_text(as_object(each.fields.get("response")).get("id")) for each in answer.received} - {""}
@@ -293,5 +293,5 @@ async def _queue(session: ProbeSession, connection: SocketConnection) -> None:
     ]
     is_separate = not failed and all(len(each) == 1 for each in ids) and ids[0] != ids[1]
     outcomes = " and ".join(map(_outcome, answers))
-    detail = f"The answers are {outcomes}, of the responses {shown([sorted(each) for each in ids])}."
+    detail = f"The answers are {outcomes}, of the responses {quote([sorted(each) for each in ids])}."
     session.judge("socket.queue", is_separate, detail, (failed or answers)[0])

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from toolwire.check.turns.frames import ReceivedFrame, check_done_marker
-from toolwire.check.turns.loose import Json, as_list, as_number, as_object, as_objects, as_text, shown
+from toolwire.check.turns.loose import Json, as_list, as_number, as_object, as_objects, as_text, quote
 from toolwire.check.turns.rule import Finding, RequestFacts
 from toolwire.check.turns.turn import Finish, ObservedCall, ObservedTurn, as_usage
 
@@ -39,7 +39,7 @@ class ChatStream:
         chunks = [each for each in events if not each.fields.get("error")]
         self._failed = bool(errors)
         for each in chunks:
-            yield from self._chunk(each)
+            yield from self._read_chunk(each)
         yield from self._check_usage(chunks)
         if errors:
             yield from self._check_errors(errors, received)
@@ -56,12 +56,12 @@ class ChatStream:
         finish: Finish = "failed" if self._failed else FINISHES.get(as_text(choice.finish), "")
         usage = as_usage(self._tokens, "prompt_tokens", "completion_tokens")
         last = (*choice.finished, *(each.position for each in self._usage))
-        return ObservedTurn(tuple(choice.text_pieces), choice.whole_calls(), finish, usage, self._id, last)
+        return ObservedTurn(tuple(choice.text_pieces), choice.make_calls(), finish, usage, self._id, last)
 
     def _check_errors(self, errors: Sequence[ReceivedFrame], received: Sequence[ReceivedFrame]) -> Iterator[Finding]:
         for each in errors:
             if not isinstance(as_object(each.fields["error"]).get("message"), str):
-                yield _broken("error-frame", f"The error is {shown(each.fields['error'])}.", each)
+                yield _broken("error-frame", f"The error is {quote(each.fields['error'])}.", each)
         following = received[received.index(errors[0]) + 1 :]
         if len(following) != 1 or not following[0].is_done:
             yield _broken("error-frame", "Something else than one `[DONE]` follows an error.", errors[0], *following)
@@ -70,11 +70,11 @@ class ChatStream:
             detail = "A choice that failed has a finish reason."
             yield Finding("chat.error-frame", detail, (*finished, errors[0].position))
 
-    def _chunk(self, each: ReceivedFrame) -> Iterator[Finding]:
+    def _read_chunk(self, each: ReceivedFrame) -> Iterator[Finding]:
         chunk, choices = each.fields, each.fields.get("choices")
         self._id = self._id or as_text(chunk.get("id"))
         if chunk.get("object") != "chat.completion.chunk" or not isinstance(choices, list):
-            detail = f"A chunk is a {shown(chunk.get('object'))} with the choices {shown(choices)}."
+            detail = f"A chunk is a {quote(chunk.get('object'))} with the choices {quote(choices)}."
             yield _broken("chunk", detail, each)
         else:
             yield from self._check_fields(each)
@@ -86,7 +86,7 @@ class ChatStream:
             index, delta = as_object(choice).get("index"), as_object(choice).get("delta")
             number = as_number(index)
             if number is None or not isinstance(delta, dict):
-                detail = f"A choice has the index {shown(index)} and the delta {shown(delta)}."
+                detail = f"A choice has the index {quote(index)} and the delta {quote(delta)}."
                 yield _broken("chunk", detail, each)
                 continue
             yield from self._choices.setdefault(number, _Choice()).read(each, as_object(delta), choice)
@@ -96,13 +96,16 @@ class ChatStream:
         for name in ("id", "created", "model"):
             before, now = last.fields.get(name), each.fields.get(name)
             if now != before:
-                detail = f"A chunk has the {name} {shown(now)} after {shown(before)}."
+                detail = f"A chunk has the {name} {quote(now)} after {quote(before)}."
                 yield Finding("chat.identity", detail, (last.position, each.position), (name,))
 
     def _check_fields(self, each: ReceivedFrame) -> Iterator[Finding]:
         """Report each missing field once, not for every chunk."""
         choices = as_objects(each.fields.get("choices"))
-        lacking = {*_lacking(each.fields), *("finish_reason" for choice in choices if "finish_reason" not in choice)}
+        lacking = {
+            *_find_missing(each.fields),
+            *("finish_reason" for choice in choices if "finish_reason" not in choice),
+        }
         if lacking - self._lacked:
             yield _broken("fields", f"A chunk lacks its {', '.join(sorted(lacking))}.", each)
             self._lacked |= lacking
@@ -123,7 +126,7 @@ def _broken(rule: str, detail: str, *received: ReceivedFrame) -> Finding:
     return Finding(f"chat.{rule}", detail, tuple(each.position for each in received))
 
 
-def _lacking(body: Json) -> Iterator[str]:
+def _find_missing(body: Json) -> Iterator[str]:
     """The missing or invalid fields among `id`, `model` and `created`."""
     for name in ("id", "model"):
         if not as_text(body.get(name)):
@@ -144,39 +147,39 @@ class _Choice:
         self._legacy = _Fragments()
         self._chunks = 0
 
-    def whole_calls(self) -> tuple[ObservedCall, ...]:
+    def make_calls(self) -> tuple[ObservedCall, ...]:
         legacy = [self._legacy] if self._legacy.frames else []
-        return tuple(each.call() for each in [*self._calls.values(), *legacy])
+        return tuple(each.make_call() for each in [*self._calls.values(), *legacy])
 
     def read(self, each: ReceivedFrame, delta: Json, choice: Json) -> Iterator[Finding]:
         here = (each.position,)
         fields = {name for name, value in delta.items() if value not in (None, "", []) and name != "role"}
         if (delta.get("role") or None) != ("assistant" if self._chunks == 0 else None):
-            yield Finding("chat.role", f"Chunk {self._chunks + 1} of a choice has the delta {shown(delta)}.", here)
+            yield Finding("chat.role", f"Chunk {self._chunks + 1} of a choice has the delta {quote(delta)}.", here)
         self._chunks += 1
         if self.finished and fields:
             yield Finding("chat.after-finish", f"{', '.join(sorted(fields))} comes after the finish reason.", here)
         content = delta.get("content")
         if content is not None and not isinstance(content, str):
-            yield Finding("chat.chunk", f"The content is {shown(content)}.", here)
+            yield Finding("chat.chunk", f"The content is {quote(content)}.", here)
         self.text_pieces.append((each.position, as_text(content)))
         if isinstance(delta.get("function_call"), dict):
             self._legacy.add({"id": "-", "type": "function", "function": delta["function_call"]}, here)
         for part in as_list(delta.get("tool_calls")):
-            yield from self._part(as_object(part), here)
+            yield from self._read_part(as_object(part), here)
         reason = choice.get("finish_reason")
         if reason is not None:
             self.finished.append(each.position)
             self.finish = reason
             if as_text(reason) not in FINISHES:
-                yield Finding("chat.finish", f"The finish reason is {shown(reason)}.", here)
+                yield Finding("chat.finish", f"The finish reason is {quote(reason)}.", here)
             if len(self.finished) == 2:
                 yield Finding("chat.finish", "A choice has two finish reasons.", tuple(self.finished))
 
-    def _part(self, part: Json, here: tuple[int, ...]) -> Iterator[Finding]:
+    def _read_part(self, part: Json, here: tuple[int, ...]) -> Iterator[Finding]:
         index = as_number(part.get("index"))
         if index is None:
-            yield Finding("chat.call-index", f"A fragment has the index {shown(part.get('index'))}.", here)
+            yield Finding("chat.call-index", f"A fragment has the index {quote(part.get('index'))}.", here)
             index = len(self._calls) if _inner(part).get("name") else self._latest
         call = self._calls.get(index)
         if call is None:
@@ -184,14 +187,14 @@ class _Choice:
                 yield Finding("chat.call-order", f"Index {index} comes where {len(self._calls)} is next.", here)
             call = self._calls[index] = _Fragments()
             self._latest = max(self._latest, index)
-            yield from _opening(part, here)
+            yield from _check_opening(part, here)
         else:
             if index != self._latest:
                 yield Finding("chat.call-order", f"A fragment of call {index} comes after one of a later call.", here)
             yield from call.check(part, here)
         text = _inner(part).get("input" if part.get("custom") else "arguments")
         if text is not None and not isinstance(text, str):
-            yield Finding("chat.call-fragment", f"A fragment has the arguments {shown(text)}.", here)
+            yield Finding("chat.call-fragment", f"A fragment has the arguments {quote(text)}.", here)
         call.add(part, here)
 
 
@@ -199,7 +202,7 @@ def _inner(part: Json) -> Json:
     return as_object(part.get("custom") or part.get("function"))
 
 
-def _opening(part: Json, here: tuple[int, ...]) -> Iterator[Finding]:
+def _check_opening(part: Json, here: tuple[int, ...]) -> Iterator[Finding]:
     kind = as_text(part.get("type"))
     missing = [key for key in ("id", "type") if not as_text(part.get(key))]
     missing += [] if as_text((as_object(part.get(kind)) if kind else _inner(part)).get("name")) else ["name"]
@@ -219,9 +222,9 @@ class _Fragments:
     def check(self, part: Json, here: tuple[int, ...]) -> Iterator[Finding]:
         """What is wrong with a further fragment."""
         if (self._id and part.get("id")) or (self._name and _inner(part).get("name")):
-            yield Finding("chat.call-once", f"A call is begun again by {shown(part)}.", here)
+            yield Finding("chat.call-once", f"A call is begun again by {quote(part)}.", here)
         if self._type and part.get("type"):
-            yield Finding("chat.call-type", f"The type of a call is said again in {shown(part)}.", here)
+            yield Finding("chat.call-type", f"The type of a call is said again in {quote(part)}.", here)
 
     def add(self, part: Json, frames: tuple[int, ...]) -> None:
         inner = _inner(part)
@@ -232,7 +235,7 @@ class _Fragments:
         self._text.append(as_text(inner.get("input")) + as_text(inner.get("arguments")))
         self.frames += frames
 
-    def call(self) -> ObservedCall:
+    def make_call(self) -> ObservedCall:
         kind = "custom" if self._is_custom else "function"
         return ObservedCall(self._id, self._name, "".join(self._text), kind, tuple(self.frames))
 
@@ -244,16 +247,16 @@ def check_plain(body: Json, facts: RequestFacts) -> Iterator[Finding]:
     """What is wrong with a plain answer."""
     choices = as_objects(body.get("choices"))
     if body.get("object") != "chat.completion" or not choices:
-        yield Finding("chat.completion", f"The answer is a {shown(body.get('object'))} with {len(choices)} choices.")
-    lacking = [*_lacking(body), *("index" for choice in choices if as_number(choice.get("index")) is None)]
+        yield Finding("chat.completion", f"The answer is a {quote(body.get('object'))} with {len(choices)} choices.")
+    lacking = [*_find_missing(body), *("index" for choice in choices if as_number(choice.get("index")) is None)]
     if lacking:
         yield Finding("chat.fields", f"The answer lacks its {', '.join(lacking)}.")
     for choice in choices:
         message, reason = as_object(choice.get("message")), choice.get("finish_reason")
         if message.get("role") != "assistant":
-            yield Finding("chat.completion", f"The message has the role {shown(message.get('role'))}.")
+            yield Finding("chat.completion", f"The message has the role {quote(message.get('role'))}.")
         if as_text(reason) not in FINISHES:
-            yield Finding("chat.finish", f"The finish reason is {shown(reason)}.")
+            yield Finding("chat.finish", f"The finish reason is {quote(reason)}.")
         null = [name for name in ("content", "refusal") if name not in message]
         null += [] if "logprobs" in choice else ["logprobs"]
         if null:
@@ -264,20 +267,20 @@ def check_plain(body: Json, facts: RequestFacts) -> Iterator[Finding]:
 def _check_message(message: Json) -> Iterator[Finding]:
     content, calls = message.get("content"), message.get("tool_calls")
     if content is not None and not isinstance(content, str):
-        yield Finding("chat.message", f"The content is {shown(content)}.")
+        yield Finding("chat.message", f"The content is {quote(content)}.")
     if calls is not None and not isinstance(calls, list):
-        yield Finding("chat.message", f"The calls are {shown(calls)}.")
+        yield Finding("chat.message", f"The calls are {quote(calls)}.")
     if calls == []:
         yield Finding("chat.no-calls", "The calls are an empty list.")
     for call in as_objects(calls):
         inner = _inner(call)
         text = inner.get("input" if call.get("custom") else "arguments")
         if not all(isinstance(each, str) and each for each in (call.get("id"), call.get("type"), inner.get("name"))):
-            yield Finding("chat.message", f"A call lacks its id, type or name: {shown(call)}.")
+            yield Finding("chat.message", f"A call lacks its id, type or name: {quote(call)}.")
         if not isinstance(text, str):
-            yield Finding("chat.message", f"A call has the arguments {shown(text)}.")
+            yield Finding("chat.message", f"A call has the arguments {quote(text)}.")
         if "index" in call:
-            yield Finding("chat.index", f"A call of a message has the index {shown(call['index'])}.")
+            yield Finding("chat.index", f"A call of a message has the index {quote(call['index'])}.")
 
 
 def plain_turn(body: Json) -> ObservedTurn:
@@ -292,7 +295,7 @@ def plain_turn(body: Json) -> ObservedTurn:
     for part in parts:
         fragments = _Fragments()
         fragments.add(part, ())
-        calls.append(fragments.call())
+        calls.append(fragments.make_call())
     usage = as_usage(body.get("usage"), "prompt_tokens", "completion_tokens")
     finish = FINISHES.get(as_text(choice.get("finish_reason")), "")
     text = (None, as_text(message.get("content")))

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from toolwire.check.turns.loose import Json, as_object, as_text, parsed
+from toolwire.check.turns.loose import Json, as_object, as_text, parse_json
 from toolwire.check.turns.rule import Finding
 
 DONE = "[DONE]"
@@ -101,9 +101,9 @@ class FrameCheck:
         if not waits_for_line_feed and _LINE_END.search(data) is None:
             return []
         self._at = at
-        return self._read(b"".join(self._rest))
+        return self._read_lines(b"".join(self._rest))
 
-    def _read(self, data: bytes) -> list[ReceivedFrame]:
+    def _read_lines(self, data: bytes) -> list[ReceivedFrame]:
         out: list[ReceivedFrame] = []
         start = 0
         for end in _LINE_END.finditer(data):
@@ -117,7 +117,7 @@ class FrameCheck:
             if line:
                 self._lines.append(line)
             else:
-                out += self._ended()
+                out += self._end_frame()
         self._rest = [data[start:]] if start < len(data) else []
         return out
 
@@ -128,54 +128,53 @@ class FrameCheck:
         rest = b"".join(self._rest)
         lines = [*self._lines, *([rest] if rest.strip() else [])]
         if any(_begins_field(line) for line in lines):
-            self.findings.append(Finding("sse.ended", f"The stream ends with {_shown(lines[-1])}.", (self._position,)))
+            self.findings.append(
+                Finding("sse.ended", f"The stream ends with {_quote_line(lines[-1])}.", (self._position,))
+            )
         else:
-            self._fields(lines)
-        self.findings = [_within(finding, self._position) for finding in self.findings]
+            self._read_fields(lines)
+        self.findings = [_move_to_last(finding, self._position) for finding in self.findings]
         return frames
 
-    def _ended(self) -> list[ReceivedFrame]:
+    def _end_frame(self) -> list[ReceivedFrame]:
         lines, self._lines = self._lines, []
         raw, self._raw = b"".join(self._raw), []
-        fields = self._fields(lines)
+        fields = self._read_fields(lines)
         data = [value for name, value in fields if name == "data"]
         if not data:
-            if lines and not any(_is_unknown_field(line) for line in lines):
-                self._report("sse.empty-event", f"{_shown(lines[0])} stands between blank lines.")
+            names = [line.partition(b":")[0].decode(errors="replace") for line in lines]
+            if lines and all(name in ("", *_FIELDS) for name in names):
+                self._report("sse.empty-event", f"{_quote_line(lines[0])} stands between blank lines.")
             return []
         if len(data) > 1:
             self._report("sse.one-line", f"The data of one event has {len(data)} lines.")
         last, text = dict(fields), "\n".join(data)
-        id, value = last.get("id"), parsed(text) if text != DONE else None
+        id, value = last.get("id"), parse_json(text) if text != DONE else None
         frame = ReceivedFrame(self._position, self._at, last.get("event"), text, value, raw, id)
         if not frame.is_done and not frame.is_event:
             detail = f"An event has the data {text[:80]!r}."
             self.findings.append(Finding("sse.json", detail, (self._position,), (text[:80],)))
         if id is not None:
-            self._check_id(id)
+            if id in self._ids or "\0" in id:
+                what = "repeats the id" if id in self._ids else "has the id"
+                self._report("sse.id", f"An event {what} {id!r}.", f"id: {id}")
+            self._ids.add(id)
         self._position += 1
         return [frame]
 
-    def _check_id(self, id: str) -> None:
-        if id in self._ids or "\0" in id:
-            self._report(
-                "sse.id", f"An event {'repeats the id' if id in self._ids else 'has the id'} {id!r}.", f"id: {id}"
-            )
-        self._ids.add(id)
-
-    def _fields(self, lines: list[bytes]) -> list[tuple[str, str]]:
+    def _read_fields(self, lines: list[bytes]) -> list[tuple[str, str]]:
         out: list[tuple[str, str]] = []
         for line in lines:
             text = line.decode(errors="replace")
             if "\ufffd" in text and text.encode() != line:
-                self._report("sse.utf8", f"{_shown(line)} is not UTF-8.")
+                self._report("sse.utf8", f"{_quote_line(line)} is not UTF-8.")
             name, colon, value = text.partition(":")
             if name not in _FIELDS:
                 if name:  # a comment has none
-                    self._report("sse.field", f"{_shown(line)} is no field.", text)
+                    self._report("sse.field", f"{_quote_line(line)} is no field.", text)
                 continue
             if colon and value and not value.startswith(" "):
-                self._report("sse.space", f"{_shown(line)} has no space behind its colon.", f"{name}:")
+                self._report("sse.space", f"{_quote_line(line)} has no space behind its colon.", f"{name}:")
             out.append((name, value.removeprefix(" ")))
         return out
 
@@ -186,23 +185,18 @@ class FrameCheck:
             self.findings.append(Finding(rule, detail, (self._position,), (part,) if part else ()))
 
 
-def _is_unknown_field(line: bytes) -> bool:
-    """Whether a line is neither a field nor a comment."""
-    return line.partition(b":")[0].decode(errors="replace") not in ("", *_FIELDS)
-
-
 def _begins_field(line: bytes) -> bool:
     """Whether a line is a field or the beginning of one."""
     name = line.partition(b":")[0].decode(errors="replace")
     return bool(name) and any(field.startswith(name) for field in _FIELDS)
 
 
-def _within(finding: Finding, frames: int) -> Finding:
+def _move_to_last(finding: Finding, frames: int) -> Finding:
     """Move a finding about the next frame to the last one, if there is no next frame."""
     positions = tuple(min(position, frames - 1) for position in finding.frames) if frames else ()
     return msgspec.structs.replace(finding, frames=positions)
 
 
-def _shown(line: bytes) -> str:
+def _quote_line(line: bytes) -> str:
     text = line.decode(errors="replace")
     return f"`{text[:60]}…`" if len(text) > 60 else f"`{text}`"

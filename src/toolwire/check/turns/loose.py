@@ -6,31 +6,26 @@ import msgspec
 
 Json: TypeAlias = dict[str, Any]
 
-DEEPEST = 200
+MAX_DEPTH = 200
 """The deepest nesting that is read; comparing deeper values would overflow the stack."""
-LARGEST = 2**53
+MAX_INTEGER = 2**53
 """Larger integers are not exact in JavaScript clients."""
 
 
-def parsed(data: str | bytes) -> Any:
+def parse_json(data: str | bytes) -> Any:
     """The parsed JSON; None if it is invalid or nested too deeply."""
     try:
         value = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    return value if _openings(data) <= DEEPEST or _depth(value) <= DEEPEST else None
-
-
-def _openings(data: str | bytes) -> int:
-    return data.count("[") + data.count("{") if isinstance(data, str) else data.count(b"[") + data.count(b"{")
-
-
-def _depth(value: Any) -> int:
+    brackets = data.count("[") + data.count("{") if isinstance(data, str) else data.count(b"[") + data.count(b"{")
+    if brackets <= MAX_DEPTH:
+        return value
     depth, level = 0, [value]
-    while level and depth <= DEEPEST:
+    while level and depth <= MAX_DEPTH:
         depth += 1
         level = [inner for each in level for inner in (*as_object(each).values(), *as_list(each))]
-    return depth
+    return value if depth <= MAX_DEPTH else None
 
 
 def as_object(value: Any) -> Json:
@@ -55,10 +50,10 @@ def as_text(value: Any) -> str:
 
 def as_number(value: Any) -> int | None:
     """An integer; None for anything else, including true and 1.0."""
-    return value if type(value) is int and abs(value) <= LARGEST else None
+    return value if type(value) is int and abs(value) <= MAX_INTEGER else None
 
 
-def shown(value: Any) -> str:
+def quote(value: Any) -> str:
     """A value for a message, shortened."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:78]}…"

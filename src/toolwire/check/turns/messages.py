@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from toolwire.check.turns.frames import ReceivedFrame
-from toolwire.check.turns.loose import Json, as_number, as_object, as_objects, as_text, shown
+from toolwire.check.turns.loose import Json, as_number, as_object, as_objects, as_text, quote
 from toolwire.check.turns.rule import Finding, RequestFacts
 from toolwire.check.turns.turn import Finish, ObservedCall, ObservedTurn, ObservedUsage
 
@@ -76,12 +76,12 @@ class MessagesStream:
                 yield _broken("unknown-event", f"{kind!r} is no event of the API.", each)
         known = [each for each in events if each.type in KNOWN]
         self._failed = any(each.type == "error" for each in known)
-        yield from self._opening(known)
-        yield from self._check_error(known) if self._failed else self._closing(known)
+        yield from self._check_opening(known)
+        yield from self._check_error(known) if self._failed else self._check_closing(known)
         blocks = {
-            "content_block_start": self._start,
-            "content_block_delta": self._grow,
-            "content_block_stop": self._stop,
+            "content_block_start": self._start_block,
+            "content_block_delta": self._grow_block,
+            "content_block_stop": self._stop_block,
         }
         for each in events:
             if each.type in blocks:
@@ -93,13 +93,13 @@ class MessagesStream:
     def turn(self) -> ObservedTurn:
         """The turn, after the frames were read."""
         text = tuple(piece for block in self._blocks if block.kind == "text" for piece in block.pieces)
-        calls = tuple(block.call() for block in self._blocks if block.kind == "tool_use")
+        calls = tuple(block.make_call() for block in self._blocks if block.kind == "tool_use")
         reason = as_text(as_object(self._end.get("delta")).get("stop_reason"))
         finish: Finish = "failed" if self._failed else STOPS.get(reason, "")
-        usage = _usage({**as_object(self._message.get("usage")), **as_object(self._end.get("usage"))})
+        usage = _read_usage({**as_object(self._message.get("usage")), **as_object(self._end.get("usage"))})
         return ObservedTurn(text, calls, finish, usage, as_text(self._message.get("id")), self._stopped)
 
-    def _opening(self, events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
+    def _check_opening(self, events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
         starts = [each for each in events if each.type == "message_start"]
         if not starts and [each.type for each in events] == ["error"]:
             return
@@ -111,12 +111,12 @@ class MessagesStream:
         self._message = message = starts[0].inner("message")
         is_empty = message.get("content") == [] and message.get("stop_reason") is None
         if not as_text(message.get("id")) or message.get("role") != "assistant" or not is_empty:
-            yield _broken("opening", f"message_start holds {shown(message)}.", starts[0])
+            yield _broken("opening", f"message_start holds {quote(message)}.", starts[0])
         if as_number(as_object(message.get("usage")).get("input_tokens")) is None:
-            yield _broken("start-usage", f"message_start has the usage {shown(message.get('usage'))}.", starts[0])
+            yield _broken("start-usage", f"message_start has the usage {quote(message.get('usage'))}.", starts[0])
         yield from _check_fields(message, "message_start", starts[0])
 
-    def _closing(self, events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
+    def _check_closing(self, events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
         """One or more `message_delta`, says the documentation; the last counts, as in the SDK."""
         ends = [each for each in events if each.type == "message_delta"]
         closing = events[events.index(ends[0]) :] if ends else events[-2:]
@@ -128,14 +128,14 @@ class MessagesStream:
         end, delta = ends[-1], ends[-1].inner("delta")
         self._end, self._stopped = end.fields, (end.position,)
         if as_text(delta.get("stop_reason")) not in STOPS:
-            yield _broken("closing", f"The stop reason is {shown(delta.get('stop_reason'))}.", end)
+            yield _broken("closing", f"The stop reason is {quote(delta.get('stop_reason'))}.", end)
         if "stop_sequence" not in delta:
             yield _broken("fields", "message_delta lacks its stop_sequence.", end)
         null = [name for name in NULLABLE if name not in delta]
         if null:
             yield _broken("null-fields", f"message_delta lacks its {', '.join(null)}.", end)
         if as_number(end.inner("usage").get("output_tokens")) is None:
-            yield _broken("delta-usage", f"message_delta has the usage {shown(end.fields.get('usage'))}.", end)
+            yield _broken("delta-usage", f"message_delta has the usage {quote(end.fields.get('usage'))}.", end)
 
     def _check_error(self, events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
         errors = [each for each in events if each.type == "error"]
@@ -146,44 +146,44 @@ class MessagesStream:
         for each in errors:
             error = each.inner("error")
             if not (isinstance(error.get("type"), str) and isinstance(error.get("message"), str)):
-                yield _broken("error-event", f"The error is {shown(each.fields.get('error'))}.", each)
+                yield _broken("error-event", f"The error is {quote(each.fields.get('error'))}.", each)
 
-    def _start(self, each: ReceivedFrame) -> Iterator[Finding]:
+    def _start_block(self, each: ReceivedFrame) -> Iterator[Finding]:
         if self._open is not None:
             yield _broken("block-order", "A block starts while another is open.", each)
         index = each.fields.get("index")
         if as_number(index) != len(self._blocks):
-            yield _broken("block-index", f"A block starts at {shown(index)} where {len(self._blocks)} is next.", each)
+            yield _broken("block-index", f"A block starts at {quote(index)} where {len(self._blocks)} is next.", each)
         self._open = block = _Block(each.inner("content_block"), each.position)
         self._blocks.append(block)
         for field, empty in EMPTY.get(block.kind, {}).items():
             if block.start.get(field) != empty:
-                detail = f"A {block.kind} block starts with the {field} {shown(block.start.get(field))}."
+                detail = f"A {block.kind} block starts with the {field} {quote(block.start.get(field))}."
                 yield _broken("block-start", detail, each)
         if block.kind == "tool_use" and not (as_text(block.start.get("id")) and as_text(block.start.get("name"))):
-            yield _broken("block-keys", f"A call starts as {shown(block.start)}.", each)
+            yield _broken("block-keys", f"A call starts as {quote(block.start)}.", each)
 
-    def _grow(self, each: ReceivedFrame) -> Iterator[Finding]:
-        delta, block = each.inner("delta"), self._open_block(each)
+    def _grow_block(self, each: ReceivedFrame) -> Iterator[Finding]:
+        delta, block = each.inner("delta"), self._find_open_block(each)
         kind = as_text(delta.get("type"))
         kinds, field = DELTAS.get(kind, ((), ""))
         if block is None:
-            index = shown(each.fields.get("index"))
+            index = quote(each.fields.get("index"))
             yield _broken("block-order", f"A delta is for block {index}, which is not open.", each)
         elif block.kind not in kinds or (field and not isinstance(delta.get(field), str)):
-            yield _broken("delta", f"{shown(delta)} comes in a {block.kind} block.", each)
+            yield _broken("delta", f"{quote(delta)} comes in a {block.kind} block.", each)
         else:
             yield from block.grow(kind, as_text(delta.get(field)), each)
 
-    def _stop(self, each: ReceivedFrame) -> Iterator[Finding]:
-        block = self._open_block(each)
+    def _stop_block(self, each: ReceivedFrame) -> Iterator[Finding]:
+        block = self._find_open_block(each)
         if block is None:
-            yield _broken("block-order", f"Block {shown(each.fields.get('index'))} stops and is not open.", each)
+            yield _broken("block-order", f"Block {quote(each.fields.get('index'))} stops and is not open.", each)
         elif block.kind == "text" and not block.text:
             yield _broken("block-empty", "A text block has no text.", each)
         self._open = None
 
-    def _open_block(self, each: ReceivedFrame) -> "_Block | None":
+    def _find_open_block(self, each: ReceivedFrame) -> "_Block | None":
         """The open block, if the event is about it."""
         return self._open if as_number(each.fields.get("index")) == len(self._blocks) - 1 else None
 
@@ -211,13 +211,13 @@ class _Block:
         if kind != "signature_delta":
             self.pieces.append((each.position, text))
 
-    def call(self) -> ObservedCall:
+    def make_call(self) -> ObservedCall:
         """The call as an SDK assembles it: without deltas its input is the one of the start."""
-        call = _plain_call(self.start)
+        call = _read_call(self.start)
         return msgspec.structs.replace(call, arguments=self.text or call.arguments, frames=tuple(self._frames))
 
 
-def _usage(counts: Json) -> ObservedUsage | None:
+def _read_usage(counts: Json) -> ObservedUsage | None:
     input, output = as_number(counts.get("input_tokens")), as_number(counts.get("output_tokens"))
     cached = [as_number(counts.get(key)) or 0 for key in ("cache_creation_input_tokens", "cache_read_input_tokens")]
     return None if input is None or output is None else ObservedUsage(input + sum(cached), output)
@@ -254,16 +254,16 @@ def check_plain(body: Json, facts: RequestFacts) -> Iterator[Finding]:
     about = {key: body.get(key) for key in ("type", "role", "id", "stop_reason")}
     sound = about["type"] == "message" and about["role"] == "assistant" and as_text(about["id"])
     if not sound or as_text(about["stop_reason"]) not in STOPS or not isinstance(body.get("content"), list):
-        yield _broken("message", f"The answer is {shown(about)} with the content {shown(body.get('content'))}.")
-    if _usage(as_object(body.get("usage"))) is None:
-        yield _broken("message", f"The answer has the usage {shown(body.get('usage'))}.")
+        yield _broken("message", f"The answer is {quote(about)} with the content {quote(body.get('content'))}.")
+    if _read_usage(as_object(body.get("usage"))) is None:
+        yield _broken("message", f"The answer has the usage {quote(body.get('usage'))}.")
     yield from _check_fields(body, "The answer")
     for block in as_objects(body.get("content")):
         if block.get("type") == "tool_use":
             if not (as_text(block.get("id")) and as_text(block.get("name"))):
-                yield _broken("block-keys", f"A call is {shown(block)}.")
+                yield _broken("block-keys", f"A call is {quote(block)}.")
             if not isinstance(block.get("input"), dict):
-                yield _broken("input", f"A call has the input {shown(block.get('input'))}.")
+                yield _broken("input", f"A call has the input {quote(block.get('input'))}.")
         if block.get("type") == "text" and not block.get("text"):
             yield _broken("block-empty", "A text block has no text.")
 
@@ -272,11 +272,11 @@ def plain_turn(body: Json) -> ObservedTurn:
     """The turn in a plain answer."""
     blocks = as_objects(body.get("content"))
     text = tuple((None, as_text(block.get("text"))) for block in blocks if block.get("type") == "text")
-    calls = tuple(_plain_call(block) for block in blocks if block.get("type") == "tool_use")
+    calls = tuple(_read_call(block) for block in blocks if block.get("type") == "tool_use")
     finish = STOPS.get(as_text(body.get("stop_reason")), "")
-    return ObservedTurn(text, calls, finish, _usage(as_object(body.get("usage"))), as_text(body.get("id")))
+    return ObservedTurn(text, calls, finish, _read_usage(as_object(body.get("usage"))), as_text(body.get("id")))
 
 
-def _plain_call(block: Json) -> ObservedCall:
+def _read_call(block: Json) -> ObservedCall:
     value: Any = block.get("input")
     return ObservedCall(as_text(block.get("id")), as_text(block.get("name")), msgspec.json.encode(value).decode())

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
 from toolwire.check.turns.frames import ReceivedFrame, check_done_marker
-from toolwire.check.turns.loose import Json, as_number, as_object, as_objects, as_text, shown
+from toolwire.check.turns.loose import Json, as_number, as_object, as_objects, as_text, quote
 from toolwire.check.turns.responses_fields import EVENT_FIELDS, echo_faults, field_faults, head_faults, usage_faults
 from toolwire.check.turns.responses_items import (
     CALLS,
@@ -40,21 +40,24 @@ class ResponsesStream:
         """What is wrong with the frames."""
         extended = self._facts.extended
         self._events = events = [each for each in received if each.is_event]
-        yield from _names(events, nameless=self._facts.socket)
-        yield from _numbers(events)
-        yield from _kinds(events, extended)
-        yield from _opening(events)
-        yield from _in_progress(events)
-        yield from _closing(events)
+        yield from _check_names(events, nameless=self._facts.socket)
+        yield from _check_numbers(events)
+        yield from _check_types(events, extended)
+        yield from _check_opening(events)
+        yield from _check_in_progress(events)
+        yield from _check_closing(events)
         if not self._facts.socket:
             yield from check_done_marker("responses.done-marker", received)
-        yield from _errors(events)
-        yield from _response_ids(events)
-        yield from _statuses(events, extended)
-        yield from _fields(events, self._facts.fields)
-        yield from _event_fields(events)
-        yield from _closed(events)
-        yield from _ids(received)
+        yield from _check_errors(events)
+        yield from _check_response_ids(events)
+        yield from _check_statuses(events, extended)
+        yield from _check_fields(events, self._facts.fields)
+        yield from _check_event_fields(events)
+        yield from _check_end(events)
+        named = [each for each in received if each.id is not None]
+        if named:
+            detail = f"{len(named)} events have an SSE id, such as {quote(named[0].id)}."
+            yield Finding("responses.sse-id", detail, (named[0].position,))
         yield from OutputReader().read(events)
 
     @property
@@ -64,43 +67,43 @@ class ResponsesStream:
         closing = next((event for event in reversed(self._events) if event.type in CLOSINGS), None)
         response = closing.inner("response") if closing is not None else {}
         items = [(event.inner("item"), (event.position,)) for event in done]
-        return _turn(response, items, (closing.position,) if closing is not None else ())
+        return _make_turn(response, items, (closing.position,) if closing is not None else ())
 
 
-def _names(events: Sequence[ReceivedFrame], *, nameless: bool) -> Iterator[Finding]:
+def _check_names(events: Sequence[ReceivedFrame], *, nameless: bool) -> Iterator[Finding]:
     for event in events:
         if not (nameless and event.event is None) and event.event != event.fields.get("type"):
             yield breaks(event, "event-name", f"is sent under the name {event.event!r}.")
 
 
-def _numbers(events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
+def _check_numbers(events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
     last = -1
     for position, event in enumerate(events):
         number = as_number(event.fields.get("sequence_number"))
         both = events[max(position - 1, 0) : position + 1]
         if number is None or number <= last:
-            written = shown(event.fields.get("sequence_number"))
+            written = quote(event.fields.get("sequence_number"))
             yield broken("sequence", f"{event} has the number {written} after {last}.", *both)
         elif number != last + 1:
             yield broken("sequence-gap", f"{event} has the number {number} where {last + 1} is next.", *both)
         last = last + 1 if number is None else number
 
 
-def _kinds(events: Sequence[ReceivedFrame], extended: bool) -> Iterator[Finding]:
+def _check_types(events: Sequence[ReceivedFrame], extended: bool) -> Iterator[Finding]:
     for event in events:
         known = event.type in CORE or event.type.startswith(HOSTED)
         if not known and not (extended and EXTRA.fullmatch(event.type)):
             yield breaks(event, "unknown-event", "is no event of the protocol.")
 
 
-def _opening(events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
+def _check_opening(events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
     others = [event for event in events if event.type not in ("response.queued", KEEPALIVE)]
     created = [event for event in others if event.type == "response.created"]
     if len(created) != 1 or created[0] is not others[0]:
         yield broken("opening", f"response.created comes {len(created)} times, or not first.", *others[:1], *created)
 
 
-def _in_progress(events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
+def _check_in_progress(events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
     before = ("response.created", "response.queued", KEEPALIVE)
     others = [event for event in events if event.type not in before and not EXTRA.fullmatch(event.type)]
     begun = [event for event in others if event.type == "response.in_progress"]
@@ -114,37 +117,37 @@ def _in_progress(events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
         yield broken("in-progress", "response.queued comes after response.in_progress.", *late)
 
 
-def _closing(events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
+def _check_closing(events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
     closings = [event for event in events if event.type in CLOSINGS]
     if len(closings) != 1:
-        shown = closings or events[-1:]
-        yield broken("closing", f"the stream has {len(closings)} closing events instead of one.", *shown)
+        detail = f"the stream has {len(closings)} closing events instead of one."
+        yield broken("closing", detail, *(closings or events[-1:]))
     if closings and events[-1].type not in CLOSINGS:
         yield breaks(events[-1], "closing", "comes after the closing event.")
 
 
-def _errors(events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
+def _check_errors(events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
     for event, next in zip_longest(events, events[1:]):
         if event.type == "error" and (next is None or next.type != "response.failed"):
             detail = f"{event} is followed by {next or 'nothing'}, not by response.failed."
             yield broken("error-event", detail, event, *([next] if next is not None else []))
 
 
-def _response_ids(events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
+def _check_response_ids(events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
     first: ReceivedFrame | None = None
     for event in events:
         if event.type not in STATUSES and "response" not in event.fields:
             continue
         id = event.inner("response").get("id")
         if not isinstance(id, str) or not id:
-            yield breaks(event, "response-id", f"has the response id {shown(id)}.")
+            yield breaks(event, "response-id", f"has the response id {quote(id)}.")
             continue
         first = first or event
         if id != (before := first.inner("response").get("id")):
             yield broken("response-id", f"{event} has the response id {id!r} after {before!r}.", first, event)
 
 
-def _statuses(events: Sequence[ReceivedFrame], extended: bool) -> Iterator[Finding]:
+def _check_statuses(events: Sequence[ReceivedFrame], extended: bool) -> Iterator[Finding]:
     queued = any(event.type == "response.queued" for event in events)
     for event in events:
         if event.type not in STATUSES:
@@ -152,14 +155,19 @@ def _statuses(events: Sequence[ReceivedFrame], extended: bool) -> Iterator[Findi
         allowed = [STATUSES[event.type]]
         if event.type == "response.created" and queued:
             allowed.append("queued")
-        if event.type == "response.completed" and extended and _has_calls(event):
+        items = as_objects(event.inner("response").get("output"))
+        if (
+            event.type == "response.completed"
+            and extended
+            and any(as_text(item.get("type")) in CALLS for item in items)
+        ):
             allowed.append("incomplete")
         status = event.inner("response").get("status")
         if status not in allowed:
-            yield breaks(event, "response-status", f"says {shown(status)}.")
+            yield breaks(event, "response-status", f"says {quote(status)}.")
 
 
-def _fields(events: Sequence[ReceivedFrame], request: Json) -> Iterator[Finding]:
+def _check_fields(events: Sequence[ReceivedFrame], request: Json) -> Iterator[Finding]:
     """Report each fault once, not for every event."""
     seen: set[tuple[str, str]] = set()
     for event in events:
@@ -173,7 +181,7 @@ def _fields(events: Sequence[ReceivedFrame], request: Json) -> Iterator[Finding]
             seen.add(fault)
 
 
-def _event_fields(events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
+def _check_event_fields(events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
     seen: set[str] = set()
     for event in events:
         lacking = [name for name in EVENT_FIELDS.get(event.type, ()) if name not in event.fields]
@@ -187,12 +195,12 @@ def _event_fields(events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
                 yield breaks(event, "error-object", f"lacks {', '.join(lacking)} in its object `error`.")
 
 
-def _closed(events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
+def _check_end(events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
     """Check the reason and the usage in the closing event."""
     closing = next((event for event in reversed(events) if event.type in CLOSINGS), None)
     if closing is None:
         return
-    yield from about(closing, _reason_faults(closing.inner("response"), closing.verb))
+    yield from about(closing, _find_reason_faults(closing.inner("response"), closing.verb))
     lacking = [*usage_faults(closing.inner("response"))]
     if lacking:
         yield breaks(closing, "usage-details", f"reports the tokens without {', '.join(lacking)}.")
@@ -200,24 +208,13 @@ def _closed(events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
         yield breaks(closing, "failure-event", "comes without an error event before it.")
 
 
-def _reason_faults(response: Json, status: str) -> Faults:
+def _find_reason_faults(response: Json, status: str) -> Faults:
     """What is missing of the reason in a response that is incomplete or failed."""
     if status == "incomplete" and not as_text(as_object(response.get("incomplete_details")).get("reason")):
-        yield "incomplete-details", f"has the incomplete_details {shown(response.get('incomplete_details'))}."
+        yield "incomplete-details", f"has the incomplete_details {quote(response.get('incomplete_details'))}."
     error = as_object(response.get("error"))
     if status == "failed" and not (as_text(error.get("code")) and as_text(error.get("message"))):
-        yield "failed-error", f"has the error {shown(response.get('error'))}."
-
-
-def _ids(received: Sequence[ReceivedFrame]) -> Iterator[Finding]:
-    named = [each for each in received if each.id is not None]
-    if named:
-        detail = f"{len(named)} events have an SSE id, such as {shown(named[0].id)}."
-        yield Finding("responses.sse-id", detail, (named[0].position,))
-
-
-def _has_calls(event: ReceivedFrame) -> bool:
-    return any(as_text(item.get("type")) in CALLS for item in as_objects(event.inner("response").get("output")))
+        yield "failed-error", f"has the error {quote(response.get('error'))}."
 
 
 # A plain answer
@@ -229,24 +226,24 @@ def check_plain(body: Json, facts: RequestFacts) -> Iterator[Finding]:
     lacking = [*head_faults(body), *(key for key in ("id", "status") if not as_text(body.get(key)))]
     if lacking or not isinstance(items, list):
         head = {key: body.get(key) for key in ("object", "id", "created_at", "model", "status")}
-        yield broken("object", f"the answer is {shown(head)} with the output {shown(items)}.")
+        yield broken("object", f"the answer is {quote(head)} with the output {quote(items)}.")
     status = "" if body.get("required_action") is not None else as_text(body.get("status"))
-    for rule, detail in (*field_faults(body), *echo_faults(facts.fields, body), *_reason_faults(body, status)):
+    for rule, detail in (*field_faults(body), *echo_faults(facts.fields, body), *_find_reason_faults(body, status)):
         yield broken(rule, f"the answer {detail}")
     lacking = [*usage_faults(body)]
     if lacking:
         yield broken("usage-details", f"the answer reports the tokens without {', '.join(lacking)}.")
     for item in as_objects(items):
         for rule, detail in (*item_faults(item), *part_faults(item)):
-            yield broken(rule, f"an item {shown(item.get('type'))} {detail}")
+            yield broken(rule, f"an item {quote(item.get('type'))} {detail}")
 
 
 def plain_turn(body: Json) -> ObservedTurn:
     """The turn in a plain answer."""
-    return _turn(body, [(item, ()) for item in as_objects(body.get("output"))], ())
+    return _make_turn(body, [(item, ()) for item in as_objects(body.get("output"))], ())
 
 
-def _turn(response: Json, items: Sequence[tuple[Json, tuple[int, ...]]], last: tuple[int, ...]) -> ObservedTurn:
+def _make_turn(response: Json, items: Sequence[tuple[Json, tuple[int, ...]]], last: tuple[int, ...]) -> ObservedTurn:
     text: list[tuple[int | None, str]] = []
     calls: list[ObservedCall] = []
     for item, frames in items:
@@ -260,10 +257,12 @@ def _turn(response: Json, items: Sequence[tuple[Json, tuple[int, ...]]], last: t
             call_kind = "custom" if kind == "custom_tool_call" else "function"
             calls.append(ObservedCall(id, name, arguments, call_kind, frames, is_closed))
     usage = as_usage(response.get("usage"), "input_tokens", "output_tokens")
-    return ObservedTurn(tuple(text), tuple(calls), _finish(response, calls), usage, as_text(response.get("id")), last)
+    return ObservedTurn(
+        tuple(text), tuple(calls), _find_finish(response, calls), usage, as_text(response.get("id")), last
+    )
 
 
-def _finish(response: Json, calls: Sequence[ObservedCall]) -> Finish:
+def _find_finish(response: Json, calls: Sequence[ObservedCall]) -> Finish:
     match response.get("status"):
         case "completed":
             return "calls" if calls else "stop"

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from toolwire.check.turns.loose import Json, as_list, as_number, as_object, as_objects, as_text, shown
+from toolwire.check.turns.loose import Json, as_list, as_number, as_object, as_objects, as_text, quote
 
 
 class _Field(msgspec.Struct, frozen=True):
@@ -91,7 +91,7 @@ def usage_faults(response: Json) -> Iterator[str]:
             yield f"{details}.{count}"
 
 
-def echoed(rule: str, request: Json) -> list[str]:
+def find_echo_fields(rule: str, request: Json) -> list[str]:
     """The fields of a request that test an echo rule."""
     return [name for name, field in FIELDS.items() if field.echo == rule and request.get(name) is not None]
 
@@ -101,7 +101,7 @@ def echo_faults(request: Json, response: Json) -> Iterator[tuple[str, str]]:
     for name, field in FIELDS.items():
         sent = request.get(name) if field.echo else None
         if sent is not None and name in response and not _repeats(name, sent, response[name]):
-            yield field.echo, f"has the {name} {shown(response[name])}, the request {shown(sent)}."
+            yield field.echo, f"has the {name} {quote(response[name])}, the request {quote(sent)}."
 
 
 def _repeats(name: str, sent: Any, returned: Any) -> bool:

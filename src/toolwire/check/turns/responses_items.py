@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from toolwire.check.turns.frames import ReceivedFrame
-from toolwire.check.turns.loose import Json, as_number, as_objects, as_text, shown
+from toolwire.check.turns.loose import Json, as_number, as_objects, as_text, quote
 from toolwire.check.turns.rule import Finding
 
 Faults: TypeAlias = Iterator[tuple[str, str]]
@@ -115,22 +115,25 @@ class OutputReader:
             if event.type == "response.output_item.added":
                 yield from self._add(event)
             elif event.type in ITEM_EVENTS or event.type.startswith(HOSTED):
-                yield from self._see(event)
+                yield from self._read(event)
         closing = next((event for event in reversed(events) if event.type in CLOSINGS), None)
         if closing is not None:
-            yield from self._incomplete_only_at_the_end(closing)
+            yield from self._check_incomplete(closing)
         if closing is not None and closing.type == "response.failed":
-            yield from self._failed_output(closing)
+            yield from self._check_failed_output(closing)
             return
-        yield from self._all_closed(events[-1:])
+        for index, item in enumerate(self._items):
+            if item.closed is None:
+                detail = f"the item at index {index} has no output_item.done."
+                yield broken("item-closed", detail, item.added, *events[-1:])
         if closing is not None:
-            yield from self._final_output(closing)
+            yield from self._check_final_output(closing)
 
     def _add(self, event: ReceivedFrame) -> Iterator[Finding]:
-        """An item with a wrong index is read like any other, as the next one: the index alone is wrong then."""
+        """An item with a wrong index is read as the next one, so that only the index is reported."""
         index, id = as_number(event.fields.get("output_index")), as_text(event.inner("item").get("id"))
         if index != len(self._items):
-            written = shown(event.fields.get("output_index"))
+            written = quote(event.fields.get("output_index"))
             yield breaks(event, "output-index", f"announces index {written} where {len(self._items)} is next.")
             if id in self._ids or (not id and index in self._indexes):
                 return
@@ -144,33 +147,24 @@ class OutputReader:
         if id:
             self._ids.setdefault(id, item)
 
-    def _see(self, event: ReceivedFrame) -> Iterator[Finding]:
-        """Items are found by their index. One that has the id of the event is meant where the index cannot be right."""
+    def _read(self, event: ReceivedFrame) -> Iterator[Finding]:
+        """Find the item by its index, or position; or by its id where the index cannot be right."""
         named = self._ids.get(as_text(event.fields.get("item_id")) or as_text(event.inner("item").get("id")))
-        item = self._at(as_number(event.fields.get("output_index")))
+        index = as_number(event.fields.get("output_index"))
+        item = self._indexes.get(index) if index is not None else None
+        if item is None and index is not None and 0 <= index < len(self._items):
+            item = self._items[index]
         if named is not None and item is not named and (item is None or not item.takes(event)):
-            detail = f"is about index {shown(event.fields.get('output_index'))}, its item is at {named.index}."
+            detail = f"is about index {quote(event.fields.get('output_index'))}, its item is at {named.index}."
             yield breaks(event, "output-index", detail)
             item = named
         if item is None:
-            detail = f"is about index {shown(event.fields.get('output_index'))}, which was not announced."
+            detail = f"is about index {quote(event.fields.get('output_index'))}, which was not announced."
             yield breaks(event, "item-added", detail)
         else:
             yield from about(event, item.read(event))
 
-    def _at(self, index: int | None) -> "OutputItem | None":
-        """The item that was added with this index, or at this position."""
-        if index is None:
-            return None
-        return self._indexes.get(index) or (self._items[index] if 0 <= index < len(self._items) else None)
-
-    def _all_closed(self, last: Sequence[ReceivedFrame]) -> Iterator[Finding]:
-        for index, item in enumerate(self._items):
-            if item.closed is None:
-                detail = f"the item at index {index} has no output_item.done."
-                yield broken("item-closed", detail, item.added, *last)
-
-    def _incomplete_only_at_the_end(self, closing: ReceivedFrame) -> Iterator[Finding]:
+    def _check_incomplete(self, closing: ReceivedFrame) -> Iterator[Finding]:
         last = len(self._items) - 1
         for index, item in enumerate(self._items):
             if item.closed is None or item.closed.inner("item").get("status") != "incomplete":
@@ -182,7 +176,7 @@ class OutputReader:
                 detail = f"the item at index {index} is incomplete, the response is not."
                 yield broken("incomplete-item", detail, item.closed, closing)
 
-    def _final_output(self, closing: ReceivedFrame) -> Iterator[Finding]:
+    def _check_final_output(self, closing: ReceivedFrame) -> Iterator[Finding]:
         output = as_objects(closing.inner("response").get("output"))
         if len(output) != len(self._items):
             detail = f"{len(self._items)} items were announced, {closing} has {len(output)}."
@@ -192,9 +186,9 @@ class OutputReader:
             if item.closed is not None and not item.matches(final):
                 detail = f"item {index} of {closing} differs from its output_item.done."
                 found = broken("final-output", detail, item.closed, closing)
-                yield msgspec.structs.replace(found, parts=_differing(item.closed.inner("item"), final))
+                yield msgspec.structs.replace(found, parts=_find_differences(item.closed.inner("item"), final))
 
-    def _failed_output(self, closing: ReceivedFrame) -> Iterator[Finding]:
+    def _check_failed_output(self, closing: ReceivedFrame) -> Iterator[Finding]:
         """Check the output of a failed response, in which an open item is incomplete."""
         output = as_objects(closing.inner("response").get("output"))
         if len(output) > len(self._items):
@@ -213,18 +207,18 @@ def item_faults(item: Json) -> Faults:
     needed = ["id", "type", *(["call_id", "name"] if kind in CALLS else []), *(["role"] if kind == "message" else [])]
     for key in needed:
         if not as_text(item.get(key)):
-            yield "item-keys", f"has the {key} {shown(item.get(key))}."
+            yield "item-keys", f"has the {key} {quote(item.get(key))}."
     if kind in CALLS and as_text(item.get("id")) and item.get("id") == item.get("call_id"):
-        yield "call-id", f"has {shown(item.get('id'))} as its id and its call_id."
+        yield "call-id", f"has {quote(item.get('id'))} as its id and its call_id."
     if kind in CALLS and not isinstance(item.get(CALLS[kind]), str):
-        yield "arguments-string", f"has the {CALLS[kind]} {shown(item.get(CALLS[kind]))}."
+        yield "arguments-string", f"has the {CALLS[kind]} {quote(item.get(CALLS[kind]))}."
 
 
 def part_faults(item: Json) -> Faults:
     """What is wrong with the parts of a finished message."""
     for part in as_objects(item.get("content")) if item.get("type") == "message" else ():
         if part.get("type") == "output_text" and not isinstance(part.get("annotations"), list):
-            yield "part-keys", f"has the annotations {shown(part.get('annotations'))}."
+            yield "part-keys", f"has the annotations {quote(part.get('annotations'))}."
 
 
 class GrowingText:
@@ -283,88 +277,78 @@ class OutputItem:
             return
         id = event.fields.get("item_id")
         if id != self._added.get("id") and ("item_id" in event.fields or event.type in ITEM_EVENTS):
-            yield "item-id", f"has {shown(id)}, its item has {shown(self._added.get('id'))}."
+            yield "item-id", f"has {quote(id)}, its item has {quote(self._added.get('id'))}."
         if event.stem in PARTS:
             yield from self._begin_part(event) if event.verb == "added" else self._end_part(event)
         elif event.stem in TEXTS:
-            yield from self._text(event, TEXTS[event.stem])
+            yield from self._read_text(event, TEXTS[event.stem])
         elif event.stem == ANNOTATION:
-            yield from self._annotation(event)
+            piece = self._find_text(event, "content")
+            if piece is None or piece.type != "output_text" or piece.state == "closed":
+                yield "part-order", "is not inside a part with text."
 
     def _begin_part(self, event: ReceivedFrame) -> Faults:
         within, part = PARTS[event.stem], event.inner("part")
         parts, index = self._parts[within], event.fields.get(INDEXES[within])
         texts = [text for text in TEXTS.values() if text.part == part.get("type")]
         if (self._type, within) not in [(text.item, text.within) for text in texts]:
-            yield "part-order", f"puts a part of type {shown(part.get('type'))} into a {self._type}."
+            yield "part-order", f"puts a part of type {quote(part.get('type'))} into a {self._type}."
         if self._open:
             yield "part-order", "comes before the part before it is closed."
         if as_number(index) != len(parts):
-            yield "part-order", f"has index {shown(index)} where {len(parts)} is next."
+            yield "part-order", f"has index {quote(index)} where {len(parts)} is next."
         if any(part.get(text.field) for text in texts):
             yield "part-begins-empty", "has text before any delta."
         parts.append(GrowingText(part))
         self._open += 1
 
     def _end_part(self, event: ReceivedFrame) -> Faults:
-        piece, part = self._piece(event, PARTS[event.stem]), event.inner("part")
+        piece, part = self._find_text(event, PARTS[event.stem]), event.inner("part")
         if piece is None or piece.state != "done":
             yield "part-order", "does not close a part whose text is done."
             return
         piece.state = "closed"
         self._open -= 1
         if part.get("type") != piece.type:
-            yield "part-order", f"closes a part of type {shown(piece.type)} as {shown(part.get('type'))}."
+            yield "part-order", f"closes a part of type {quote(piece.type)} as {quote(part.get('type'))}."
         elif not piece.matches(part):
-            yield "text-agrees", f"has another text than its deltas, {shown(piece.text)}."
+            yield "text-agrees", f"has another text than its deltas, {quote(piece.text)}."
 
-    def _text(self, event: ReceivedFrame, text: TextField) -> Faults:
+    def _read_text(self, event: ReceivedFrame, text: TextField) -> Faults:
         rule = "part-order" if text.within else "call-order"
-        piece = self._piece(event, text.within) if text.within else self._call
+        piece = self._find_text(event, text.within) if text.within else self._call
         if text.item != self._type or (piece and text.part != (piece.type or "")):
             yield rule, f"does not belong into a {self._type}, or not into this part of it."
         elif piece is None or piece.state != "open":
             yield rule, "comes before its text was begun or after it was done."
         elif event.verb == "delta":
-            yield from self._delta(event, piece)
+            delta = event.fields.get("delta")
+            piece.deltas.append(as_text(delta))
+            if not isinstance(delta, str):
+                yield "text-agrees", "has a delta that is no string."
         else:
-            yield from self._text_done(event, piece, event.fields.get(text.field))
+            yield from self._end_text(event, piece, event.fields.get(text.field))
 
-    def _delta(self, event: ReceivedFrame, piece: GrowingText) -> Faults:
-        delta = event.fields.get("delta")
-        piece.deltas.append(as_text(delta))
-        if not isinstance(delta, str):
-            yield "text-agrees", "has a delta that is no string."
-
-    def _text_done(self, event: ReceivedFrame, piece: GrowingText, value: Any) -> Faults:
+    def _end_text(self, event: ReceivedFrame, piece: GrowingText, value: Any) -> Faults:
         piece.state = "done"
         if self._type in CALLS and not isinstance(value, str):
             yield "arguments-string", f"has no string as its {CALLS[self._type]}."
         elif self._type in CALLS and value and not piece.deltas:
             yield "call-order", "comes without a delta before it."
         elif value != piece.text:
-            yield "text-agrees", f"says {shown(value)}, its deltas {shown(piece.text)}."
+            yield "text-agrees", f"says {quote(value)}, its deltas {quote(piece.text)}."
         if self._type in CALLS and event.fields.get("name", self._added.get("name")) != self._added.get("name"):
-            yield "item-identity", f"has the name {shown(event.fields['name'])}."
-
-    def _annotation(self, event: ReceivedFrame) -> Faults:
-        piece = self._piece(event, "content")
-        if piece is None or piece.type != "output_text" or piece.state == "closed":
-            yield "part-order", "is not inside a part with text."
+            yield "item-identity", f"has the name {quote(event.fields['name'])}."
 
     def _close(self, event: ReceivedFrame) -> Faults:
-        self.closed = event
-        yield from item_faults(event.inner("item"))
-        yield from self._same_identity(event)
-        yield from self._check_status(event)
-        yield from part_faults(event.inner("item"))
-        yield from self._call_agrees(event) if self._type in CALLS else self._parts_agree(event)
-
-    def _same_identity(self, event: ReceivedFrame) -> Faults:
-        item = event.inner("item")
+        self.closed, item = event, event.inner("item")
+        yield from item_faults(item)
         for key in IDENTITY_FIELDS:
             if item.get(key) != self._added.get(key):
-                yield "item-identity", f"has the {key} {shown(item.get(key))} after {shown(self._added.get(key))}."
+                yield "item-identity", f"has the {key} {quote(item.get(key))} after {quote(self._added.get(key))}."
+        yield from self._check_status(event)
+        yield from part_faults(item)
+        yield from self._check_call(event) if self._type in CALLS else self._check_parts(event)
 
     def _check_status(self, event: ReceivedFrame) -> Faults:
         """Check the status when the item is added or done; those of hosted tools are not specified."""
@@ -374,17 +358,17 @@ class OutputItem:
         else:
             is_sound = status not in (ENDED if is_begun else ("in_progress",))
         if not is_sound and not (status is None and self._type == "reasoning"):  # those of OpenAI have no status
-            yield "item-status", f"says {shown(status)}."
+            yield "item-status", f"says {quote(status)}."
 
-    def _call_agrees(self, event: ReceivedFrame) -> Faults:
+    def _check_call(self, event: ReceivedFrame) -> Faults:
         item, field = event.inner("item"), CALLS[self._type]
         # An incomplete call may lack its done event.
         if self._call.state != "done" and item.get("status") != "incomplete":
             yield "call-order", f"comes before the {field} are done."
         if item.get(field) != self._call.text:
-            yield "text-agrees", f"has the {field} {shown(item.get(field))}, its deltas {shown(self._call.text)}."
+            yield "text-agrees", f"has the {field} {quote(item.get(field))}, its deltas {quote(self._call.text)}."
 
-    def _parts_agree(self, event: ReceivedFrame) -> Faults:
+    def _check_parts(self, event: ReceivedFrame) -> Faults:
         if self._open:
             yield "part-order", "comes while a part is open."
         if self._type not in GROWING:
@@ -397,7 +381,7 @@ class OutputItem:
                 if piece.state == "closed" and not piece.matches(part):
                     yield "text-agrees", f"has another part in {within} than the one that was closed."
 
-    def _piece(self, event: ReceivedFrame, within: str) -> GrowingText | None:
+    def _find_text(self, event: ReceivedFrame, within: str) -> GrowingText | None:
         index, pieces = as_number(event.fields.get(INDEXES[within])), self._parts[within]
         return pieces[index] if index is not None and 0 <= index < len(pieces) else None
 
@@ -406,14 +390,14 @@ class OutputItem:
         closed = self.closed.inner("item") if self.closed is not None else {}
         if self._type not in GROWING:
             return (closed.get("type"), closed.get("id")) == (final.get("type"), final.get("id"))
-        return _without_encrypted(closed) == _without_encrypted(final)
+        return _drop_encrypted(closed) == _drop_encrypted(final)
 
 
-def _differing(closed: Json, final: Json) -> tuple[str, ...]:
+def _find_differences(closed: Json, final: Json) -> tuple[str, ...]:
     """The fields of an item, in its own event and in the output, whose values differ."""
     names = [name for name in {**closed, **final} if closed.get(name) != final.get(name) and name != OPAQUE]
     return tuple(f"{where}.{name}" for name in names for where in ("item", "output"))
 
 
-def _without_encrypted(item: Json) -> Json:
+def _drop_encrypted(item: Json) -> Json:
     return {key: value for key, value in item.items() if key != OPAQUE}

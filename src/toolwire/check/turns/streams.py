@@ -6,7 +6,7 @@ import msgspec
 
 from toolwire.check.turns import chat, messages, responses
 from toolwire.check.turns.frames import FrameCheck, ReceivedFrame
-from toolwire.check.turns.loose import as_object, parsed, shown
+from toolwire.check.turns.loose import as_object, parse_json, quote
 from toolwire.check.turns.rule import Finding, RequestFacts
 from toolwire.check.turns.turn import ObservedTurn, check_turn
 
@@ -49,9 +49,9 @@ def check_frames(received: Sequence[ReceivedFrame], facts: RequestFacts) -> tupl
 def check_plain(body: bytes, facts: RequestFacts) -> tuple[list[Finding], ObservedTurn]:
     """What is wrong with a plain answer, and the turn in it."""
     _, check, read = FORMS[facts.api]
-    value = parsed(body)
+    value = parse_json(body)
     if not isinstance(value, dict):
-        return [Finding("plain.json", f"The answer is {shown(body[:80])}.")], ObservedTurn()
+        return [Finding("plain.json", f"The answer is {quote(body[:80])}.")], ObservedTurn()
     fields = as_object(value)
     turn = read(fields)
     return [*check(fields, facts), *check_turn(turn, msgspec.structs.replace(facts, usage=True))], turn

@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from toolwire.check.turns.loose import as_number, as_object, parsed, shown
+from toolwire.check.turns.loose import as_number, as_object, parse_json, quote
 from toolwire.check.turns.rule import Finding, RequestFacts
 from toolwire.core.events import CallKind
 
@@ -34,7 +34,7 @@ class ObservedCall(msgspec.Struct, frozen=True):
     @property
     def value(self) -> Any:
         """The arguments parsed as JSON; None if they are invalid."""
-        return parsed(self.arguments)
+        return parse_json(self.arguments)
 
 
 class ObservedUsage(msgspec.Struct, frozen=True):
@@ -93,15 +93,22 @@ def check_turn(turn: ObservedTurn, facts: RequestFacts) -> Iterator[Finding]:
         if not call.id or call.id in ids:
             yield Finding("calls.id", f"A call of {call.name} has the id {call.id!r}.", call.frames)
         ids.add(call.id)
-        yield from _check_call(call, turn, facts)
-    if _misleads(turn, facts):
+        if not call.name or (facts.tools is not None and call.name not in facts.tools):
+            yield Finding("calls.name", f"A call has the name {call.name!r}.", call.frames)
+        is_cut = turn.finish not in ("stop", "calls") and call is turn.calls[-1] and not call.is_closed
+        if call.kind == "function" and not is_cut and not isinstance(call.value, dict):
+            detail = f"A call of {call.name} has the arguments {quote(call.arguments)}."
+            yield Finding("calls.json", detail, call.frames)
+    if _is_misleading(turn, facts):
         detail = f"A turn with {len(turn.calls)} calls ends as if there were {'none' if turn.calls else 'some'}."
         yield Finding("calls.finish", detail, turn.last)
     leak = LEAKS.search(turn.text) if facts.tools else None
     if leak is not None:
         detail = f"The text holds {turn.text[leak.start() : leak.start() + 80]!r}."
         yield Finding("calls.leak", detail, turn.frames_of_text(*leak.span()), (leak[0],))
-    if turn.is_over and turn.usage is None and _wants_usage(facts):
+    # A chat stream reports token counts only if the request asks for them.
+    wants_usage = facts.usage or (facts.usage is None and facts.api != "chat")
+    if turn.is_over and turn.usage is None and wants_usage:
         yield Finding("usage.reported", "The turn reports no tokens.", turn.last)
     if turn.usage is not None:
         yield from _check_usage(turn.usage, turn.last)
@@ -119,24 +126,11 @@ def _check_usage(usage: ObservedUsage, frames: tuple[int, ...]) -> Iterator[Find
             yield Finding("usage.parts", f"{part} {word} tokens are part of {whole} tokens of {of}.", frames)
 
 
-def _misleads(turn: ObservedTurn, facts: RequestFacts) -> bool:
+def _is_misleading(turn: ObservedTurn, facts: RequestFacts) -> bool:
     """Whether the finish reason contradicts the calls."""
     if turn.finish == "stop" and facts.forced and facts.api == "chat":
         return False  # as OpenAI does: the model had no choice
     return turn.finish == ("stop" if turn.calls else "calls")
-
-
-def _wants_usage(facts: RequestFacts) -> bool:
-    """Whether token counts are expected: always, except in a chat stream that did not request them."""
-    return facts.usage or (facts.usage is None and facts.api != "chat")
-
-
-def _check_call(call: ObservedCall, turn: ObservedTurn, facts: RequestFacts) -> Iterator[Finding]:
-    if not call.name or (facts.tools is not None and call.name not in facts.tools):
-        yield Finding("calls.name", f"A call has the name {call.name!r}.", call.frames)
-    cut = turn.finish not in ("stop", "calls") and call is turn.calls[-1] and not call.is_closed
-    if call.kind == "function" and not cut and not isinstance(call.value, dict):
-        yield Finding("calls.json", f"A call of {call.name} has the arguments {shown(call.arguments)}.", call.frames)
 
 
 def as_usage(value: Any, input_field: str, output_field: str) -> ObservedUsage | None:
