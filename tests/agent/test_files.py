@@ -16,9 +16,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from toolwire.agent.tools import confine, files
+from toolwire.agent.tools import file_access, files
 from toolwire.agent.tools.files import edit, read, write
 from toolwire.turns.tools.call import CustomPayload, FunctionPayload, ToolCall, ToolError
+from toolwire.turns.tools.concurrency import run_to_completion
 from toolwire.turns.tools.registry import Context, Tool
 
 NOBODY = 65534
@@ -168,19 +169,19 @@ def test_a_link_put_in_the_place_of_a_file_is_not_followed(tmp_path: Path):
     (tmp_path / "secret").write_text("s")
     (tmp_path / "work/a").write_text("x")
     context = within(tmp_path / "work")
-    target = confine.confined("a", context)
+    target = file_access.confine("a", context)
     (tmp_path / "work/a").unlink()
     (tmp_path / "work/a").symlink_to(tmp_path / "secret")
     with pytest.raises(ToolError, match="a is a link that cannot be followed"):
-        confine.opened(target, context)
+        file_access.open_target(target, context)
 
 
 def test_a_file_that_vanishes_is_missing(tmp_path: Path):
     (tmp_path / "a").write_text("x")
-    target = confine.confined("a", within(tmp_path))
+    target = file_access.confine("a", within(tmp_path))
     target.path.unlink()
     with pytest.raises(ToolError, match="there is no a"):
-        confine.read_whole(target, within(tmp_path))
+        file_access.read_target(target, within(tmp_path))
 
 
 # Read
@@ -417,7 +418,7 @@ def test_work_that_changes_files_ends_before_its_call_is_cancelled():
         return "done"
 
     async def cancelled() -> str:
-        task = asyncio.create_task(confine.undisturbed(work))
+        task = asyncio.create_task(run_to_completion(work))
         await asyncio.to_thread(begun.wait, 60)
         for _ in range(2):
             task.cancel()
@@ -508,7 +509,7 @@ def test_a_binary_file_is_not_edited(tmp_path: Path):
 
 
 def test_a_file_too_large_for_an_edit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(confine, "MAX_WHOLE", 10)
+    monkeypatch.setattr(file_access, "MAX_FILE_BYTES", 10)
     (tmp_path / "a").write_text("x" * 11)
     assert refusal(edit, within(tmp_path), path="a", old="x", new="y") == "a is too large (11 bytes; at most 10)"
 
@@ -528,16 +529,16 @@ def test_an_edited_file_keeps_its_mode(tmp_path: Path):
 
 
 def test_a_file_that_somebody_else_changes_meanwhile_is_left_to_them(tmp_path: Path):
-    target = confine.confined("a", within(tmp_path))
+    target = file_access.confine("a", within(tmp_path))
     target.path.write_text("one")
-    whole = confine.read_whole(target, within(tmp_path))
-    whole.must_be_unchanged(target)
+    whole = file_access.read_target(target, within(tmp_path))
+    whole.check_unchanged(target)
     target.path.write_text("longer")
     with pytest.raises(ToolError, match="a was changed by somebody else"):
-        whole.must_be_unchanged(target)
+        whole.check_unchanged(target)
     target.path.unlink()
     with pytest.raises(ToolError, match="a was changed by somebody else"):
-        whole.must_be_unchanged(target)
+        whole.check_unchanged(target)
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from tests.agent.terminal import PROGRAM, environment
 from tests.agent.typed import TypedTerminal
-from toolwire.agent.session_index import recent
-from toolwire.agent.terminal.input_line import HASTE
+from toolwire.agent.session_index import list_sessions
+from toolwire.agent.terminal.input_line import MIN_ANSWER_SECONDS
 
 ASK = "allow? [y]es / [a]lways for"
 
@@ -21,12 +21,12 @@ def session(folder: Path, *args: str) -> TypedTerminal:
 def answer(terminal: TypedTerminal, line: str) -> None:
     """Answer a question, not too hastily."""
     terminal.until(ASK)
-    terminal.look(HASTE + 0.2)
+    terminal.look(MIN_ANSWER_SECONDS + 0.2)
     terminal.enter(line)
 
 
 def prompts(folder: Path) -> list[str]:
-    return [each.prompt for each in recent(folder / "state/toolwire/sessions")]
+    return [each.prompt for each in list_sessions(folder / "state/toolwire/sessions")]
 
 
 def test_prompts_are_edited_answered_in_markdown_and_the_session_is_resumed(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import needs
 from toolwire.agent.tools import supervisor
-from toolwire.agent.tools.excerpt import KEPT, Excerpt
+from toolwire.agent.tools.excerpt import MAX_EXCERPT_BYTES, Excerpt
 from toolwire.agent.tools.process import MAX_EMITTED, NOT_SHOWN, Command, Process
 from toolwire.agent.tools.process_tree import ProcessTree
 from toolwire.agent.tools.shell import Outcome, run, shell
@@ -232,7 +232,7 @@ class TestOutput:
         assert outcome.output.startswith("first\nxxx")
         assert outcome.output.endswith("xxxlast\n")
         assert "…12490003 tokens truncated…" in outcome.output
-        assert len(outcome.output) < KEPT + 50
+        assert len(outcome.output) < MAX_EXCERPT_BYTES + 50
         assert shown == MAX_EMITTED + len(NOT_SHOWN)
         assert last.endswith(NOT_SHOWN)
 

@@ -40,9 +40,9 @@ from toolwire.agent.events import (
     UsageUpdated,
     Window,
 )
-from toolwire.agent.terminal.canvas import LiveCanvas
 from toolwire.agent.terminal.display import rows_of
 from toolwire.agent.terminal.questions import Questions
+from toolwire.agent.terminal.screen import LiveCanvas
 from toolwire.agent.terminal.view import SPINNER, View
 from toolwire.agent.tools.shell import bash
 from toolwire.turns.tools.call import CustomPayload, FunctionPayload, ToolCall
@@ -701,8 +701,7 @@ class Answers:
 
 def test_a_tool_that_is_always_allowed_is_asked_about_where_it_wants_more(tmp_path: Path) -> None:
     answers = Answers("a", "n")
-    questions = Questions(Console(file=io.StringIO()), lambda _: None, answers, lambda _: nullcontext())
-    questions.cwd = tmp_path
+    questions = Questions(Console(file=io.StringIO()), tmp_path, lambda _: None, answers, lambda _: nullcontext())
 
     async def ask(**arguments: str) -> bool | str:
         given = json.dumps({"command": "pwd", **arguments})

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Literal, TypeAlias
 
-from toolwire.agent.tools.confine import is_outside
+from toolwire.agent.tools.file_access import is_outside
 from toolwire.turns.tools.call import LOCAL_SHELL, ToolCall
 from toolwire.turns.tools.concurrency import call_function
 from toolwire.turns.tools.registry import Context, Tool

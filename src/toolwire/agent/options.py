@@ -1,4 +1,4 @@
-"""The options of `toolwire run`, and what they choose."""
+"""The options of `toolwire run`, and the prompt, session, model and tools that they select."""
 
 import os
 import sys
@@ -12,9 +12,9 @@ from toolwire.agent.errors import ServerFailed
 from toolwire.agent.mcp import Server, read_config, require_package
 from toolwire.agent.model import GIVEN
 from toolwire.agent.session import Session, folder
-from toolwire.agent.session_index import recent
+from toolwire.agent.session_index import list_sessions
 from toolwire.agent.task import AgentConfig
-from toolwire.agent.terminal.keys import is_terminal
+from toolwire.agent.terminal.screen import is_terminal
 from toolwire.agent.tools import builtin
 from toolwire.config.settings import DEMO, Settings, address_fault
 from toolwire.memory.private_files import read_file
@@ -31,14 +31,14 @@ STDIN = "-"
 
 
 class UsageError(Exception):
-    """The command line cannot be carried out; the message is one line for the user."""
+    """The command line is not valid; the message is one line for the user."""
 
 
-class Options(msgspec.Struct, frozen=True):
+class RunOptions(msgspec.Struct, frozen=True):
     """The options of the command line."""
 
     prompt: str | None = None
-    """None: standard input if that is no terminal, else an interactive session."""
+    """None: standard input if that is not a terminal, else an interactive session."""
     model: str = ""
     backend: str = ""
     tools: str | None = None
@@ -70,7 +70,7 @@ def config_from(approve: str, effort: str, max_turns: int, context_window: int, 
     )
 
 
-def chosen_prompt(options: Options) -> str | None:
+def choose_prompt(options: RunOptions) -> str | None:
     """The prompt; None for an interactive session. Raises `UsageError`."""
     given = options.prompt
     if given is None and is_terminal(sys.stdin):
@@ -79,7 +79,7 @@ def chosen_prompt(options: Options) -> str | None:
         if not is_terminal(sys.stdout) or os.environ.get("TERM", "dumb") in ("dumb", "unknown"):
             raise UsageError("an interactive session needs a terminal; say what to do instead")
         return None
-    prompt = _typed() if given in (None, STDIN) else given
+    prompt = _read_stdin() if given in (None, STDIN) else given
     if not prompt.strip():
         raise UsageError("the prompt is empty")
     if any("\ud800" <= char <= "\udfff" for char in prompt):
@@ -87,8 +87,7 @@ def chosen_prompt(options: Options) -> str | None:
     return prompt
 
 
-def _typed() -> str:
-    """All of standard input."""
+def _read_stdin() -> str:
     if sys.stdin is None:
         raise UsageError("stdin is closed")
     try:
@@ -100,21 +99,21 @@ def _typed() -> str:
         raise
 
 
-def chosen_session(options: Options) -> Session | None:
-    """The session to go on with, if any. Raises `UsageError` and `SessionError`."""
+def choose_session(options: RunOptions) -> Session | None:
+    """The session to resume, if any. Raises `UsageError` and `SessionError`."""
     if not options.continues:
         return Session.resume(options.resume, folder()) if options.resume else None
     if options.resume:
         raise UsageError("--continue and --resume: choose one of them")
-    cwd = chosen_directory(options.cwd, None)
-    found = next(recent(folder(), cwd), None)
+    cwd = choose_directory(options.cwd, None)
+    found = next(list_sessions(folder(), cwd), None)
     if found is None:
         raise UsageError(f"--continue: there is no session in {cwd}; toolwire sessions lists all")
     return Session.resume(found.id, folder())
 
 
-def chosen_directory(cwd: str, session: Session | None) -> Path:
-    """The working directory: the given one, that of the session, or the current one."""
+def choose_directory(cwd: str, session: Session | None) -> Path:
+    """The working directory: the given one, that of the session, or the current one. Raises `UsageError`."""
     if session is not None and session.cwd and not cwd:
         if not Path(session.cwd).is_dir():
             fault = f"the directory of the session is gone: {session.cwd}"
@@ -131,8 +130,8 @@ def chosen_directory(cwd: str, session: Session | None) -> Path:
     raise UsageError(f"--cwd: there is no directory {cwd!r}")
 
 
-def chosen_model(options: Options, session: Session | None, settings: Settings) -> tuple[str, str]:
-    """The model, and the name of its backend if one was given."""
+def choose_model(options: RunOptions, session: Session | None, settings: Settings) -> tuple[str, str]:
+    """The model, and the name of its backend if one was given. Raises `UsageError`."""
     url = options.backend.partition(":")[2]
     fault = address_fault(url) if "://" in url else ""
     if fault:
@@ -145,16 +144,16 @@ def chosen_model(options: Options, session: Session | None, settings: Settings) 
     is_known = any(each.name == name for each in settings.backends)
     if slash and name == GIVEN and not is_known and not options.backend:
         raise UsageError("--resume: say again with --backend where the model is")
-    # A backend replaces that of the session.
+    # An explicit backend replaces the one in the session's model name.
     model = inner if options.backend and slash and (is_known or name == GIVEN) else session.model
     return model, options.backend
 
 
-def chosen_tools(chosen: str | None) -> Toolset:
-    """The tools."""
-    names = [name.strip().lower() for name in (chosen or "").split(",") if name.strip()]
-    if chosen is not None and not names:
-        raise UsageError(f"--tools: {chosen!r} names no tool; {NONE} is the word for no tools")
+def choose_tools(given: str | None) -> Toolset:
+    """The tools with these names. Raises `UsageError`."""
+    names = [name.strip().lower() for name in (given or "").split(",") if name.strip()]
+    if given is not None and not names:
+        raise UsageError(f"--tools: {given!r} names no tool; {NONE} is the word for no tools")
     if NONE in names and names != [NONE]:
         raise UsageError(f"--tools: {NONE} goes with no other name")
     try:
@@ -163,8 +162,8 @@ def chosen_tools(chosen: str | None) -> Toolset:
         raise UsageError(f"--tools: {error}") from None
 
 
-def chosen_servers(path: str) -> tuple[Server, ...]:
-    """The MCP servers in a file; none without one."""
+def choose_servers(path: str) -> tuple[Server, ...]:
+    """The MCP servers in a file; none without a file. Raises `UsageError`."""
     try:
         servers = read_config(read_file(path).decode("utf-8"), beside=Path(path).absolute().parent) if path else ()
         if servers:

@@ -41,9 +41,9 @@ def complete_model(context: click.Context, parameter: click.Parameter, incomplet
 def complete_session(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete session ids, newest first, with the first prompt of each."""
     from toolwire.agent.session import folder
-    from toolwire.agent.session_index import recent
+    from toolwire.agent.session_index import list_sessions
 
-    found = (each for each in recent(folder()) if each.id.startswith(incomplete))
+    found = (each for each in list_sessions(folder()) if each.id.startswith(incomplete))
     return [CompletionItem(each.id, help=" ".join(clean(each.prompt).split())[:60]) for each in islice(found, 20)]
 
 

@@ -46,11 +46,11 @@ def run(
 ) -> None:
     from toolwire.agent import SessionError
     from toolwire.agent.command import run as run_command
-    from toolwire.agent.options import Options, UsageError, config_from
+    from toolwire.agent.options import RunOptions, UsageError, config_from
     from toolwire.config.settings import SettingsError
     from toolwire.core.errors import BadRequest
 
     with stop_on(SettingsError, SessionError, UsageError, BadRequest):
         agent_config = config_from(approve, effort, max_turns, context_window, read_only=read_only)
-        all_options = Options(settings_path=config, as_json=json, agent_config=agent_config, **options)
+        all_options = RunOptions(settings_path=config, as_json=json, agent_config=agent_config, **options)
         raise click.exceptions.Exit(run_command(all_options))

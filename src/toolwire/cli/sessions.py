@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from toolwire.agent.session import folder
-from toolwire.agent.session_index import recent, session_rows
+from toolwire.agent.session_index import list_sessions, session_rows
 from toolwire.cli.options import json_option, print_json
 
 
@@ -18,7 +18,7 @@ from toolwire.cli.options import json_option, print_json
 )
 @json_option
 def sessions(here: bool, limit: int, json: bool) -> None:
-    found = [*islice(recent(folder(), Path.cwd().resolve() if here else None), limit)]
+    found = [*islice(list_sessions(folder(), Path.cwd().resolve() if here else None), limit)]
     if json:
         print_json({"sessions": found})
         return

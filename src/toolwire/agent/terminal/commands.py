@@ -1,8 +1,9 @@
-"""The commands of an interactive session, which begin with a slash."""
+"""The prompts and commands of an interactive session. Commands begin with a slash."""
 
+import asyncio
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -10,16 +11,19 @@ from rich.console import ConsoleRenderable
 from rich.table import Table
 from rich.text import Text
 
+from toolwire.agent.events import AgentEvent
 from toolwire.agent.history import History, MessageItem
 from toolwire.agent.mcp import Servers
 from toolwire.agent.runner import Runner
 from toolwire.agent.session import Session, folder
-from toolwire.agent.session_index import recent, session_rows
-from toolwire.agent.terminal.display import short
+from toolwire.agent.session_index import list_sessions, session_rows
+from toolwire.agent.terminal.display import shorten_line
 from toolwire.agent.terminal.markdown import SafeMarkdown
+from toolwire.agent.terminal.mentions import with_files
 from toolwire.agent.terminal.view import View
 from toolwire.core.errors import BadRequest
 from toolwire.core.terminal import clean
+from toolwire.turns.tools.registry import Tool
 
 COMMANDS = {
     "/model": "show the models, or go on with another one: /model NAME",
@@ -31,8 +35,8 @@ COMMANDS = {
     "/help": "show this",
     "/exit": "leave; so does Ctrl-D",
 }
-SHOWN_AT_ONCE = ("/tools", "/mcp", "/help")
-"""Those that need not wait for the end of a task."""
+IMMEDIATE_COMMANDS = ("/tools", "/mcp", "/help")
+"""Commands that run even while a task runs."""
 KEYS = {
     "Enter": "send; while a task runs, the line is queued",
     "Ctrl-J, Alt-Enter, \\ Enter": "a new line",
@@ -55,14 +59,41 @@ def command_in(line: str) -> tuple[str, str] | None:
 
 
 class Commands:
-    """Carries commands out. `on_session` is called when another session is the current one."""
+    """Carries out commands. `use_directory` is called when a resumed session has another working directory."""
 
-    def __init__(self, agent: Runner, view: View, servers: Servers | None, always: set[str]) -> None:
+    def __init__(
+        self,
+        agent: Runner,
+        view: View,
+        servers: Servers | None,
+        always: set[str],
+        use_directory: Callable[[Path], None],
+        *,
+        has_session: bool,
+    ) -> None:
+        self.has_session = has_session
+        """Whether the session is kept: from the first prompt on, unless it is resumed."""
         self._agent = agent
         self._view = view
         self._servers = servers
         self._always = always
-        self.on_session: Callable[[], None] = lambda: None
+        self._use_directory = use_directory
+
+    async def run(self, name: str, argument: str) -> bool:
+        """Carry out a command; whether it succeeded."""
+        match name:
+            case "/model":
+                await self._use_model(argument)
+            case "/resume":
+                await self._resume(argument)
+            case "/new":
+                self._begin_anew()
+            case _ if not self.show(name):
+                self._view.note(f"there is no command {name}; /help lists them")
+                return False
+            case _:
+                pass
+        return True
 
     def show(self, name: str) -> bool:
         """Carry out a command that only shows something; whether it is one."""
@@ -71,9 +102,7 @@ class Commands:
                 self._table([*COMMANDS.items(), ("", ""), *KEYS.items()])
             case "/tools":
                 self._agent.registry.refresh()
-                rows = [
-                    (tool.name, self._about(tool.name, tool.writes), tool.description) for tool in self._agent.registry
-                ]
+                rows = [(tool.name, self._permission(tool), tool.description) for tool in self._agent.registry]
                 self._table(rows, "there are no tools")
             case "/mcp":
                 remotes = self._servers.remotes if self._servers is not None else ()
@@ -83,8 +112,42 @@ class Commands:
                 return False
         return True
 
-    async def use_model(self, name: str) -> None:
-        """Show the models, or go on with another one."""
+    async def on_prompt(self, line: str) -> AsyncIterator[AgentEvent]:
+        """Work on a prompt."""
+        agent = self._agent
+        if self._servers is not None:
+            self._view.wait_for("MCP servers")
+            await self._servers.ready()
+        if not self.has_session:
+            agent.session = Session.begin(agent.session.model, agent.cwd, folder())
+            agent.session.hold()
+            self.has_session = True
+        prompt = await asyncio.to_thread(with_files, line, agent.cwd)
+        for problem in prompt.problems:
+            self._view.note(problem)
+        async for event in agent.stream(prompt.text, prompt.images):
+            yield event
+
+    async def on_compact(self) -> AsyncIterator[AgentEvent]:
+        """Summarise the conversation."""
+        if not len(self._agent.history):
+            self._view.note("there is nothing to summarise yet")
+            return
+        self._view.wait_for("the summary")
+        async for event in self._agent.compact():
+            yield event
+
+    def words(self, name: str) -> Iterable[tuple[str, str]]:
+        """The words that may follow a command, with their meaning."""
+        if name == "/model":
+            return [(each, "") for each in self._agent.settings.model_names]
+        if name == "/resume":
+            found = islice(list_sessions(folder()), MAX_SESSIONS)
+            return [(each.id, shorten_line(each.prompt, MAX_CHARS)) for each in found]
+        return []
+
+    async def _use_model(self, name: str) -> None:
+        """Show the models, or continue with another one."""
         current, names = self._agent.session.model, self._agent.settings.model_names
         if not name:
             self._table([(">" if each == current else "", each) for each in dict.fromkeys((current, *names))])
@@ -92,22 +155,19 @@ class Commands:
         await self._agent.use_model(name)
         self._view.note(f"the model is {name} now")
 
-    async def resume(self, which: str) -> None:
-        """Show earlier sessions, or go on with one, by its id or its number in the list."""
-        found = [*islice(recent(folder()), MAX_SESSIONS)]
+    async def _resume(self, which: str) -> None:
+        """Show earlier sessions, or continue one, by its id or its number in the list."""
+        found = [*islice(list_sessions(folder()), MAX_SESSIONS)]
         if not which:
-            now = time.time()
-            rows = [(str(number), *row) for number, row in enumerate(session_rows(found, now), 1)]
+            rows = [(str(number), *row) for number, row in enumerate(session_rows(found, time.time()), 1)]
             self._table(rows, "there are no sessions yet")
             return
         id = found[int(which) - 1].id if which.isdecimal() and 0 < int(which) <= len(found) else which
-        if id == self._agent.session.id:
+        agent, model = self._agent, self._agent.session.model
+        if id == agent.session.id:
             self._view.note("that is this session")
             return
-        await self._go_on(Session.resume(id, folder()))
-
-    async def _go_on(self, session: Session) -> None:
-        agent, model = self._agent, self._agent.session.model
+        session = Session.resume(id, folder())
         agent.session.close()
         agent.session = session
         try:
@@ -115,38 +175,39 @@ class Commands:
         except BadRequest:
             self._view.note(f"nobody serves {session.model} here: {model} goes on")
             session.use_model(model)
-        self._use_directory(session.cwd)
+        self._return_to(session.cwd)
         self._view.resume(session.usage)
-        self.on_session()
+        self.has_session = True
         for line in recap(session.history):
             self._view.print(line)
 
-    def _use_directory(self, cwd: str) -> None:
+    def _return_to(self, cwd: str) -> None:
+        """Use the directory of a session."""
         if Path(cwd).is_dir():
             self._agent.cwd = Path(cwd)
         else:
             self._view.note(f"the directory of the session is gone: {cwd}")
+        self._use_directory(self._agent.cwd)
 
-    def words(self, name: str) -> Iterable[tuple[str, str]]:
-        """What may follow a command, with its meaning."""
-        if name == "/model":
-            return [(each, "") for each in self._agent.settings.model_names]
-        if name == "/resume":
-            return [(each.id, short(each.prompt, MAX_CHARS)) for each in islice(recent(folder()), MAX_SESSIONS)]
-        return []
+    def _begin_anew(self) -> None:
+        """Let the next prompt begin a session."""
+        self._agent.session.close()
+        self._agent.session = Session.begin(self._agent.session.model, self._agent.cwd, None)
+        self.has_session = False
+        self._view.resume(self._agent.usage)
+        self._view.note("the next prompt begins a new session")
 
-    def _about(self, name: str, writes: bool) -> str:
-        return "always allowed" if name in self._always else "may change something" if writes else ""
+    def _permission(self, tool: Tool) -> str:
+        return "always allowed" if tool.name in self._always else "may change something" if tool.writes else ""
 
     def _table(self, rows: Sequence[Sequence[str]], none: str = "") -> None:
         if not rows:
             self._view.note(none)
             return
         table = Table.grid(padding=(0, 2))
-        for row in rows:
-            table.add_row(
-                *(Text(short(cell, MAX_CHARS), "bold" if not index else "") for index, cell in enumerate(row))
-            )
+        for name, *cells in rows:
+            others = (Text(shorten_line(cell, MAX_CHARS)) for cell in cells)
+            table.add_row(Text(shorten_line(name, MAX_CHARS), "bold"), *others)
         self._view.print(table)
 
 
@@ -160,5 +221,5 @@ def recap(history: History) -> list[ConsoleRenderable]:
     messages = [item for item in history.items if isinstance(item, MessageItem) and item.text.strip()]
     prompts = [item for item in messages if item.role == "user"]
     answers = [item for item in messages if item.role == "assistant"]
-    shown: list[ConsoleRenderable] = [user_line(short(item.text, 500)) for item in prompts[-1:]]
+    shown: list[ConsoleRenderable] = [user_line(shorten_line(item.text, 500)) for item in prompts[-1:]]
     return [*shown, *(SafeMarkdown(clean(item.text)) for item in answers[-1:])]

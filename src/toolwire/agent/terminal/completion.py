@@ -1,4 +1,4 @@
-"""Completions of the input line: commands and what they take, and files after an `@`."""
+"""Completions of the input line: commands and their arguments, and files after an `@`."""
 
 import re
 import time
@@ -15,7 +15,7 @@ from toolwire.core.terminal import clean
 MAX_FILES = 20_000
 MAX_SHOWN = 50
 FRESH_SECONDS = 5.0
-"""How long a list of files is used again."""
+"""How long a list of files is reused."""
 
 _FILE = re.compile(r'(?:^|\s)@("?)([^\s"]*)$')
 _COMMAND = re.compile(r"/(\S*)$")
@@ -23,22 +23,30 @@ _ARGUMENT = re.compile(r"(/\S+)\s+(\S*)$")
 
 
 class LineCompleter(Completer):
-    """`commands` are names with what they do; `arguments` gives the words that may follow one, with their meaning."""
+    """Completes commands, their arguments, and files of a directory.
 
-    def __init__(self, commands: dict[str, str], arguments: Callable[[str], Iterable[tuple[str, str]]]) -> None:
+    `commands` are names with their meaning; `arguments` returns the words that may follow one, with their meaning.
+    """
+
+    def __init__(
+        self, cwd: Path, commands: dict[str, str], arguments: Callable[[str], Iterable[tuple[str, str]]]
+    ) -> None:
         self._commands = commands
         self._arguments = arguments
-        self._files = Files()
+        self._files = Files(cwd)
 
     def use_directory(self, cwd: Path) -> None:
         """Complete files of this directory."""
         self._files = Files(cwd)
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
-        """The completions of what stands before the cursor."""
+        """The completions of the text before the cursor."""
         before = document.text_before_cursor
         if file := _FILE.search(before):
-            yield from self._complete_file(file[1], file[2])
+            quote, typed = file.groups()
+            for name in self._files.matching(typed):
+                word = f'"{name}"' if " " in name else name
+                yield Completion(f"{word} ", -len(quote + typed), display=name)
         elif command := _COMMAND.fullmatch(before):
             for name, meaning in self._commands.items():
                 if name.startswith(f"/{command[1]}"):
@@ -47,11 +55,6 @@ class LineCompleter(Completer):
             for word, meaning in self._arguments(argument[1]):
                 if word.startswith(argument[2]):
                     yield Completion(word, -len(argument[2]), display_meta=meaning)
-
-    def _complete_file(self, quote: str, typed: str) -> Iterator[Completion]:
-        for name in self._files.matching(typed):
-            word = f'"{name}"' if " " in name else name
-            yield Completion(f"{word} ", -len(quote + typed), display=name)
 
 
 class Files:
@@ -63,20 +66,20 @@ class Files:
         self._read = float("-inf")
 
     def matching(self, typed: str) -> list[str]:
-        """The best matches: paths that begin so, names that begin so, then what has the characters in this order."""
+        """The best matches: paths with this prefix, names with this prefix, then paths with the characters in order."""
         if time.monotonic() - self._read > FRESH_SECONDS:
             self._names = ["/".join(parts) for parts in islice(walk(self._cwd), MAX_FILES)]
             self._read = time.monotonic()
-        found = [name for name in self._names if _has_in_order(name.lower(), typed.lower()) and _is_plain(name)]
+        found = [name for name in self._names if _has_in_order(name.lower(), typed.lower()) and _can_be_typed(name)]
         return sorted(found, key=lambda name: _rank(typed.lower(), name.lower()))[:MAX_SHOWN]
 
 
 def _has_in_order(name: str, characters: str) -> bool:
     rest = iter(name)
-    return all(character in rest for character in characters)  # each is looked for behind the one before
+    return all(character in rest for character in characters)  # each is searched for after the one before
 
 
-def _is_plain(name: str) -> bool:
+def _can_be_typed(name: str) -> bool:
     return clean(name) == name and '"' not in name and "\n" not in name
 
 

@@ -1,4 +1,4 @@
-"""Text of models and tools made safe for a terminal: no control characters, nothing hidden."""
+"""Makes text of models and tools safe and short for a terminal: no control characters, nothing hidden."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -18,9 +18,9 @@ MAX_CHARS = 100
 MAX_ERROR_CHARS = 300
 """Characters shown of a failed result."""
 MAX_SPACES = 40
-"""Longer runs of spaces are counted instead: they could push text out of sight."""
+"""Longer runs of spaces are replaced by their number: they could push text out of sight."""
 MAX_EQUAL = 3
-"""Equal consecutive lines that are shown; the others are counted."""
+"""Equal consecutive lines that are shown; further ones are counted."""
 
 _REFUSED = {DENIED: "refused", NOBODY: "refused: nobody is there to allow it"}
 """The results of refused calls, with the short text that the user sees."""
@@ -55,10 +55,10 @@ class CallRow(msgspec.Struct):
 
         `width` is 0 for a file.
         """
-        longest = max(MAX_CHARS, width)
-        rest = short(rest, longest) if style == "dim" else rest
+        limit = max(MAX_CHARS, width)
+        rest = shorten_line(rest, limit) if style == "dim" else rest
         head = Text(" ").join(Text(part, kind) for part, kind in ((self.name, "bold"), (self.arguments, "")) if part)
-        head.plain = short(head.plain, longest)
+        head.plain = shorten_line(head.plain, limit)
         tail = Text.assemble((f" {time}" if time else "", "dim"), (f" · {rest}" if rest else "", style))
         if width:
             head.truncate(max(width // 2, width - 2 - cell_len(tail.plain)), overflow="ellipsis")
@@ -75,18 +75,14 @@ def rows_of(call: ToolCall, width: int) -> Iterator[str]:
     counted.
     """
     fields = call.text if isinstance(call.payload, CustomPayload) else _fields(call.text)
-    shown = fields if isinstance(fields, str) else "\n".join(_field(key, value) for key, value in fields.items())
-    yield from safe_rows(shown, width)
-
-
-def safe_rows(text: str, width: int) -> Iterator[str]:
-    """Untrusted text as rows of a terminal, for an approval question: nothing invisible, no padding, all indented."""
-    for line in without_padding(escaped(text).expandtabs().split("\n")):
+    text = fields if isinstance(fields, str) else "\n".join(_field(key, value) for key, value in fields.items())
+    for line in collapse_padding(escaped(text).expandtabs().split("\n")):
         for row in chop_cells(line, max(width - 2, 2)) or [""]:
             yield f"  {row}"
 
 
-def without_padding(lines: Iterable[str]) -> Iterator[str]:
+def collapse_padding(lines: Iterable[str]) -> Iterator[str]:
+    """The lines, with long runs of spaces and of equal lines replaced by their number."""
     for line, equal in groupby(lines):
         times = sum(1 for _ in equal)
         short_line = _PADDING.sub(lambda spaces: f"⟨{len(spaces[0]):,} spaces⟩", line)
@@ -108,23 +104,20 @@ def _fields(arguments: str) -> str | dict[str, str]:
     """The fields of a call's arguments as text; free text as it is."""
     try:
         read = msgspec.json.decode(arguments, type=dict[str, Any])
-        return {key: _value(value) for key, value in read.items()}
+        # Values as text, without JSON escapes.
+        texts = (value if isinstance(value, str) else msgspec.json.encode(value).decode() for value in read.values())
+        return dict(zip(read, texts, strict=True))
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return arguments
-
-
-def _value(value: Any) -> str:
-    """A value as text, without JSON escapes."""
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def argument_summary(arguments: str) -> str:
     """The arguments on one line, the first one without its name."""
     fields = _fields(arguments)
     if isinstance(fields, str):
-        return short(fields, MAX_ERROR_CHARS)
+        return shorten_line(fields, MAX_ERROR_CHARS)
     parts = [f"{key}={value}" if index else value for index, (key, value) in enumerate(fields.items())]
-    return short(" ".join(parts), MAX_ERROR_CHARS)
+    return shorten_line(" ".join(parts), MAX_ERROR_CHARS)
 
 
 _COMMAND = re.compile(
@@ -134,10 +127,10 @@ _COMMAND = re.compile(
 """The header before the output of a command, as `shell.py` and `sessions.py` write it."""
 
 
-def outcome(result: str, last: str = "") -> str:
+def describe_outcome(result: str, last: str = "") -> str:
     """The outcome of a call; for a command its output, and its exit state unless that is success.
 
-    `last` is the last line of its output, shown in place of the rest.
+    `last` is the last line of its output, shown instead of all of it.
     """
     head = _COMMAND.match(result)
     output = result[head.end() :] if head is not None else result
@@ -150,23 +143,22 @@ def outcome(result: str, last: str = "") -> str:
     return shown if state in ("", "Process exited with code 0") else f"{state} {shown}"
 
 
-def refusal(name: str, result: str) -> str:
+def describe_refusal(name: str, result: str) -> str:
     """Why a call was refused, for the user; empty if it ran."""
     if result.startswith(DENIED_BECAUSE):
-        return f"refused: {short(result.removeprefix(DENIED_BECAUSE), MAX_ERROR_CHARS)}"
+        return f"refused: {shorten_line(result.removeprefix(DENIED_BECAUSE), MAX_ERROR_CHARS)}"
     return "refused: read-only" if result == READ_ONLY.format(name) else _REFUSED.get(result, "")
 
 
-def short(text: str, longest: int) -> str:
-    """The text on one short line."""
-    line = " ".join(clean(text[: 10 * longest]).split())
-    return line if len(line) <= longest else line[: longest - 1] + "…"
+def shorten_line(text: str, limit: int) -> str:
+    """The text on one line of at most this many characters."""
+    line = " ".join(clean(text[: 10 * limit]).split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
-def span(minutes: float | None) -> str:
+def describe_window(minutes: float | None) -> str:
     """The length of a rate limit window."""
-    if not minutes:
-        return "limit"
-    return (
-        f"{minutes / 1440:g} d" if minutes >= 1440 else f"{minutes / 60:g} h" if minutes >= 60 else f"{minutes:g} min"
-    )
+    for unit, size in (("d", 1440), ("h", 60), ("min", 1)):
+        if minutes and minutes >= size:
+            return f"{minutes / size:g} {unit}"
+    return f"{minutes:g} min" if minutes else "limit"

@@ -1,7 +1,7 @@
-"""The input line of an interactive session, with what changes above it, by prompt_toolkit.
+"""The input line of an interactive session, with the changing rows above it, by prompt_toolkit.
 
-The line can be edited all the time, also while a task runs and while a question is asked. What is printed for good goes
-above it: the rows are removed, the text is written, and the rows are drawn again, at most as often as the view says.
+The line can always be edited, also while a task runs or a question is asked. To print permanent lines, the rows are
+erased, the lines are written, and the rows are drawn again.
 """
 
 import asyncio
@@ -12,11 +12,10 @@ from collections.abc import Callable, Sequence
 
 from prompt_toolkit.application import Application
 from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
-from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import Completer, ThreadedCompleter
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition, has_completions, has_focus, is_searching
-from prompt_toolkit.formatted_text import ANSI, AnyFormattedText, FormattedText
+from prompt_toolkit.formatted_text import ANSI, AnyFormattedText
 from prompt_toolkit.history import History
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.layout import (
@@ -36,15 +35,15 @@ from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar, TextArea
 from rich.console import Console, ConsoleRenderable
 
-from toolwire.agent.terminal.canvas import print_lines
+from toolwire.agent.terminal.view import print_lines
 from toolwire.core.terminal import clean
 
 MARK = "> "
 MENU_ROWS = 8
 MAX_INPUT_ROWS = 10
 MAX_QUEUED_ROWS = 3
-HASTE = 0.4
-"""Seconds after a question appears in which Enter is no answer: it may belong to what was typed before."""
+MIN_ANSWER_SECONDS = 0.4
+"""Enter is ignored this long after a question appears: it may belong to earlier input."""
 
 STYLE = Style.from_dict(
     {
@@ -58,7 +57,7 @@ STYLE = Style.from_dict(
 
 
 class _Question:
-    """A question that waits for its answer, and what stood in the line before."""
+    """An open question, and the draft that was in the line before."""
 
     def __init__(self, text: str, draft: Document) -> None:
         self.text = text
@@ -68,20 +67,29 @@ class _Question:
 
 
 class InputLine:
-    """A canvas with an input line below its rows."""
+    """A `Canvas` with an input line below its rows.
 
-    def __init__(self, completer: Completer, history: History) -> None:
+    `on_line` is called with every line that is entered, `on_interrupt` when Ctrl-C is pressed and the line is empty.
+    `queued` returns the waiting lines, and `status` the text of the last row.
+    """
+
+    def __init__(
+        self,
+        completer: Completer,
+        history: History,
+        *,
+        on_line: Callable[[str], None],
+        on_interrupt: Callable[[], None],
+        queued: Callable[[], Sequence[str]],
+        status: Callable[[], str],
+    ) -> None:
         self.console = Console(file=io.StringIO(), force_terminal=True, force_interactive=True, highlight=False)
-        self.on_line: Callable[[str], None] = lambda _: None
-        """Called with every line that is entered."""
-        self.on_interrupt: Callable[[], None] = lambda: None
-        """Called when Ctrl-C is pressed and the line is empty or a task runs."""
-        self.queued: Callable[[], Sequence[str]] = list
-        """Gives the lines that wait."""
-        self.status: Callable[[], str] = str
-        """Gives the text of the last row."""
+        self._on_line = on_line
+        self._on_interrupt = on_interrupt
+        self._queued = queued
+        self._status = status
         self._rows: ConsoleRenderable | None = None
-        self._drawn = ("", 0)  # the rows as they were drawn last, and their number
+        self._drawn = ("", 0)  # the rows as drawn last, and their number
         self._question: _Question | None = None
         self._search = SearchToolbar()
         self._input = TextArea(
@@ -90,19 +98,21 @@ class InputLine:
             auto_suggest=AutoSuggestFromHistory(),
             height=lambda: Dimension(min=1, max=MAX_INPUT_ROWS),
             dont_extend_height=True,
-            get_line_prefix=_prefix,
+            get_line_prefix=lambda line, wrapped: [("class:mark", "  " if line or wrapped else MARK)],
             search_field=self._search,
         )
+        output = Vt100_Output.from_pty(sys.stdout)
+        output.enable_cpr = False  # the answer to a query of the cursor's position could be taken for typed keys
         self._app: Application[None] = Application(
             layout=Layout(self._container(), focused_element=self._input),
             key_bindings=self._bindings(),
             style=STYLE,
             erase_when_done=True,
-            output=_output(),
+            output=output,
         )
 
     async def run(self) -> None:
-        """Take lines until `exit` is called or the input ends."""
+        """Read lines until `exit` is called or the input ends."""
         try:
             await self._app.run_async(handle_sigint=False)
         except EOFError:  # the terminal is gone
@@ -118,15 +128,15 @@ class InputLine:
 
     @property
     def text(self) -> str:
-        """What stands in the line."""
+        """The content of the line."""
         return self._input.text
 
     def put(self, text: str) -> None:
-        """Put a text into the line, with the cursor behind it."""
+        """Replace the content of the line, with the cursor at its end."""
         self._input.buffer.document = Document(text)
 
     async def ask(self, question: str) -> str:
-        """The line that answers a question. What stood in the line before is put back afterwards."""
+        """Ask a question, and return the line that answers it. The draft in the line is restored afterwards."""
         self._question = asked = _Question(question, self._input.buffer.document)
         self._input.buffer.reset()
         self._app.invalidate()
@@ -145,28 +155,23 @@ class InputLine:
 
     @property
     def moves(self) -> bool:
-        """Rows can be drawn anew."""
         return True
 
     @property
     def room(self) -> int:
-        """Rows for what changes."""
         return max(1, self.console.height - MAX_INPUT_ROWS - MAX_QUEUED_ROWS - 3)
 
     def start(self, rows: ConsoleRenderable) -> None:
-        """Begin to draw these rows."""
         self._rows = rows
 
     def stop(self) -> None:
-        """Draw no rows any more."""
         self._rows, self._drawn = None, ("", 0)
 
     def draw(self, lines: Sequence[ConsoleRenderable]) -> None:
-        """Print lines above the rows, and draw these."""
-        text = self._rendered(lambda: print_lines(self.console, lines))
+        text = self._render(lambda: print_lines(self.console, lines))
         if self._rows is not None:
             rows = self._rows
-            drawn = self._rendered(lambda: self.console.print(rows, end=""))
+            drawn = self._render(lambda: self.console.print(rows, end=""))
             self._drawn = (drawn.removesuffix("\n"), drawn.count("\n"))
         if text and self._app.is_running:
             self._app.renderer.erase()
@@ -175,7 +180,7 @@ class InputLine:
             self._app.output.flush()
         self._app.invalidate()
 
-    def _rendered(self, write: Callable[[], None]) -> str:
+    def _render(self, write: Callable[[], None]) -> str:
         file = io.StringIO()
         self.console.file = file
         write()
@@ -184,15 +189,22 @@ class InputLine:
     # Layout
 
     def _container(self) -> FloatContainer:
-        asks = Condition(lambda: self._question is not None)
+        def queued_lines() -> AnyFormattedText:
+            shown = [" ".join(clean(line).split()) for line in self._queued()][:MAX_QUEUED_ROWS]
+            return [("class:queued", "\n".join(f"  queued: {line}" for line in shown))]
+
+        def question() -> AnyFormattedText:
+            return [("class:question", self._question.text if self._question is not None else "")]
+
+        has_question = Condition(lambda: self._question is not None)
         rows = HSplit(
             [
                 _text_window(lambda: ANSI(self._drawn[0]), lambda: self._drawn[1]),
-                _text_window(self._queued_text, lambda: min(len(self.queued()), MAX_QUEUED_ROWS)),
-                ConditionalContainer(_text_window(self._question_text, lambda: None), asks),
+                _text_window(queued_lines, lambda: min(len(self._queued()), MAX_QUEUED_ROWS)),
+                ConditionalContainer(_text_window(question, lambda: None), has_question),
                 self._input,
                 self._search,
-                _text_window(lambda: [("class:status", clean(self.status()))], lambda: 1),
+                _text_window(lambda: [("class:status", clean(self._status()))], lambda: 1),
                 ConditionalContainer(Window(height=MENU_ROWS), has_completions),
             ],
             align=VerticalAlign.TOP,
@@ -200,87 +212,62 @@ class InputLine:
         menu = CompletionsMenu(max_height=MENU_ROWS, scroll_offset=1)
         return FloatContainer(rows, [Float(menu, xcursor=True, ycursor=True)])
 
-    def _queued_text(self) -> FormattedText:
-        shown = [" ".join(clean(line).split()) for line in self.queued()][:MAX_QUEUED_ROWS]
-        return FormattedText([("class:queued", "\n".join(f"  queued: {line}" for line in shown))])
-
-    def _question_text(self) -> FormattedText:
-        return FormattedText([("class:question", self._question.text if self._question is not None else "")])
-
     # Keys
 
     def _bindings(self) -> KeyBindings:
+        def insert_line(event: KeyPressEvent) -> None:
+            event.current_buffer.newline(copy_margin=False)
+
+        def leave(_: KeyPressEvent) -> None:
+            self.exit()
+
+        def suspend(_: KeyPressEvent) -> None:
+            self._app.suspend_to_background()
+
+        def clear(_: KeyPressEvent) -> None:
+            self._app.renderer.clear()
+
         keys = KeyBindings()
         is_typing = has_focus(self._input) & ~is_searching
-        keys.add("enter", filter=is_typing)(self._enter)
-        keys.add("c-j", filter=is_typing)(_new_line)
-        keys.add("escape", "enter", filter=is_typing)(_new_line)
-        keys.add("c-c", filter=is_typing)(self._interrupt)
         is_empty = Condition(lambda: not self._input.text)
-        keys.add("c-d", filter=is_typing & is_empty)(self._leave)
-        keys.add("c-z", filter=is_typing)(self._suspend)
-        keys.add("c-l")(self._clear)
+        keys.add("enter", filter=is_typing)(self._enter)
+        keys.add("c-j", filter=is_typing)(insert_line)
+        keys.add("escape", "enter", filter=is_typing)(insert_line)
+        keys.add("c-c", filter=is_typing)(self._interrupt)
+        keys.add("c-d", filter=is_typing & is_empty)(leave)
+        keys.add("c-z", filter=is_typing)(suspend)
+        keys.add("c-l")(clear)
         return keys
 
     def _enter(self, event: KeyPressEvent) -> None:
         buffer = event.current_buffer
         if buffer.complete_state is not None and buffer.complete_state.current_completion is not None:
-            buffer.complete_state = None  # it is taken, and one may go on typing
-            return
-        if buffer.document.current_line_before_cursor.endswith("\\"):
+            buffer.complete_state = None  # accepts the completion, and leaves the line for more typing
+        elif buffer.document.current_line_before_cursor.endswith("\\"):
             buffer.delete_before_cursor()
             buffer.newline(copy_margin=False)
-            return
-        if self._question is not None:
-            self._reply(buffer)
+        elif self._question is not None:
+            answer = self._question.answer
+            if time.monotonic() - self._question.asked > MIN_ANSWER_SECONDS and not answer.done():
+                answer.set_result(buffer.text)
+                self._end_question()  # at once: what is typed next is not part of the answer
         elif buffer.text.strip():
             text = buffer.text
             buffer.reset(append_to_history=True)
-            self.on_line(text)
-
-    def _leave(self, _: KeyPressEvent) -> None:
-        self.exit()
-
-    def _suspend(self, _: KeyPressEvent) -> None:
-        self._app.suspend_to_background()
-
-    def _clear(self, _: KeyPressEvent) -> None:
-        self._app.renderer.clear()
-
-    def _reply(self, buffer: Buffer) -> None:
-        assert self._question is not None
-        answer = self._question.answer
-        if time.monotonic() - self._question.asked > HASTE and not answer.done():
-            answer.set_result(buffer.text)
-            self._end_question()  # at once: what is typed next is no part of the answer
+            self._on_line(text)
 
     def _interrupt(self, event: KeyPressEvent) -> None:
         if event.current_buffer.text and not self._question:
             event.current_buffer.reset()
         else:
-            self.on_interrupt()
-
-
-def _output() -> Vt100_Output:
-    """The terminal. It is not asked where its cursor is: the answer could be taken for typed keys later."""
-    output = Vt100_Output.from_pty(sys.stdout)
-    output.enable_cpr = False
-    return output
+            self._on_interrupt()
 
 
 def _text_window(text: Callable[[], AnyFormattedText], rows: Callable[[], int | None]) -> Window:
-    """Rows of text that give way where there is too little room."""
+    """Rows of text that shrink where there is too little room."""
 
     def height() -> Dimension:
         count = rows()
         return Dimension(min=0) if count is None else Dimension(min=0, preferred=count, max=count)
 
     return Window(FormattedTextControl(text), height=height, dont_extend_height=True, wrap_lines=True)
-
-
-def _prefix(line: int, wrapped: int) -> AnyFormattedText:
-    return [("class:mark", MARK if not line and not wrapped else " " * len(MARK))]
-
-
-def _new_line(event: KeyPressEvent) -> None:
-    event.current_buffer.newline(copy_margin=False)

@@ -1,8 +1,8 @@
 """Markdown of a model, rendered while it arrives.
 
-A block (a paragraph, a list, a table, a piece of code) is printed for good when the next one begins; the last one is
-drawn anew until then. Text of models is untrusted: control characters are removed, also those that are written as
-HTML entities, HTML is shown as it is, and links are shown with their address instead of hidden behind a text.
+A block (a paragraph, a list, a table, a piece of code) becomes permanent when the next one begins; the last one is
+redrawn until then. Text of models is untrusted: control characters are removed, even those written as HTML entities,
+HTML is shown as source, and links are shown with their address instead of hiding it behind a text.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,19 +20,19 @@ from rich.text import Text
 from toolwire.core.terminal import clean
 
 CODE_THEME = "ansi_dark"
-"""Highlights with the terminal's own sixteen colours."""
+"""Uses the terminal's own sixteen colours."""
 PLAIN = "text"
-"""The language of code that says none."""
+"""The language of code that names none."""
 MAX_LIVE_LINES = 40
-"""Lines of code that are drawn anew; the lines before them are printed for good."""
+"""Lines of code that are redrawn; the lines before them become permanent."""
 MAX_BLOCK = 8192
-"""Characters of a block that are drawn anew; a longer one is printed up to its last whole line."""
+"""Characters of a block that are redrawn; a longer one becomes permanent up to its last complete line."""
 
 _parser = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
 
 
 class MarkdownStream:
-    """Takes pieces of text; `complete` gives the blocks that will not change, and `rest` the last one as it is now."""
+    """Takes pieces of text; `complete` returns the blocks that will not change, and `rest` the last, unfinished one."""
 
     def __init__(self) -> None:
         self._text = ""
@@ -46,7 +46,7 @@ class MarkdownStream:
         self._is_new = True
 
     def complete(self) -> list[ConsoleRenderable]:
-        """The blocks that are complete since the last time."""
+        """The blocks that have become complete since the last call."""
         if not self._is_new:
             return []
         self._is_new = False
@@ -69,19 +69,14 @@ class MarkdownStream:
         return done
 
     def finish(self) -> list[ConsoleRenderable]:
-        """Everything that is left; what follows begins anew."""
+        """Everything that is left; the next text starts a new document."""
         rest = [self._block(self._text.split("\n"))] if self._text.strip() or self._is_inside_code else []
         self.__init__()
         return rest
 
-    @property
-    def is_open(self) -> bool:
-        """Whether a block is not complete."""
-        return bool(self._text.strip())
-
     def rest(self) -> ConsoleRenderable | None:
-        """The last block as it is now."""
-        if not self.is_open:
+        """The last block in its current state; None if there is none."""
+        if not self._text.strip():
             return None
         return SafeMarkdown(self._text, is_first=self._is_first, continues=self._is_inside_code)
 
@@ -98,14 +93,14 @@ def _blocks(text: str) -> list[tuple[int, Token]]:
 
 
 def _is_closed(fence: Token, lines: Sequence[str]) -> bool:
-    """Whether some code, the last block of these lines, has its end."""
+    """Whether the last block of these lines, a piece of code, is closed."""
     first, end = cast("list[int]", fence.map)
     last = lines[end - first - 1].strip()
     return end - first > 1 and last.startswith(fence.markup) and not last.strip(fence.markup[0])
 
 
 class SafeMarkdown(Markdown):
-    """Markdown of a model. With `continues` or `goes_on` it is a part of some code, without its beginning or end."""
+    """Markdown of a model. With `continues` or `goes_on` it is a part of a code block, without its start or end."""
 
     def __init__(self, text: str, *, is_first: bool = True, continues: bool = False, goes_on: bool = False) -> None:
         super().__init__("", code_theme=CODE_THEME, justify="default", hyperlinks=False)
@@ -141,7 +136,7 @@ class _Inner:
 
 
 def _without_trailing_spaces(line: list[Segment]) -> list[Segment]:
-    """So that a line can be copied."""
+    """The line without trailing spaces, so that it can be copied."""
     kept = list(line)
     while kept and not kept[-1].text.strip(" "):
         kept.pop()

@@ -1,62 +1,56 @@
-"""Files that a prompt mentions: `@src/main.py`, or `@"a name.txt"`. Their text goes to the model with the prompt."""
+"""Files that a prompt mentions: `@src/main.py`, or `@"a name.txt"`. Their text is sent with the prompt."""
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from toolwire.agent.tools import files
-from toolwire.agent.tools.confine import confined
+from toolwire.agent.tools.file_access import confine
 from toolwire.agent.tools.image import image_url
 from toolwire.turns.tools.call import ToolError
 from toolwire.turns.tools.registry import Context
 
 MAX_MENTIONS = 20
-"""Files that one prompt may bring along."""
+"""Files that one prompt may include."""
 
 MENTION = re.compile(r'(?<!\S)@(?:"(?P<quoted>[^"\n]+)"|(?P<plain>\S+))')
 _IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 
 
-class Prompt(msgspec.Struct, frozen=True):
+class PromptWithFiles(msgspec.Struct, frozen=True):
     """A prompt with the files that it mentions."""
 
     text: str
     images: tuple[Path, ...] = ()
     problems: tuple[str, ...] = ()
-    """What is wrong with a file that was mentioned."""
+    """Messages about mentioned files that could not be included."""
 
 
-def with_files(text: str, cwd: Path) -> Prompt:
-    """Add the files that a prompt mentions. What is no file of the working directory stays a word."""
+def with_files(text: str, cwd: Path) -> PromptWithFiles:
+    """Add the files that a prompt mentions. A mention that is not a file of the working directory stays a word."""
     context = Context(cwd)
     parts, images, problems = [text], list[Path](), list[str]()
     for name, path in dict(_mentioned(text, context)).items():
         try:
             if path.suffix.lower() in _IMAGES:
-                image_url(path)  # whether it is one, and not too large
+                image_url(path)  # raises if it is not an image or too large
                 images.append(path)
             else:
                 parts.append(f'<file path="{name}">\n{files.read(name, context=context)}\n</file>')
         except (ToolError, OSError, ValueError) as error:
             problems.append(f"@{name}: {error}")
-    return Prompt("\n\n".join(parts), tuple(images), tuple(problems))
+    return PromptWithFiles("\n\n".join(parts), tuple(images), tuple(problems))
 
 
 def _mentioned(text: str, context: Context) -> Iterator[tuple[str, Path]]:
     for _, found in zip(range(MAX_MENTIONS), MENTION.finditer(text), strict=False):
         name: str = found["quoted"] or found["plain"]
         for each in (name, name.rstrip(".,;:!?)]}'\"")):
-            path = _file(each, context)
-            if path is not None:
-                yield each, path
-                break
-
-
-def _file(name: str, context: Context) -> Path | None:
-    try:
-        path = confined(name, context).path
-        return path if path.is_file() else None
-    except (ToolError, OSError, ValueError):
-        return None
+            with suppress(ToolError, OSError, ValueError):
+                path = confine(each, context).path
+                if path.is_file():
+                    yield each, path
+                    break

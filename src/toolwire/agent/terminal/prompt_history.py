@@ -1,4 +1,4 @@
-"""The prompts of earlier sessions, for the arrow keys: a file with one JSON string per line, for its owner alone."""
+"""The prompts of earlier sessions, for the arrow keys: a private file with one JSON string per line."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -10,11 +10,11 @@ from prompt_toolkit.history import History
 from toolwire.memory.private_files import make_folders, open_private, state_folder
 
 MAX_BYTES = 1024 * 1024
-"""When the file is larger, its older half is dropped."""
+"""Size of the file above which its older half is dropped."""
 
 
 class PromptHistory(History):
-    """The last prompts, newest first. A file that cannot be read or written is no reason to stop."""
+    """The last prompts, newest first. A file that cannot be read or written is ignored."""
 
     def __init__(self, path: Path | None = None) -> None:
         super().__init__()
@@ -30,7 +30,11 @@ class PromptHistory(History):
         """Add a prompt."""
         with suppress(OSError, UnicodeEncodeError):
             make_folders(self._path.parent)
-            self._shrink()
+            with suppress(FileNotFoundError):
+                if self._path.stat().st_size > MAX_BYTES:
+                    lines = self._lines()
+                    with open_private(self._path, "w") as file:
+                        file.write(b"".join(line + b"\n" for line in lines[len(lines) // 2 :]))
             with open_private(self._path, "a") as file:
                 file.write(msgspec.json.encode(string) + b"\n")
 
@@ -38,10 +42,3 @@ class PromptHistory(History):
         with suppress(OSError), self._path.open("rb") as file:
             return file.read(2 * MAX_BYTES).splitlines()
         return []
-
-    def _shrink(self) -> None:
-        with suppress(FileNotFoundError):
-            if self._path.stat().st_size > MAX_BYTES:
-                lines = self._lines()
-                with open_private(self._path, "w") as file:
-                    file.write(b"".join(line + b"\n" for line in lines[len(lines) // 2 :]))

@@ -11,17 +11,16 @@ from rich.console import Console, ConsoleRenderable
 from rich.text import Text
 
 from toolwire.agent.approval import escalates
-from toolwire.agent.terminal.diff import can_be_shown, diff_rows
+from toolwire.agent.terminal.diff import can_be_shown, diff_rows, planned_changes
 from toolwire.agent.terminal.display import rows_of
-from toolwire.agent.tools.changes import changes
 from toolwire.core.terminal import escaped
 from toolwire.turns.tools.call import ToolCall, ToolError
 from toolwire.turns.tools.registry import Context, Tool
 
 MAX_ROWS = 200
-"""Rows of a call that are shown before the user is asked whether to show the rest."""
+"""Rows of a call that are shown before a question whether to show the rest."""
 SETTLE_SECONDS = 0.05
-"""Seconds before a question, in which earlier events are shown."""
+"""Seconds to wait before a question, so that earlier events are shown first."""
 
 _NO = re.compile(r"no?\b[\s,.:;-]*", re.IGNORECASE)
 
@@ -32,15 +31,16 @@ class Questions:
     def __init__(
         self,
         console: Console,
+        cwd: Path,
         show: Callable[[Sequence[ConsoleRenderable]], None],
         ask: Callable[[str], Awaitable[str]],
         pause: Callable[[str], AbstractAsyncContextManager[None]],
     ) -> None:
-        """`show` prints, `ask` reads a line, and while `pause` is held for a call nothing else is shown."""
-        self.cwd = Path()
+        """`show` prints lines, `ask` reads a line, and inside of `pause` for a call nothing else is shown."""
+        self.cwd = cwd
         """The working directory of the tools."""
         self.always: set[str] = set()
-        """The tools that may run without a question, but for calls that ask for more than is allowed by default."""
+        """The tools that run without a question, except for calls that ask for more than the default."""
         self._console = console
         self._show = show
         self._ask = ask
@@ -54,11 +54,9 @@ class Questions:
                 return True
             await asyncio.sleep(SETTLE_SECONDS)
             async with self._pause(call.call_id):
-                return await self._asked(tool, call)
+                return await self._show_all(tool, call) and await self._decide(tool, call)
 
-    async def _asked(self, tool: Tool, call: ToolCall) -> bool | str:
-        if not await self._show_all(tool, call):
-            return False
+    async def _decide(self, tool: Tool, call: ToolCall) -> bool | str:
         name = escaped(call.name)
         answer = (await self._ask(f"allow? [y]es / [a]lways for {name} / [N]o, or why not: ")).strip()
         match answer.lower():
@@ -89,8 +87,8 @@ class Questions:
         """The call as rows: a diff if it changes files, else its arguments."""
         width = self._console.width
         try:
-            found = changes(tool, call, Context(self.cwd))
-        except ToolError:  # it will fail in the same way if it is allowed
+            found = planned_changes(tool, call, Context(self.cwd))
+        except ToolError:  # the call will fail in the same way if it is allowed
             found = []
         if can_be_shown(found):
             return diff_rows(found, width)

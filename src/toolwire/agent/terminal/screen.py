@@ -1,54 +1,170 @@
-"""The terminal of a run with one prompt: what happens is shown, questions are asked, and the terminal is restored."""
+"""The terminal of a run with one prompt: shows events, asks for approval, and restores the terminal at the end."""
 
 import asyncio
 import contextlib
+import errno
+import os
 import sys
 import termios
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TextIO
 
-from rich.console import Console, ConsoleRenderable
+from rich.console import Console, ConsoleOptions, ConsoleRenderable
+from rich.live import Live
 from rich.text import Text
 
 from toolwire.agent.approval import Approver
 from toolwire.agent.events import AgentEvent
-from toolwire.agent.terminal.canvas import LiveCanvas, print_lines
-from toolwire.agent.terminal.keys import Keys, is_terminal, typed_line
 from toolwire.agent.terminal.questions import Questions
-from toolwire.agent.terminal.view import DRAWS, View
+from toolwire.agent.terminal.view import DRAWS_PER_SECOND, View, print_lines
 from toolwire.core.terminal import clean
 
 
-def make_console() -> Console:
-    """The console on which everything is shown: stdout if that is a terminal, else stderr."""
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether a stream is a terminal."""
+    return stream is not None and stream.isatty()
+
+
+class LiveCanvas:
+    """A `Canvas` on a terminal that nothing else uses, or on a file, which gets the permanent lines only."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._live: Live | None = None
+        self._rows: ConsoleRenderable | None = None
+
+    @property
+    def moves(self) -> bool:
+        return self.console.is_interactive
+
+    @property
+    def room(self) -> int:
+        return self.console.height
+
+    def start(self, rows: ConsoleRenderable) -> None:
+        if self.moves:
+            # Other output to stderr appears above the changing rows, if it goes to the terminal.
+            redirects = bool(sys.stderr and sys.stderr.isatty())
+            self._rows = rows
+            self._live = Live(self, console=self.console, auto_refresh=False, transient=True, redirect_stderr=redirects)
+            self._live.start()
+
+    def stop(self) -> None:
+        live, self._live = self._live, None
+        if live is not None:
+            live.stop()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[ConsoleRenderable]:
+        """The rows; none while they are being removed."""
+        if self._live is not None and self._rows is not None:
+            yield self._rows
+
+    def draw(self, lines: Sequence[ConsoleRenderable]) -> None:
+        if lines:
+            print_lines(self.console, lines)
+        elif self._live is not None:
+            self._live.refresh()
+
+
+class Keyboard:
+    """The keyboard of a terminal in line mode. Echo is off except during questions: it would disturb changing rows."""
+
+    def __init__(self, is_interactive: bool) -> None:
+        self._terminal = sys.stdin.fileno() if is_terminal(sys.stdin) else None
+        self._original: list[Any] = []
+        if is_interactive and self._terminal is not None:
+            self._original = termios.tcgetattr(self._terminal)
+
+    def hide(self) -> None:
+        """Switch the echo off."""
+        if self._original:
+            *flags, local, speed_in, speed_out, characters = self._original
+            self._set([*flags, local & ~termios.ECHO, speed_in, speed_out, characters])
+
+    def show(self) -> None:
+        """Switch the echo on."""
+        self._set(self._original)
+
+    @contextlib.contextmanager
+    def echo(self) -> Generator[None]:
+        """Switch the echo on for the duration of the context."""
+        self.show()
+        try:
+            yield
+        finally:
+            self.hide()
+
+    def discard_input(self) -> None:
+        """Discard what was typed so far."""
+        if self._terminal is not None:
+            termios.tcflush(self._terminal, termios.TCIFLUSH)
+
+    async def read_line(self) -> bytes:
+        """The next typed line; empty at the end of input.
+
+        Uses no thread, so that it can be cancelled. Raises `OSError` when the terminal is gone.
+        """
+        assert self._terminal is not None
+        loop = asyncio.get_running_loop()
+        ready = asyncio.Event()
+        loop.add_reader(self._terminal, ready.set)
+        try:
+            await ready.wait()
+            typed = os.read(self._terminal, 1024)
+        finally:
+            loop.remove_reader(self._terminal)
+        if not typed and not os.isatty(self._terminal):  # any more
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return typed
+
+    def _set(self, attributes: list[Any]) -> None:
+        """Set terminal attributes, unless we run in the background, where that would stop us."""
+        with contextlib.suppress(OSError, termios.error):
+            if attributes and self._terminal is not None and os.tcgetpgrp(self._terminal) == os.getpgrp():
+                termios.tcsetattr(self._terminal, termios.TCSANOW, attributes)
+
+
+def _make_console() -> Console:
+    """The console for everything that is shown: stdout if that is a terminal, else stderr."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
-            reconfigure(errors="replace")  # a character that the terminal cannot show is no reason to end
+            reconfigure(errors="replace")  # a character that the terminal cannot show must not end the run
     shown = sys.stdout if is_terminal(sys.stdout) else sys.stderr
     can_move = None if is_terminal(shown) else False
     return Console(stderr=shown is sys.stderr, highlight=False, force_interactive=can_move)
 
 
 class Screen:
-    """Shows events and asks for approval, one question at a time.
+    """Shows events and asks for approval, one question at a time. `on_hangup` is called when the terminal is gone.
 
-    Where stdout is no terminal, it gets the answer alone, and everything else goes to stderr.
+    If stdout is not a terminal, it gets the answer alone, and everything else goes to stderr.
     """
 
-    def __init__(self, *, verbose: bool = False, quiet: bool = False) -> None:
-        self._is_quiet = quiet
+    def __init__(
+        self, cwd: Path, on_hangup: Callable[[], object], *, verbose: bool = False, quiet: bool = False
+    ) -> None:
         answer = None if is_terminal(sys.stdout) else sys.stdout
-        self.view = View(LiveCanvas(make_console()), answer=answer, verbose=verbose, quiet=quiet)
-        self.questions = Questions(self.view.console, self._print, self._answer, self._paused)
-        self._keys = Keys(self.view.console.is_interactive)
-        self._taken = asyncio.Lock()
-        self._ticking: asyncio.Task[None] | None = None
+        self.view = View(LiveCanvas(_make_console()), answer=answer, verbose=verbose, quiet=quiet)
         self.closing_line = ""
-        self.on_hangup: Callable[[], object] = lambda: None
-        """Called when the terminal is gone."""
+        """The last line of the output."""
+        console = self.view.console
+        self._questions = Questions(console, cwd, lambda lines: print_lines(console, lines), self._ask, self._pause)
+        self._on_hangup = on_hangup
+        self._is_quiet = quiet
+        self._keyboard = Keyboard(console.is_interactive)
+        self._lock = asyncio.Lock()  # held while an event is shown or a question is asked
+        self._ticking: asyncio.Task[None] | None = None
+
+    @property
+    def approver(self) -> Approver | None:
+        """Asks the user; None without a terminal."""
+        can_ask = is_terminal(sys.stdin) and (is_terminal(sys.stdout) or is_terminal(sys.stderr))
+        return self._questions.ask if can_ask else None
 
     async def __aenter__(self) -> "Screen":
-        self._keys.hide()
+        self._keyboard.hide()
         self.view.__enter__()
         self._ticking = asyncio.get_running_loop().create_task(self._tick())
         return self
@@ -58,7 +174,7 @@ class Screen:
             self._ticking.cancel()
         self.close()
 
-    def cancelling(self) -> None:
+    def show_cancelling(self) -> None:
         """Show that the task is being cancelled."""
         with contextlib.suppress(OSError):  # the terminal may be gone, and that be the reason
             self.view.cancelling()
@@ -71,46 +187,37 @@ class Screen:
             if line and not self._is_quiet:
                 self.view.console.print(Text(clean(line), "dim"), soft_wrap=True)
         finally:
-            self._keys.show()
-
-    async def _tick(self) -> None:
-        while True:
-            await asyncio.sleep(1 / DRAWS)
-            if not self._taken.locked():
-                self.view.refresh()
+            self._keyboard.show()
 
     async def show(self, event: AgentEvent) -> None:
         """Show an event."""
-        async with self._taken:
+        async with self._lock:
             self.view.show(event)
 
-    @property
-    def approver(self) -> Approver | None:
-        """Asks the user; None without a terminal."""
-        can_ask = is_terminal(sys.stdin) and (is_terminal(sys.stdout) or is_terminal(sys.stderr))
-        return self.questions.ask if can_ask else None
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(1 / DRAWS_PER_SECOND)
+            if not self._lock.locked():
+                self.view.refresh()
 
     @contextlib.asynccontextmanager
-    async def _paused(self, call_id: str) -> AsyncGenerator[None]:
+    async def _pause(self, call_id: str) -> AsyncGenerator[None]:
         try:
-            async with self._taken:
-                with self.view.asking(call_id), self._keys.echoing():
+            async with self._lock:
+                with self.view.asking(call_id), self._keyboard.echo():
                     yield
         except (OSError, termios.error):  # the terminal is gone
-            self.on_hangup()
+            self._on_hangup()
             raise asyncio.CancelledError from None
 
-    def _print(self, lines: Sequence[ConsoleRenderable]) -> None:
-        print_lines(self.view.console, lines)
-
-    async def _answer(self, prompt: str) -> str:
-        """The line typed after this prompt; what was typed before is discarded."""
+    async def _ask(self, prompt: str) -> str:
+        """The line typed after this prompt; earlier input is discarded."""
         console = self.view.console
-        self._keys.flush()
+        self._keyboard.discard_input()
         console.print(Text(prompt), end="")
         answer = b""
         try:
-            answer = await typed_line(sys.stdin.fileno())
+            answer = await self._keyboard.read_line()
         finally:
             if not answer.endswith(b"\n"):
                 console.print()

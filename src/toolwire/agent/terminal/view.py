@@ -1,47 +1,79 @@
 """Shows the events of an agent in a terminal: text as it arrives, a row for each running tool, token counts at the end.
 
-What is complete is printed for good; rows that change are drawn below it, when `refresh` is called and not with every
-event. Where the answer goes elsewhere, to a pipe, it is written there alone, when it is whole, and everything else is
-shown here: also what the model says before it calls a tool. Control characters from models and tools are removed.
+Complete lines are permanent. Rows that change are drawn below them, at a fixed rate and not with every event. If the
+answer goes to a pipe, it is written there alone, when it is complete, and everything else is shown here, including text
+before a call. Control characters from models and tools are removed.
 """
 
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TextIO
+from typing import Protocol, TextIO
 
-from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderableType
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, Group, RenderableType
 from rich.segment import Segment, Segments
 from rich.text import Text
 
 from toolwire.agent import events
 from toolwire.agent.events import AgentEvent, RateLimit, Tokens
-from toolwire.agent.terminal.canvas import Canvas
 from toolwire.agent.terminal.display import (
     MAX_ERROR_CHARS,
     CallRow,
     Tail,
     argument_summary,
-    outcome,
-    refusal,
-    short,
-    span,
+    describe_outcome,
+    describe_refusal,
+    describe_window,
+    shorten_line,
 )
 from toolwire.agent.terminal.markdown import MarkdownStream
 from toolwire.core.terminal import clean
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-DRAWS = 10
-"""How often in a second the rows are drawn anew, at most."""
-SOON = 0.5
-"""Seconds of silence after which the view shows what it waits for."""
+DRAWS_PER_SECOND = 10
+SILENCE_SECONDS = 0.5
+"""Seconds without an event after which the view shows what it waits for."""
+
+
+class Canvas(Protocol):
+    """Where a view is drawn: permanent lines, and below them rows that change."""
+
+    console: Console
+
+    @property
+    def moves(self) -> bool:
+        """Whether rows can be redrawn."""
+        ...
+
+    @property
+    def room(self) -> int:
+        """The number of rows that can be drawn."""
+        ...
+
+    def start(self, rows: ConsoleRenderable) -> None:
+        """Begin to draw these rows, which are computed each time."""
+        ...
+
+    def stop(self) -> None:
+        """Remove the changing rows, and draw none until `start`."""
+        ...
+
+    def draw(self, lines: Sequence[ConsoleRenderable]) -> None:
+        """Print permanent lines, and draw the rows below them."""
+        ...
+
+
+def print_lines(console: Console, lines: Sequence[ConsoleRenderable]) -> None:
+    """Print lines without cropping them: the terminal wraps a line that may not be wrapped here."""
+    if lines:
+        console.print(Group(*lines), end="", crop=False, soft_wrap=not console.is_interactive)
 
 
 class View:
-    """Shows one task after the other; `refresh` must be called `DRAWS` times a second.
+    """Shows one task after the other; the owner calls `refresh` `DRAWS_PER_SECOND` times a second.
 
-    `answer` is a file for the answer, if that is not to be shown here. `verbose` shows notes. `quiet` shows the answer
-    and failures alone. `sums` prints the tokens after each task.
+    `answer` is a file for the answer, which is not shown here then. `verbose` shows notes. `quiet` shows only the
+    answer and failures. `sums` prints the token counts after each task.
     """
 
     def __init__(
@@ -62,13 +94,13 @@ class View:
         self._is_quiet = quiet
         self._prints_sums = sums
         self._markdown = MarkdownStream()
-        self._held: list[str] = []  # what may be the answer, for its own file
-        self._line = ""  # an unfinished line of the text in a file
+        self._held: list[str] = []  # text that may be the answer, for its own file
+        self._line = ""  # the unfinished last line, if the console is a file
         self._pending: list[ConsoleRenderable] = []
         self._model = "the model"
         self._waits_for: tuple[str, float] | None = None
         self._reasoning = Tail()
-        self._reasoning_part = ("", "", 0)  # the part that the last delta belonged to
+        self._reasoning_part = ("", "", 0)  # of the last delta
         self._calls: dict[str, CallRow] = {}
         self._noted: set[str] = set()
         self._total = Tokens()
@@ -80,7 +112,7 @@ class View:
         self._is_closed = False
 
     def __enter__(self) -> "View":
-        self._start()
+        self._start_canvas()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -91,28 +123,27 @@ class View:
         self._is_closed = True
         try:
             self._finish_text()
-            self.canvas.draw(self._taken())
+            self._draw()
         finally:
             self.canvas.stop()
 
-    def _start(self) -> None:
+    def _start_canvas(self) -> None:
         if not self._is_closed and not self._is_quiet:
             self.canvas.start(self)
 
     def refresh(self) -> None:
-        """Print what is complete, and draw the changing rows again."""
-        if self._is_closed:
-            return
-        self._pending += self._markdown.complete()
-        self.canvas.draw(self._taken())
+        """Print complete lines, and redraw the changing rows."""
+        if not self._is_closed:
+            self._pending += self._markdown.complete()
+            self._draw()
 
-    def _taken(self) -> list[ConsoleRenderable]:
-        taken, self._pending = self._pending, []
-        return taken
+    def _draw(self) -> None:
+        lines, self._pending = self._pending, []
+        self.canvas.draw(lines)
 
     @contextmanager
     def asking(self, call_id: str, *, pauses: bool = True) -> Generator[None]:
-        """Show everything so far before the user is asked about a call; with `pauses` nothing is drawn meanwhile."""
+        """Show everything so far before a question about a call; with `pauses` nothing is drawn meanwhile."""
         self._finish_text()
         self.refresh()
         if pauses:
@@ -121,7 +152,7 @@ class View:
             yield
         finally:
             if pauses:
-                self._start()
+                self._start_canvas()
             self._answered.add(call_id)  # its event may not have arrived yet
             call = self._calls.get(call_id)
             if call is not None:
@@ -129,16 +160,16 @@ class View:
                 call.began = self._clock() if call.began is not None else None
 
     def wait_for(self, what: str) -> None:
-        """Show what is being waited for while nothing else is shown."""
+        """Show what the user waits for, while nothing else is shown."""
         if not self._is_cancelling:
             self._waits_for = (f"waiting for {what}", self._clock())
 
     def resume(self, total: Tokens) -> None:
-        """Show a resumed session that has used these tokens."""
+        """Count on from the tokens of a resumed session."""
         self._total, self._is_resumed = total, True
 
     def cancelling(self) -> None:
-        """Show that everything is being cancelled."""
+        """Show that the task is being cancelled."""
         self._is_cancelling = True
         self._waits_for = ("cancelling", self._clock())
         self.refresh()
@@ -196,14 +227,14 @@ class View:
             case _:
                 pass
 
-    # Lines that stay
+    # Permanent lines
 
     def note(self, text: str) -> None:
-        """Print a remark that does not come from the model."""
+        """Print a remark of the program."""
         self.print(Text(f"· {clean(text)}", "yellow"))
 
     def print(self, line: ConsoleRenderable, *, matters: bool = False) -> None:
-        """Print a line; a view that is quiet prints only what matters."""
+        """Print a line; a quiet view prints only lines that matter."""
         self._finish_text()
         if matters or not self._is_quiet:
             self._pending.append(line)
@@ -223,7 +254,7 @@ class View:
         self._line = (self._line + text).rpartition("\n")[2]
 
     def _finish_text(self) -> None:
-        """Print what was said so far: something else comes after it, so it is not the answer."""
+        """Print the text so far: something else follows, so it is not the answer."""
         held, self._held = "".join(self._held), []
         if held and not self._is_quiet:
             if self.canvas.moves:
@@ -234,12 +265,6 @@ class View:
         line, self._line = self._line, ""
         if line:
             self.console.file.write("\n")
-
-    def _write_answer(self) -> None:
-        held, self._held = clean("".join(self._held)), []
-        if self._answer is not None and held.strip():
-            self._answer.write(held if held.endswith("\n") else f"{held}\n")
-            self._answer.flush()
 
     def _add_reasoning(self, event: events.ReasoningDelta) -> None:
         part = (event.item_id, event.kind, event.index)
@@ -252,18 +277,23 @@ class View:
         self.wait_for(self._model)
         call = self._calls.pop(event.call_id, CallRow(event.name, ""))
         time = f"{event.seconds:.1f} s" if event.seconds is not None else ""
-        refused = refusal(event.name, event.result) if event.failed else ""
-        if refused:
-            self.print(self._row(("✗", "red"), call, "", refused, "yellow"))
+        refusal = describe_refusal(event.name, event.result) if event.failed else ""
+        if refusal:
+            self.print(self._row(("✗", "red"), call, "", refusal, "yellow"))
         elif event.failed:
-            self.print(self._row(("✗", "red"), call, time, short(outcome(event.result), MAX_ERROR_CHARS), ""))
+            reason = shorten_line(describe_outcome(event.result), MAX_ERROR_CHARS)
+            self.print(self._row(("✗", "red"), call, time, reason, ""))
         else:
-            self.print(self._row(("✓", "green"), call, time, outcome(event.result, call.output.line), "dim"))
+            self.print(self._row(("✓", "green"), call, time, describe_outcome(event.result, call.output.line), "dim"))
 
     def _end(self, event: events.TaskEnded) -> None:
         self._waits_for = None
         self._calls.clear()
-        self._write_answer()
+        if self._answer is not None:
+            held, self._held = clean("".join(self._held)), []
+            if held.strip():
+                self._answer.write(held if held.endswith("\n") else f"{held}\n")
+                self._answer.flush()
         if event.reason == "failed":
             words = clean(event.error) or "nobody knows why"
             self.print(Text.assemble(("failed:", "red"), " ", words), matters=True)
@@ -279,20 +309,22 @@ class View:
 
     @property
     def sums(self) -> str:
-        """The tokens so far, and the limits of the account."""
+        """The token counts so far, and the limits of the account."""
         total = self._total
         whole = " in the whole session" if self._is_resumed else ""
         parts = [f"{total.input:,} tokens in ({total.cached:,} cached), {total.output:,} out{whole}"]
         for limit in self._limits:
             windows = [window for window in (limit.primary, limit.secondary) if window is not None]
-            parts += [f"{limit.name} {span(window.window_minutes)}: {window.used_percent:g}%" for window in windows]
+            parts += [
+                f"{limit.name} {describe_window(each.window_minutes)}: {each.used_percent:g}%" for each in windows
+            ]
         return " · ".join(parts)
 
     # Changing rows
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        """The rows, computed each time they are drawn: of an unfinished text the end, and the calls below it."""
-        below = [*self._rows_of_calls()]
+        """The rows, computed for each drawing: the end of an unfinished text, and the calls below it."""
+        below = [*self._call_rows()]
         rest = self._markdown.rest()
         if rest is not None:
             lines = console.render_lines(rest, options.update(height=None), pad=False)
@@ -300,9 +332,9 @@ class View:
                 yield Segments([*line, Segment.line()])
         yield from below
 
-    def _rows_of_calls(self) -> Iterator[Text]:
+    def _call_rows(self) -> Iterator[Text]:
         now = self._clock()
-        spinner = (SPINNER[int(now * DRAWS) % len(SPINNER)], "cyan")
+        spinner = (SPINNER[int(now * DRAWS_PER_SECOND) % len(SPINNER)], "cyan")
         for call in self._calls.values():
             if call.is_asked or call.began is None:
                 mark = ("?", "yellow") if call.is_asked else ("·", "dim")
@@ -311,8 +343,8 @@ class View:
                 status = "cancelling" if self._is_cancelling else call.output.line
                 yield self._row(spinner, call, f"{now - call.began:.1f} s", status, "dim")
         what, began = self._waits_for or ("", now)
-        is_quiet = now - began > SOON
-        if what and not self._calls and (is_quiet or self._is_cancelling):
+        is_silent = now - began > SILENCE_SECONDS
+        if what and not self._calls and (is_silent or self._is_cancelling):
             rest = self._reasoning.line if what == "thinking" else ""
             yield self._row(spinner, CallRow("", what), f"{now - began:.1f} s", rest, "dim")
 

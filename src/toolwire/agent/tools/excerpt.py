@@ -4,14 +4,14 @@ BYTES_PER_TOKEN = 4
 """How Codex estimates tokens."""
 MAX_TOKENS = 10_000
 """Tokens of one result, as in Codex."""
-KEPT = MAX_TOKENS * BYTES_PER_TOKEN
+MAX_EXCERPT_BYTES = MAX_TOKENS * BYTES_PER_TOKEN
 
 
 class Excerpt:
     """Text of any length in bounded memory: its beginning and its end."""
 
-    def __init__(self, limit: int = KEPT) -> None:
-        self.size = 0  # bytes of all that was added
+    def __init__(self, limit: int = MAX_EXCERPT_BYTES) -> None:
+        self.size = 0  # bytes of all output
         self._half = limit // 2
         self._head = bytearray()
         self._tail = bytearray()
@@ -40,11 +40,11 @@ class Excerpt:
         return self._newlines + self._is_open_line
 
     def fits(self, budget: int) -> bool:
-        """Whether nothing has to be cut out for this many bytes."""
+        """Whether all output fits into this many bytes."""
         return self.size <= min(budget, 2 * self._half)
 
-    def text(self, budget: int = KEPT) -> str:
-        """All of it, or as much of both ends as the budget of bytes allows. Characters are not split."""
+    def text(self, budget: int = MAX_EXCERPT_BYTES) -> str:
+        """All output, or as much of both ends as the budget in bytes allows. Characters are not split."""
         kept = bytes(self._head + self._tail)
         if self.fits(budget):
             return kept.decode()
@@ -56,5 +56,5 @@ class Excerpt:
 
 
 def tokens(size: int) -> int:
-    """About how many tokens so many bytes are."""
+    """The estimated tokens of this many bytes."""
     return -(-size // BYTES_PER_TOKEN)

@@ -7,7 +7,7 @@ import re
 from base64 import b64encode
 from pathlib import Path
 
-from toolwire.agent.tools.confine import confined, opened
+from toolwire.agent.tools.file_access import confine, open_target
 from toolwire.core.request import ImagePart
 from toolwire.memory.private_files import open_file
 from toolwire.turns.tools.call import ToolError
@@ -32,8 +32,8 @@ def view_image(path: str, *, context: Context) -> ImagePart:
     Args:
         path: The image, absolute or from the working directory.
     """
-    target = confined(path, context)
-    with opened(target, context) as file:
+    target = confine(path, context)
+    with open_target(target, context) as file:
         data = file.read(MAX_BYTES + 1)
     try:
         return ImagePart(data_url(data, target.name))

@@ -49,7 +49,7 @@ ADD, DELETE, UPDATE = "*** Add File: ", "*** Delete File: ", "*** Update File: "
 MOVE, END_OF_FILE = "*** Move to: ", "*** End of File"
 
 _WHITE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
-"""White space as Rust knows it; Python's own `strip` takes four control characters more."""
+"""White space as Rust defines it; Python's own `strip` removes four control characters more."""
 _PLAIN = str.maketrans(
     dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-")
     | dict.fromkeys("\u2018\u2019\u201a\u201b", "'")
@@ -62,7 +62,7 @@ Change: TypeAlias = tuple[Mark, str]
 
 
 class Chunk(msgspec.Struct, frozen=True):
-    """Lines that stand together: kept, removed and added. They follow a line `after`, if one is named."""
+    """Consecutive lines: kept, removed and added. They follow the line `after`, unless that is empty."""
 
     after: str
     changes: tuple[Change, ...]
@@ -96,7 +96,7 @@ Hunk: TypeAlias = AddFile | DeleteFile | UpdateFile
 def parse(patch: str) -> list[Hunk]:
     """Read a patch. Raises `ToolError`."""
     lines = [line.rstrip("\r") for line in patch.strip(_WHITE).split("\n")]
-    # GPT-4.1 wraps patches in a here-document, which nobody unwraps when there is no shell.
+    # GPT-4.1 wraps patches in a here-document, which no shell unwraps here.
     if lines[0] in ("<<EOF", "<<'EOF'", '<<"EOF"') and lines[-1].endswith("EOF") and len(lines) >= 4:
         lines = lines[1:-1]
     if lines[0].strip(_WHITE) != BEGIN:
@@ -128,7 +128,7 @@ class _Reader:
             elif header.startswith(UPDATE):
                 yield UpdateFile(header.removeprefix(UPDATE), self._move(), tuple(self._chunks(header)))
             elif header == END and not any(line.strip(_WHITE) for line in self._lines[self._at + 1 :]):
-                return  # there are two of them
+                return  # a second end marker
             else:
                 raise self._wrong(f"expected '{ADD}PATH', '{UPDATE}PATH' or '{DELETE}PATH'")
 
@@ -146,7 +146,7 @@ class _Reader:
             line = self._line.rstrip(_WHITE)
             if line.startswith(MOVE) and not move:
                 move = line.removeprefix(MOVE)
-            elif line != END_OF_FILE:  # it says nothing here, and is let pass
+            elif line != END_OF_FILE:  # it has no meaning here, and is skipped
                 break
             self._at += 1
         return move
@@ -190,8 +190,11 @@ class _Reader:
         return ToolError(f"invalid patch: {expected} at line {self._at + 1}, found {found}")
 
 
-def updated(text: str, chunks: tuple[Chunk, ...], name: str) -> str:
-    """A text with its chunks applied. New lines end as the first line does; what is kept is kept as it is."""
+def apply_chunks(text: str, chunks: tuple[Chunk, ...], name: str) -> str:
+    """A text with chunks applied. New lines end as the first line does; kept lines stay as they are.
+
+    Raises `ToolError` if the lines of a chunk are not found.
+    """
     endings = re.findall(r"\r\n|\n|\r", text)
     ending = endings[0] if endings else "\n"
     if text and not text.endswith(("\n", "\r")):
@@ -209,7 +212,7 @@ def updated(text: str, chunks: tuple[Chunk, ...], name: str) -> str:
         if not _old(chunk.changes):
             edits.append((len(lines), 0, [added + ending for _, added in chunk.changes]))
             continue
-        start, changes = _located(texts, chunk, at, name)
+        start, changes = _locate(texts, chunk, at, name)
         at = start
         made: list[str] = []
         for mark, line in changes:
@@ -228,8 +231,8 @@ def updated(text: str, chunks: tuple[Chunk, ...], name: str) -> str:
     return "".join(out + lines[done:])
 
 
-def _located(texts: list[str], chunk: Chunk, at: int, name: str) -> tuple[int, tuple[Change, ...]]:
-    """Where a chunk belongs, and what it changes there: models add an empty line at the end that the file has not."""
+def _locate(texts: list[str], chunk: Chunk, at: int, name: str) -> tuple[int, tuple[Change, ...]]:
+    """The line where a chunk applies, and its changes, without a last empty line that models add and the file lacks."""
     changes = chunk.changes
     start = _seek(texts, _old(changes), at, at_end=chunk.at_end)
     if start < 0 and not _old(changes)[-1]:
@@ -255,24 +258,24 @@ def _without_last_blank(changes: tuple[Change, ...]) -> tuple[Change, ...]:
     return tuple(out)
 
 
-_LOOKS: tuple[Callable[[str], str], ...] = (
+_NORMALISATIONS: tuple[Callable[[str], str], ...] = (
     lambda line: line,
     lambda line: line.rstrip(_WHITE),
     lambda line: line.strip(_WHITE),
     lambda line: line.strip(_WHITE).translate(_PLAIN),
 )
-"""How closely lines are looked at: first as they are, at last without their white space and typography."""
+"""How lines are compared: first as they are, last without outer white space and typographic characters."""
 
 
 def _seek(texts: list[str], wanted: list[str], at: int, *, at_end: bool = False) -> int:
-    """Where lines stand, from a line on; -1 if nowhere."""
+    """The index of the first place where lines are found, from a line on; -1 if they are not."""
     last = len(texts) - len(wanted)
     if not wanted:
         return at
-    for look in _LOOKS:
-        seen = [look(line) for line in texts]
-        lines = [look(line) for line in wanted]
+    for normalise in _NORMALISATIONS:
+        candidates = [normalise(line) for line in texts]
+        lines = [normalise(line) for line in wanted]
         for start in range(max(at, last) if at_end else at, last + 1):
-            if seen[start] == lines[0] and seen[start : start + len(lines)] == lines:
+            if candidates[start] == lines[0] and candidates[start : start + len(lines)] == lines:
                 return start
     return -1

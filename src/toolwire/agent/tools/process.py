@@ -1,7 +1,7 @@
-"""Runs commands: one session and one output each. No process of a command is left when it has ended.
+"""Runs commands. No process of a command is left when it has ended.
 
-A command runs in a session of its own, so that it has no terminal of ours and can be ended with all that it started.
-Its output and its errors come through one pipe, or one pseudo-terminal. POSIX only.
+A command runs in a session of its own, so that it has no access to our terminal, and can be ended with all its
+descendants. Its stdout and stderr share one pipe, or one pseudo-terminal. POSIX only.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ MIN_TIMEOUT = 0.1
 GRACE = 0.5
 """Seconds between SIGTERM and SIGKILL."""
 DRAIN = 0.25
-"""Seconds to wait for output after a command has ended, while a descendant holds the pipe."""
+"""Seconds to wait for output after a command has ended, while a descendant holds the pipe open."""
 PAUSE = 0.01
 CHUNK = 1 << 16
 MAX_EMITTED = 1 << 20
@@ -50,14 +50,14 @@ class Command(msgspec.Struct, frozen=True):
     argv: tuple[str, ...]
     cwd: Path
     env: dict[str, str] = {}
-    """What is added to the inherited environment."""
+    """Variables that are added to the inherited ones."""
     terminal: bool = False
     inherit: Inherit = inherited
-    """Gives that environment."""
+    """Returns the inherited environment."""
 
 
 class Process:
-    """A running command, which starts when it is created. `stop` must be awaited."""
+    """A running command, which starts on creation. The owner must await `stop`."""
 
     def __init__(self, command: Command) -> None:
         self.has_terminal = command.terminal
@@ -79,8 +79,8 @@ class Process:
     # Output and input
 
     @contextmanager
-    def watched(self, emit: Emit) -> Generator[None]:
-        """Emit its output as it arrives, beginning with what was not taken yet."""
+    def emit_output(self, emit: Emit) -> Generator[None]:
+        """Emit the output as it arrives, up to a limit, beginning with output that was not taken yet."""
         watcher = _Watcher(emit)
         if self.output.size:
             watcher(self.output.text())
@@ -96,7 +96,7 @@ class Process:
         return taken
 
     async def write(self, data: bytes, seconds: float) -> int:
-        """Write to its terminal, and return how many bytes it accepted in time."""
+        """Write to the terminal, and return how many bytes the command accepted in time."""
         done = 0
         with suppress(TimeoutError, OSError):  # OSError: it has ended
             async with asyncio.timeout(seconds), self._typing:
@@ -112,7 +112,7 @@ class Process:
             data = os.read(self._fd, CHUNK)
         except BlockingIOError:
             return
-        except OSError:  # EIO: nobody has the terminal open any more
+        except OSError:  # EIO: no process has the terminal open any more
             data = b""
         if data:
             self._add_output(self._decoder.decode(data))
@@ -135,16 +135,16 @@ class Process:
     # Lifetime
 
     async def _wait_for_end(self) -> None:
-        self._code = await _exit_code(self._report, self._supervisor)
+        self._code = await _read_exit_code(self._report, self._supervisor)
         await _within(DRAIN, self._output_ended)
-        for number in (signal.SIGTERM, signal.SIGKILL):  # what it left behind
+        for number in (signal.SIGTERM, signal.SIGKILL):  # for its descendants
             self._tree.signal(number)
             deadline = time.monotonic() + GRACE
             while self._tree.living():
                 if time.monotonic() > deadline:
                     break
                 await asyncio.sleep(PAUSE)
-                if number == signal.SIGKILL:  # what was born meanwhile
+                if number == signal.SIGKILL:  # for processes that were started meanwhile
                     self._tree.signal(number)
 
     def _clean_up(self, monitor: "asyncio.Task[None]") -> None:
@@ -168,11 +168,11 @@ class Process:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended with all its processes."""
+        """Whether all its processes have ended."""
         return self._over.is_set()
 
     async def wait(self, seconds: float) -> bool:
-        """Wait until it has ended with all its processes and output, but not longer than this; whether it has."""
+        """Wait for the end of all its processes and output, at most this long; whether they have ended."""
         return await _within(seconds, self._over)
 
     async def stop(self) -> None:
@@ -190,13 +190,18 @@ class Process:
 
 
 def _start(command: Command, mark: str) -> tuple[subprocess.Popen[bytes], int, int]:
-    """Start a command under a supervisor; also our end of its pipe or terminal, and where its exit code will be.
+    """Start a command under a supervisor. Returns it, our end of its output, and the pipe for its exit code.
 
     Not through the event loop: uvloop leaves copies of the pipe open in the command, and starting could be cancelled
-    halfway.
+    halfway. Raises `ToolError`.
     """
     environment = {**command.inherit(), **ENVIRONMENT, **command.env, MARK: mark}
-    _check_program(command, environment.get("PATH", os.defpath))
+    name = command.argv[0]
+    program = os.path.join(command.cwd, name) if os.sep in name else name
+    if shutil.which(program, path=environment.get("PATH", os.defpath)) is None and command.cwd.is_dir():
+        # The supervisor would notice this only later.
+        fault = errno.EACCES if os.sep in name and os.path.exists(program) else errno.ENOENT
+        raise ToolError(f"cannot run {name!r}: {os.strerror(fault)}")
     ours, theirs = os.openpty() if command.terminal else os.pipe()
     code, report = os.pipe()
     try:
@@ -218,24 +223,15 @@ def _start(command: Command, mark: str) -> tuple[subprocess.Popen[bytes], int, i
         os.close(ours)
         os.close(code)
         reason = error.strerror if isinstance(error, OSError) else error
-        raise ToolError(f"cannot run {command.argv[0]!r}: {reason}") from error
+        raise ToolError(f"cannot run {name!r}: {reason}") from error
     finally:
         os.close(theirs)
         os.close(report)
     return popen, ours, code
 
 
-def _check_program(command: Command, path: str) -> None:
-    """Raise `ToolError` if there is no such program; the supervisor would only notice later."""
-    name = command.argv[0]
-    program = os.path.join(command.cwd, name) if os.sep in name else name
-    if shutil.which(program, path=path) is None and command.cwd.is_dir():
-        fault = errno.EACCES if os.sep in name and os.path.exists(program) else errno.ENOENT
-        raise ToolError(f"cannot run {name!r}: {os.strerror(fault)}")
-
-
-async def _exit_code(code: int, popen: subprocess.Popen[bytes]) -> int:
-    """Wait until a command has ended; its exit code, or that of its supervisor if it was killed."""
+async def _read_exit_code(code: int, popen: subprocess.Popen[bytes]) -> int:
+    """Wait for the end of a command. Returns its exit code, or that of its supervisor if that was killed."""
     loop = asyncio.get_running_loop()
     is_readable = asyncio.Event()
     loop.add_reader(code, is_readable.set)
@@ -248,7 +244,7 @@ async def _exit_code(code: int, popen: subprocess.Popen[bytes]) -> int:
 
 
 class _Watcher:
-    """Emits a bounded part of the output."""
+    """Emits output up to a limit."""
 
     def __init__(self, emit: Emit) -> None:
         self._emit = emit

@@ -22,7 +22,7 @@ class ProcessTree:
 
     Its process group is not enough: `timeout` and shells with job control create others. Descendants in other sessions
     are found by their parents, and later by their mark. Without /proc only the group is known. With `keeps_leader` the
-    leader is the supervisor of the others, and is left running.
+    leader supervises the others, and is left running.
     """
 
     def __init__(self, leader: int, mark: str = "", *, keeps_leader: bool = False) -> None:
@@ -39,7 +39,11 @@ class ProcessTree:
             pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
         except OSError:
             self._kept = set()  # it cannot be distinguished from the others
-            return self._group()
+            try:
+                os.killpg(self._leader, 0)
+            except (ProcessLookupError, PermissionError):
+                return set()
+            return {self._leader}
         if not any(_session(pid) in self._sessions for pid in pids):
             return set()
         all = {pid: stat for pid in pids if (stat := _stat(pid)) is not None}
@@ -52,37 +56,30 @@ class ProcessTree:
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to all processes."""
         if self._mark:
-            self._sessions |= {_session(pid) for pid in marked(f"{self._mark}\0")} - {os.getsid(0), -1}
+            self._sessions |= {_session(pid) for pid in find_marked(f"{self._mark}\0")} - {os.getsid(0), -1}
         living = self.living()
         if not living and not self._kept:
             return
-        spares_leader = bool(self._kept) and number == signal.SIGKILL  # which withstands all others
+        spares_leader = bool(self._kept) and number == signal.SIGKILL  # it ignores all other signals
         with suppress(ProcessLookupError, PermissionError):
             if not spares_leader:
-                os.killpg(self._leader, number)  # what is born meanwhile gets it too
+                os.killpg(self._leader, number)  # reaches processes that are started meanwhile, too
         for pid in living:
             with suppress(ProcessLookupError, PermissionError):
                 if spares_leader or os.getpgid(pid) != self._leader:
                     os.kill(pid, number)
 
-    def _group(self) -> set[int]:
-        try:
-            os.killpg(self._leader, 0)
-        except (ProcessLookupError, PermissionError):
-            return set()
-        return {self._leader}
-
 
 def _has_no_children(pid: int) -> bool:
     try:
         return not Path(f"/proc/{pid}/task/{pid}/children").read_bytes()
-    except OSError:  # the kernel does not say, or the process is gone
+    except OSError:  # the kernel does not tell, or the process is gone
         return False
 
 
-def marked(mark: str) -> set[int]:
-    """The processes whose mark begins so."""
-    wanted = f"\0{MARK}={mark}".encode()
+def find_marked(prefix: str) -> set[int]:
+    """The ids of the processes whose mark has this prefix."""
+    wanted = f"\0{MARK}={prefix}".encode()
     found: set[int] = set()
     with suppress(OSError):
         for name in os.listdir("/proc"):
@@ -100,7 +97,7 @@ def _session(pid: int) -> int:
 
 
 def _stat(pid: int) -> tuple[int, int] | None:
-    """The parent and the session of a process, if it lives."""
+    """The parent and the session of a process; None if it has ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:

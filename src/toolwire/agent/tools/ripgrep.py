@@ -1,7 +1,7 @@
 """Searches the contents of files: with ripgrep if it is installed, else with a Python process of the same output.
 
-Patterns are Python's then; `.` also matches invalid UTF-8. It is a process, not a thread, because a bad pattern can
-keep `re` busy forever, and a process can be killed.
+With Python, patterns are those of `re`, and `.` also matches invalid UTF-8. It runs in a process, not a thread, because
+a bad pattern can keep `re` busy forever, and a process can be killed.
 """
 
 import base64
@@ -17,37 +17,37 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
-from toolwire.agent.tools.confine import MAX_WHOLE
+from toolwire.agent.tools.file_access import MAX_FILE_BYTES
 from toolwire.agent.tools.walk import GIT, walk
 
 Mode: TypeAlias = Literal["files", "lines", "count"]
 
 
-def _described(text: str) -> Any:
+def _description(text: str) -> Any:
     return msgspec.Meta(description=text)
 
 
 class GrepArguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The arguments of Grep."""
 
-    pattern: Annotated[str, _described("A regular expression, matched within one line.")]
-    path: Annotated[str, _described("The file or directory to search, absolute or from the working directory.")] = "."
-    glob: Annotated[str, _described("Only files like this, such as *.py, src/**/*.ts or !*.min.js.")] = ""
+    pattern: Annotated[str, _description("A regular expression, matched within one line.")]
+    path: Annotated[str, _description("The file or directory to search, absolute or from the working directory.")] = "."
+    glob: Annotated[str, _description("Only files like this, such as *.py, src/**/*.ts or !*.min.js.")] = ""
     mode: Annotated[
-        Mode, _described("lines: the matching lines; files: the names of files; count: the number of matching lines.")
+        Mode, _description("lines: the matching lines; files: the names of files; count: the number of matching lines.")
     ] = "lines"
     ignore_case: bool = False
-    context: Annotated[int, msgspec.Meta(ge=0, le=20), _described("Lines to show around each match.")] = 0
-    limit: Annotated[int, msgspec.Meta(ge=1, le=1000), _described("How many lines or files to give at most.")] = 100
+    context: Annotated[int, msgspec.Meta(ge=0, le=20), _description("Lines to show around each match.")] = 0
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1000), _description("How many lines or files to give at most.")] = 100
 
     @property
     def around(self) -> int:
-        """Lines to look for around each match."""
+        """Lines to search for around each match."""
         return self.context if self.mode == "lines" else 0
 
 
 class Bytes(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A text as ripgrep writes it: `bytes` is base64, where it is no UTF-8."""
+    """A text as ripgrep writes it: `bytes` is base64, for text that is not UTF-8."""
 
     text: str = ""
     bytes: str = ""
@@ -75,20 +75,20 @@ class RipgrepEvent(msgspec.Struct, frozen=True):
 def command(arguments: GrepArguments, root: Path) -> list[str]:
     """The command that searches, and writes a `RipgrepEvent` per line or an error."""
     program = shutil.which("rg")
-    return _python(arguments, root) if program is None else _ripgrep(program, arguments, root)
-
-
-def _ripgrep(program: str, arguments: GrepArguments, root: Path) -> list[str]:
+    if program is None:
+        source = str(Path(__file__).parents[3])
+        encoded = msgspec.json.encode(arguments).decode()
+        return [sys.executable, "-P", "-W", "ignore", "-c", _CHILD, source, encoded, str(root)]
     words = [program, "--no-config", "--json", "--sort=path", "--no-messages", "--crlf", "--no-mmap", "--hidden"]
     words += ["--no-ignore-dot", "--no-ignore-exclude", "--no-ignore-global", f"--glob=!{GIT}"]
-    words += [f"--max-filesize={MAX_WHOLE}", f"--context={arguments.around}"]
+    words += [f"--max-filesize={MAX_FILE_BYTES}", f"--context={arguments.around}"]
     if arguments.ignore_case:
         words.append("--ignore-case")
     if arguments.mode == "files":
         words.append("--max-count=1")
     name = arguments.glob.rpartition("/")[2]
     if name and "**" not in name and not re.search(r"[!:{}\\]", arguments.glob):
-        # A type only narrows, where `--glob` would bring back what is ignored. Which files it is, `Names` decides.
+        # A type only narrows the search; `--glob` would include ignored files. The results are filtered exactly.
         words += [f"--type-add=wanted:{name}", "--type=wanted"]
     return [*words, f"--regexp={arguments.pattern}", "--", str(root)]
 
@@ -104,32 +104,26 @@ main(*sys.argv[2:])
 """
 
 
-def _python(arguments: GrepArguments, root: Path) -> list[str]:
-    source = Path(__file__).parents[3]
-    encoded = msgspec.json.encode(arguments).decode()
-    return [sys.executable, "-P", "-W", "ignore", "-c", _CHILD, str(source), encoded, str(root)]
-
-
 def main(encoded: str, root: str) -> None:
     """Search as ripgrep does, in the child."""
     arguments = msgspec.json.decode(encoded, type=GrepArguments)
     try:
-        wanted = re.compile(arguments.pattern, re.IGNORECASE if arguments.ignore_case else 0)
+        pattern = re.compile(arguments.pattern, re.IGNORECASE if arguments.ignore_case else 0)
     except re.error as error:
         sys.exit(f"error: {error}")
     top = Path(root)
     files = [top] if top.is_file() else (top.joinpath(*parts) for parts in walk(top))
     for path in files:
-        for event in _searched(path, wanted, arguments):
+        for event in _search_file(path, pattern, arguments):
             sys.stdout.buffer.write(msgspec.json.encode(event) + b"\n")
         sys.stdout.buffer.flush()
 
 
-def _searched(path: Path, wanted: re.Pattern[str], arguments: GrepArguments) -> Iterator[RipgrepEvent]:
-    lines = _text_of(path).split("\n")
+def _search_file(path: Path, pattern: re.Pattern[str], arguments: GrepArguments) -> Iterator[RipgrepEvent]:
+    lines = _read_text(path).split("\n")
     if not lines[-1]:
         lines.pop()
-    matches = [number for number, line in enumerate(lines) if wanted.search(line.removesuffix("\r"))]
+    matches = [number for number, line in enumerate(lines) if pattern.search(line.removesuffix("\r"))]
     if not matches:
         return
     if arguments.mode == "files":
@@ -145,10 +139,10 @@ def _searched(path: Path, wanted: re.Pattern[str], arguments: GrepArguments) -> 
     yield RipgrepEvent("end", name)
 
 
-def _text_of(path: Path) -> str:
-    """The text of a file; nothing, if it is none or cannot be read."""
+def _read_text(path: Path) -> str:
+    """The text of a file; empty if it is binary or cannot be read."""
     with suppress(OSError):
-        if path.lstat().st_size <= MAX_WHOLE:
+        if path.lstat().st_size <= MAX_FILE_BYTES:
             data = path.read_bytes()
             if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
                 return data.decode("utf-16", errors="replace")

@@ -1,4 +1,4 @@
-"""Glob and Grep: find files by name and by content. Both see the files that `walk` yields."""
+"""Glob and Grep: find files by name and by content. Both search the files that `walk` yields."""
 
 import asyncio
 import os
@@ -12,9 +12,9 @@ from pathlib import Path
 import msgspec
 
 from toolwire.agent.tools import ripgrep
-from toolwire.agent.tools.confine import ConfinedPath, confined, explaining, read_whole, shown
+from toolwire.agent.tools.file_access import ConfinedPath, confine, display_path, explain_errors, read_target
 from toolwire.agent.tools.ripgrep import GrepArguments, RipgrepEvent
-from toolwire.agent.tools.walk import Names, walk, wanted
+from toolwire.agent.tools.walk import PathFilter, compile_glob, walk
 from toolwire.core.events import CallKind
 from toolwire.turns.tools.call import ToolCall, ToolError, read_arguments
 from toolwire.turns.tools.registry import Context, Result, as_result, tool
@@ -35,18 +35,18 @@ def glob(pattern: str, path: str = ".", *, context: Context) -> str:
         pattern: Such as *.py (at any depth), src/**/*.{ts,tsx} or docs/*.md. Knows *, **, ?, [a-z] and {a,b}.
         path: The directory to search, absolute or from the working directory.
     """
-    folder, names = wanted(pattern)
-    target = _folder(path, folder, context)
-    until = time.monotonic() + SECONDS
+    folder, is_wanted = compile_glob(pattern)
+    target = _confine_folder(path, folder, context)
+    deadline = time.monotonic() + SECONDS
     found: list[tuple[float, str]] = []
     is_late = False
     for parts in walk(target.path):
-        if is_late := time.monotonic() > until:
+        if is_late := time.monotonic() > deadline:
             break
-        if names(parts):
+        if is_wanted(parts):
             with suppress(OSError):
                 whole = target.path.joinpath(*parts)
-                found.append((-whole.lstat().st_mtime, shown(whole, context)))
+                found.append((-whole.lstat().st_mtime, display_path(whole, context)))
     if not found and not is_late:
         return f"No files match {pattern}."
     lines = [_printable(each) for _, each in nsmallest(MAX_FILES, found)]
@@ -73,43 +73,37 @@ class Grep:
     format: msgspec.Raw | None = None
 
     async def run(self, call: ToolCall, context: Context) -> Result:
-        """Search, and return the matches."""
+        """Search, and return the matches. Raises `ToolError` for a pattern that cannot be used."""
         arguments = read_arguments(call, GrepArguments)
-        _check_pattern(arguments.pattern)
-        target, names, command = await asyncio.to_thread(_prepared, arguments, context)
-        results = SearchResults(arguments, target, names, context)
-        await _search(command, context.inherit(), results)
+        if "\n" in arguments.pattern or re.search(r"(?<!\\)(?:\\\\)*\\n", arguments.pattern):
+            raise ToolError("a match is within one line, so the pattern cannot hold a line break")
+        if "\0" in arguments.pattern or len(arguments.pattern) > 10_000:
+            raise ToolError("the pattern is too long, or holds a NUL")
+        target, is_wanted = await asyncio.to_thread(_find_target, arguments, context)
+        results = SearchResults(arguments, target, is_wanted, context)
+        await _search(ripgrep.command(arguments, target.path), context.inherit(), results)
         return as_result(results.text())
 
 
 grep = Grep()
 
 
-def _check_pattern(pattern: str) -> None:
-    """Raise `ToolError` for a pattern that cannot be looked for."""
-    if "\n" in pattern or re.search(r"(?<!\\)(?:\\\\)*\\n", pattern):
-        raise ToolError("a match is within one line, so the pattern cannot hold a line break")
-    if "\0" in pattern or len(pattern) > 10_000:
-        raise ToolError("the pattern is too long, or holds a NUL")
-
-
-def _prepared(arguments: GrepArguments, context: Context) -> tuple[ConfinedPath, Names, list[str]]:
-    """Where to search, which files, and the command that does it."""
-    folder, names = wanted(arguments.glob or "**")
-    target = confined(arguments.path, context)
+def _find_target(arguments: GrepArguments, context: Context) -> tuple[ConfinedPath, PathFilter]:
+    """The file or directory to search, and a filter for the files in it."""
+    folder, is_wanted = compile_glob(arguments.glob or "**")
+    target = confine(arguments.path, context)
     if target.path.is_file():
-        if read_whole(target, context).is_binary:
+        if read_target(target, context).is_binary:
             raise ToolError(f"{target.name} is a binary file")
-    else:
-        target = _folder(arguments.path, folder, context)
-    return target, names, ripgrep.command(arguments, target.path)
+        return target, is_wanted
+    return _confine_folder(arguments.path, folder, context), is_wanted
 
 
-def _folder(path: str, inner: str, context: Context) -> ConfinedPath:
-    """A directory that can be read; the fixed beginning of a pattern is appended to the path."""
+def _confine_folder(path: str, inner: str, context: Context) -> ConfinedPath:
+    """A readable directory: the fixed start of a pattern, from the path."""
     name = os.path.join("" if path == "." else path, inner) if inner else path
-    target = confined(name, context)
-    with explaining(target, context):
+    target = confine(name, context)
+    with explain_errors(target, context):
         os.scandir(target.path).close()
     return target
 
@@ -147,17 +141,17 @@ async def _search(command: list[str], environment: dict[str, str], results: "Sea
 
 
 class SearchResults:
-    """The results of a search, as the model will read them."""
+    """The results of a search, as the model reads them."""
 
-    def __init__(self, arguments: GrepArguments, target: ConfinedPath, names: Names, context: Context) -> None:
-        self._arguments, self._place, self._names, self._context = arguments, target, names, context
+    def __init__(self, arguments: GrepArguments, target: ConfinedPath, is_wanted: PathFilter, context: Context) -> None:
+        self._arguments, self._target, self._is_wanted, self._context = arguments, target, is_wanted, context
         self._lines: list[str] = []
         self._length = 0
-        self._done = 0
-        self._path: str | None = None
-        self._file: list[str] = []
+        self._count = 0  # of lines or files in `_lines`, as the mode says
+        self._path: str | None = None  # of the current file, if it is wanted
+        self._file: list[str] = []  # its lines
         self._matches = 0
-        self._last = 0
+        self._last_number = 0
         self._errors: list[str] = []
         self.is_full = False
         self.is_late = False
@@ -170,17 +164,22 @@ class SearchResults:
         event = msgspec.json.decode(line, type=RipgrepEvent)
         match event.type:
             case "begin":
-                self._begin(str(event.data.path))
-            case "match" | "context":
-                self._add(event)
+                whole = Path(str(event.data.path))
+                parts = whole.relative_to(self._target.path).parts
+                self._path = _printable(display_path(whole, self._context))
+                if parts and not self._is_wanted(parts):  # a file that is named is searched whatever the glob
+                    self._path = None
+                self._file, self._matches, self._last_number = [], 0, 0
+            case "match" | "context" if self._path is not None:
+                self._add(event, self._path)
             case "end" if event.data.binary_offset is None:
-                self._keep()
+                self._end_file()
             case _:
                 self._path = None  # a binary file after all, or the summary
 
     def text(self) -> str:
         """The results as text. Raises `ToolError` for a bad pattern."""
-        self._keep()
+        self._end_file()
         arguments = self._arguments
         if self._errors and not self._lines:
             messages = [line.removeprefix("error: ") for line in self._errors if line.startswith("error: ")]
@@ -190,21 +189,15 @@ class SearchResults:
             lines.append(f"[stopped after {SECONDS:.0f} seconds; narrow the glob or the path]")
         elif self.is_full:
             what = "lines" if arguments.mode == "lines" else "files"
-            lines.append(f"[there is more behind the first {self._done} {what}; narrow the search, or raise the limit]")
+            lines.append(
+                f"[there is more behind the first {self._count} {what}; narrow the search, or raise the limit]"
+            )
         return "\n".join(lines) or f"No matches for {arguments.pattern}."
 
-    def _begin(self, path: str) -> None:
-        self._file, self._matches, self._last = [], 0, 0
-        whole = Path(path)
-        is_wanted = whole == self._place.path or self._names(whole.relative_to(self._place.path).parts)
-        self._path = _printable(shown(whole, self._context)) if is_wanted else None
-
-    def _add(self, event: RipgrepEvent) -> None:
-        if self._path is None:
-            return
+    def _add(self, event: RipgrepEvent, path: str) -> None:
         by_line = self._arguments.mode == "lines"
         if event.type == "match":
-            known = self._done + (self._matches if by_line else 0)
+            known = self._count + (self._matches if by_line else 0)
             if known == self._arguments.limit and (by_line or not self._matches):
                 self.is_full = True
                 return
@@ -212,33 +205,30 @@ class SearchResults:
         if not by_line:
             return
         number = event.data.line_number
-        if self._last and number > self._last + 1 and self._arguments.context:
+        if self._last_number and number > self._last_number + 1 and self._arguments.context:
             self._file.append("--")
         mark = ":" if event.type == "match" else "-"
-        text = _short(_printable(str(event.data.lines).removesuffix("\n").removesuffix("\r")))
-        self._file.append(f"{self._path}{mark}{number}{mark}{text}")
-        self._last = number
+        text = _printable(str(event.data.lines).removesuffix("\n").removesuffix("\r"))
+        left = len(text) - MAX_COLUMNS
+        text = text if left <= 0 else f"{text[:MAX_COLUMNS]}… [{left} more characters]"
+        self._file.append(f"{path}{mark}{number}{mark}{text}")
+        self._last_number = number
         self._length += len(self._file[-1])
         self.is_full = self._length > MAX_TEXT
 
-    def _keep(self) -> None:
-        """Add the matches of a file to the results."""
+    def _end_file(self) -> None:
+        """Add the matches of the current file to the results."""
         if self._path is None or not self._matches:
             return
         if self._arguments.mode == "lines":
             self._lines += ["--"] if self._lines and self._arguments.context else []
             self._lines += self._file
-            self._done += self._matches
+            self._count += self._matches
         else:
-            count = f":{self._matches}" if self._arguments.mode == "count" else ""
-            self._lines.append(self._path + count)
-            self._done += 1
+            suffix = f":{self._matches}" if self._arguments.mode == "count" else ""
+            self._lines.append(self._path + suffix)
+            self._count += 1
         self._path = None
-
-
-def _short(line: str) -> str:
-    left = len(line) - MAX_COLUMNS
-    return line if left <= 0 else f"{line[:MAX_COLUMNS]}… [{left} more characters]"
 
 
 def _printable(text: str) -> str:

@@ -17,8 +17,8 @@ import random
 import secrets
 import time
 
-from toolwire.agent.tools.confine import must_be_writable
 from toolwire.agent.tools.excerpt import BYTES_PER_TOKEN, MAX_TOKENS, Excerpt
+from toolwire.agent.tools.file_access import check_writable
 from toolwire.agent.tools.process import Command, Process
 from toolwire.agent.tools.shell import NO_COMMANDS, directory, shell
 from toolwire.core.request import TextPart
@@ -42,9 +42,9 @@ STDIN_CLOSED = "stdin is closed for this session; rerun exec_command with tty=tr
 class Sessions:
     """The sessions of one agent, and the tools that share them."""
 
-    def __init__(self, most: int = MAX_SESSIONS) -> None:
-        self._most = most
-        self._sessions: dict[int, Process] = {}  # the oldest first
+    def __init__(self, limit: int = MAX_SESSIONS) -> None:
+        self._limit = limit
+        self._sessions: dict[int, Process] = {}  # in the order of their start
         self._is_closed = False
         self.tools = (
             FunctionTool(self.exec_command, parallel=True, writes=True),
@@ -82,14 +82,14 @@ class Sessions:
             yield_time_ms: Wait before yielding output. Defaults to 10000 ms; effective range is 250-30000 ms.
             max_output_tokens: Output token budget. Defaults to 10000 tokens, which is the most.
         """
-        must_be_writable(context, NO_COMMANDS)
+        check_writable(context, NO_COMMANDS)
         began = time.monotonic()
         id = self._start(Command(shell(cmd), directory(context, workdir), terminal=tty, inherit=context.inherit))
         process = self._sessions[id]
         try:
-            with process.watched(context.emit):
+            with process.emit_output(context.emit):
                 await process.wait(_seconds(yield_time_ms, MIN_YIELD, MAX_YIELD))
-        except asyncio.CancelledError:  # the model does not know of it
+        except asyncio.CancelledError:  # the model never gets its session id
             self._sessions.pop(id, None)
             await process.stop()
             raise
@@ -114,11 +114,11 @@ class Sessions:
         """
         process = self._find(session_id, "write_stdin")
         if chars:
-            must_be_writable(context, NO_COMMANDS)
+            check_writable(context, NO_COMMANDS)
         least, most = (MIN_YIELD, MAX_YIELD) if chars else (MIN_POLL, MAX_POLL)
         seconds = _seconds(yield_time_ms, least, most)
         began = time.monotonic()
-        with process.watched(context.emit):
+        with process.emit_output(context.emit):
             if chars and not process.is_over:
                 await _write(process, chars.encode(), seconds)
             await process.wait(seconds - (time.monotonic() - began))
@@ -138,21 +138,18 @@ class Sessions:
     # Bookkeeping
 
     def _start(self, command: Command) -> int:
-        self._make_room()
+        if self._is_closed:
+            raise ToolError("the sessions are closed")
+        finished = [id for id, process in self._sessions.items() if process.is_over]
+        while len(self._sessions) >= self._limit:
+            if not finished:
+                raise ToolError(f"there are {self._limit} sessions already: end one with kill_session")
+            del self._sessions[finished.pop(0)]
         id = random.choice(IDS)
         while id in self._sessions:
             id = random.choice(IDS)
         self._sessions[id] = Process(command)
         return id
-
-    def _make_room(self) -> None:
-        if self._is_closed:
-            raise ToolError("the sessions are closed")
-        finished = [id for id, process in self._sessions.items() if process.is_over]
-        while len(self._sessions) >= self._most:
-            if not finished:
-                raise ToolError(f"there are {self._most} sessions already: end one with kill_session")
-            del self._sessions[finished.pop(0)]
 
     def _find(self, id: float, tool: str) -> Process:
         process = self._sessions.get(int(id))

@@ -1,8 +1,8 @@
 """Commands that run to their end: `Bash`, and `local_shell` of the Responses API.
 
-There is no sandbox: a command may do all that we may. So nothing runs in read-only mode, and only the directory in
-which a command starts is confined, unless calls are approved before they run. Both tools answer alike, with the exit
-code if it is not 0:
+There is no sandbox: a command has all permissions of this process. So nothing runs in read-only mode, and only the
+directory in which a command starts is confined, unless calls are approved before they run. Both tools answer in this
+form, with the exit code if it is not 0:
 
 Exit code: 1
 Wall time: 0.1 seconds
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from toolwire.agent.tools.confine import confined, must_be_writable, resolved
+from toolwire.agent.tools.file_access import check_writable, confine, resolve
 from toolwire.agent.tools.process import MAX_TIMEOUT, MIN_TIMEOUT, TIMEOUT, Command, Process
 from toolwire.core.request import TextPart
 from toolwire.turns.tools.call import LOCAL_SHELL, ToolError
@@ -26,7 +26,7 @@ NO_COMMANDS = "commands cannot be run, because nothing keeps them from writing"
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """How a command ended; with `timed_out` it was stopped."""
+    """The end of a command; with `timed_out` it was stopped."""
 
     exit_code: int | None
     seconds: float
@@ -46,7 +46,7 @@ async def bash(command: str, context: Context, cwd: str = "", timeout: float = T
         cwd: Where to run it. Defaults to the working directory.
         timeout: Seconds after which it is ended. Defaults to 120; at most 600.
     """
-    must_be_writable(context, NO_COMMANDS)
+    check_writable(context, NO_COMMANDS)
     started = Command(shell(command), directory(context, cwd), inherit=context.inherit)
     return _result(await run(started, context.emit, timeout))
 
@@ -71,7 +71,7 @@ async def local_shell(
         with_escalated_permissions: Ask for more than is allowed by default.
         justification: Why that is needed; whoever approves the command reads it.
     """
-    must_be_writable(context, NO_COMMANDS)
+    check_writable(context, NO_COMMANDS)
     if with_escalated_permissions and not justification.strip():
         raise ToolError("with_escalated_permissions needs a justification")
     if not command:
@@ -86,7 +86,7 @@ async def run(command: Command, emit: Emit, seconds: float) -> Outcome:
     seconds = min(max(seconds, MIN_TIMEOUT), MAX_TIMEOUT)
     began = time.monotonic()
     process = Process(command)
-    with process.watched(emit):
+    with process.emit_output(emit):
         try:
             await process.wait(seconds)
             timed_out = process.exit_code is None
@@ -110,10 +110,10 @@ def shell(command: str) -> tuple[str, ...]:
 
 
 def directory(context: Context, path: str) -> Path:
-    """Where a command starts: the working directory, or one inside the roots, or any that was approved."""
+    """The directory of a command: the working directory, one inside the roots, or any that was approved."""
     there = context.cwd
     if path:
-        there = resolved(path, context) if context.approved else confined(path, context).path
+        there = resolve(path, context) if context.approved else confine(path, context).path
     if not there.is_dir():
         raise ToolError(f"{path or there} is not a directory")
     return there

@@ -1,12 +1,12 @@
 """Runs one command as its child, and becomes the parent of all processes that the command leaves behind.
 
-A process whose parent has ended becomes a child of this one, whatever its session, its group and its environment, so
-that it can be found. This runs as a program of its own, with nothing but the standard library:
+An orphaned descendant becomes a child of this process, whatever its session, group and environment, so that it can be
+found. This is a program of its own, which imports only the standard library:
 
     python -I -S supervisor.py REPORT PROGRAM ARGUMENT …
 
-It writes the exit code to the descriptor REPORT, a pipe. When that has no reader left, because the reader was killed,
-it ends all processes of the command. Where it cannot be such a parent it ends with the command.
+It writes the exit code to the file descriptor REPORT, a pipe. When the reader of the pipe is gone, because it was
+killed, it ends all processes of the command. On a system without subreapers it exits with the command.
 """
 
 import contextlib
@@ -20,13 +20,12 @@ from typing import NoReturn
 
 PR_SET_CHILD_SUBREAPER = 36
 CANNOT_RUN = 127
-"""The exit code of a program that is not there, as in a shell."""
+"""The exit code if there is no such program, as in a shell."""
 GRACE = 0.5
 """Seconds between SIGTERM and SIGKILL."""
 PAUSE = 0.02
 _ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
-_PYTHONS_OWN = (signal.SIGPIPE, signal.SIGXFSZ)
-"""Signals that Python ignores, and other programs do not."""
+_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 def main(report: int, argv: list[str]) -> None:
@@ -38,14 +37,14 @@ def main(report: int, argv: list[str]) -> None:
     if not pid:
         os.close(report)
         _execute(argv, earlier)
-    for each in signal.sigpending() & {*_ENDING}:  # meant for the command, which was not there yet
+    for each in signal.sigpending() & {*_ENDING}:  # meant for the command, which did not exist yet
         os.kill(pid, each)
     nowhere = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1, 2):  # the output ends with the command
+    for stream in (0, 1, 2):  # so that the output ends with the command
         os.dup2(nowhere, stream)
     ends = _watch_children()
     watch = select.poll()
-    watch.register(report, 0)  # it has an error when its reader is gone
+    watch.register(report, 0)  # reports an error when its reader is gone
     watch.register(ends, select.POLLIN)
     is_running = True
     while True:
@@ -66,7 +65,7 @@ def _watch_children() -> int:
     """A descriptor that can be read when a child has ended."""
     ends, written = os.pipe()
     os.set_blocking(written, False)
-    signal.signal(signal.SIGCHLD, _ignore)  # what counts is that it wakes the poll
+    signal.signal(signal.SIGCHLD, _ignore)  # its only purpose is to wake the poll
     signal.set_wakeup_fd(written, warn_on_full_buffer=False)
     return ends
 
@@ -78,10 +77,10 @@ def _ignore(number: int, frame: object) -> None:
 def _end_all(*, adopts: bool) -> NoReturn:
     """End all processes of the command, SIGTERM first, and then this one.
 
-    A descendant whose parent has ended is a child of this process, so all of them are children in the end.
+    Orphaned descendants become children of this process, so in the end all of them are.
     """
     os.killpg(0, signal.SIGTERM)  # which is blocked here
-    told: set[int] = set()
+    signalled: set[int] = set()
     deadline = time.monotonic() + GRACE
     while True:
         with contextlib.suppress(ChildProcessError):
@@ -91,10 +90,10 @@ def _end_all(*, adopts: bool) -> NoReturn:
             is_late = time.monotonic() > deadline
             if is_late and not adopts:
                 os.killpg(0, signal.SIGKILL)
-            for child in children if is_late else children - told:
+            for child in children if is_late else children - signalled:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(child, signal.SIGKILL if is_late else signal.SIGTERM)
-            told |= children
+            signalled |= children
             time.sleep(PAUSE)
             continue
         os._exit(0)
@@ -113,24 +112,24 @@ def _children() -> set[int]:
 
 
 def _adopts_orphans() -> bool:
-    """Become the parent of every descendant that loses its own; whether that is possible."""
+    """Become the parent of orphaned descendants; whether that is possible."""
     if sys.platform != "linux":
         return False
-    import ctypes  # noqa: PLC0415 - nobody else needs it
+    import ctypes  # noqa: PLC0415 - needed here only
 
     return ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
 
 
 def _take_terminal() -> None:
-    """The first of a session that opens a terminal has it as its own; then Ctrl-C and /dev/tty work."""
+    """Make the terminal the controlling one of this session, so that Ctrl-C and /dev/tty work."""
     with contextlib.suppress(OSError):
         os.close(os.open(os.ttyname(0), os.O_RDWR))
 
 
 def _execute(argv: list[str], mask: Iterable[int]) -> None:
-    """Become the command, with the signals as they were before Python came."""
-    own = (*_PYTHONS_OWN, signal.SIGINT) if signal.getsignal(signal.SIGINT) != signal.SIG_IGN else _PYTHONS_OWN
-    for each in own:
+    """Become the command, with the signal handling that it would have without Python."""
+    has_interrupt = signal.getsignal(signal.SIGINT) != signal.SIG_IGN
+    for each in (*_IGNORED_BY_PYTHON, signal.SIGINT) if has_interrupt else _IGNORED_BY_PYTHON:
         signal.signal(each, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     try:

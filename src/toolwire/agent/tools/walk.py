@@ -1,6 +1,7 @@
 """Walks a directory tree as ripgrep does, and matches glob patterns and `.gitignore` rules.
 
-Unlike in ripgrep and git, `?` matches a character, not a byte.
+Unlike in ripgrep and git, `?` matches a character, not a byte. Matching takes linear time for every pattern: patterns
+come from models and from repositories, and neither is trusted.
 """
 
 import os
@@ -16,18 +17,19 @@ from toolwire.core.cache import Cache
 from toolwire.turns.tools.call import ToolError
 
 GIT = ".git"
-MAX_WAYS = 1000
-"""How many patterns one pattern may stand for."""
+MAX_ALTERNATIVES = 1000
+"""How many patterns one pattern with braces may stand for."""
 
 Parts: TypeAlias = tuple[str, ...]
-Names: TypeAlias = Callable[[Parts], bool]
-"""Whether a file is wanted, by the parts of its path from the folder that is searched."""
-_Part: TypeAlias = "re.Pattern[str] | None"
-"""What one part of a path must look like; None is `**`, any number of parts."""
+"""The components of a path, from the directory that is searched."""
+PathFilter: TypeAlias = Callable[[Parts], bool]
 
 
-def wanted(pattern: str) -> tuple[str, Names]:
-    """The directory that a pattern is fixed to, and a predicate for the files in it."""
+# Patterns
+
+
+def compile_glob(pattern: str) -> tuple[str, PathFilter]:
+    """The directory at the start of a glob pattern, and a filter for the files in it. Raises `ToolError`."""
     is_negated = pattern.startswith("!")
     parts = pattern[is_negated:].split("/")
     fixed = 0
@@ -38,15 +40,15 @@ def wanted(pattern: str) -> tuple[str, Names]:
     if not parts[-1]:
         rest.append("**")
     try:
-        ways = [_parts(way.split("/")) for way in _alternatives("/".join(rest))]
+        alternatives = [PathPattern(each.split("/")) for each in _expand_braces("/".join(rest))]
     except (re.error, ValueError, RecursionError) as error:
         raise ToolError(f"the glob {pattern!r} cannot be used: {error}") from None
-    return folder, lambda found: is_negated != any(_fits(way, found) for way in ways)
+    return folder, lambda found: is_negated != any(each.matches(found) for each in alternatives)
 
 
-def _alternatives(pattern: str) -> list[str]:
-    """A pattern with `{a,b}` as one pattern for each."""
-    ways, outer = [""], list[tuple[list[str], list[str]]]()  # outer: what stands before an open {, and what is in it
+def _expand_braces(pattern: str) -> list[str]:
+    """One pattern for each alternative in `{a,b}`. Raises `ValueError`."""
+    ways, outer = [""], list[tuple[list[str], list[str]]]()  # outer: for each open {, what precedes it and is in it
     for piece in re.findall(r"[{},]|(?:\\.|[^{},\\])+|.", pattern, re.DOTALL):
         if piece == "{":
             outer.append((ways, []))
@@ -57,26 +59,62 @@ def _alternatives(pattern: str) -> list[str]:
         elif piece == "}" and outer:
             before, inner = outer.pop()
             ways = [start + way for start in before for way in inner + ways]
-            if len(ways) > MAX_WAYS:
+            if len(ways) > MAX_ALTERNATIVES:
                 raise ValueError("too many alternatives")
         else:
             ways = [way + piece for way in ways]
-    if outer or pattern.count("{") > MAX_WAYS:
+    if outer or pattern.count("{") > MAX_ALTERNATIVES:
         raise ValueError("a { is not closed" if outer else "too many alternatives")
     return ways
 
 
-def _parts(pattern: Sequence[str]) -> list[_Part]:
-    """One for each part of a path. `**` at the end stands for one part at least."""
-    parts = [None if part == "**" else _known_parts[part] for part in pattern if part]
-    return [*parts, _known_parts["*"]] if parts and parts[-1] is None else parts
+class PathPattern:
+    """A pattern for whole paths. `**` matches any number of components, at the end of a pattern at least one.
+
+    Raises `ValueError` and `re.error` if it is malformed.
+    """
+
+    def __init__(self, components: Sequence[str]) -> None:
+        used = [each for each in components if each]
+        runs: list[list[re.Pattern[str]]] = [[]]  # what stands between two `**`
+        for each in used:
+            if each == "**":
+                runs.append([])
+            else:
+                runs[-1].append(_components[each])
+        if used and used[-1] == "**":
+            runs[-1].append(_components["*"])
+        self._first, *self._rest = runs
+
+    def matches(self, parts: Parts) -> bool:
+        """Whether a path matches: each run where it is found first, the last one at the end."""
+        if not _matches_at(self._first, parts, 0):
+            return False
+        at = len(self._first)
+        if not self._rest:
+            return at == len(parts)
+        *inner, last = self._rest
+        for run in inner:
+            while not _matches_at(run, parts, at):
+                at += 1
+                if at > len(parts):
+                    return False
+            at += len(run)
+        end = len(parts) - len(last)
+        return end >= at and _matches_at(last, parts, end)
+
+
+def _matches_at(run: Sequence[re.Pattern[str]], parts: Parts, at: int) -> bool:
+    if at + len(run) > len(parts):
+        return False
+    return all(each.fullmatch(parts[at + index]) for index, each in enumerate(run))
 
 
 _TOKEN = re.compile(r"(?P<star>\*+)|(?P<any>\?)|\[(?P<class>[!^]?+.[^\]]*)\]|(?P<open>\[)|\\?(?P<char>.)", re.DOTALL)
 
 
-def _part(pattern: str) -> re.Pattern[str]:
-    """The expression for one part. What follows a star is looked for once only, so no pattern takes for ever."""
+def _compile_component(pattern: str) -> re.Pattern[str]:
+    """The expression for one component. Atomic groups keep it from backtracking over several stars."""
     pieces = [""]
     for token in _TOKEN.finditer(pattern):
         match token.lastgroup:
@@ -85,7 +123,10 @@ def _part(pattern: str) -> re.Pattern[str]:
             case "any":
                 pieces[-1] += "."
             case "class":
-                pieces[-1] += _class(token["class"])
+                inside = token["class"]
+                is_negated = inside.startswith(("!", "^"))
+                chars = re.sub(r"([\\\[\]^&~|])", r"\\\1", inside[is_negated:])
+                pieces[-1] += f"[{'^' if is_negated else ''}{chars}]"
             case "open":
                 raise ValueError("a [ is not closed")
             case _:
@@ -96,57 +137,56 @@ def _part(pattern: str) -> re.Pattern[str]:
     return re.compile(first + "".join(f"(?>.*?{piece})" for piece in rest[:-1]) + f".*{rest[-1]}", re.DOTALL)
 
 
-_known_parts = Cache(_part)
+_components = Cache(_compile_component)
 
 
-def _class(inside: str) -> str:
-    negated = inside.startswith(("!", "^"))
-    chars = re.sub(r"([\\\[\]^&~|])", r"\\\1", inside[negated:])
-    return f"[{'^' if negated else ''}{chars}]"
-
-
-def _fits(pattern: Sequence[_Part], parts: Parts) -> bool:
-    """Whether a path matches, by simulating all states at once."""
-    if len(pattern) == 2 and pattern[0] is None and pattern[1] is not None:
-        return pattern[1].fullmatch(parts[-1]) is not None
-    states = _reached(pattern, {0})
-    for part in parts:
-        following: set[int] = set()
-        for state in states:
-            if state < len(pattern):
-                one = pattern[state]
-                if one is None:
-                    following.add(state)
-                elif one.fullmatch(part):
-                    following.add(state + 1)
-        states = _reached(pattern, following)
-    return len(pattern) in states
-
-
-def _reached(pattern: Sequence[_Part], states: set[int]) -> set[int]:
-    """The states including those after a `**`, which may match nothing."""
-    for state in range(len(pattern)):
-        if state in states and pattern[state] is None:
-            states.add(state + 1)
-    return states
+# Ignore rules
 
 
 class IgnoreRule(msgspec.Struct, frozen=True):
     """A line of a `.gitignore`."""
 
-    parts: list[_Part]
+    pattern: PathPattern
     is_negated: bool
     only_folders: bool
 
 
 Layers: TypeAlias = tuple[tuple[int, list[IgnoreRule]], ...]
-"""The rules of each folder on the way down, with the number of its parts."""
+"""The rules of each directory from the repository down, with its depth."""
+
+
+def _read_rules(folder: Path) -> list[IgnoreRule]:
+    text = ""
+    with suppress(OSError):
+        text = (folder / ".gitignore").read_text("utf-8-sig", errors="surrogateescape")
+    rules: list[IgnoreRule] = []
+    for line in text.split("\n"):
+        line = re.sub(r"(?<!\\)[ \t]+$", "", line.removesuffix("\r"))  # noqa: PLW2901
+        is_negated = line.startswith("!")
+        path = line[is_negated:].rstrip("/")
+        if path and not line.startswith("#"):
+            components = path.removeprefix("/").split("/") if "/" in path else ["**", path]
+            with suppress(re.error, ValueError):  # git ignores a malformed rule too
+                rules.append(IgnoreRule(PathPattern(components), is_negated, line.endswith("/")))
+    return rules
+
+
+def _is_ignored(parts: Parts, layers: Layers, is_folder: bool) -> bool:
+    """Whether a path is ignored: the last rule that matches decides, in the deepest directory that has one."""
+    for depth, rules in reversed(layers):
+        for rule in reversed(rules):
+            if (is_folder or not rule.only_folders) and rule.pattern.matches(parts[depth:]):
+                return not rule.is_negated
+    return False
+
+
+# The walk
 
 
 class Folder(msgspec.Struct, frozen=True):
-    """A folder on the way: its parts from where the search began, and the rules that hold in it.
+    """A directory on the way: its path from where the search began, and the rules that apply to it.
 
-    Rules hold within a repository only, and end where another one begins.
+    Rules apply within a repository only, and end where a nested one begins.
     """
 
     parts: Parts
@@ -154,14 +194,18 @@ class Folder(msgspec.Struct, frozen=True):
 
 
 def walk(root: Path) -> Iterator[Parts]:
-    """The files below a folder that are not ignored, in the order of their names.
+    """The files below a directory that are not ignored, in the order of their names.
 
-    Hidden files too, but no links, nothing in `.git` and nothing that a `.gitignore` of the repository names. A folder
-    that is named outright is searched even if it is ignored. What ripgrep would also read is not read: `.ignore`,
-    `.rgignore`, `.git/info/exclude`, the user's own excludes. Outside of a repository, a `.gitignore` means nothing.
+    This includes hidden files, but no links, nothing in `.git` and nothing that a `.gitignore` of the repository
+    ignores. An ignored directory is searched if it is the root. Unlike ripgrep, it does not read `.ignore`,
+    `.rgignore`, `.git/info/exclude` and the user's own excludes. Outside a repository, a `.gitignore` has no effect.
     """
-    prefix, folder = _above(root)
-    stack = [_entries(root, prefix, folder)]
+    top = next((each for each in (root, *root.parents) if os.path.lexists(each / GIT)), None)
+    prefix = root.relative_to(top).parts if top is not None else ()
+    layers: Layers = ()
+    if top is not None:
+        layers = tuple((depth, _read_rules(top.joinpath(*prefix[:depth]))) for depth in range(len(prefix)))
+    stack = [_entries(root, prefix, Folder((), layers))]
     while stack:
         found = next(stack[-1], None)
         if found is None:
@@ -172,26 +216,16 @@ def walk(root: Path) -> Iterator[Parts]:
             yield found
 
 
-def _above(root: Path) -> tuple[Parts, Folder]:
-    """Where a folder is in its repository, and what it has from the folders above it."""
-    top = next((each for each in (root, *root.parents) if os.path.lexists(each / GIT)), None)
-    if top is None:
-        return (), Folder((), ())
-    prefix = root.relative_to(top).parts
-    layers = tuple((depth, _rules(top.joinpath(*prefix[:depth]))) for depth in range(len(prefix)))
-    return prefix, Folder((), layers)
-
-
 def _entries(root: Path, prefix: Parts, folder: Folder) -> Iterator[Parts | Folder]:
-    """The files and folders in a folder."""
+    """The files and directories in a directory."""
     path = root.joinpath(*folder.parts)
     entries: list[os.DirEntry[str]] = []
     with suppress(OSError), os.scandir(path) as found:
         entries = sorted(found, key=lambda each: os.fsencode(each.name))
-    begins = any(each.name == GIT for each in entries)
-    layers = () if begins else folder.layers
-    if begins or layers:  # within a repository
-        layers = (*layers, (len(prefix) + len(folder.parts), _rules(path)))
+    is_repository = any(each.name == GIT for each in entries)
+    layers = () if is_repository else folder.layers
+    if is_repository or layers:
+        layers = (*layers, (len(prefix) + len(folder.parts), _read_rules(path)))
     for each in entries:
         parts = (*folder.parts, each.name)
         is_folder = each.is_dir(follow_symlinks=False)
@@ -199,36 +233,3 @@ def _entries(root: Path, prefix: Parts, folder: Folder) -> Iterator[Parts | Fold
             continue
         if not _is_ignored((*prefix, *parts), layers, is_folder):
             yield Folder(parts, layers) if is_folder else parts
-
-
-def _is_ignored(parts: Parts, layers: Layers, is_folder: bool) -> bool:
-    """The last rule that fits decides, in the deepest folder that has one."""
-    for depth, rules in reversed(layers):
-        for rule in reversed(rules):
-            if (is_folder or not rule.only_folders) and _fits(rule.parts, parts[depth:]):
-                return not rule.is_negated
-    return False
-
-
-def _rules(folder: Path) -> list[IgnoreRule]:
-    text = ""
-    with suppress(OSError):
-        text = (folder / ".gitignore").read_text("utf-8-sig", errors="surrogateescape")
-    return [rule for line in text.split("\n") if (rule := _rule(line.removesuffix("\r"))) is not None]
-
-
-def _rule(line: str) -> IgnoreRule | None:
-    if line.startswith("#"):
-        return None
-    line = re.sub(r"(?<!\\)[ \t]+$", "", line)
-    is_negated = line.startswith("!")
-    line = line[is_negated:]
-    only_folders = line.endswith("/")
-    line = line.rstrip("/")
-    if not line:
-        return None
-    parts = line.removeprefix("/").split("/") if "/" in line else ["**", line]
-    try:
-        return IgnoreRule(_parts(parts), is_negated, only_folders)
-    except (re.error, ValueError):
-        return None  # git ignores it too
