@@ -1,10 +1,10 @@
-"""A model for tests of one's own agents: it says, thinks and calls what the test wants, without a network.
+"""A scripted model for tests of agents: it says, thinks and calls what the test wants, without a network.
 
 model = ScriptedModel(Calls("get_weather", city="Paris"), "It is warm.")
 result = await Agent(model, tools=[get_weather]).run("What is the weather in Paris?")
 assert model.requests[1].results == ("18 degrees in Paris",)
 
-Everything but the model is real: its turns are read as those of a server are.
+Everything but the model is real: its turns are read like those of a server.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -49,15 +49,15 @@ class Calls:
 
 
 class Waits(msgspec.Struct, frozen=True):
-    """The model is silent for so long."""
+    """The model is silent for this long."""
 
     seconds: float
 
 
 class Fails(msgspec.Struct, frozen=True):
-    """The model's server refuses the request. By itself nothing else can be in such a turn.
+    """The model's server refuses the request; the other parts of the turn are ignored.
 
-    An agent asks again after a failure that may pass, such as 503 and 429, but not after 400.
+    An agent retries after a temporary failure, such as 503 and 429, but not after 400.
     """
 
     message: str = "The scripted model refuses this request."
@@ -67,11 +67,11 @@ class Fails(msgspec.Struct, frozen=True):
 
 Part: TypeAlias = str | Says | Thinks | Calls | Waits | Fails
 Turn: TypeAlias = Part | Sequence[Part]
-"""What the model does when it is asked once."""
+"""The answer of the model to one request."""
 
 
 class ModelRequest(msgspec.Struct, frozen=True):
-    """What a model was asked."""
+    """A request to the model."""
 
     instructions: str
     prompt: str
@@ -79,15 +79,16 @@ class ModelRequest(msgspec.Struct, frozen=True):
     messages: tuple[tuple[str, str], ...]
     """The role and the text of every message."""
     results: tuple[str, ...]
-    """The results of calls that came since the model spoke last."""
+    """The results of calls since the last turn of the model."""
     tools: tuple[str, ...]
-    """The names of the tools that it may call."""
+    """The names of the declared tools."""
 
 
 class ScriptedModel:
-    """Answers one request after another with the next turn of its script, and records what it was asked.
+    """Answers each request with the next turn of its script, and records the requests.
 
     A turn may be a function of the request. `otherwise` answers all requests after the script; without it they fail.
+    Raises `TypeError` for a turn that is none.
     """
 
     name = "scripted"
@@ -98,15 +99,15 @@ class ScriptedModel:
         otherwise: Turn | Callable[[ModelRequest], Turn] | None = None,
     ) -> None:
         for index, turn in enumerate(turns):
-            _checked(turn, f"turn {index + 1}")
+            _check_turn(turn, f"turn {index + 1}")
         self._turns = list(turns)
-        self._otherwise = None if otherwise is None else _checked(otherwise, "otherwise")
+        self._otherwise = None if otherwise is None else _check_turn(otherwise, "otherwise")
         self.requests: list[ModelRequest] = []
-        """What it was asked, in order."""
+        """The requests, in order."""
 
     @property
     def unused(self) -> int:
-        """Turns of the script that nobody has asked for."""
+        """The number of turns that were not requested yet."""
         return len(self._turns)
 
     def conversation(self, request: Request, seed: str) -> "ScriptedConversation":
@@ -114,18 +115,18 @@ class ScriptedModel:
         return ScriptedConversation(self, request, seed)
 
     def next_turn(self, request: ModelRequest) -> Sequence[Part]:
-        """The answer to a request, which is recorded."""
+        """Record a request, and return its answer."""
         self.requests.append(request)
         turn = self._turns.pop(0) if self._turns else self._otherwise
         if turn is None:
             asked = len(self.requests)
             return [Fails(f"The script of this model has {asked - 1} turns, and it was asked {asked} times.")]
-        made: Turn = _checked(turn(request), "what a function returned") if callable(turn) else turn
+        made: Turn = _check_turn(turn(request), "what a function returned") if callable(turn) else turn
         return made if isinstance(made, Sequence) and not isinstance(made, str) else [made]
 
 
-def _checked(turn: Any, what: str) -> Any:
-    """A turn as it is. Raises `TypeError` if it is none."""
+def _check_turn(turn: Any, what: str) -> Any:
+    """Return a turn unchanged. Raises `TypeError` if it is none."""
     is_list = isinstance(turn, Sequence) and not isinstance(turn, str)
     parts: Sequence[Any] = cast("Sequence[Any]", turn) if is_list else [turn]
     for part in parts:

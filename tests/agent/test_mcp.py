@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import gzip
 import os
 import shlex
 import signal
@@ -16,7 +17,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-import anyio
 import httpx2
 import msgspec
 import pytest
@@ -123,8 +123,8 @@ def mute(name: str, mark: Path, **fields: Any) -> Server:
 @pytest.fixture
 def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that does not go by itself is ended soon."""
-    for name in ("PROCESS_TERMINATION_TIMEOUT", "FORCE_KILL_TIMEOUT"):
-        monkeypatch.setattr(f"mcp.client.stdio.{name}", 0.1)
+    for name in ("EXIT_TIMEOUT", "KILL_TIMEOUT"):
+        monkeypatch.setattr(transports, name, 0.1)
 
 
 def a_call(name: str, /, **arguments: Any) -> ToolCall:
@@ -840,7 +840,7 @@ def test_a_tool_that_is_new_is_there_and_the_others_stay_what_they_were(reach: R
 
 
 def test_a_subscription_that_ended_is_asked_for_again(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("toolwire.agent.mcp.connection.LISTENING_AGAIN", 60.0)
+    monkeypatch.setattr("toolwire.agent.mcp.connection.RESUBSCRIBE_DELAY", 60.0)
 
     async def main() -> None:
         async with Servers([stdio("s", "--modern", start_timeout=1e6)], Said()) as servers:
@@ -1252,23 +1252,34 @@ class Pieces:
     def __init__(self, *pieces: bytes) -> None:
         self._pieces = iter(pieces)
 
-    async def receive(self, max_bytes: int = 65536) -> bytes:
-        piece = next(self._pieces, None)
-        if piece is None:
-            raise anyio.EndOfStream
-        return piece
+    async def read(self, n: int = -1) -> bytes:
+        return next(self._pieces, b"")
 
 
 def test_a_long_line_is_given_once_and_whole():
     async def main() -> None:
-        lines = transports.BoundedLines(Pieces(*[b"x" * 1000] * 1000, b"\nbe", b"gun\n", b"rest"))
-        assert await lines.receive() == "x" * 1_000_000 + "\nbe"
-        assert await lines.receive() == "gun\n"
-        assert await lines.receive() == "rest"
-        with pytest.raises(anyio.EndOfStream):
-            await lines.receive()
+        lines = transports.read_lines(Pieces(*[b"x" * 1000] * 1000, b"\nbe", b"gun\n", b"rest"))
+        assert [line async for line in lines] == [b"x" * 1_000_000, b"begun"]
 
     run(main())
+
+
+def test_a_line_that_is_too_long_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(transports, "MAX_MESSAGE_BYTES", 1000)
+
+    async def main() -> None:
+        with pytest.raises(transports.MessageTooLarge):
+            async for _ in transports.read_lines(Pieces(b"x" * 1000, b"x", b"\n")):
+                pass
+
+    run(main())
+
+
+def test_processes_that_the_program_starts_through_the_package_are_left_alone():
+    from anyio.streams.text import TextReceiveStream
+    from mcp.client import stdio
+
+    assert stdio.TextReceiveStream is TextReceiveStream
 
 
 async def in_pieces(size: int) -> AsyncIterator[bytes]:
@@ -1276,22 +1287,28 @@ async def in_pieces(size: int) -> AsyncIterator[bytes]:
         yield b"x"
 
 
-def test_a_plain_answer_is_read_up_to_the_limit(monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("is_packed", [False, True], ids=["plain", "gzip"])
+def test_a_plain_answer_is_read_up_to_the_limit(is_packed: bool, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(transports, "MAX_MESSAGE_BYTES", 1000)
     failed: list[str] = []
     health = transports.Health(lambda: None, failed.append)
+    headers = {"content-type": "application/json"} | ({"content-encoding": "gzip"} if is_packed else {})
+
+    async def packed(size: int) -> AsyncIterator[bytes]:
+        yield gzip.compress(b"x" * size)
 
     async def main() -> None:
         for size, is_read in ((1000, True), (1001, False)):
-            answer = partial(httpx2.Response, 200, headers={"content-type": "application/json"})
-            transport = httpx2.MockTransport(lambda _, answer=answer, size=size: answer(content=in_pieces(size)))
+            body = packed if is_packed else in_pieces
+            answer = partial(httpx2.Response, 200, headers=headers)
+            transport = httpx2.MockTransport(lambda _, answer=answer, size=size, body=body: answer(content=body(size)))
             hooks = {"response": [health.check_response]}
             async with (
                 httpx2.AsyncClient(transport=transport, event_hooks=hooks) as client,
                 client.stream("POST", "http://x/") as response,
             ):
                 if is_read:
-                    assert len(await response.aread()) == size
+                    assert await response.aread() == b"x" * size
                 else:
                     with pytest.raises(httpx2.StreamError, match="more than"):
                         await response.aread()

@@ -1,16 +1,16 @@
-"""Why a run of an agent has no result.
+"""The errors of an agent's run.
 
 ToolwireError
-├── ToolError             raised by a tool: the model reads it, and the run goes on
-├── FatalToolError        raised by a tool: it ends the run, and `run` raises it as it is
+├── ToolError             raised by a tool: the model reads it, and the run continues
+├── FatalToolError        raised by a tool: it ends the run, and `run` raises it unchanged
 ├── SessionError          a session cannot be read, written or used
 └── AgentError            the run ended without a result; it has the `session`, the last `text` and the `usage`
     ├── ModelFailed       the model's server refused or failed; carries a Failure
     ├── LimitReached      a limit was reached: `limit` is tokens, seconds or cost
     │   └── MaxTurnsExceeded
-    ├── AnswerCut         the answer ended early: `reason` is length or filter
-    ├── RepeatedCalls     the model made the same call again and again, and it failed each time
-    ├── OutputInvalid     the model gave no output of the type that was asked for
+    ├── AnswerCut         the answer was cut off: `reason` is length or filter
+    ├── RepeatedCalls     the model kept repeating a call that failed each time
+    ├── OutputInvalid     the model gave no output of the required type
     └── ServerFailed      an MCP server could not be started, or the package mcp is not installed
 """
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 class AgentError(ToolwireError):
-    """A run ended without a result. What was done until then is in `session`, with which a run can go on."""
+    """A run ended without a result. Its work so far is in `session`, which another run can continue."""
 
     session: "Session | None" = None
-    """The session of the run; None if it never began."""
+    """The session of the run; None if the run never began."""
     text: str = ""
     """The last text of the model."""
     usage: Usage = Usage()
@@ -35,7 +35,7 @@ class AgentError(ToolwireError):
 
 
 class ModelFailed(AgentError):
-    """The model's server refused the request or failed, also when it was asked again."""
+    """The model's server refused the request or failed, even after retries."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
@@ -58,7 +58,7 @@ class LimitReached(AgentError):
 
 
 class MaxTurnsExceeded(LimitReached):
-    """The model was asked as often as it may be, and wants to go on."""
+    """The maximum number of turns was reached before the work was done."""
 
     failure_code = "max_turns_exceeded"
 
@@ -68,7 +68,7 @@ class MaxTurnsExceeded(LimitReached):
 
 
 class AnswerCut(AgentError):
-    """The model's answer ended early, because of its length or a filter."""
+    """The model's answer was cut off, because of its length or a filter."""
 
     failure_code = "answer_cut"
     failure_status = 502
@@ -79,14 +79,14 @@ class AnswerCut(AgentError):
 
 
 class RepeatedCalls(AgentError):
-    """The model made the same call again and again, and it failed each time."""
+    """The model kept repeating a call that failed each time."""
 
     failure_code = "repeated_calls"
     failure_status = 502
 
 
 class OutputInvalid(AgentError):
-    """The model gave no output of the type that was asked for."""
+    """The model gave no output of the required type."""
 
     failure_code = "output_invalid"
     failure_status = 502

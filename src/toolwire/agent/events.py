@@ -1,7 +1,11 @@
-"""The events of an agent, for a terminal, a page or a log.
+"""The events of an agent's task, for a terminal, a page or a log.
 
-Each event is a frozen struct with a `type`, which is written as one line of JSON. A *task* is the work on one prompt,
-in as many turns as it takes.
+Each event is a frozen struct with a `type`, and is written as one line of JSON. A *task* is the work on one prompt, in
+any number of turns.
+
+These are not the turn events of `core/events.py`, some of which have the same names: a turn event is one step of a
+model's response, on the way from a backend to an encoder. An agent event describes the same step to a user of the
+agent, with the ids of its item or call, and there are more of them: for tools, approval, retries and limits.
 """
 
 from typing import TypeAlias
@@ -21,7 +25,7 @@ Tokens: TypeAlias = Usage
 
 
 class Window(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One window of a rate limit."""
+    """One time window of a rate limit."""
 
     used_percent: float
     window_minutes: float | None = None
@@ -37,7 +41,7 @@ class RateLimit(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class _Base(msgspec.Struct, frozen=True, tag_field="type", tag=_snake):
-    """The base of all events."""
+    """The base class of all events."""
 
 
 class TaskStarted(_Base, frozen=True):
@@ -55,21 +59,21 @@ class TurnStarted(_Base, frozen=True):
 
 
 class ResponseCreated(_Base, frozen=True):
-    """The model's server has begun to answer; `response_id` and `model` are its own names."""
+    """The model's server has begun to answer; `response_id` and `model` are the server's own."""
 
     response_id: str
     model: str
 
 
 class ItemStarted(_Base, frozen=True):
-    """An item that is no call begins: `kind` is its type, such as `message` or `web_search_call`."""
+    """An item other than a call begins; `kind` is its type, such as `message` or `web_search_call`."""
 
     item_id: str
     kind: str
 
 
 class ItemCompleted(_Base, frozen=True):
-    """An item is complete, as the Responses API writes it; an item whose stream broke off is never completed."""
+    """An item is complete, in the form of the Responses API. After a failed stream, an item is never completed."""
 
     item_id: str
     kind: str
@@ -77,7 +81,7 @@ class ItemCompleted(_Base, frozen=True):
 
 
 class TextDelta(_Base, frozen=True):
-    """A piece of the answer, in the part `content_index` of its item."""
+    """A fragment of the answer, in the part `content_index` of its item."""
 
     text: str
     item_id: str = ""
@@ -85,7 +89,7 @@ class TextDelta(_Base, frozen=True):
 
 
 class ReasoningDelta(_Base, frozen=True):
-    """A piece of reasoning: of a summary or of the reasoning itself. `index` is that of the summary or content part."""
+    """A fragment of reasoning, or of its summary, as `kind` says; `index` is that of the summary or content part."""
 
     text: str
     item_id: str = ""
@@ -94,7 +98,7 @@ class ReasoningDelta(_Base, frozen=True):
 
 
 class CallStarted(_Base, frozen=True):
-    """The model has made a call; its tool runs when it may."""
+    """The model has made a call, which is complete. Its tool has not started yet."""
 
     call_id: str
     name: str
@@ -109,7 +113,7 @@ class ToolStarted(_Base, frozen=True):
 
 
 class ToolOutput(_Base, frozen=True):
-    """A piece of output of a running tool."""
+    """A fragment of output of a running tool."""
 
     call_id: str
     text: str
@@ -123,7 +127,7 @@ class CallEnded(_Base, frozen=True):
     result: str
     failed: bool
     seconds: float | None
-    """How long the tool ran; null if it never did."""
+    """How long the tool ran; None if it never did."""
 
 
 class ApprovalAsked(_Base, frozen=True):
@@ -148,7 +152,7 @@ class LimitsUpdated(_Base, frozen=True):
 
 
 class Retrying(_Base, frozen=True):
-    """The stream failed and the model is asked again, for the `attempt`-th time of at most `most`."""
+    """The stream failed; retry number `attempt` of at most `most` follows in `seconds`."""
 
     attempt: int
     most: int
@@ -157,7 +161,7 @@ class Retrying(_Base, frozen=True):
 
 
 class Compacted(_Base, frozen=True):
-    """The history was summarised; the numbers are its items before and after."""
+    """The history was summarised; `before` and `after` are its numbers of items."""
 
     before: int
     after: int
@@ -171,7 +175,7 @@ class Noted(_Base, frozen=True):
 
 
 class TurnEnded(_Base, frozen=True):
-    """A turn of the model is complete, including its calls."""
+    """A turn of the model is complete, including the results of its calls."""
 
     number: int
     calls: int
@@ -179,9 +183,9 @@ class TurnEnded(_Base, frozen=True):
 
 
 class TaskEnded(_Base, frozen=True):
-    """The task is over. `reason`: `done`, `cancelled`, `failed`, `length` or `filter` (the model was cut short),
-    `repeated_calls` (the same call failed again and again), or the limit that was reached: `max_turns`, `tokens`,
-    `seconds`, `cost`."""
+    """The task is over. `reason`: `done`, `cancelled`, `failed`, `length` or `filter` (the answer was cut off),
+    `repeated_calls` (the same call kept failing), or the limit that was reached: `max_turns`, `tokens`, `seconds`,
+    `cost`."""
 
     reason: str
     text: str

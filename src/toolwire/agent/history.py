@@ -6,6 +6,7 @@ because every backend's turn can be expressed in it. Items of unknown types are 
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import groupby
 from typing import Any, TypeAlias, cast
 
@@ -21,7 +22,7 @@ from toolwire.turns.tools.registry import Result
 
 
 class Item(msgspec.Struct, frozen=True):
-    """The base of all items."""
+    """The base class of all items."""
 
     raw: msgspec.Raw
 
@@ -42,12 +43,12 @@ class ReasoningItem(Item, frozen=True):
 
 
 class ToolCallItem(Item, frozen=True):
-    """A call of a function, a custom tool or the `local_shell` tool; the tool's name is as the model wrote it."""
+    """A call of a function, a custom tool or the `local_shell` tool, with the tool's name as the model wrote it."""
 
     call: ToolCall
     namespace: str = ""
     is_cut: bool = False
-    """The call was truncated and must not run."""
+    """Whether the call was truncated and must not run."""
 
 
 class OutputItem(Item, frozen=True):
@@ -92,7 +93,6 @@ class _Typed(msgspec.Struct):
 
 
 _decode = msgspec.json.Decoder(_Fields).decode
-_decode_type = msgspec.json.Decoder(_Typed).decode
 
 OUTPUTS = ("function_call_output", "custom_tool_call_output", "local_shell_call_output")
 
@@ -103,14 +103,18 @@ def read_item(raw: bytes | msgspec.Raw) -> AnyItem:
     try:
         return _item(raw, _decode(raw))
     except msgspec.ValidationError:
-        return OtherItem(raw, _type_of(raw))
+        with suppress(msgspec.ValidationError):
+            return OtherItem(raw, msgspec.json.decode(raw, type=_Typed).type)
+        return OtherItem(raw, "")
 
 
 def _item(raw: msgspec.Raw, fields: _Fields) -> AnyItem:
     call_id, is_cut = fields.call_id or "", fields.status == "incomplete"
     match fields.type:
         case "message":
-            return MessageItem(raw, fields.role or "", _joined(fields.content))
+            parts = fields.content
+            text = parts if isinstance(parts, str) else "".join(part.text or "" for part in parts or ())
+            return MessageItem(raw, fields.role or "", text)
         case "reasoning":
             summary = tuple(part.text or "" for part in fields.summary or ())
             return ReasoningItem(raw, fields.id or "", summary, fields.encrypted_content or "")
@@ -125,24 +129,11 @@ def _item(raw: msgspec.Raw, fields: _Fields) -> AnyItem:
             command = msgspec.convert(given, LocalShellPayload)
             return ToolCallItem(raw, ToolCall(LOCAL_SHELL, call_id or fields.id or "", command), is_cut=is_cut)
         case type if type in OUTPUTS:
-            return OutputItem(raw, call_id or fields.id or "", _output_text(fields.output))
+            output = fields.output
+            text = output if isinstance(output, str) else msgspec.json.encode(output).decode()
+            return OutputItem(raw, call_id or fields.id or "", text)
         case type:
             return OtherItem(raw, type)
-
-
-def _type_of(raw: msgspec.Raw) -> str:
-    try:
-        return _decode_type(raw).type
-    except msgspec.ValidationError:
-        return ""
-
-
-def _joined(content: list[_Part] | str | None) -> str:
-    return content if isinstance(content, str) else "".join(part.text or "" for part in content or ())
-
-
-def _output_text(output: Any) -> str:
-    return output if isinstance(output, str) else msgspec.json.encode(output).decode()
 
 
 def user_message(text: str, images: tuple[str, ...] = ()) -> MessageItem:
@@ -191,13 +182,13 @@ class History:
         return [item.raw for item in self.items]
 
     def close_calls(self) -> list[OutputItem]:
-        """Add a result to every call that has none, behind the calls that were made with it; the added ones."""
+        """Add a result to every call that has none, after the calls of the same batch, and return the added results."""
         waiting: dict[int, ToolCall] = {}
-        early: list[str] = []  # results that stand before their calls
+        early: list[str] = []  # ids of results that precede their calls
         for index, item in enumerate(self.items):
             if isinstance(item, ToolCallItem):
                 waiting[index] = item.call
-            elif isinstance(item, OutputItem):  # of the first call with its id that has none
+            elif isinstance(item, OutputItem):  # belongs to the first call with its id that waits
                 answered = next((at for at, call in waiting.items() if call.call_id == item.call_id), None)
                 if answered is None:
                     early.append(item.call_id)
@@ -230,11 +221,11 @@ def size_of(items: Iterable[AnyItem]) -> int:
 
 
 def newest_items(items: Sequence[AnyItem], max_chars: int) -> list[AnyItem]:
-    """The last items that fit, beginning with a turn, so that calls keep their reasoning and results.
+    """The last items that fit, from the start of a turn on, so that calls keep their reasoning and results.
 
-    Long results are shortened in their middle.
+    Long results are shortened in the middle.
     """
-    items = [_shortened(item, max_chars // 4) for item in items]
+    items = [_shorten_result(item, max_chars // 4) for item in items]
     start, size = len(items), 0
     for index in range(len(items) - 1, 0, -1):
         size += size_of(items[index : index + 1])
@@ -255,7 +246,7 @@ def _is_prompt(item: AnyItem) -> bool:
     return isinstance(item, MessageItem) and item.role == "user"
 
 
-def _shortened(item: AnyItem, max_chars: int) -> AnyItem:
+def _shorten_result(item: AnyItem, max_chars: int) -> AnyItem:
     if not isinstance(item, OutputItem) or len(bytes(item.raw)) <= max_chars:
         return item
     text = shorten(item.text, max_chars)
@@ -263,7 +254,7 @@ def _shortened(item: AnyItem, max_chars: int) -> AnyItem:
 
 
 def given_item(fields: Mapping[str, Any], index: int) -> AnyItem:
-    """An item that a program gives, of which a message may lack its type. Raises `ValueError`, which names it."""
+    """An item from a program, in which a message may lack its type. Raises `ValueError`, which names the item."""
     if not isinstance(cast("object", fields), Mapping) or not (fields.get("type") or fields.get("role")):
         raise ValueError(f"items[{index}]: a message with a role, or another item with a type, is needed")
     text = whole_text(json.dumps({"type": "message", **fields}, ensure_ascii=False))

@@ -1,4 +1,4 @@
-"""What is known of the rate limits of an account."""
+"""Reads the rate limits of an account, from headers and from the usage endpoint."""
 
 import math
 import re
@@ -15,10 +15,11 @@ def limits_in(headers: Mapping[str, str]) -> tuple[RateLimit, ...]:
     """The rate limits in the headers of a reply: the family `codex`, and any other of the same form."""
     values = {name.lower(): value for name, value in headers.items()}
     families = dict.fromkeys(match[1] for match in map(_HEADER.fullmatch, values) if match is not None)
-    return _known(
+    limits = (
         RateLimit(name, _window(values, f"x-{name}-primary"), _window(values, f"x-{name}-secondary"))
         for name in families
     )
+    return _without_empty(limits)
 
 
 def _window(headers: Mapping[str, str], name: str) -> Window | None:
@@ -35,8 +36,7 @@ def _number(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _known(limits: Iterable[RateLimit]) -> tuple[RateLimit, ...]:
-    """Those of which anything is known."""
+def _without_empty(limits: Iterable[RateLimit]) -> tuple[RateLimit, ...]:
     return tuple(limit for limit in limits if limit.primary is not None or limit.secondary is not None)
 
 
@@ -62,14 +62,14 @@ class _Usage(msgspec.Struct):
 
 
 def limits_from_usage(body: bytes) -> tuple[RateLimit, ...]:
-    """The rate limits in an answer of the usage endpoint behind a ChatGPT login; none if it is not understood."""
+    """The rate limits in an answer of the usage endpoint behind a ChatGPT login; none if it cannot be read."""
     try:
         usage = msgspec.json.decode(body, type=_Usage)
     except msgspec.DecodeError:
         return ()
     families = [("codex", usage.rate_limit)]
     families += [(extra.limit_name or "other", extra.rate_limit) for extra in usage.additional_rate_limits or ()]
-    return _known(
+    return _without_empty(
         RateLimit(name, _usage_window(limit.primary_window), _usage_window(limit.secondary_window))
         for name, limit in families
         if limit is not None

@@ -1,8 +1,8 @@
 """The typed output of a run: the model gives it as the arguments of a call of `final_result`.
 
-That works on every server that has tools. A server may refuse `response_format` beside tools, or not know it. Arguments
-that do not fit the type are a tool error that the model reads, and so is an answer in words; after `retries` of these
-the run fails.
+That works on every server that supports tools, while some refuse `response_format` beside tools or do not support it.
+Arguments that do not fit the type are a tool error that the model reads. An answer in text is answered by a reminder.
+After `retries` of these the run fails.
 """
 
 from typing import Any, Generic, TypeVar
@@ -23,7 +23,7 @@ _WRAPPED = "result"
 
 
 class OutputType(Generic[T]):
-    """A type for the output of runs. Any that is no object in JSON is given as the one argument `result`."""
+    """A type of output. A type that is not an object in JSON is wrapped in one argument, `result`."""
 
     def __init__(self, kind: type[T]) -> None:
         schema = schema_of(kind)
@@ -43,7 +43,7 @@ class OutputType(Generic[T]):
 
 
 class OutputTool(Generic[T]):
-    """The tool `final_result` of one run, which keeps the output."""
+    """The tool `final_result` of one run, which holds the output."""
 
     name = FINAL_RESULT
     description = DESCRIPTION
@@ -62,11 +62,11 @@ class OutputTool(Generic[T]):
 
     @property
     def outputs(self) -> list[T]:
-        """The output, once it is there; the first of several."""
+        """The output, once there is one; of several the first."""
         return self._outputs[:1]
 
     async def run(self, call: ToolCall, context: Context) -> Result:
-        """Take the output in, or say what is wrong with it."""
+        """Take the output. Raises `ToolError` if it does not fit."""
         try:
             self._outputs.append(self._type.from_call(call))
         except ToolError as error:
@@ -75,7 +75,7 @@ class OutputTool(Generic[T]):
         return as_result("The result was received.")
 
     def take_text(self, text: str) -> str:
-        """Take in what the model said without a call; returns what it should be told, if that is no output."""
+        """Take an answer without a call as the output; returns a reminder for the model if it does not fit."""
         try:
             self._outputs.append(self._type.from_text(text))
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
@@ -84,7 +84,7 @@ class OutputTool(Generic[T]):
         return ""
 
     def check(self) -> None:
-        """Raise `OutputInvalid` if the model has failed too often to give the output."""
+        """Raise `OutputInvalid` if the model has used up its attempts."""
         if not self._outputs and self._failures > self._retries:
             raise OutputInvalid(f"no valid output after {self._failures} attempts: {self._reason}")
 

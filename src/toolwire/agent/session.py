@@ -1,10 +1,10 @@
-"""Sessions on disk: one JSON Lines file each, so that they can be resumed.
+"""Sessions, each in a JSON Lines file, so that it can be resumed.
 
 {"toolwire_session":1,"id":"…","model":"…","cwd":"…","created":1730000000}
 {"items":[…]}              added to the history
-{"history":[…]}            in its place, after a compaction
+{"history":[…]}            replaces the history, after a compaction
 {"usage":{…},"last":{…}}   the tokens so far, and those of the last turn
-{"model":"…"}              from here on another model
+{"model":"…"}              another model from here on
 """
 
 import re
@@ -28,7 +28,7 @@ from toolwire.core.errors import ToolwireError
 from toolwire.memory.private_files import make_folders, open_file, open_private, read_file, state_folder
 
 UNKNOWN = Tokens()
-"""The token counts of a history that no model has read yet."""
+"""The token counts of a history that was not sent to a model yet."""
 
 SESSION_SUFFIX = ".jsonl"
 
@@ -36,7 +36,7 @@ _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class SessionError(ToolwireError):
-    """A session cannot be read, written or used; the message is one line for the user."""
+    """A session that cannot be read, written or used; the message is one line for the user."""
 
     failure_code = "session_unusable"
     failure_status = 409
@@ -68,30 +68,30 @@ def folder() -> Path:
 
 
 def new_id() -> str:
-    """An id that begins with the time."""
+    """A new id, which starts with the time."""
     return time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(3)
 
 
 class Session:
-    """A conversation and its file; without a path nothing is written. One run at a time works in it."""
+    """A conversation and its file; without a path it stays in memory. One run at a time may use it."""
 
     def __init__(self, id: str = "", model: str = "", path: Path | None = None, cwd: str = "") -> None:
         self.id = id or new_id()
         self.model = model
         self.cwd = cwd
-        """The working directory in which it began."""
+        """The working directory at its beginning."""
         self.history = History()
         self.usage = Tokens()
         self.last = UNKNOWN
         """The token counts of the last turn, which show how full the context window is."""
         self._path = path
-        self._size: int | None = None  # the bytes of the file that this session has written or read; None: no file yet
+        self._size: int | None = None  # bytes of the file that this session has written or read; None: no file yet
         self._lock: BinaryIO | None = None
         self._is_busy = False
 
     @classmethod
     def begin(cls, model: str, cwd: str | Path, directory: str | Path | None) -> "Session":
-        """Begin a new session in this directory; without one nothing is written."""
+        """Begin a new session, with a file in this directory; without a directory it stays in memory."""
         id = new_id()
         path = Path(directory) / f"{id}{SESSION_SUFFIX}" if directory is not None else None
         session = cls(id, model, path, str(cwd))
@@ -114,10 +114,10 @@ class Session:
             raise SessionError(f"there is no session {id!r} in {directory}") from error
         session.id, session.model, session.cwd = head.id, head.model, head.cwd
         for line in rest:
-            session._take(line)
+            session._replay(line)
         session._size = len(data)
         if not data.endswith(b"\n"):
-            session._append(b"\n")  # a line that was cut when the process ended stays apart from the next one
+            session._append(b"\n")  # separates a line that was cut when the process ended from the next one
         if session.history.close_calls():
             session.replace(session.history.items, session.last)
         return session
@@ -126,7 +126,7 @@ class Session:
     def from_list(cls, items: Iterable[Mapping[str, Any]]) -> "Session":
         """A session in memory with this conversation: messages with a `role`, and any other items of the Responses API.
 
-        Calls without a result count as aborted. Raises `ValueError`, which names the item that is none.
+        Calls without a result count as aborted. Raises `ValueError`, which names the invalid item.
         """
         session = cls()
         session.history.items = [given_item(item, index) for index, item in enumerate(items)]
@@ -134,7 +134,7 @@ class Session:
         return session
 
     def to_list(self) -> list[dict[str, Any]]:
-        """The conversation as items of the Responses API: what `from_list` takes, and JSON can hold."""
+        """The conversation as items of the Responses API, for `from_list` and for JSON."""
         return [msgspec.json.decode(item.raw) for item in self.history]
 
     def close(self) -> None:
@@ -147,18 +147,18 @@ class Session:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is pickled: everything but the lock, which belongs to this process."""
+        """Everything is pickled except the lock, which belongs to this process."""
         return {**self.__dict__, "_lock": None, "_is_busy": False}
 
     def hold(self) -> None:
-        """Lock the file until it is closed: two processes would overwrite each other.
+        """Lock the file until `close`, so that two processes do not overwrite each other.
 
-        Raises `SessionError` if another one holds it, or has gone on with it since this one read it.
+        Raises `SessionError` if another process holds it, or has continued it since this one read it.
         """
         if self._path is None or self._lock is not None:
             return
         if fcntl is not None:
-            self._lock = open_file(self._path)  # it is open as long as it is held
+            self._lock = open_file(self._path)  # stays open while the lock is held
             try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -170,12 +170,12 @@ class Session:
 
     @property
     def is_held(self) -> bool:
-        """Whether its file is locked for this process."""
+        """Whether this process holds the lock on the file."""
         return self._lock is not None
 
     @contextmanager
     def in_use(self) -> Generator[None]:
-        """Work in it, alone. Raises `SessionError` if another run does."""
+        """Use the session exclusively. Raises `SessionError` if another run uses it."""
         if self._is_busy:
             raise SessionError(f"the session {self.id!r} is in use by another run; begin one of its own, or a copy")
         self._is_busy = True
@@ -185,42 +185,42 @@ class Session:
             self._is_busy = False
 
     def copy(self) -> "Session":
-        """A session that goes on from here by itself, in memory."""
+        """A copy in memory, which continues independently."""
         copied = Session("", self.model, None, self.cwd)
         copied.history.items = list(self.history.items)
         copied.usage, copied.last = self.usage, self.last
         return copied
 
     def add(self, items: Sequence[AnyItem]) -> None:
-        """Add to the history, and to the file."""
+        """Add items to the history and the file."""
         if items:
             self.history.items += items
             self._write(SessionLine(items=[item.raw for item in items]))
 
     def replace(self, items: Sequence[AnyItem], last: Tokens = UNKNOWN) -> None:
-        """Put another history in place of the current one."""
+        """Replace the history."""
         self.history.items = list(items)
         self.last = last
         self._write(SessionLine(history=self.history.raw, last=last))
 
     def spend(self, tokens: Tokens) -> None:
-        """Add the token counts of a turn."""
+        """Add the tokens of a turn."""
         self.usage = self.usage.plus(tokens)
         self.last = tokens
         self._write(SessionLine(usage=self.usage, last=tokens))
 
     def spend_elsewhere(self, tokens: Tokens) -> None:
-        """Add tokens that a tool used in another conversation."""
+        """Add tokens that a tool has used in another conversation."""
         self.usage = self.usage.plus(tokens)
         self._write(SessionLine(usage=self.usage))
 
     def use_model(self, name: str) -> None:
-        """Go on with another model."""
+        """Continue with another model."""
         if name != self.model:
             self.model = name
             self._write(SessionLine(model=name))
 
-    def _take(self, line: bytes) -> None:
+    def _replay(self, line: bytes) -> None:
         try:
             read = msgspec.json.decode(line, type=SessionLine)
         except msgspec.DecodeError:

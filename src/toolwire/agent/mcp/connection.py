@@ -1,12 +1,12 @@
 """One connection to an MCP server: a task that connects, lists the tools, waits, and closes.
 
-The `mcp` package keeps its connections in task groups, so the task that enters one must leave it. It is asked to leave
-by an event, or by its own cancel scope, which does not interrupt the clean-up of the package.
+The `mcp` package keeps its connections in task groups, so the task that enters one must leave it. An event asks it to
+leave, or its own cancel scope, which does not interrupt the clean-up of the package.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 import anyio
@@ -14,42 +14,44 @@ import msgspec
 from mcp import Client, MCPError
 from mcp.client import IncomingMessage
 from mcp.client.subscriptions import SubscriptionLost
-from mcp_types import Implementation, ToolListChangedNotification
+from mcp_types import Implementation, ListResourcesResult, ListToolsResult, ToolListChangedNotification
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from toolwire import __version__
 from toolwire.agent.mcp.content import as_parts, as_result
-from toolwire.agent.mcp.listing import offers, resources
-from toolwire.agent.mcp.reasons import is_cut, reason, wants_newer
-from toolwire.agent.mcp.remote import CallFailed, NotRunning, Remote, SessionGone
+from toolwire.agent.mcp.errors import describe_error, is_connection_closed, needs_newer_protocol
+from toolwire.agent.mcp.remote import CallFailed, ListedTool, NotRunning, Remote, SessionGone
 from toolwire.agent.mcp.settings import Server
 from toolwire.agent.mcp.transports import Health, transport
 from toolwire.core.request import TextPart
 from toolwire.turns.tools.registry import Emit, Result
 
-CLOSE_SECONDS = 3.0
+CLOSE_TIMEOUT = 3.0
 """Seconds that closing an open connection may take."""
-CANCELLING = 1.0
+CANCEL_TIMEOUT = 1.0
 """Seconds that cancelling calls at the server may take."""
-LISTING_AGAIN = 0.5
+LISTING_INTERVAL = 0.5
 """Seconds between two listings, in case a server reports changes all the time."""
-LISTENING_AGAIN = 5.0
+RESUBSCRIBE_DELAY = 5.0
 """Seconds before a lost subscription is renewed."""
+MAX_PAGES = 200
+"""Pages of one list, in case it never ends."""
 
 T = TypeVar("T")
+Page = TypeVar("Page", ListToolsResult, ListResourcesResult)
 
-for _name in ("mcp", "client"):  # the names under which the package logs, bodies and all
+for _name in ("mcp", "client"):  # the package logs under these names, including message bodies
     logging.getLogger(_name).addHandler(logging.NullHandler())
     logging.getLogger(_name).propagate = False
 
 
 class Connection:
-    """A connection that opens when it is created and cannot be reopened."""
+    """A connection that opens on creation and cannot be reopened."""
 
     def __init__(self, server: Server, owner: Remote) -> None:
         self.why = ""
-        """Why it has ended; empty while it has not."""
+        """Why it has ended; empty before that."""
         self._server = server
         self._owner = owner
         self._health = Health(self._leave_soon, self.stop)
@@ -70,8 +72,8 @@ class Connection:
         """Whether it has ended or is ending."""
         return bool(self.why) or self._leaving.is_set()
 
-    async def opened(self) -> None:
-        """Wait until it is open. Raises `NotRunning`, after the timeout without waiting for the process to end."""
+    async def wait_until_open(self) -> None:
+        """Wait until it is open. Raises `NotRunning`; after the timeout it does not wait for the process to end."""
         try:
             async with asyncio.timeout(self._server.start_timeout):
                 await self._settled.wait()
@@ -88,7 +90,7 @@ class Connection:
         else:
             self._leave_soon()
 
-    async def closed(self) -> None:
+    async def wait_until_closed(self) -> None:
         """Wait until it is closed."""
         await asyncio.wait({self._task, *self._calls})
 
@@ -101,7 +103,7 @@ class Connection:
                 # Servers made with rmcp before 3.0 exit when the first message is the one of newer clients.
                 await self._connect("legacy")
             except (MCPError, RuntimeError, ExceptionGroup) as error:
-                if not wants_newer(error):
+                if not needs_newer_protocol(error):
                     raise
                 await self._connect("auto")
 
@@ -111,7 +113,7 @@ class Connection:
         async with Client(
             streams, mode=mode, client_info=about, message_handler=self._on_message, cache=None
         ) as client:
-            self._owner.offer(await offers(client))
+            self._owner.update_tools(await _list_tools(client))
             self._owner.instructions = client.instructions or ""
             self._client = client
             self._settled.set()
@@ -119,34 +121,32 @@ class Connection:
 
     async def _stay(self, client: Client) -> None:
         async with anyio.create_task_group() as group:
-            group.start_soon(self._list_again, client)
-            if _reports_changes(client):
-                group.start_soon(self._listen, client)
+            group.start_soon(self._keep_listing, client)
+            tools = client.server_capabilities.tools
+            if client.protocol_version in MODERN_PROTOCOL_VERSIONS and tools is not None and tools.list_changed:
+                group.start_soon(self._subscribe, client)
             await self._leaving.wait()
-            await self._drop_calls()
+            for call in self._calls:
+                call.cancel()
+            if self._calls:
+                await asyncio.wait(self._calls, timeout=CANCEL_TIMEOUT)
             group.cancel_scope.cancel()
 
-    async def _drop_calls(self) -> None:
-        for call in self._calls:
-            call.cancel()
-        if self._calls:
-            await asyncio.wait(self._calls, timeout=CANCELLING)
-
     def _leave_soon(self) -> None:
-        """Begin to close, if it was open: while it opens, the end of the other side raises an error by itself."""
+        """Begin to close, if it was open: during opening, the end of the other side raises an error by itself."""
         if self._client is not None and not self._leaving.is_set():
             self._leaving.set()
-            self._scope.deadline = asyncio.get_running_loop().time() + CLOSE_SECONDS
+            self._scope.deadline = asyncio.get_running_loop().time() + CLOSE_TIMEOUT
 
     def _end(self, task: "asyncio.Task[None]") -> None:
         error = None if task.cancelled() else task.exception()
         was_stopped = bool(self.why)
-        self.why = self.why or self._with_details("it ended" if error is None else reason(error, self._server))
+        self.why = self.why or self._with_details("it ended" if error is None else describe_error(error, self._server))
         self._settled.set()
         self._owner.lose(self, broke=self._client is not None and not was_stopped)
 
     def _with_details(self, why: str) -> str:
-        """A reason, with the HTTP status and the last lines of standard error."""
+        """A reason, with the HTTP status and the last lines of standard error, without credentials."""
         refusal, last = self._health.refusal, self._health.tail.text
         if refusal and self._client is None:
             why = f"{why} ({refusal})"
@@ -161,21 +161,21 @@ class Connection:
             self._reported_noise = True
             self._owner.say("writes to its standard output what is no message")
 
-    async def _list_again(self, client: Client) -> None:
+    async def _keep_listing(self, client: Client) -> None:
         """List the tools whenever they have changed."""
         while True:
             await self._stale.wait()
             self._stale.clear()
             try:
                 with anyio.fail_after(self._server.start_timeout):
-                    self._owner.offer(await offers(client))
+                    self._owner.update_tools(await _list_tools(client))
             except (MCPError, RuntimeError, TimeoutError, ValidationError) as error:
                 if not self.is_over:
-                    self._owner.say(f"has new tools, but does not list them: {reason(error, self._server)}")
-            await anyio.sleep(LISTING_AGAIN)
+                    self._owner.say(f"has new tools, but does not list them: {describe_error(error, self._server)}")
+            await anyio.sleep(LISTING_INTERVAL)
 
-    async def _listen(self, client: Client) -> None:
-        """Keep a subscription, without which newer servers do not report changes. `_on_message` gets them."""
+    async def _subscribe(self, client: Client) -> None:
+        """Keep a subscription, which newer servers require to report changes; `_on_message` receives them."""
         while True:
             try:
                 async with client.listen(tools_list_changed=True) as changes:
@@ -185,13 +185,13 @@ class Connection:
                 pass
             except MCPError:
                 return
-            await anyio.sleep(LISTENING_AGAIN)
+            await anyio.sleep(RESUBSCRIBE_DELAY)
             self._stale.set()  # changes in the meantime were not reported
 
     # Requests
 
     async def call(self, tool: str, arguments: dict[str, Any], emit: Emit) -> Result:
-        """Call a tool. Raises `NotRunning`, `SessionGone` or `CallFailed`."""
+        """Call a tool, and emit its progress. Raises `NotRunning`, `SessionGone` or `CallFailed`."""
 
         async def progress(progress: float, total: float | None, message: str | None) -> None:
             if message:
@@ -202,7 +202,7 @@ class Connection:
 
     async def resources(self) -> Result:
         """The resources as JSON."""
-        found = await self._ask(resources, "resources/list")
+        found = await self._ask(_list_resources, "resources/list")
         return self._without_credentials(Result((TextPart(msgspec.json.encode(found).decode()),)))
 
     async def read(self, uri: str) -> Result:
@@ -211,16 +211,16 @@ class Connection:
         return self._without_credentials(Result(as_parts(found.contents)))
 
     def _without_credentials(self, result: Result) -> Result:
-        """A result without the credentials that its server was given."""
+        """A result in which the credentials of its server are blanked."""
         clean = self._server.blanks.clean_text
         parts = [TextPart(clean(part.text)) if isinstance(part, TextPart) else part for part in result.parts]
         return msgspec.structs.replace(result, parts=tuple(parts))
 
-    async def _ask(self, asking: Callable[[Client], Coroutine[Any, Any, T]], what: str) -> T:
-        """Send a request with the timeout of a call; cancelling it also cancels it at the server."""
+    async def _ask(self, ask: Callable[[Client], Coroutine[Any, Any, T]], what: str) -> T:
+        """Send a request with the timeout of a call; cancellation is passed on to the server."""
         if self._client is None or self.is_over:
             raise NotRunning(self.why or "it ended")
-        task = asyncio.get_running_loop().create_task(asking(self._client))
+        task = asyncio.get_running_loop().create_task(ask(self._client))
         self._calls.add(task)
         task.add_done_callback(self._forget)
         try:
@@ -236,19 +236,45 @@ class Connection:
         if self._health.session_is_gone:
             self.stop("its session is gone")
             raise SessionGone(self.why)
-        if self.is_over or is_cut(error):
+        if self.is_over or is_connection_closed(error):
             self._leave_soon()
-            await asyncio.wait({self._task}, timeout=CLOSE_SECONDS)
+            await asyncio.wait({self._task}, timeout=CLOSE_TIMEOUT)
             raise NotRunning(self.why or "it ended")
         assert error is not None
-        raise CallFailed(self._server.blanks.clean_text(reason(error, self._server)))
+        raise CallFailed(self._server.blanks.clean_text(describe_error(error, self._server)))
 
     def _forget(self, task: "asyncio.Task[Any]") -> None:
         self._calls.discard(task)
         if not task.cancelled():
-            task.exception()  # the caller may be gone
+            task.exception()  # marks it as retrieved: the caller may be gone
 
 
-def _reports_changes(client: Client) -> bool:
-    tools = client.server_capabilities.tools
-    return client.protocol_version in MODERN_PROTOCOL_VERSIONS and tools is not None and bool(tools.list_changed)
+async def _list_tools(client: Client) -> tuple[ListedTool, ...]:
+    if client.server_capabilities.tools is None:
+        return ()
+    found: list[ListedTool] = []
+    async for page in _pages(client.list_tools):
+        for tool in page.tools:
+            parameters = msgspec.Raw(msgspec.json.encode(tool.input_schema))
+            reads_only = tool.annotations is not None and bool(tool.annotations.read_only_hint)
+            found.append(ListedTool(tool.name, tool.description or tool.title or "", parameters, reads_only))
+    return tuple(found)
+
+
+async def _list_resources(client: Client) -> list[Any]:
+    if client.server_capabilities.resources is None:
+        return []
+    found = [each async for page in _pages(client.list_resources) for each in page.resources]
+    return [each.model_dump(mode="json", by_alias=True, exclude_none=True) for each in found]
+
+
+async def _pages(list_page: Callable[..., Awaitable[Page]]) -> AsyncIterator[Page]:
+    """All pages of a list. Raises `RuntimeError` if there are too many."""
+    cursor: str | None = None
+    for _ in range(MAX_PAGES):
+        page = await list_page(cursor=cursor)
+        yield page
+        cursor = page.next_cursor
+        if cursor is None:
+            return
+    raise RuntimeError("its list has no end")

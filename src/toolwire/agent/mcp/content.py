@@ -1,4 +1,4 @@
-"""Converts the content of MCP results to result parts."""
+"""Converts the content of MCP results into result parts."""
 
 import mimetypes
 from collections.abc import Iterable, Iterator
@@ -23,11 +23,11 @@ from toolwire.turns.tools.registry import Result
 
 _BLOCKS = frozenset(("text", "image", "audio", "resource", "resource_link"))
 _FORMATS = {"mpeg": "mp3", "x-wav": "wav", "wave": "wav", "vnd.wave": "wav", "x-flac": "flac", "mp4": "m4a"}
-"""Audio subtypes that have another usual name."""
+"""Usual names of audio formats, by MIME subtype."""
 
 
 def as_result(result: CallToolResult) -> Result:
-    """The content in order, and the structured content unless a text repeats it."""
+    """The content in order, and the structured content unless a text already contains it."""
     parts = tuple(part for block in result.content for part in _parts(block))
     structured = result.structured_content
     texts = [part.text for part in parts if isinstance(part, TextPart)]
@@ -50,7 +50,9 @@ def _parts(block: ContentBlock) -> Iterator[Part]:
         case AudioContent():
             yield AudioPart(block.data, _format(block.mime_type))
         case ResourceLink():
-            yield TextPart(_link(block))
+            about = ", ".join(each for each in (block.mime_type, block.description) if each)
+            details = f" ({about})" if about else ""
+            yield TextPart(f"[resource link {block.uri}] {block.title or block.name}{details}")
         case EmbeddedResource():
             yield TextPart(f"[resource {block.resource.uri}]\n")
             yield _resource(block.resource)
@@ -65,11 +67,6 @@ def _resource(resource: TextResourceContents | BlobResourceContents) -> Part:
     if kind.startswith("audio/"):
         return AudioPart(resource.blob, _format(kind))
     return FilePart(_data_url(kind, resource.blob), name=_file_name(resource.uri, kind))
-
-
-def _link(link: ResourceLink) -> str:
-    about = ", ".join(each for each in (link.mime_type, link.description) if each)
-    return f"[resource link {link.uri}] {link.title or link.name}{f' ({about})' if about else ''}"
 
 
 def _data_url(kind: str, data: str) -> str:
@@ -90,7 +87,7 @@ def _file_name(uri: str, kind: str) -> str:
 
 
 def _is_in_text(structured: Any, texts: list[str]) -> bool:
-    """Whether a text block already repeats the structured content, as the specification recommends."""
+    """Whether a text block contains the structured content too, as the specification recommends."""
     read = [_read(text) for text in texts]
     if structured in read:
         return True

@@ -1,7 +1,7 @@
 """One MCP server across its connections, and its tools.
 
-A call to a dead server fails with that reason, and the next call starts the server again. No call is sent twice unless
-the server has refused it without running it.
+A call to a dead server fails with the reason, and the next call restarts the server. No call is sent twice, unless the
+server has refused it without running it.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 Say: TypeAlias = Callable[[str, str], None]
 """Receives the name of a server and a message about it."""
 
-MAX_PAUSE = 30.0
+MAX_RESTART_DELAY = 30.0
 
 
 class NotRunning(Exception):
-    """There is no connection; the message says why."""
+    """There is no connection; the message has the reason."""
 
 
 class SessionGone(NotRunning):
@@ -36,7 +36,7 @@ class SessionGone(NotRunning):
 
 
 class CallFailed(Exception):
-    """The call has no result; the message says why. The server is still there."""
+    """The call has no result; the message has the reason. The server still runs."""
 
 
 class ListedTool(msgspec.Struct, frozen=True):
@@ -55,15 +55,15 @@ class McpTool:
     kind: CallKind = "function"
     format: msgspec.Raw | None = None
 
-    def __init__(self, name: str, offer: ListedTool, remote: "Remote") -> None:
+    def __init__(self, name: str, listed: ListedTool, remote: "Remote") -> None:
         self.name = name
-        self.description = offer.description
-        self.parameters: msgspec.Raw | None = offer.parameters
+        self.description = listed.description
+        self.parameters: msgspec.Raw | None = listed.parameters
         self.parallel = remote.server.parallel
-        self.writes = not (offer.reads_only and remote.server.trusted)
-        self.tool = offer.name
+        self.writes = not (listed.reads_only and remote.server.trusted)
+        self.tool = listed.name
         """The name of the tool on its server."""
-        self.offer = offer
+        self.listed = listed
         self.remote = remote
 
     @property
@@ -80,12 +80,12 @@ class McpTool:
 
 
 class Remote:
-    """A server that is connected when it is needed."""
+    """A server that is connected when needed."""
 
     def __init__(self, server: Server, name: Callable[[str, str], str], say: Say) -> None:
         self.server = server
         self.tools: tuple[McpTool, ...] = ()
-        """The tools that it listed last; they stay while it is not running."""
+        """The last list of tools; it stays while the server is not running."""
         self.instructions = ""
         self._name = name
         self._say = say
@@ -98,21 +98,24 @@ class Remote:
 
     @property
     def state(self) -> str:
-        """Whether it is connected, for people."""
+        """The state of the connection, for users."""
         if self._opening is None or not self._opening.done():
             return "connecting"
         return f"not running: {self._why}" if _is_over(self._opening) else "connected"
 
     @property
     def problem(self) -> str:
-        """Why it is not connected; empty if it is, or is not known to be."""
+        """Why it is not connected; empty if it is connected, or connecting."""
         return self._why if self._opening is not None and _is_over(self._opening) else ""
 
     async def ask(self, question: "Callable[[Connection], Awaitable[Result]]") -> Result:
         """Send a request to the server, connecting first if necessary."""
         name = self.server.name
         try:
-            result = await self._ask(question)
+            try:
+                result = await question(await self._connected())
+            except SessionGone:  # the server has not run the request
+                result = await question(await self._connected())
         except NotRunning as error:
             return failure(f"the MCP server {name} is not running: {error}")
         except CallFailed as error:
@@ -120,41 +123,32 @@ class Remote:
         self._failures = 0
         return result
 
-    async def _ask(self, question: "Callable[[Connection], Awaitable[Result]]") -> Result:
-        try:
-            return await question(await self._connected())
-        except SessionGone:
-            return await question(await self._connected())
-
     # Connections
 
     def start(self) -> None:
         """Begin to connect."""
         self._opening = asyncio.get_running_loop().create_task(self._open())
-        self._opening.add_done_callback(self._note)
+        self._opening.add_done_callback(self._note_failure)
 
-    async def settled(self) -> None:
-        """Wait until it is connected, or cannot be."""
+    async def wait_until_settled(self) -> None:
+        """Wait until it is connected, or has failed to."""
         if self._opening is not None:
             await asyncio.wait({self._opening})
 
     async def _connected(self) -> "Connection":
         if self._opening is None or _is_over(self._opening):
-            self._check_pause()
+            if self._is_closed:
+                raise NotRunning("it was closed")
+            seconds = self._not_before - time.monotonic()
+            if seconds > 0:
+                raise NotRunning(f"{self._why}\nIt can be started again in {seconds:.1f} seconds.")
             self.start()
         opening = self._opening
         assert opening is not None
-        await asyncio.wait({opening})  # others may wait for it too
+        await asyncio.wait({opening})  # without cancelling it for others
         if opening.cancelled():
             raise NotRunning("it was closed")
         return opening.result()
-
-    def _check_pause(self) -> None:
-        if self._is_closed:
-            raise NotRunning("it was closed")
-        seconds = self._not_before - time.monotonic()
-        if seconds > 0:
-            raise NotRunning(f"{self._why}\nIt can be started again in {seconds:.1f} seconds.")
 
     async def _open(self) -> "Connection":
         try:
@@ -163,18 +157,18 @@ class Remote:
             raise NotRunning(f"the package mcp cannot be loaded: {error}; try {install_command('mcp')}") from None
         connection = connect(self.server, self)
         self._connections.add(connection)
-        await connection.opened()
+        await connection.wait_until_open()
         return connection
 
-    def _note(self, opening: "asyncio.Task[Connection]") -> None:
+    def _note_failure(self, opening: "asyncio.Task[Connection]") -> None:
         error = None if opening.cancelled() else opening.exception()
         if error is not None:
             self._fail(str(error))
 
     def _fail(self, why: str) -> None:
-        """Count a failure; each consecutive one after the first makes the pause before a restart longer."""
+        """Count a failure; each consecutive one after the first doubles the delay before a restart."""
         self._failures += 1
-        pause = min(2.0 ** (self._failures - 2), MAX_PAUSE) if self._failures > 1 else 0.0
+        pause = min(2.0 ** (self._failures - 2), MAX_RESTART_DELAY) if self._failures > 1 else 0.0
         self._not_before = time.monotonic() + pause
         self._why = why
         if not self._is_closed:
@@ -190,32 +184,32 @@ class Remote:
         for connection in connections:
             connection.stop("it was closed")
         for connection in connections:
-            await connection.closed()
+            await connection.wait_until_closed()
 
     # Called by its connections
 
-    def offer(self, offers: tuple[ListedTool, ...]) -> None:
+    def update_tools(self, listed: tuple[ListedTool, ...]) -> None:
         """Take the current list of tools; unchanged tools stay the same objects."""
         known = {each.tool: each for each in self.tools}
-        self.tools = tuple(
-            old if (old := known.get(name)) is not None and old.offer == offer else self._tool(offer)
-            for name, offer in {offer.name: offer for offer in offers}.items()
-            if self.server.offers(name)
-        )
-        there = {offer.name for offer in offers}
-        missing = [name for name in self.server.allow or () if name not in there]
+        listed_by_name = {each.name: each for each in listed}
+        tools: list[McpTool] = []
+        for name, each in listed_by_name.items():
+            if self.server.offers(name):
+                old = known.get(name)
+                if old is None or old.listed != each:
+                    old = McpTool(self._name(self.server.name, name), each, self)
+                tools.append(old)
+        self.tools = tuple(tools)
+        missing = [name for name in self.server.allow or () if name not in listed_by_name]
         if missing:
             self.say(f"has no tool named {', '.join(missing)}")
-
-    def _tool(self, offer: ListedTool) -> McpTool:
-        return McpTool(self._name(self.server.name, offer.name), offer, self)
 
     def say(self, message: str) -> None:
         """Report something about this server to the user."""
         self._say(self.server.name, message)
 
     def lose(self, connection: "Connection", *, broke: bool) -> None:
-        """A connection has ended; `broke`: it was open and nobody stopped it."""
+        """Forget a connection that has ended; `broke`: it was open, and we did not stop it."""
         self._connections.discard(connection)
         if broke:
             self._fail(connection.why)

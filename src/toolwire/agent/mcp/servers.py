@@ -1,4 +1,4 @@
-"""All MCP servers of a session: connected in parallel in the background, tools under names that models accept.
+"""All MCP servers of a session: connected concurrently in the background, tools under names that models accept.
 
 async with Servers(read_config(text), say) as servers:
     await servers.ready()
@@ -16,16 +16,16 @@ from toolwire.agent.mcp.settings import Server
 from toolwire.config.extras import missing_extra
 from toolwire.turns.tools.call import ToolError
 from toolwire.turns.tools.concurrency import wait_until_done
-from toolwire.turns.tools.registry import Registry
+from toolwire.turns.tools.registry import FunctionTool, Registry, Result, tool
 
 _LIMITS = Limits()
 
-MAX_ADVICE = 4000
-"""Characters of a server's instructions that a model is given."""
+MAX_INSTRUCTIONS_CHARS = 4000
+"""Characters of a server's instructions that the model gets."""
 
 
 class Names:
-    """Unique names of tools; a name is never given to another tool."""
+    """Assigns unique names to tools; a name is never reused for another tool."""
 
     def __init__(self) -> None:
         self._given: dict[tuple[str, str], str] = {}
@@ -52,7 +52,11 @@ def require_package() -> None:
 
 
 class Servers:
-    """Any number of servers; leaving the context ends them and waits for that. Raises `ServerFailed` without `mcp`."""
+    """Any number of servers; leaving the context ends them and waits for that.
+
+    `say` receives messages about servers. Raises `ServerFailed` without the package `mcp`, and `ValueError` if two
+    servers have the same name.
+    """
 
     def __init__(self, servers: Iterable[Server], say: Say) -> None:
         self._names = Names()
@@ -82,9 +86,9 @@ class Servers:
             closing.result()
 
     async def ready(self) -> None:
-        """Wait until every server is connected, or cannot be."""
+        """Wait until every server is connected, or has failed to."""
         for remote in self._remotes.values():
-            await remote.settled()
+            await remote.wait_until_settled()
 
     @property
     def remotes(self) -> tuple[Remote, ...]:
@@ -99,23 +103,46 @@ class Servers:
 
     @property
     def tools(self) -> tuple[McpTool, ...]:
-        """The tools that are known now, in the order of the servers."""
+        """The tools that are listed now, in the order of the servers."""
         return tuple(tool for remote in self._remotes.values() for tool in remote.tools)
 
     def update(self, registry: Registry) -> None:
         """Update the MCP tools in a registry; other tools stay."""
         for remote in self._remotes.values():
-            registry.advise(f"the MCP server {remote.server.name}", remote.instructions[:MAX_ADVICE])
+            registry.advise(f"the MCP server {remote.server.name}", remote.instructions[:MAX_INSTRUCTIONS_CHARS])
         now = set(self.tools)
-        for old in [each for each in registry if isinstance(each, McpTool) and self._has_lost(each, now)]:
-            registry.remove(old.name)
-        for tool in self.tools:
-            there = registry.get(tool.name)
+        for old in [each for each in registry if isinstance(each, McpTool)]:
+            if old not in now and self._remotes.get(old.server) is old.remote:
+                registry.remove(old.name)
+        for each in self.tools:
+            there = registry.get(each.name)
             if there is None:
-                registry.add(tool)
-            elif there is not tool and tool not in self._left_out:
-                self._left_out.add(tool)
-                self._say(tool.server, f"has a tool {tool.tool} that is left out: {tool.name} is another tool's name")
+                registry.add(each)
+            elif there is not each and each not in self._left_out:
+                self._left_out.add(each)
+                self._say(each.server, f"has a tool {each.tool} that is left out: {each.name} is another tool's name")
 
-    def _has_lost(self, tool: McpTool, now: set[McpTool]) -> bool:
-        return tool not in now and self._remotes.get(tool.server) is tool.remote
+
+def resource_tools(servers: Servers) -> tuple[FunctionTool, FunctionTool]:
+    """A tool that lists the resources of MCP servers, and one that reads them."""
+
+    @tool(parallel=True)
+    async def list_mcp_resources(server: str) -> Result:
+        """List the resources of an MCP server.
+
+        Args:
+            server: The name of the server.
+        """
+        return await servers.get(server).ask(lambda connection: connection.resources())
+
+    @tool(parallel=True)
+    async def read_mcp_resource(server: str, uri: str) -> Result:
+        """Read a resource of an MCP server.
+
+        Args:
+            server: The name of the server.
+            uri: The address of the resource, as list_mcp_resources gives it.
+        """
+        return await servers.get(server).ask(lambda connection: connection.read(uri))
+
+    return list_mcp_resources, read_mcp_resource

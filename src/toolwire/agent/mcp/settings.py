@@ -5,8 +5,7 @@
     "web": {"url": "https://example.com/mcp", "headers": {"Authorization": "Bearer ${KEY:-none}"}}}}
 
 Our own fields, all optional: `timeout` and `startTimeout` in seconds, `parallel`, `trusted`, `disabled`, and lists of
-tools in `allow` and `deny`. Errors name the path of the field, never a value, which may be a
-secret.
+tools in `allow` and `deny`. Errors name the path of the field, never a value, which may be a secret.
 """
 
 import os
@@ -25,7 +24,7 @@ _TRANSPORTS = {"stdio": "command", "http": "url", "streamable-http": "url", "str
 
 Seconds: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]
 
-_EXPANDED = ("command", "args", "env", "cwd", "url", "headers")
+_EXPANDED_FIELDS = ("command", "args", "env", "cwd", "url", "headers")
 """Fields in which variables are replaced."""
 
 
@@ -34,7 +33,7 @@ class BadConfig(ValueError):
 
 
 class Server(msgspec.Struct, frozen=True, kw_only=True, rename={"start_timeout": "startTimeout"}):
-    """An MCP server: a command to run, or an address."""
+    """An MCP server: a command to run, or an address. Raises `BadConfig` unless it has one of them, and a name."""
 
     name: str
     command: str = ""
@@ -48,14 +47,14 @@ class Server(msgspec.Struct, frozen=True, kw_only=True, rename={"start_timeout":
     timeout: Seconds = 120.0
     """Seconds that a call may take."""
     parallel: bool = False
-    """Its tools may run side by side."""
+    """Whether its tools may run at the same time."""
     trusted: bool = False
     """Whether its read-only declarations are trusted."""
     allow: tuple[str, ...] | None = None
-    """The only tools to offer, by the server's own names for them."""
+    """The only tools to offer, by their names on the server."""
     deny: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
-    """Fields of the configuration that mean nothing here."""
+    """Unknown fields of the configuration."""
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -69,7 +68,7 @@ class Server(msgspec.Struct, frozen=True, kw_only=True, rename={"start_timeout":
 
     @property
     def blanks(self) -> Blanks:
-        """Finds the credentials that it is given, in what it sends back."""
+        """Blanks the credentials of the server in what it sends back."""
         given = {name: value for name, value in (self.env | self.headers).items() if is_secret_name(name)}
         return blanks_for(credentials_in(given))
 
@@ -79,59 +78,60 @@ class Server(msgspec.Struct, frozen=True, kw_only=True, rename={"start_timeout":
 
 
 _FIELDS = frozenset(Server.__struct_encode_fields__) - {"name", "ignored"}
-"""The fields of an entry that are a server's."""
+"""The known fields of an entry."""
 
 
 def read_config(
     text: str, environment: Mapping[str, str] = os.environ, beside: Path | None = None
 ) -> tuple[Server, ...]:
-    """The servers that a configuration names, without those that are disabled. Raises `BadConfig`.
+    """The servers of a configuration, without disabled ones. Raises `BadConfig`.
 
-    Relative paths of programs and working directories count from the folder that the configuration is in.
+    Relative paths of programs and working directories are resolved against `beside`, the directory of the file.
     """
     try:
         read: Any = msgspec.json.decode(text.removeprefix("\ufeff"))
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         raise BadConfig(f"the configuration of MCP servers is not JSON: {error}") from None
-    top = _typed("the configuration", read, dict[str, Any])
+    top = _convert("the configuration", read, dict[str, Any])
     if "mcpServers" not in top:
         raise BadConfig("mcpServers: is missing")
-    servers = _typed("mcpServers", top["mcpServers"], dict[str, Any])
-    read_servers = (_server(name, entry, environment) for name, entry in servers.items())
-    return tuple(_with_absolute_paths(server, beside) for server in read_servers if server is not None)
+    servers = _convert("mcpServers", top["mcpServers"], dict[str, Any])
+    found: list[Server] = []
+    for name, entry in servers.items():
+        server = _read_server(name, entry, environment)
+        if server is not None and beside is not None:
+            # A program without a slash is found on the PATH.
+            command = str(beside / server.command) if os.sep in server.command else server.command
+            cwd = str(beside / server.cwd) if server.cwd else ""
+            server = msgspec.structs.replace(server, command=command, cwd=cwd)
+        if server is not None:
+            found.append(server)
+    return tuple(found)
 
 
-def _with_absolute_paths(server: Server, folder: Path | None) -> Server:
-    """A server without relative paths; a program without a slash is looked for on the PATH."""
-    if folder is None:
-        return server
-    command = str(folder / server.command) if os.sep in server.command else server.command
-    return msgspec.structs.replace(server, command=command, cwd=str(folder / server.cwd) if server.cwd else "")
-
-
-def _server(name: str, value: Any, environment: Mapping[str, str]) -> Server | None:
+def _read_server(name: str, value: Any, environment: Mapping[str, str]) -> Server | None:
     where = f"mcpServers.{name}"
     if not name:
         raise BadConfig("mcpServers: a server has an empty name")
-    entry = _typed(where, value, dict[str, Any])
-    if _typed(f"{where}.disabled", entry.get("disabled", False), bool):
+    entry = _convert(where, value, dict[str, Any])
+    if _convert(f"{where}.disabled", entry.get("disabled", False), bool):
         return None
     _check_transport(where, entry)
-    for field in _EXPANDED:
+    for field in _EXPANDED_FIELDS:
         if field in entry:
-            entry[field] = _expanded(f"{where}.{field}", entry[field], environment)
+            entry[field] = _expand(f"{where}.{field}", entry[field], environment)
     if "allow" in entry:  # a server without it has None there
-        _typed(f"{where}.allow", entry["allow"], tuple[str, ...])
-    if "url" in entry and not _typed(f"{where}.url", entry["url"], str).startswith(("http://", "https://")):
+        _convert(f"{where}.allow", entry["allow"], tuple[str, ...])
+    if "url" in entry and not _convert(f"{where}.url", entry["url"], str).startswith(("http://", "https://")):
         raise BadConfig(f"{where}.url: must begin with http:// or https://")
     ignored = tuple(field for field in entry if field not in {*_FIELDS, "type", "disabled"})
-    return _typed(where, {**entry, "name": name, "ignored": ignored}, Server)
+    return _convert(where, {**entry, "name": name, "ignored": ignored}, Server)
 
 
 def _check_transport(where: str, entry: dict[str, Any]) -> None:
     """Raise `BadConfig` unless it is clear how to reach the server."""
     if "type" in entry:
-        kind = _typed(f"{where}.type", entry["type"], str)
+        kind = _convert(f"{where}.type", entry["type"], str)
         if kind not in _TRANSPORTS:
             raise BadConfig(f"{where}.type: must be 'stdio' or 'http'")
         needed = _TRANSPORTS[kind]
@@ -142,7 +142,7 @@ def _check_transport(where: str, entry: dict[str, Any]) -> None:
         raise BadConfig(f"{where}: has {which} url")
 
 
-def _typed(path: str, value: Any, kind: Any) -> Any:
+def _convert(path: str, value: Any, kind: Any) -> Any:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
@@ -150,14 +150,14 @@ def _typed(path: str, value: Any, kind: Any) -> Any:
         raise BadConfig(f"{path}{inside.rstrip('`')}: {what}") from None
 
 
-def _expanded(path: str, value: Any, environment: Mapping[str, str]) -> Any:
-    """The value with its variables, in every text that it holds. What is no text is left to the check of its type."""
+def _expand(path: str, value: Any, environment: Mapping[str, str]) -> Any:
+    """Replace variables in every string of a value. Other values are left to the type check."""
     if isinstance(value, dict):
-        texts = {key: _typed(f"{path}.{key}", each, str) for key, each in cast("dict[str, Any]", value).items()}
-        return {key: _expanded(f"{path}.{key}", text, environment) for key, text in texts.items()}
+        texts = {key: _convert(f"{path}.{key}", each, str) for key, each in cast("dict[str, Any]", value).items()}
+        return {key: _expand(f"{path}.{key}", text, environment) for key, text in texts.items()}
     if isinstance(value, list):
         items = cast("list[Any]", value)
-        return [_expanded(f"{path}[{index}]", each, environment) for index, each in enumerate(items)]
+        return [_expand(f"{path}[{index}]", each, environment) for index, each in enumerate(items)]
 
     def variable(match: re.Match[str]) -> str:
         name, default = match.groups()

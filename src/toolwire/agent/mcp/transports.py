@@ -1,53 +1,67 @@
-"""Transports of the `mcp` package: a process with pipes, or streamable HTTP.
+"""Transports to MCP servers: a process with pipes, or streamable HTTP.
 
-A transport here also reports when it has ended, which the package does only while a request is pending.
+Both bound the size of a message, and report their end at once; the `mcp` package notices it only while a request is
+pending. The package's own transport for processes has no bound for a line.
 """
 
 import asyncio
 import os
+import signal
+import subprocess
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, TextIO
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 import anyio
 import httpx2
+import mcp_types
 from anyio.abc import ObjectReceiveStream
-from anyio.streams.text import TextReceiveStream
-from mcp import StdioServerParameters, stdio_client
-from mcp.client import stdio
+from mcp.client.stdio import get_default_environment
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 
 from toolwire.agent.mcp.settings import Server
+from toolwire.agent.tools.process_tree import ProcessTree
 from toolwire.core.terminal import clean
 
 if TYPE_CHECKING:
+    from anyio.streams.memory import MemoryObjectSendStream
     from mcp.shared._stream_protocols import ReadStream
 
-LAST_BYTES = 2048
-LAST_LINES = 10
-STDERR_SECONDS = 0.3
+MAX_STDERR_BYTES = 2048
+MAX_STDERR_LINES = 10
+STDERR_TIMEOUT = 0.3
 """Seconds to wait for the rest of standard error after the process has ended."""
+FLUSH_TIMEOUT = 0.5
+"""Seconds to write the last messages before standard input is closed."""
+EXIT_TIMEOUT = 2.0
+"""Seconds in which a server should exit after its standard input is closed."""
+KILL_TIMEOUT = 2.0
+"""Seconds to wait after SIGTERM, and after SIGKILL."""
+POLL_INTERVAL = 0.01
+CHUNK = 1 << 16
 MAX_MESSAGE_BYTES = 32 * 1024 * 1024
-"""Bytes of one message. The package has no limit for lines and plain answers, and its limit of 1 MiB for events is less
-than an image may take."""
+"""Bytes of one message. The package's default for events, 1 MiB, is less than an image may take."""
 TOO_LARGE = f"it sent a message of more than {MAX_MESSAGE_BYTES} bytes"
 
 
+class MessageTooLarge(Exception):
+    """A message has more than `MAX_MESSAGE_BYTES`."""
+
+
 class StderrTail(asyncio.Protocol):
-    """The end of the standard error of a process, which is not shown in our terminal."""
+    """Keeps the end of a process's standard error, which is not shown in our terminal."""
 
     def __init__(self) -> None:
-        self._kept = b""
+        self._data = b""
         self._transport: asyncio.ReadTransport | None = None
         self._ended = asyncio.Event()
 
     @property
     def text(self) -> str:
         """The last lines, without control characters."""
-        lines = clean(self._kept.decode("utf-8", "replace")).strip().splitlines()
-        return "\n".join(lines[-LAST_LINES:])
+        lines = clean(self._data.decode("utf-8", "replace")).strip().splitlines()
+        return "\n".join(lines[-MAX_STDERR_LINES:])
 
     async def open(self) -> TextIO:
         """Open the pipe and return its writing end."""
@@ -60,19 +74,19 @@ class StderrTail(asyncio.Protocol):
             errors.close()
             source.close()
             raise
-        self._ended.clear()  # of an attempt before
+        self._ended.clear()  # set by an earlier attempt
         return errors
 
     async def close(self) -> None:
         """Read the rest for a short time: a descendant may keep the pipe open."""
-        with anyio.move_on_after(STDERR_SECONDS, shield=True):
+        with anyio.move_on_after(STDERR_TIMEOUT, shield=True):
             await self._ended.wait()
         if self._transport is not None:
             self._transport.close()
 
     def data_received(self, data: bytes) -> None:
         """Keep the last bytes."""
-        self._kept = (self._kept + data)[-LAST_BYTES:]
+        self._data = (self._data + data)[-MAX_STDERR_BYTES:]
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The pipe is closed."""
@@ -80,7 +94,10 @@ class StderrTail(asyncio.Protocol):
 
 
 class Health:
-    """The state of a connection beside its messages."""
+    """The state of a connection beside its messages.
+
+    `over` is called when the other side has ended, `fail` with the reason when the connection must be closed.
+    """
 
     def __init__(self, over: Callable[[], None], fail: Callable[[str], None]) -> None:
         self.over = over
@@ -94,7 +111,8 @@ class Health:
         """Bound the body of a plain answer, and note an HTTP error and a lost session."""
         if "event-stream" not in response.headers.get("content-type", ""):
             assert isinstance(response.stream, httpx2.AsyncByteStream)
-            response.stream = BoundedBody(response.stream)
+            response.stream = BoundedBody(response)
+            response.headers.pop("content-encoding", None)
         if response.status_code < 400 or response.request.method != "POST":
             return
         self.refusal = f"HTTP {response.status_code} {response.reason_phrase}".strip()
@@ -103,15 +121,18 @@ class Health:
 
 
 class BoundedBody(httpx2.AsyncByteStream):
-    """The body of an answer, up to the limit."""
+    """The body of an answer, decompressed, up to the limit."""
 
-    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
+    def __init__(self, response: httpx2.Response) -> None:
+        stream = response.stream
+        assert isinstance(stream, httpx2.AsyncByteStream)
         self._stream = stream
+        self._response = httpx2.Response(response.status_code, headers=response.headers, stream=stream)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """The body in pieces."""
+        """The body in pieces. Raises `httpx2.StreamError` above the limit."""
         size = 0
-        async for piece in self._stream:
+        async for piece in self._response.aiter_bytes():
             size += len(piece)
             if size > MAX_MESSAGE_BYTES:
                 raise httpx2.StreamError(TOO_LARGE)
@@ -120,41 +141,6 @@ class BoundedBody(httpx2.AsyncByteStream):
     async def aclose(self) -> None:
         """Close the body."""
         await self._stream.aclose()
-
-
-_health: ContextVar["Health"] = ContextVar("_health")
-"""The connection whose process is started."""
-
-
-class BoundedLines(TextReceiveStream):
-    """The standard output of a process in whole lines, each up to the limit.
-
-    The package joins a line with each further piece of it, which takes minutes for a line of 200 MB.
-    """
-
-    async def receive(self) -> str:
-        """The next lines, with the beginning of another."""
-        pieces: list[str] = []
-        size = 0
-        while True:
-            try:
-                piece = await super().receive()
-            except anyio.EndOfStream:
-                if pieces:
-                    return "".join(pieces)
-                raise
-            pieces.append(piece)
-            size += len(piece)
-            if size > MAX_MESSAGE_BYTES:
-                if (health := _health.get(None)) is not None:  # else it is a process that the user's program started
-                    health.fail(TOO_LARGE)
-                raise anyio.BrokenResourceError
-            if "\n" in piece:
-                return "".join(pieces)
-
-
-# The package names it there, and has no other place for a limit.
-stdio.TextReceiveStream = BoundedLines  # pyright: ignore[reportPrivateImportUsage]
 
 
 class WatchedStream(ObjectReceiveStream[SessionMessage | Exception]):
@@ -182,35 +168,161 @@ def transport(server: Server, health: Health) -> AbstractAsyncContextManager[Any
     return _http(server, health) if server.url else _stdio(server, health)
 
 
+# Processes
+
+
+class ByteReader(Protocol):
+    """The standard output of a process."""
+
+    async def read(self, n: int = -1) -> bytes:
+        """The next bytes, at most `n`; none at the end."""
+        ...
+
+
+async def read_lines(stream: ByteReader) -> AsyncIterator[bytes]:
+    """The complete lines of a stream, in linear time. Raises `MessageTooLarge`."""
+    pieces: list[bytes] = []
+    size = 0
+    while data := await stream.read(CHUNK):
+        for index, piece in enumerate(data.split(b"\n")):
+            if index:  # a line has ended before it
+                yield b"".join(pieces)
+                pieces, size = [], 0
+            pieces.append(piece)
+            size += len(piece)
+            if size > MAX_MESSAGE_BYTES:
+                raise MessageTooLarge
+
+
+def _parse(line: bytes) -> SessionMessage | Exception:
+    """The message in a line, or the error, which does not end the connection."""
+    try:
+        text = line.decode(errors="replace")
+        return SessionMessage(mcp_types.jsonrpc_message_adapter.validate_json(text, by_name=False))
+    except ValueError as error:
+        return error
+
+
 @asynccontextmanager
 async def _stdio(server: Server, health: Health) -> AsyncGenerator[tuple[WatchedStream, Any]]:
-    parameters = StdioServerParameters(
-        command=server.command,
-        args=list(server.args),
-        env=server.env,
-        cwd=server.cwd or None,
-        encoding_error_handler="replace",  # one invalid byte must not end the connection
-    )
-    errors = await health.tail.open()
-    _health.set(health)
+    """Run a server as a process and exchange lines of JSON with it, until the context is left.
+
+    Not through the event loop's own subprocesses: a descendant that holds a pipe open would keep those open.
+    """
     try:
-        async with stdio_client(parameters, errors) as (reading, writing):
-            errors.close()  # the process has its own
-            yield WatchedStream(reading, health.over), writing
+        with await health.tail.open() as errors:
+            process = subprocess.Popen(  # noqa: S603, ASYNC220 - starting it must not be cancelled halfway
+                [server.command, *server.args],
+                env=get_default_environment() | server.env,
+                cwd=server.cwd or None,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+            )
+        try:
+            async with _pipes(process, health) as streams:
+                yield streams
+        finally:
+            with anyio.CancelScope(shield=True):
+                await _end_process(process)
     finally:
-        with suppress(OSError):
-            errors.close()
         await health.tail.close()
 
 
 @asynccontextmanager
+async def _pipes(process: "subprocess.Popen[bytes]", health: Health) -> AsyncGenerator[tuple[WatchedStream, Any]]:
+    """The streams of messages from and to a process. Leaving the context ends the process."""
+    loop = asyncio.get_running_loop()
+    output = asyncio.StreamReader()
+    source, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(output), process.stdout)
+    sink, protocol = await loop.connect_write_pipe(
+        lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), process.stdin
+    )
+    sink.set_write_buffer_limits(0)  # so that `drain` waits until everything is written
+    writer = asyncio.StreamWriter(sink, protocol, None, loop)
+    to_session, messages = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    requests, from_session = anyio.create_memory_object_stream[SessionMessage](0)
+    flushed = anyio.Event()
+
+    async def write_messages() -> None:
+        try:
+            async with from_session:
+                async for each in from_session:
+                    text = each.message.model_dump_json(by_alias=True, exclude_unset=True)
+                    writer.write(text.encode(errors="replace") + b"\n")
+                    await writer.drain()
+        except OSError:  # the process does not read any more: the session must not wait for an answer
+            await to_session.aclose()
+        finally:
+            flushed.set()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(_read_messages, output, to_session, health)
+        group.start_soon(write_messages)
+        try:
+            yield WatchedStream(messages, health.over), requests
+        finally:
+            with anyio.CancelScope(shield=True):
+                messages.close()
+                requests.close()
+                with anyio.move_on_after(FLUSH_TIMEOUT):
+                    await flushed.wait()
+                if not sink.is_closing():
+                    sink.abort()  # nothing is buffered, unless the server does not read
+                await _end_process(process)
+                source.close()
+            group.cancel_scope.cancel()
+
+
+async def _read_messages(
+    output: asyncio.StreamReader, to_session: "MemoryObjectSendStream[SessionMessage | Exception]", health: Health
+) -> None:
+    """Pass the messages of a process on until it or the session ends, then discard the rest of its output."""
+    try:
+        async with to_session:
+            async for line in read_lines(output):
+                await to_session.send(_parse(line))
+    except MessageTooLarge:
+        health.fail(TOO_LARGE)
+    except (anyio.ClosedResourceError, anyio.BrokenResourceError):  # the session is closed
+        pass
+    finally:
+        with anyio.CancelScope(shield=True):  # a server that cannot write might not exit
+            while await output.read(CHUNK):
+                pass
+
+
+async def _end_process(process: "subprocess.Popen[bytes]") -> None:
+    """Wait for the exit of a process whose standard input is closed, then kill it with its descendants."""
+
+    async def wait(is_over: Callable[[], bool], seconds: float) -> bool:
+        deadline = anyio.current_time() + seconds
+        while not is_over() and anyio.current_time() < deadline:  # noqa: ASYNC110 - processes set no event
+            await anyio.sleep(POLL_INTERVAL)
+        return is_over()
+
+    def has_ended() -> bool:
+        return process.poll() is not None
+
+    if not await wait(has_ended, EXIT_TIMEOUT):
+        tree = ProcessTree(process.pid)
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            tree.signal(number)
+            if await wait(lambda: has_ended() and not tree.living(), KILL_TIMEOUT):
+                break
+
+
+# HTTP
+
+
+@asynccontextmanager
 async def _http(server: Server, health: Health) -> AsyncGenerator[tuple[WatchedStream, Any]]:
-    # A stream of events may be silent for long; every call has a deadline of its own.
+    # A stream of events may be silent for long; every call has a timeout of its own.
     timeout = httpx2.Timeout(server.start_timeout, read=None)
+    hooks = {"response": [health.check_response]}
     async with (
-        httpx2.AsyncClient(
-            headers=server.headers, timeout=timeout, event_hooks={"response": [health.check_response]}
-        ) as client,
+        httpx2.AsyncClient(headers=server.headers, timeout=timeout, event_hooks=hooks) as client,
         streamable_http_client(server.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES) as (
             reading,
             writing,

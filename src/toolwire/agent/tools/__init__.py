@@ -1,4 +1,4 @@
-"""The built-in tools, by the names under which they are chosen."""
+"""The built-in tools, by the names in `--tools` and `builtin`."""
 
 from collections.abc import Iterable, Sequence
 
@@ -11,7 +11,7 @@ DEFAULT = ("read", "write", "edit", "glob", "grep", "bash", "patch", "image", "e
 
 
 def builtin(names: Iterable[str] = ()) -> "BuiltinTools":
-    """The chosen tools, or the default ones. Raises `ValueError`."""
+    """The tools with these names, or the default ones. Raises `ValueError` for an unknown name."""
     chosen = [name.lower() for name in names] or list(DEFAULT)
     for name in chosen:
         if name not in NAMES:
@@ -20,7 +20,7 @@ def builtin(names: Iterable[str] = ()) -> "BuiltinTools":
 
 
 class BuiltinTools(Toolset):
-    """Tools for files and commands. Leaving the set ends the commands that they left running."""
+    """Tools for files and commands. Leaving the set ends the commands that still run."""
 
     def __init__(self, names: Sequence[str]) -> None:
         from toolwire.agent.tools import sessions  # noqa: PLC0415 - as below

@@ -1,4 +1,4 @@
-"""Errors of the `mcp` package as short messages."""
+"""Turns errors of the `mcp` package into short messages."""
 
 from typing import cast
 
@@ -8,15 +8,15 @@ from pydantic import ValidationError
 
 from toolwire.agent.mcp.settings import Server
 
-_CUT = ("Connection closed", "SSE stream ended")
-"""The messages for a closed connection; servers use the same error code for other things."""
+_CLOSED = ("Connection closed", "SSE stream ended")
+"""Messages for a closed connection; servers use the same error code for other errors too."""
 
 
-def reason(error: BaseException, server: Server) -> str:
+def describe_error(error: BaseException, server: Server) -> str:
     """An error as a message for the user or the model."""
     match _first(error):
         case MCPError() as error:
-            return "it ended" if is_cut(error) else error.message
+            return "it ended" if is_connection_closed(error) else error.message
         case ValidationError() as error:
             first = error.errors(include_url=False, include_input=False)[0]
             return f"its answer is not valid: {'.'.join(map(str, first['loc']))}: {first['msg']}"
@@ -28,12 +28,12 @@ def reason(error: BaseException, server: Server) -> str:
             return str(error) or type(error).__name__
 
 
-def is_cut(error: BaseException | None) -> bool:
-    """Whether the connection closed before the answer."""
-    return isinstance(error, MCPError) and error.code == CONNECTION_CLOSED and error.message.startswith(_CUT)
+def is_connection_closed(error: BaseException | None) -> bool:
+    """Whether the connection was closed before the answer."""
+    return isinstance(error, MCPError) and error.code == CONNECTION_CLOSED and error.message.startswith(_CLOSED)
 
 
-def wants_newer(error: BaseException) -> bool:
+def needs_newer_protocol(error: BaseException) -> bool:
     """Whether a server refuses the handshake of older protocol versions, but may support newer ones."""
     match _first(error):
         case MCPError() as error:
