@@ -45,7 +45,7 @@ from tests.unit.codex_lines import (
 )
 from toolwire.backends import codex
 from toolwire.backends.codex import protocol
-from toolwire.backends.codex.wire import UNASSIGNED
+from toolwire.backends.codex.protocol import UNASSIGNED
 from toolwire.core.collect import Reasoning, Text
 from toolwire.core.events import (
     MessageEnded,

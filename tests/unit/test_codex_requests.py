@@ -28,9 +28,9 @@ from toolwire.adapt.schemas import adjusted
 from toolwire.backends import codex
 from toolwire.backends.codex import config as codex_config
 from toolwire.backends.codex import protocol
+from toolwire.backends.codex.config import LIMITS
 from toolwire.backends.codex.encode import ONE_AT_A_TIME, ONLY_JSON
-from toolwire.backends.codex.profile import LIMITS
-from toolwire.backends.codex.wire import UNASSIGNED
+from toolwire.backends.codex.protocol import UNASSIGNED
 from toolwire.core.request import (
     AudioPart,
     CallEntry,
@@ -748,7 +748,7 @@ def test_everything_that_is_dropped_is_noted():
 )
 @pytest.mark.parametrize("id", [0, "a"])
 def test_a_request_is_declined_in_its_own_way(method: str, result: Any, id: int | str):
-    line = protocol.declined(method, id, "Why.")
+    line = protocol.decline(method, id, "Why.")
     assert line.endswith(b"\n")
     expected = {"result": result} if result is not None else {"error": {
         "code": -32601, "message": f"Toolwire does not serve {method}."}}  # fmt: skip
@@ -880,7 +880,7 @@ def test_the_recorded_version_will_do():
     [agent] = [row["msg"]["result"]["userAgent"] for row in recorded("01") if "userAgent" in str(row.get("msg"))]
     version = protocol.version_of(agent)
     assert version is not None
-    assert version >= protocol.OLDEST
+    assert version >= protocol.MIN_VERSION
 
 
 def test_a_profile_is_read_and_refuses_what_it_does_not_know():
@@ -914,17 +914,17 @@ def test_a_line_names_its_thread_or_the_request_that_it_answers():
 def test_a_request_can_be_declined_and_one_of_no_thread_is_told_to_all():
     call = envelope(id=4, method="item/tool/call", params={"threadId": "t", "callId": "c"})
     assert call.is_call
-    assert call.refusal == protocol.declined("item/tool/call", 4)
+    assert call.refusal == protocol.decline("item/tool/call", 4)
     assert call.unassigned == b""
     other = envelope(id=5, method="some/request")
-    assert other.refusal == protocol.declined("some/request", 5)
+    assert other.refusal == protocol.decline("some/request", 5)
     assert json.loads(other.unassigned) == {"method": UNASSIGNED, "params": {"message": "some/request"}}
 
 
 @pytest.mark.parametrize(
     ("line", "refusal"),
     [
-        (b'{"id":6,"method":"item/tool/call","params":{"threadId":7}}', protocol.declined("item/tool/call", 6)),
+        (b'{"id":6,"method":"item/tool/call","params":{"threadId":7}}', protocol.decline("item/tool/call", 6)),
         (b'{"method":"turn/started","params":[]}', b""),
         (b"nothing", b""),
     ],

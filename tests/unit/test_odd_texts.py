@@ -7,7 +7,7 @@ import pytest
 
 from toolwire.backends.codex.config import key_variables
 from toolwire.backends.codex.failures import turn_failure
-from toolwire.backends.codex.wire import TurnError
+from toolwire.backends.codex.protocol import TurnError
 from toolwire.backends.failures import NO_SUCH_ENDPOINT, http_failure
 from toolwire.core.errors import BackendFault
 from toolwire.core.loose_text import whole_text

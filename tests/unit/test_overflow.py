@@ -7,7 +7,7 @@ import pytest
 
 from toolwire.backends import codex, responses
 from toolwire.backends.codex.failures import turn_failure
-from toolwire.backends.codex.wire import TurnError
+from toolwire.backends.codex.protocol import TurnError
 from toolwire.backends.failures import Error, http_failure, stream_failure
 from toolwire.core.errors import CONTEXT_LENGTH_EXCEEDED
 from toolwire.core.request import Message, Request, TextPart

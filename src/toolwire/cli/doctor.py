@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import click
 import msgspec
 
-from toolwire.backends.codex.protocol import OLDEST
+from toolwire.backends.codex.protocol import MIN_VERSION
 from toolwire.cli.clients import INSTALL, find_key, find_key_variable
 from toolwire.cli.gateway_address import GatewayAddress, fetch_version
 from toolwire.cli.options import config_option
@@ -315,9 +315,9 @@ async def _read_codex_version(command: tuple[str, ...]) -> tuple[str, str]:
     if found is None:
         return "", f"{command[0]} --version says no version"
     version = tuple(int(part) for part in found.groups())
-    needed = ".".join(map(str, OLDEST))
+    needed = ".".join(map(str, MIN_VERSION))
     too_old = f"version {found[0].decode()} is too old, {needed} is needed: {INSTALL['codex']}@latest"
-    return found[0].decode(), too_old if version < OLDEST else ""
+    return found[0].decode(), too_old if version < MIN_VERSION else ""
 
 
 def _read_codex_login() -> tuple[bool, str]:

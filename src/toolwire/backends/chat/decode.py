@@ -1,6 +1,6 @@
 """Chat Completions chunks (or one plain completion) to turn events.
 
-Servers differ in everything a chunk may leave out or repeat. Which call a fragment belongs to is decided by the table.
+Servers differ in everything a chunk may omit or repeat. The table decides which call a fragment belongs to.
 The turn ends with the stream, not with a finish reason, because some servers send one in every chunk.
 """
 
@@ -79,11 +79,11 @@ class Decoder(TurnDecoder):
         super().__init__(seed, names, snapshots=snapshots, keeps_frames=keeps_frames)
         self._choices = choices
         self._finished: set[int] = set()  # choices that have their finish reason
-        self._dropped: set[int] = set()  # choices that nobody will see, and of which that was noted
-        self._ends_every_chunk = False
+        self._dropped: set[int] = set()  # choices that are not delivered, with a note
+        self._ends_every_chunk = False  # its finish reasons do not mean the end
         self._reason: Reason | None = None
         self._claims_calls = False  # the finish reason was tool calls
-        self._in_text = False  # text was delivered, which later reasoning must not split
+        self._in_text = False  # delivered text must not be split by later reasoning
         self._late_reasoning: list[str] = []
         self._usage: Usage | None = None
         self._reasoning_fields = ReasoningFields()
@@ -147,7 +147,9 @@ class Decoder(TurnDecoder):
             out += self._take_opening()
         for choice in checked(chunk.choices or ()) if self._failure is None else ():
             if choice.finish_reason is not None and choice.finish_reason not in NULL_LIKE:
-                self._has_finished(choice)
+                index = choice.index or 0
+                self._ends_every_chunk |= index in self._finished and _has_content(choice)
+                self._finished.add(index)
             if choice.index:
                 self._drop(choice.index, out)  # events represent the first choice only
                 continue
@@ -167,13 +169,21 @@ class Decoder(TurnDecoder):
         return out
 
     def _drop(self, index: int, out: list[Event]) -> None:
-        """Note once that a choice is lost, unless its frames are passed on."""
+        """Note once that a choice is lost, unless its frames are forwarded."""
         if not self._keeps_frames and index not in self._dropped:
             self._dropped.add(index)
             out.append(Note("item_dropped", f"choices[{index}]"))
 
+    def _count_frame(self, chunk: Chunk) -> None:
+        """Count a frame after the last finish reason, unless it is a heartbeat."""
+        if self._ends_every_chunk:
+            self.finishing = 0
+        elif len(self._finished) >= self._choices:
+            has_news = (choice.finish_reason or choice.usage or _has_content(choice) for choice in chunk.choices or ())
+            self.finishing += chunk.usage is not None or any(has_news)
+
     def _end_choice(self, choice: ReplyChoice, out: list[Event]) -> Failure | None:
-        """Take the finish reason of a choice; returns a failure if it is one."""
+        """Read the finish reason of a choice; returns a failure if it is one."""
         if choice.error is not None:
             return stream_failure(choice.error)
         reason = choice.finish_reason or ""
@@ -182,29 +192,21 @@ class Decoder(TurnDecoder):
             self.finishing += 1
             return None
         if reason not in NULL_LIKE:
-            self._reason = self._reason_of(reason, out)
+            self._reason = self._read_reason(reason, out)
         if choice.usage is not None:  # Kimi
             self._usage = _usage(choice.usage)
         return None
 
-    def _has_finished(self, choice: ReplyChoice) -> None:
-        index = choice.index or 0
-        if index in self._finished and _has_content(choice):
-            self._ends_every_chunk = True  # its finish reasons do not mean the end
-        self._finished.add(index)
-
-    def _count_frame(self, chunk: Chunk) -> None:
-        if self._ends_every_chunk:
-            self.finishing = 0
-        elif len(self._finished) >= self._choices:
-            has_news = (choice.finish_reason or choice.usage or _has_content(choice) for choice in chunk.choices or ())
-            self.finishing += chunk.usage is not None or any(has_news)
-
     def _with_frame(self, chunk: Chunk, frame: Frame) -> Sequence[Event]:
-        """The events of a chunk, with the chunk in its delta if it holds nothing else, or as a `RawFrame`."""
+        """The events of a chunk, with its frame in the delta if it holds nothing else, or as a `RawFrame`."""
         text = _only_text(chunk)
         if text is not None:
-            return [_framed(event, text, frame) for event in self._read(chunk)]
+            return [
+                msgspec.structs.replace(event, frame=frame)
+                if isinstance(event, CallArgs | TextDelta | ReasoningDelta) and event.text == text
+                else event
+                for event in self._read(chunk)
+            ]
         if frame.batch is not None:
             return self._feed_each(frame)
         events = self._read(chunk)
@@ -271,7 +273,7 @@ class Decoder(TurnDecoder):
         self._in_text = False
         return self._sequencer.feed(ReasoningDelta("".join(late), "content")) if late else []
 
-    def _reason_of(self, given: str, out: list[Event]) -> Reason:
+    def _read_reason(self, given: str, out: list[Event]) -> Reason:
         reason = _REASONS.get(given.lower())
         self._claims_calls = self._claims_calls or given.lower() in _CLAIMS
         if reason is None:
@@ -283,7 +285,7 @@ class Decoder(TurnDecoder):
         return reason if self._reason in (None, "stop") else self._reason
 
     def _finish(self) -> Sequence[Event]:
-        """End the turn with the stream. Without a finish reason it counts as stopped."""
+        """End the turn with the stream. Without a finish reason it has stopped."""
         if self._failure is not None:
             return self._cut()
         if not self._started:
@@ -321,28 +323,19 @@ def _only_text(chunk: Chunk) -> str | None:
     if type(delta) is not ReplyMessage or choice.index or choice.usage is not None or choice.finish_reason is not None:
         return None
     reasoning = delta.reasoning_content or delta.reasoning
-    if delta.role is not msgspec.UNSET and not reasoning:
+    if delta.role is not _UNSET and not reasoning:
         return None
     calls = delta.tool_calls or []
     texts = [text for text in (delta.content, reasoning, delta.refusal) if text]
     if len(texts) + len(calls) != 1 or delta.function_call is not None or delta.refusal:
         return None
-    return texts[0] if texts else _only_arguments(calls[0])
-
-
-def _only_arguments(call: ToolCall) -> str | None:
-    """The arguments of a fragment that holds nothing else."""
-    function = call.function
-    if function is None or function.arguments is msgspec.UNSET:
+    if texts:
+        return texts[0]
+    call, function = calls[0], calls[0].function
+    if function is None or function.arguments is _UNSET:
         return None
-    is_bare = call.id is call.type is function.name is call.extra_content is msgspec.UNSET
+    is_bare = call.id is call.type is function.name is call.extra_content is _UNSET
     return arguments_text(function.arguments) if is_bare and bytes(function.arguments).startswith(b'"') else None
-
-
-def _framed(event: Event, text: str, frame: Frame) -> Event:
-    if isinstance(event, CallArgs | TextDelta | ReasoningDelta) and event.text == text:
-        return msgspec.structs.replace(event, frame=frame)
-    return event
 
 
 def _fragments(message: ReplyMessage, *, whole: bool) -> Sequence[Fragment]:

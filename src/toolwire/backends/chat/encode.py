@@ -15,7 +15,6 @@ from toolwire.core.events import Note
 from toolwire.core.raw import NULL, Fields, fields_of, list_of, objects_of, to_json
 from toolwire.core.request import (
     NO_PARAMETERS,
-    Entry,
     Message,
     OutputFormat,
     Request,
@@ -36,10 +35,16 @@ def encode_request(
     if profile.system == "first":
         request = _with_one_system_message(request)
     sampling, caller = request.sampling, request.caller
-    original = _original_fields(request)
+    keeps_fields = request.dialect == DIALECT and not request.legacy_functions and request.body
+    original = fields_of(request.body) if keeps_fields else Fields()
+    keeps_messages = (
+        not request.instructions
+        and request.history_unchanged
+        and all(is_acceptable(entry, profile) for entry in request.entries)
+    )
     body: dict[str, Any] = {
         "model": request.model,
-        "messages": original.get("messages") if _can_keep_messages(request, profile) else None,
+        "messages": original.get("messages") if keeps_messages else None,
         "n": request.choices if request.choices > 1 else None,
         "stream": stream,
         "stream_options": {"include_usage": True} if stream and profile.usage else None,
@@ -83,53 +88,32 @@ def encode_request(
 
 
 def _with_one_system_message(request: Request) -> Request:
-    """The request with all instructions before the conversation in one message, and later ones as text of the user."""
+    """The request with all opening instructions in one message, and later ones as text of the user."""
     opening, rest = split_opening(request.entries, "system", "developer")
-    entries, instructions = (*opening, *map(_as_user, rest)), request.instructions
+    entries, instructions = [*opening, *rest], request.instructions
+    for index, entry in enumerate(rest, len(opening)):
+        if isinstance(entry, Message) and entry.role in ("system", "developer"):
+            text = TextPart(system_text(_text(entry)))
+            entries[index] = msgspec.structs.replace(entry, role="user", parts=(text,), raw=None)
     if len(opening) > 1 or (opening and instructions):
         text = "\n\n".join(text for text in (instructions, *map(_text, opening)) if text)
-        one = Message("system", (TextPart(text),), message=opening[0].message)
-        entries, instructions = (one, *entries[len(opening) :]), ""
-    return msgspec.structs.replace(request, entries=entries, instructions=instructions)
-
-
-def _as_user(entry: Entry) -> Entry:
-    if not isinstance(entry, Message) or entry.role not in ("system", "developer"):
-        return entry
-    return msgspec.structs.replace(entry, role="user", parts=(TextPart(system_text(_text(entry))),), raw=None)
+        entries[: len(opening)] = [Message("system", (TextPart(text),), message=opening[0].message)]
+        instructions = ""
+    return msgspec.structs.replace(request, entries=tuple(entries), instructions=instructions)
 
 
 def _text(message: Message) -> str:
     return "".join(part.text for part in message.parts if isinstance(part, TextPart))
 
 
-def _original_fields(request: Request) -> Fields:
-    """The fields of the body as they came, from a client of the same dialect."""
-    if request.dialect != DIALECT or request.legacy_functions or not request.body:
-        return {}
-    return fields_of(request.body)
-
-
-def _can_keep_messages(request: Request, profile: Profile) -> bool:
-    """Whether the client's messages can be sent as they are: unchanged, and acceptable to the server."""
-    if request.instructions or not request.history_unchanged:
-        return False
-    return all(is_acceptable(entry, profile) for entry in request.entries)
-
-
 def _tools(request: Request, original: Fields, profile: Profile, declared: tuple[Tool, ...]) -> msgspec.Raw | list[Any]:
     """The tools as the client declared them, with only those changed that must change."""
-    if request.allowed_tools is declared and _are_documented(original, len(declared) + len(request.hosted_tools)):
-        return original["tools"]
+    count = len(declared) + len(request.hosted_tools)
+    if count and request.allowed_tools is declared and b"null" not in bytes(original.get("tools", b"null")):
+        tools = objects_of(original["tools"])
+        if len(tools) == count and all("function" in tool or "custom" in tool for tool in tools):  # as documented
+            return original["tools"]
     return [*_each_tool(request, original, profile, declared)]
-
-
-def _are_documented(original: Fields, count: int) -> bool:
-    """Whether there are so many tools, all in the form that the API documents."""
-    if "tools" not in original or not count or b"null" in bytes(original["tools"]):
-        return False
-    tools = objects_of(original["tools"])
-    return len(tools) == count and all("function" in tool or "custom" in tool for tool in tools)
 
 
 def _each_tool(request: Request, original: Fields, profile: Profile, declared: tuple[Tool, ...]) -> Iterator[Any]:
@@ -158,12 +142,10 @@ class _DeclaredTool:
     def __init__(self, raw: msgspec.Raw) -> None:
         self._raw = raw
         self._fields = fields_of(raw)
-        self._kind = next((kind for kind in ("function", "custom") if self._has_object(kind)), "")
+        objects = (kind for kind in ("function", "custom") if bytes(self._fields.get(kind, b"")).startswith(b"{"))
+        self._kind = next(objects, "")
         self._inner = fields_of(self._fields[self._kind]) if self._kind else self._fields
         self.name = _name(self._inner.get("name", NULL)) or ""
-
-    def _has_object(self, kind: str) -> bool:
-        return bytes(self._fields.get(kind, b"")).startswith(b"{")
 
     def merged(self, tool: Tool, new: Tool, profile: Profile) -> Any:
         """The tool as the server accepts it, with the unknown fields of the client's declaration."""

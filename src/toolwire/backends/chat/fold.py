@@ -52,17 +52,12 @@ def is_acceptable(entry: Entry, profile: Profile) -> bool:
         case CallEntry():
             return not is_blank(entry.arguments) and profile.content_beside_calls == "null"
         case ResultEntry():
-            return _is_one_text(entry.parts)
+            known = [part for part in entry.parts if not isinstance(part, OtherPart)]
+            return len(known) == 1 and isinstance(known[0], TextPart) and bool(known[0].text)
         case ReasoningEntry():
             return not profile.reasoning
         case _:
             return False
-
-
-def _is_one_text(parts: tuple[Part, ...]) -> bool:
-    """Whether parts are one text, beside such as only the client's dialect has."""
-    known = [part for part in parts if not isinstance(part, OtherPart)]
-    return len(known) == 1 and isinstance(known[0], TextPart) and bool(known[0].text)
 
 
 class Fold:
@@ -118,7 +113,11 @@ class Fold:
             calls = [entry for entry in entries if isinstance(entry, CallEntry)]
             message["tool_calls"] = _merged_calls(original, message["tool_calls"], [*map(originals.has, calls)])
         with_content = [entry for entry in entries if isinstance(entry, Message | ResultEntry)]
-        if all(map(originals.has_parts, with_content)) and self._may_keep_content(with_content, original):
+        if with_content:
+            is_accepted = all(isinstance(each, Message) or is_acceptable(each, self._profile) for each in with_content)
+        else:
+            is_accepted = self._profile.content_beside_calls == "null" or "tool_calls" not in original
+        if is_accepted and all(map(originals.has_parts, with_content)):
             message.pop("content", None)
             message |= {"content": original["content"]} if "content" in original else {}
         elif any(isinstance(part, TextPart) and part.cache for entry in with_content for part in entry.parts):
@@ -129,11 +128,6 @@ class Fold:
             if name in message or name not in _WRITTEN_FIELDS
         }
         return {**ordered, **message}
-
-    def _may_keep_content(self, with_content: Sequence[Message | ResultEntry], original: Fields) -> bool:
-        if not with_content:
-            return self._profile.content_beside_calls == "null" or "tool_calls" not in original
-        return all(isinstance(entry, Message) or is_acceptable(entry, self._profile) for entry in with_content)
 
     def _add(self, entry: Entry) -> None:
         match entry:
@@ -150,7 +144,10 @@ class Fold:
                 self._close()
                 role = "system" if entry.role == "developer" and not self._profile.developer else entry.role
                 named = {"name": entry.name} if entry.name else {}
-                if content := self._content(entry.parts):
+                content: Any = "".join(part.text for part in entry.parts if isinstance(part, TextPart))
+                if not all(isinstance(part, TextPart) for part in entry.parts):
+                    content = [written for part in entry.parts if (written := self._part(part))]
+                if content:
                     self._out.append({"role": role, "content": content, **named})
             case ReasoningEntry():
                 self._add_reasoning(entry)
@@ -244,11 +241,6 @@ class Fold:
         if attachments:
             self._out.append({"role": "user", "content": attachments})
 
-    def _content(self, parts: tuple[Part, ...]) -> Any:
-        if all(isinstance(part, TextPart) for part in parts):
-            return "".join(part.text for part in parts if isinstance(part, TextPart))
-        return [written for part in parts if (written := self._part(part))]
-
     def _part(self, part: Part) -> dict[str, Any] | None:
         match part:
             case TextPart(text) | RefusalPart(text):
@@ -277,19 +269,18 @@ def _merged_calls(original: Fields, calls: list[dict[str, Any]], unchanged: list
     raws = objects_of(original["tool_calls"]) if bytes(original.get("tool_calls", b"")).startswith(b"[") else []
     if len(raws) != len(calls):
         return calls
-    return [
-        raw if is_same and not _is_blank_call(raw) else _merged_call(raw, call)
-        for raw, call, is_same in zip(raws, calls, unchanged, strict=True)
-    ]
+    merged: list[Any] = []
+    for raw, call, is_same in zip(raws, calls, unchanged, strict=True):
+        kind = call["type"]
+        inner = _object_in(raw, kind)
+        arguments = bytes(_object_in(raw, "function").get("arguments", b'""')).decode()
+        if is_same and not ("function" in raw and is_blank(arguments.strip('"'))):  # servers refuse blank arguments
+            merged.append(raw)
+        else:
+            kept = {name: value for name, value in raw.items() if name not in _CALL_FIELDS}
+            merged.append({**kept, **call, kind: {**inner, **call[kind]}})
+    return merged
 
 
-def _merged_call(raw: Fields, call: dict[str, Any]) -> dict[str, Any]:
-    kind = call["type"]
-    inner = {**fields_of(raw[kind]), **call[kind]} if bytes(raw.get(kind, b"")).startswith(b"{") else call[kind]
-    return {**{name: value for name, value in raw.items() if name not in _CALL_FIELDS}, **call, kind: inner}
-
-
-def _is_blank_call(raw: Fields) -> bool:
-    """Whether a call has no arguments, which servers refuse."""
-    inner = fields_of(raw["function"]) if bytes(raw.get("function", b"")).startswith(b"{") else {}
-    return "function" in raw and is_blank(bytes(inner.get("arguments", b'""')).decode().strip('"'))
+def _object_in(fields: Fields, name: str) -> Fields:
+    return fields_of(fields[name]) if bytes(fields.get(name, b"")).startswith(b"{") else {}

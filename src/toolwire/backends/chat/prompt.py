@@ -77,7 +77,8 @@ def tool_prompt(request: Request, prompt_notation: PromptNotation) -> str:
     """The prompt that declares the tools. The wording is that of Hermes and Qwen, on which many models were trained."""
     choice = request.tool_choice or ToolChoice()
     shown = request.allowed_tools
-    tools = "\n".join(guarded_json(_tool(tool), (*prompt_notation.markers, *RESULT, *_TOOLS)) for tool in shown)
+    markers = (*prompt_notation.markers, *RESULT, *_TOOLS)
+    tools = "\n".join(guarded_json(_declaration(tool), markers) for tool in shown)
     example = prompt_notation.write("function_name", _EXAMPLE).text
     paragraphs = [
         "# Tools",
@@ -104,7 +105,7 @@ def _rules(request: Request, choice: ToolChoice) -> Iterable[str]:
         yield "Call at most one function in this answer."
 
 
-def _tool(tool: Tool) -> str:
+def _declaration(tool: Tool) -> str:
     described = {"description": tool.description} if tool.description else {}
     function = {"name": tool.name, **described, "parameters": tool.parameters or NO_PARAMETERS}
     return msgspec.json.encode({"type": "function", "function": function}).decode()
@@ -211,15 +212,15 @@ class _HistoryAsText:
     def _guarded(self, parts: Iterable[Part], subject: str) -> tuple[Part, ...]:
         """The parts with markers escaped. They are joined first, because a marker may span two parts."""
         whole = _joined(parts)
-        safe = tuple(self._safe(part) for part in whole)
+        safe = tuple(
+            msgspec.structs.replace(part, text=guarded(part.text, self._markers))
+            if isinstance(part, TextPart)
+            else part
+            for part in whole
+        )
         if safe != whole:
             self._notes.append(Note("value_changed", subject))
         return safe
-
-    def _safe(self, part: Part) -> Part:
-        if not isinstance(part, TextPart):
-            return part
-        return msgspec.structs.replace(part, text=guarded(part.text, self._markers))
 
 
 def _on_lines(parts: Iterable[Part]) -> Iterable[Part]:

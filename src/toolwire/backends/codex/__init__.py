@@ -1,8 +1,8 @@
-"""`codex app-server` as a backend: a worker process with its own login, of which only the client's tools are seen.
+"""`codex app-server` as a backend: a worker process with its own login, whose only tools are the client's.
 
 thread/start, thread/inject_items, turn/start  →  notifications, item/tool/call  →  turn/completed
 
-A turn that waits on tools stays open at the worker while the client runs them, and continues with their results.
+A turn whose tools are called stays open at the worker while the client runs them, and continues with their results.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from toolwire.backends.codex import protocol
+from toolwire.backends.codex.config import LIMITS, PROVIDER, Profile
 from toolwire.backends.codex.decode import Decoder
-from toolwire.backends.codex.encode import PROVIDER, opening
+from toolwire.backends.codex.encode import opening
 from toolwire.backends.codex.failures import request_failure
-from toolwire.backends.codex.profile import LIMITS, Profile
+from toolwire.backends.codex.protocol import Line, Result
 from toolwire.backends.codex.resume import ThreadState, continuation, digest, read_turn, without_reasoning, write_turn
-from toolwire.backends.codex.wire import Line, Result
 from toolwire.backends.lowered import LoweredConversation
 from toolwire.core.backend import Dialogue, PendingTurn
 from toolwire.core.events import Event
@@ -74,7 +74,7 @@ class Conversation(LoweredConversation):
         self._stand_ins[delivered] = call
 
     def _answered(self, line: Line) -> Sequence[Event]:
-        """An answer of app-server's to a request of ours."""
+        """The events of an answer of app-server to one of our requests."""
         name, result, outbox = protocol.name_of(line.id), line.result or Result(), self._dialogue.outbox
         if line.error is not None:
             return () if name == protocol.PROBE else self._turn.fail(request_failure(line.error))
@@ -112,7 +112,7 @@ class Conversation(LoweredConversation):
 
 
 def awaited(request: Request, owner: str) -> list[CallKey]:
-    """The calls of which a request brings results, the last first."""
+    """The calls whose results a request brings, the last first."""
     keys, calls, found = CallKeys(owner), dict[str, CallKey](), list[CallKey]()
     for entry in request.entries:
         key = keys.see(entry)
@@ -124,4 +124,5 @@ def awaited(request: Request, owner: str) -> list[CallKey]:
 
 
 def profile_from(settings: Mapping[str, object]) -> Profile:
+    """The default profile with the operator's settings."""
     return msgspec.convert(dict(settings), Profile)

@@ -1,7 +1,7 @@
 """The calls of a turn: each is delivered once, in the model's order, when it is known to wait for the client.
 
-A call comes twice, in any order: as the model's own item, and as a request that wants an answer. App-server sends no
-request for a call that it answers by itself. Where there are no raw items a request alone is enough.
+A call comes twice, in any order: as the model's own item, and as a request that needs an answer. App-server sends no
+request for a call that it answers by itself. Without raw items a request alone is enough.
 """
 
 from collections import defaultdict, deque
@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from toolwire.backends.codex.wire import Item, Params
+from toolwire.backends.codex.protocol import Item, Params
 from toolwire.core.calls import CallTable, Fragment
 from toolwire.core.events import CallStarted, Event, Note
 from toolwire.core.jsonrpc import Id
@@ -22,19 +22,19 @@ class _Call(msgspec.Struct, eq=False):
 
     fragment: Fragment
     waits: bool = True
-    """For the client; the others are app-server's own affair."""
+    """It waits for the client; app-server answers the others itself."""
     requests: list[Id] = []
     is_passed: bool = False
-    """Those behind it need not wait for it."""
+    """Later calls need not wait for it."""
     id: str = ""
     """Set once it is delivered."""
 
 
 class _SameId(msgspec.Struct, eq=False):
-    """The calls that have one id, which servers may use again."""
+    """The calls with one id, which servers may reuse."""
 
     items: set[str] = set()
-    """The items that they came in; "" for one that came as a request only."""
+    """The ids of their items; "" for one that came as a request only."""
     unrequested: deque[_Call] = msgspec.field(default_factory=deque[_Call])
     undelivered: deque[_Call] = msgspec.field(default_factory=deque[_Call])
     latest: _Call | None = None
@@ -57,11 +57,11 @@ class Calls:
         self.are_any = False
         """A call was delivered."""
         self.share_an_id = False
-        """Two of them have one id: app-server gives the result of the one to the other."""
+        """Two of them have one id: app-server mixes up their results."""
 
     @property
     def calls(self) -> tuple[CallEntry, ...]:
-        """Those that were delivered."""
+        """The delivered calls."""
         return tuple(
             CallEntry(row.id, row.fragment.name, row.fragment.text, namespace=row.fragment.namespace)
             for row in self._rows
@@ -75,7 +75,7 @@ class Calls:
 
     @property
     def are_all_here(self) -> bool:
-        """The response is over, and calls wait, of which each was delivered."""
+        """The response is over, calls wait, and all of them were delivered."""
         return self._complete and self.are_any and self._passed == len(self._rows)
 
     def add_item(self, item: Item) -> Sequence[Event]:
@@ -84,34 +84,35 @@ class Calls:
         fragment = _whole(item.call_id, item.name, item.namespace, item.arguments, item.id or "")
         same = self._by_id[fragment.id]
         if fragment.item and (fragment.item in same.items or "" in same.items):
-            return ()  # it is known already, perhaps because of its request
-        early = self._take_early(fragment)
+            return ()  # it is known already, perhaps from its request
+        requested = self._early.get(fragment.id)  # before the item came
+        early = requested.popleft() if requested else None
         waits = early is not None or (fragment.name in self._names and is_json(fragment.text))
         self._add(_Call(fragment, waits, early.requests if early is not None else []))
-        return self._delivered()
+        return self._deliver_next()
 
     def add_request(self, id: Id, params: Params) -> Sequence[Event]:
         """App-server's request for a call's result."""
         self._is_requested = True
         call = params.call_id or ""
         fragment = _whole(call, params.tool, params.namespace, params.arguments)
-        row = self._requested(fragment)
+        row = self._find_requested(fragment)
         if row is not None:
             row.waits = True
             row.requests.append(id)
             late = self._deliver(row) if row.is_passed and not row.id else ()
-            return [*late, *self._delivered()]
+            return [*late, *self._deliver_next()]
         row = _Call(fragment, requests=[id])
         if self.is_raw and not self._complete:
             self._early.setdefault(call, deque()).append(row)
         else:
             self._add(row)
-        return self._delivered()
+        return self._deliver_next()
 
-    def _requested(self, fragment: Fragment) -> _Call | None:
-        """The call that a request is about, if it is known.
+    def _find_requested(self, fragment: Fragment) -> _Call | None:
+        """The call that a request belongs to, if it is known.
 
-        Items say how many calls there are. Without them every request is a call, also if its id was used before.
+        Items tell how many calls there are. Without them every request is a call, even if its id was used before.
         """
         same = self._by_id[fragment.id]
         if same.unrequested:
@@ -120,45 +121,45 @@ class Calls:
             return None
         early = self._early.get(fragment.id)
         latest = early[-1] if early else same.latest
-        return latest if latest is not None and _are_equal(latest.fragment, fragment) else None
-
-    def _take_early(self, fragment: Fragment) -> _Call | None:
-        """The call of an item that was requested before the item came."""
-        early = self._early.get(fragment.id)
-        return early.popleft() if early else None
+        if latest is None:
+            return None
+        known = latest.fragment
+        is_same = (known.name, known.namespace) == (fragment.name, fragment.namespace)
+        return latest if is_same and same_json(known.text or "{}", fragment.text or "{}") else None
 
     def add_result(self, call: str) -> Sequence[Event] | None:
-        """App-server has a result. If the call was not delivered, the others need not wait for its request."""
+        """App-server has a result for a call. If that was not delivered, the others need not wait for its request."""
         undelivered = self._by_id[call].undelivered
         while undelivered and undelivered[0].id:
             undelivered.popleft()
         if not undelivered:
             return None
         undelivered[0].waits = False
-        return [Note("call_refused", call), *self._delivered()]
+        return [Note("call_refused", call), *self._deliver_next()]
 
     def complete(self) -> Sequence[Event]:
-        """The response is over: no more items of it come."""
+        """The response is over: no more items follow."""
         self._complete = True
-        return self._without_items()
+        return self._add_early()
 
     def give_up(self, *, long: bool) -> Sequence[Event]:
-        """Nothing has come for a while: what was requested is all there is, unless the response is known to go on.
+        """Nothing has come for a while: the requested calls are all there are, unless the response is known to go on.
 
-        After a long while it is not: app-server tells of a stream that broke only when its calls are answered.
+        After a `long` while it is not: app-server reports a broken stream only when its calls are answered.
         """
         if self.is_raw and not self._complete and not long:
             return ()
         self._complete = self._complete or self._is_requested
         for row in self._rows[self._passed :]:
             row.waits = row.waits and bool(row.requests)
-        return [*self._delivered(), *self._without_items()]
+        return [*self._deliver_next(), *self._add_early()]
 
-    def _without_items(self) -> Sequence[Event]:
+    def _add_early(self) -> Sequence[Event]:
+        """Add calls whose items will not come any more."""
         early, self._early = self._early, {}
         for row in (row for rows in early.values() for row in rows):
             self._add(row)
-        return self._delivered()
+        return self._deliver_next()
 
     def _add(self, row: _Call) -> None:
         self._rows.append(row)
@@ -169,8 +170,8 @@ class Calls:
         if not row.requests:
             same.unrequested.append(row)
 
-    def _delivered(self) -> list[Event]:
-        """Deliver every call whose turn it is."""
+    def _deliver_next(self) -> list[Event]:
+        """Deliver the calls up to the first that still waits for its request."""
         out: list[Event] = []
         while self._passed < len(self._rows):
             row = self._rows[self._passed]
@@ -190,11 +191,6 @@ class Calls:
         self.share_an_id = self.share_an_id or same.is_delivered
         same.is_delivered = True
         return events
-
-
-def _are_equal(one: Fragment, other: Fragment) -> bool:
-    is_same = (one.name, one.namespace) == (other.name, other.namespace)
-    return is_same and same_json(one.text or "{}", other.text or "{}")
 
 
 def _whole(

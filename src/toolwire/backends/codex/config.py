@@ -1,8 +1,8 @@
-"""The configuration that workers run with: every tool of Codex's own is off, and so are its retries.
+"""The settings of an operator about workers, and the configuration that workers run with.
 
-Two files: `config.toml`, and a catalogue of models, because much of what Codex does depends on what it knows of a
-model. Without an entry of ours it would cut long results, summarise long conversations by itself, or hide the client's
-tools behind a script of its own.
+Codex's own tools and retries are off. There are two files: `config.toml`, and a catalogue of models, because much of
+what Codex does depends on what it knows about a model. Without our entry it would cut long results, summarise long
+conversations by itself, or hide the client's tools behind a script of its own.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,40 @@ from typing import Any, cast
 
 import msgspec
 
-from toolwire.backends.codex.encode import PROVIDER
+from toolwire.adapt.names import Limits
+
+PROVIDER = "toolwire"
+"""The model provider in the configuration of workers, unless the operator names another."""
+
+
+class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What an operator may set about the workers."""
+
+    turns: int = 100
+    """Concurrent turns of one worker."""
+    queue: int = 200
+    """Requests that may wait for a worker."""
+    patience: float = 30.0
+    """Seconds that a request waits for a worker."""
+    keep: float = 600.0
+    """Seconds that a thread waits for the results of its calls."""
+    threads: int = 200
+    """Threads after which a worker is replaced: each takes about a megabyte until its worker ends."""
+    silence: float = 15.0
+    """Seconds without a line after which a worker is asked for the status of its thread."""
+    summary: str = "auto"
+    """The kind of reasoning summary to ask for."""
+
+
+LIMITS = Limits(
+    name_length=64,  # the limit of its own server
+    reserved=("exec_command", "mcp", "shell_command"),
+    reserved_start="mcp__",
+    strict=False,
+    schema=("object_top", "properties", "items", "codex"),
+    schema_field="inputSchema",
+)
+"""What app-server accepts of tools. It would silently omit two of the reserved names."""
 
 _CONFIG = """\
 model_provider = "{provider}"
@@ -76,7 +109,7 @@ _LOGIN = """\
 name = "OpenAI"
 requires_openai_auth = true
 """
-"""With this name and the user's login Codex speaks to its own server, and its retries can still be set."""
+"""With this name and the user's login Codex uses its own server, and its retries can still be configured."""
 
 _MODEL: dict[str, Any] = {
     "description": None,
@@ -103,7 +136,7 @@ _MODEL: dict[str, Any] = {
 
 
 def configuration(catalogue: str, idle: float, base_url: str = "", key_variable: str = "") -> str:
-    """The text of `config.toml`. Without an address the user's own login decides where to go."""
+    """The text of `config.toml`. Without an address the user's own login determines the server."""
     lines = _LOGIN if not base_url else f'name = "{PROVIDER}"\nbase_url = {_toml(base_url)}\n'
     if key_variable:
         lines += f"env_key = {_toml(key_variable)}\n"
@@ -122,7 +155,7 @@ def arguments(overrides: Mapping[str, Any]) -> list[str]:
 
 
 def key_variables(overrides: Mapping[str, Any]) -> list[str]:
-    """The variables from which providers of these settings take their keys."""
+    """The environment variables from which providers of these settings take their keys."""
     named = [value for name, value in _flat(overrides, "") if name.rpartition(".")[2] == "env_key"]
     return [value for value in named if isinstance(value, str)]
 
@@ -137,5 +170,5 @@ def _flat(table: Mapping[str, Any], path: str) -> Iterable[tuple[str, Any]]:
 
 
 def _toml(value: Any) -> str:
-    """A value in TOML, which writes strings, numbers, truth and lists of them as JSON does."""
+    """A value in TOML, in which strings, numbers, booleans and lists of them look as in JSON."""
     return msgspec.json.encode(value).decode()

@@ -1,9 +1,9 @@
-"""Messages of app-server to turn events, and the answers that they need.
+"""App-server's messages to turn events, and the answers that they need.
 
-The model's own items come as raw events: they give calls their order, their exact arguments, and the end of a
-response. Calls are delivered when app-server requests them too, because it answers some by itself (a tool that does not
-exist, arguments that are no JSON). When a response is over and calls wait, the turn is over for the client: app-server
-would say nothing more before they are answered.
+The model's own items come as raw events: they determine the order of calls, their exact arguments, and the end of a
+response. A call is delivered when app-server has requested it too, because it answers some by itself (a tool that does
+not exist, arguments that are not JSON). When a response is over and calls wait, the turn is over for the client:
+app-server sends nothing more before they are answered.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,10 +12,18 @@ from typing import Any, ClassVar
 import msgspec
 
 from toolwire.backends.codex.calls import Calls
-from toolwire.backends.codex.failures import stopped, turn_failure
-from toolwire.backends.codex.protocol import CALL, TURN_COMPLETED, declined
+from toolwire.backends.codex.failures import incomplete_reason, turn_failure
+from toolwire.backends.codex.protocol import (
+    CALL,
+    TURN_COMPLETED,
+    UNASSIGNED,
+    Item,
+    Line,
+    Params,
+    TurnError,
+    decline,
+)
 from toolwire.backends.codex.resume import Continuation
-from toolwire.backends.codex.wire import UNASSIGNED, Item, Line, Params, TurnError
 from toolwire.backends.decoder import UNREADABLE, TurnDecoder
 from toolwire.backends.phases import PhasedMessages
 from toolwire.core.backend import ContextWindow
@@ -40,12 +48,12 @@ _decode = msgspec.json.Decoder(Line).decode
 
 NOTHING = Usage()
 UNREAD = Frame(b"", b"")
-"""Stands for a line that was not passed on."""
+"""Stands for a line that was not forwarded."""
 
 MAX_PROBES = 4
-"""How often a silent thread is probed before its calls count as all there are."""
+"""Probes of a silent thread before its calls count as complete."""
 
-# Items that show what raw events or requests say better, or that are the client's own.
+# Items whose content comes in raw events or requests, or from the client.
 _SHOWN_ELSEWHERE = frozenset(("userMessage", "dynamicToolCall", "agentMessage", "reasoning", "functionCallOutput"))
 _HISTORY = frozenset(("message", "reasoning", "function_call", "function_call_output"))
 
@@ -53,7 +61,7 @@ _HISTORY = frozenset(("message", "reasoning", "function_call", "function_call_ou
 class Decoder(TurnDecoder):
     """A stage from frames to turn events, for one turn.
 
-    `send` takes lines for app-server, `answer` its answers to requests of ours. `resume`: the turn is not new.
+    `send` takes lines for app-server; `answer` takes its answers to our requests. `resume`: the turn is not new.
     """
 
     def __init__(
@@ -67,28 +75,31 @@ class Decoder(TurnDecoder):
         super().__init__(seed, names)
         self._send = send
         self._answer = answer
-        self._answered = resume.answered if resume is not None else frozenset[str]()  # results that are ours
-        self._reported = resume.reported if resume is not None else NOTHING  # tokens that the client knows of
+        self._answered = resume.answered if resume is not None else frozenset[str]()  # calls whose results are ours
+        self._reported = resume.reported if resume is not None else NOTHING  # tokens that were reported to the client
         self._used = NOTHING  # in the responses of this turn
         self._total = self._reported  # in the thread, as app-server counts
         self.calls = Calls(self._table, names)
         self._running = resume is not None
-        self._texts: dict[str, list[str]] = {}  # what was sent of each message, in pieces
-        self._message: str | None = None  # the message of which the latest text is
+        self._texts: dict[str, list[str]] = {}  # the delivered pieces of each message
+        self._message: str | None = None  # the message of the latest text
         self._phases = PhasedMessages()
-        self._probes = 0  # since anything came
-        self._reasoning = ""  # the reasoning item that is being sent
-        self._error_told: TurnError | None = None  # with which app-server gave up
+        self._probes = 0  # since the last line
+        self._reasoning = ""  # the open reasoning item
+        self._last_error: TurnError | None = None  # with which app-server gave up
         self.turn = resume.turn if resume is not None else ""
 
     def feed(self, frame: Frame) -> Sequence[Event]:
         try:
             line = _decode(frame.data)
         except UNREADABLE:
-            return self._skip(frame)
+            bare = request_in(frame.data)
+            if bare is not None:  # even a malformed request needs an answer
+                self._send(decline(bare.method, bare.id, "Error: the call cannot be read."))
+            return self._lose(frame)
         if self.ended:
             if line.method and line.id is not None:
-                self._send(declined(line.method, line.id))
+                self._send(decline(line.method, line.id))
             return ()
         if not line.method:
             return self._answer(line)
@@ -99,13 +110,7 @@ class Decoder(TurnDecoder):
         handler = self._HANDLERS.get(line.method)
         return handler(self, params) if handler is not None else ()
 
-    def _skip(self, frame: Frame) -> Sequence[Event]:
-        bare = request_in(frame.data)
-        if bare is not None:  # even such a request wants an answer
-            self._send(declined(bare.method, bare.id, "Error: the call cannot be read."))
-        return self._lost(frame)
-
-    def _lost(self, frame: Frame) -> Sequence[Event]:
+    def _lose(self, frame: Frame) -> Sequence[Event]:
         if self.ended:
             return ()
         self._skip_frame(frame)
@@ -123,11 +128,11 @@ class Decoder(TurnDecoder):
 
     @property
     def reported(self) -> Usage:
-        """The tokens that clients know of when this turn is over."""
+        """The tokens that have been reported to clients when this turn is over."""
         return self._reported.plus(self._spent)
 
     def probed(self, status: str) -> Sequence[Event]:
-        """The status of a thread that had been silent."""
+        """The events of a probe: a silent thread has this status."""
         if self.ended or not self._running:
             return ()
         if status not in ("idle", "notLoaded", "systemError"):
@@ -142,10 +147,10 @@ class Decoder(TurnDecoder):
     def _request(self, line: Line, params: Params) -> Sequence[Event]:
         assert line.id is not None
         if line.method != CALL:
-            self._send(declined(line.method, line.id))
+            self._send(decline(line.method, line.id))
             return self._begun([Note("request_declined", line.method)])
         if not params.call_id or not params.tool:
-            self._send(declined(CALL, line.id, "Error: the call has no id or no name."))
+            self._send(decline(CALL, line.id, "Error: the call has no id or no name."))
             return self._begun([Note("call_refused", params.call_id or "")])
         return self._end_with_calls(self.calls.add_request(line.id, params))
 
@@ -161,7 +166,7 @@ class Decoder(TurnDecoder):
         return self._begun(())
 
     def _begun(self, events: Sequence[Event]) -> Sequence[Event]:
-        """The events, and before the first of all that the turn has started."""
+        """The events, preceded by the start of the turn if it has not been delivered."""
         if self._started:
             return events
         self._started = True
@@ -182,7 +187,7 @@ class Decoder(TurnDecoder):
         return self._begun((delta,) if earlier in (None, item) else (MessageEnded(""), delta))
 
     def _whole_text(self, item: str, text: str) -> Sequence[Event]:
-        """A message is whole: what was not sent of it yet. What was sent stands, should it differ."""
+        """A whole message: deliver the rest of it. If it differs from what was delivered, that stands."""
         known = 0
         for piece in self._texts.get(item, ()):
             if not text.startswith(piece, known):
@@ -192,7 +197,7 @@ class Decoder(TurnDecoder):
         return [*rest, *self._end_text(item)]
 
     def _end_text(self, item: str) -> Sequence[Event]:
-        """Deliver what was held back of a message, unless it repeats another."""
+        """Deliver the text that was held back of a message, unless it repeats another."""
         held = self._phases.end(item)
         if isinstance(held, Note):
             return self._begun([held])
@@ -226,7 +231,7 @@ class Decoder(TurnDecoder):
         return () if item.type in _SHOWN_ELSEWHERE else self._begun([Note("item_dropped", item.type)])
 
     def _raw_item(self, params: Params) -> Sequence[Event]:
-        """An item of the model, or one of the history, which comes before the turn begins."""
+        """An item of the model, or of the history, which comes before the turn starts."""
         item = params.item
         if item is None or not self._running:
             return ()
@@ -240,12 +245,12 @@ class Decoder(TurnDecoder):
             case "function_call":
                 return self._end_with_calls(self.calls.add_item(item))
             case "function_call_output":
-                return self._output(item.call_id or "")
+                return self._read_result(item.call_id or "")
             case _:
                 return self._begun([Note("item_dropped", item.type)]) if item.type not in _HISTORY else ()
 
     def _end_reasoning(self, item: Item) -> Sequence[Event]:
-        """A reasoning item is whole. What was not sent of it yet is in the item."""
+        """A whole reasoning item, delivered here if no delta of it came."""
         is_sent, self._reasoning = bool(self._reasoning), ""
         signature = item.encrypted_content or ""
         out: list[Event] = []
@@ -257,8 +262,8 @@ class Decoder(TurnDecoder):
             out.append(ReasoningEnded(item.id or "", signature, "responses" if signature else ""))
         return self._begun(out) if out else ()
 
-    def _output(self, call: str) -> Sequence[Event]:
-        """A result that app-server has: one of ours, or one that it gave by itself."""
+    def _read_result(self, call: str) -> Sequence[Event]:
+        """A result that app-server has: one of ours, or its own."""
         if call in self._answered:
             return ()
         events = self.calls.add_result(call)
@@ -275,12 +280,12 @@ class Decoder(TurnDecoder):
         return ()
 
     def _error(self, params: Params) -> Sequence[Event]:
-        """App-server asks its server again, or has given up, which the end of the turn will say."""
+        """App-server retries, or has given up, which ends the turn later."""
         if not params.will_retry:
-            self._error_told = params.error
+            self._last_error = params.error
             return ()
         if self._texts or self.calls.are_any:
-            return self.fail(turn_failure(params.error))  # what was shown would come again
+            return self.fail(turn_failure(params.error))  # what was delivered would come again
         return self._begun([Note("retried", turn_failure(params.error).code)])
 
     def _turn_completed(self, params: Params) -> Sequence[Event]:
@@ -289,8 +294,8 @@ class Decoder(TurnDecoder):
             return ()
         if turn.status == "completed":
             return self._end("stop")
-        error = turn.error or self._error_told
-        reason = stopped(error)
+        error = turn.error or self._last_error
+        reason = incomplete_reason(error)
         if reason is not None:
             return self._end(reason)
         if turn.status == "interrupted":
@@ -308,7 +313,7 @@ class Decoder(TurnDecoder):
 
     @property
     def _spent(self) -> Usage:
-        """The tokens of this turn. A response that broke off is in the thread's total only."""
+        """The tokens of this turn. A response that was cut off counts in the thread's total only."""
         counted = self._total.minus(self._reported)
         return counted if counted.total > self._used.total else self._used
 
@@ -316,8 +321,8 @@ class Decoder(TurnDecoder):
         return self._begun([Note("model_changed", params.to_model or "")])
 
     def _unassigned(self, params: Params) -> Sequence[Event]:
-        """A line of the worker that may have been about this thread. A request was declined there."""
-        return self._begun([Note("request_declined", params.message)]) if params.message else self._lost(UNREAD)
+        """A line of the worker that may belong to this thread. A request has been declined."""
+        return self._begun([Note("request_declined", params.message)]) if params.message else self._lose(UNREAD)
 
     def _warning(self, params: Params) -> Sequence[Event]:
         self._opening.append(Note("backend_warning", params.message or ""))
@@ -342,7 +347,7 @@ class Decoder(TurnDecoder):
 
 
 def _texts(parts: Sequence[Any] | None) -> list[str]:
-    """The texts of parts, which are objects in raw items."""
+    """The texts of parts, which in raw items are objects."""
     found: list[str] = []
     for part in parts or ():
         text: Any = part.get("text") if isinstance(part, dict) else part  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]

@@ -1,17 +1,17 @@
-"""A request as a thread of app-server: what it is started with, its history, and the turn that answers.
+"""Encodes a request as a thread of app-server: its parameters, its history, and the turn that answers.
 
-The whole history is injected, the last message too, and the turn is started without input of its own: so nothing
-depends on who spoke last, and no limit on the length of a message applies.
+The whole history is injected, including the last message, and the turn is started without input. So the role of the
+last message does not matter, and no limit on the length of an input applies.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from typing import Any
 
 import msgspec
 
 from toolwire.adapt.history import BEGINNING
-from toolwire.backends.codex.profile import Profile
+from toolwire.backends.codex.config import PROVIDER, Profile
 from toolwire.backends.encoding import given, split_opening
 from toolwire.backends.responses.encode import as_developer, encoded_entry, returnable, without_foreign_parts
 from toolwire.core.events import Note
@@ -32,9 +32,6 @@ from toolwire.core.request import (
     Tool,
 )
 
-PROVIDER = "toolwire"
-"""The model provider in the configuration that workers run with, unless the operator names another."""
-
 ONE_AT_A_TIME = "Call at most one tool at a time."
 ONLY_JSON = "Answer with one JSON object and nothing else."
 
@@ -49,25 +46,27 @@ class Opening(msgspec.Struct, frozen=True):
     start: dict[str, Any]
     """The parameters of `thread/start`."""
     turn: dict[str, Any]
-    """Those of `turn/start`, but for the thread."""
+    """The parameters of `turn/start`, except the thread."""
     items: list[Any]
     """The history, as Responses items."""
     notes: list[Note]
 
     @property
     def setting(self) -> bytes:
-        """A digest of all that cannot be changed while a turn runs."""
+        """A digest of everything that is fixed while a turn runs."""
         return sha256(msgspec.json.encode((self.start, self.turn))).digest()
 
 
 def opening(request: Request, profile: Profile, provider: str = PROVIDER) -> Opening:
     """The thread for a request, with notes of what app-server has no field for.
 
-    `provider` is the one that the workers are configured with: app-server refuses a thread of any other.
+    `provider` is the one of the workers' configuration: app-server refuses a thread of any other.
     """
     notes: list[Note] = []
-    base, developer, rest = _instructions(request)
-    spelled_out = _spelled_out(request)
+    system, rest = split_opening(request.entries, "system")
+    developer, rest = split_opening(rest, "system", "developer")
+    base = "\n\n".join(text for text in (request.instructions, *map(_text, system)) if text)
+    instructions = _as_instructions(request)
     sampling = request.sampling
     start: dict[str, Any] = {
         "model": request.model,
@@ -78,8 +77,16 @@ def opening(request: Request, profile: Profile, provider: str = PROVIDER) -> Ope
         "environments": [],
         "experimentalRawEvents": True,
         "baseInstructions": base,
-        "developerInstructions": "\n\n".join((*developer, *spelled_out.values())) or None,
-        "dynamicTools": [_tool(tool) for tool in _shown(request)],
+        "developerInstructions": "\n\n".join(filter(None, (*map(_text, developer), *instructions.values()))) or None,
+        "dynamicTools": [
+            {
+                "type": "function",
+                "name": tool.name,
+                "description": tool.description,
+                "inputSchema": tool.parameters or NO_PARAMETERS,
+            }
+            for tool in _callable_tools(request)
+        ],
     }
     if sampling.verbosity:
         start["config"] = {"model_verbosity": sampling.verbosity}
@@ -88,42 +95,26 @@ def opening(request: Request, profile: Profile, provider: str = PROVIDER) -> Ope
     format = request.output_format or OutputFormat()
     turn = given(input=[], summary=profile.summary, effort=sampling.effort or None, outputSchema=format.schema)
     if format.schema is not None and not format.strict:
-        notes.append(Note("value_changed", "strict"))  # app-server asks for it always
-    items = [
-        encoded_entry(fit)
-        for entry in _signed(returnable(rest, notes), notes)
-        if (own := without_foreign_parts(entry, notes)) and (fit := _fitting(own, notes))
-    ]
+        notes.append(Note("value_changed", "strict"))  # app-server always requests it
+    items: list[Any] = []
+    for entry in returnable([*map(as_developer, rest)], notes):
+        if isinstance(entry, ReasoningEntry) and not entry.signature:  # app-server would send an empty item for it
+            notes.append(Note("reasoning_dropped", entry.id))
+        elif (own := without_foreign_parts(entry, notes)) and (fit := _fit_parts(own, notes)):
+            items.append(encoded_entry(fit))
     if rest and not items:
         items = [encoded_entry(BEGINNING)]
         notes.append(Note("message_added", "user"))
-    notes += [Note("field_dropped", name) for name in _dropped(request, spelled_out)]
+    notes += [Note("field_dropped", name) for name in _dropped_fields(request, instructions)]
     return Opening(start, turn, items, notes)
-
-
-def _instructions(request: Request) -> tuple[str, list[str], list[Entry]]:
-    """What the system says, what developers say before anybody else speaks, and the rest of the history."""
-    system, rest = split_opening(request.entries, "system")
-    others, rest = split_opening(rest, "system", "developer")
-    base = "\n\n".join(text for text in (request.instructions, *map(_text, system)) if text)
-    return base, [text for text in map(_text, others) if text], [*map(as_developer, rest)]
 
 
 def _text(message: Message) -> str:
     return "\n\n".join(part.text for part in message.parts if isinstance(part, TextPart))
 
 
-def _signed(entries: Sequence[Entry], notes: list[Note]) -> Iterator[Entry]:
-    """The entries without reasoning that has no signature: app-server would send an empty item for it."""
-    for entry in entries:
-        if isinstance(entry, ReasoningEntry) and not entry.signature:
-            notes.append(Note("reasoning_dropped", entry.id))
-        else:
-            yield entry
-
-
-def _fitting(entry: Entry, notes: list[Note]) -> Entry | None:
-    """An entry with the kinds of parts that app-server knows; None for a message without any."""
+def _fit_parts(entry: Entry, notes: list[Note]) -> Entry | None:
+    """An entry with only the kinds of parts that app-server has; None for a message without any."""
     if not isinstance(entry, Message | ResultEntry):
         return entry
     parts = tuple(fit for part in entry.parts if (fit := _part(part, notes)) is not None)
@@ -148,8 +139,8 @@ def _part(part: Part, notes: list[Note]) -> Part | None:
     return part
 
 
-def _shown(request: Request) -> Sequence[Tool]:
-    """The tools of a thread: those that may be called. The list cannot be changed later."""
+def _callable_tools(request: Request) -> Sequence[Tool]:
+    """The tools of a thread: those that may be called. The list is fixed for the thread."""
     if not request.wants_calls:
         return ()
     if request.forced_tool:
@@ -157,13 +148,8 @@ def _shown(request: Request) -> Sequence[Tool]:
     return request.allowed_tools
 
 
-def _tool(tool: Tool) -> dict[str, Any]:
-    schema = tool.parameters or NO_PARAMETERS
-    return {"type": "function", "name": tool.name, "description": tool.description, "inputSchema": schema}
-
-
-def _spelled_out(request: Request) -> dict[str, str]:
-    """Instructions in place of fields that app-server does not have, by field."""
+def _as_instructions(request: Request) -> dict[str, str]:
+    """Instructions that replace fields which app-server does not have, by field."""
     lines: dict[str, str] = {}
     choice, format = request.tool_choice, request.output_format
     if request.wants_calls and choice is not None and (choice.name or choice.mode == "required"):
@@ -176,7 +162,7 @@ def _spelled_out(request: Request) -> dict[str, str]:
     return lines
 
 
-def _dropped(request: Request, spelled_out: Iterable[str]) -> list[str]:
+def _dropped_fields(request: Request, replaced: Iterable[str]) -> list[str]:
     sampling, caller = request.sampling, request.caller
     fields = {
         "temperature": sampling.temperature,
@@ -191,4 +177,4 @@ def _dropped(request: Request, spelled_out: Iterable[str]) -> list[str]:
     }
     named = any(isinstance(entry, Message) and entry.name for entry in request.entries)
     names = ["messages.name"] if named else []
-    return [*(name for name, value in fields.items() if value is not None), *spelled_out, *names, *request.extra]
+    return [*(name for name, value in fields.items() if value is not None), *replaced, *names, *request.extra]

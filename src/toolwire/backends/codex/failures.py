@@ -1,9 +1,9 @@
-"""Errors of app-server as failures: those of a turn, and those of a request to it."""
+"""App-server's errors as failures: those of a turn, and those of a request."""
 
 import re
 from typing import Any, cast
 
-from toolwire.backends.codex.wire import ErrorInfo, RpcError, TurnError
+from toolwire.backends.codex.protocol import RpcError, TurnError
 from toolwire.backends.failures import RETRYABLE_STATUS, http_failure, retry_delay_in, with_context_code
 from toolwire.core.errors import CONTEXT_LENGTH_EXCEEDED, Failure
 from toolwire.core.events import FILTER_REASONS, Reason
@@ -29,7 +29,7 @@ _KINDS: dict[str, tuple[int, str, bool]] = {
     "unauthorized": (401, "unauthorized", False),
     "usageLimitExceeded": (429, "usage_limit_reached", False),
 }
-"""The status, the code and whether to ask again, by app-server's own name for what happened."""
+"""The status, the code and whether to retry, by app-server's name of the error."""
 
 _CODES = {401: "unauthorized", 403: "forbidden", 404: "model_not_found", 429: "rate_limit_exceeded"}
 _CUT = "stream disconnected before completion"
@@ -40,8 +40,8 @@ _GONE = ("thread not found", "no rollout found", "invalid thread id", "no active
 _TOOLS = ("dynamic tool", "deferred dynamic tool", "duplicate dynamic tool")
 
 
-def stopped(error: TurnError | None) -> Reason | None:
-    """Why the model stopped short, if that is all that happened."""
+def incomplete_reason(error: TurnError | None) -> Reason | None:
+    """Why the response is incomplete, if the error says no more than that."""
     found = _INCOMPLETE.search(error.message) if error is not None else None
     if found is None:
         return None
@@ -49,17 +49,21 @@ def stopped(error: TurnError | None) -> Reason | None:
 
 
 def turn_failure(error: TurnError | None) -> Failure:
-    """Why a turn failed, with app-server's message and the status that its server gave, if it is known."""
+    """Why a turn failed, with app-server's message and the status of its server, if it is known."""
     if error is None:
         return Failure(502, "server_error", "Codex ended the turn without saying why.", retryable=True)
     return with_context_code(_turn_failure(error))
 
 
 def _turn_failure(error: TurnError) -> Failure:
-    kind, status = _kind(error.codex_error_info)
-    if status is None and (found := _STATUS.search(error.message)):
-        status = int(found[1])
-    if status is not None and not 400 <= status < 600:  # no HTTP error
+    info = error.codex_error_info
+    kind = next(iter(info), "") if isinstance(info, dict) else info or ""
+    inside: Any = info.get(kind) if isinstance(info, dict) else None
+    status: Any = cast("dict[str, Any]", inside).get("httpStatusCode") if isinstance(inside, dict) else None
+    if not isinstance(status, int):
+        found = _STATUS.search(error.message)
+        status = int(found[1]) if found else 0
+    if not 400 <= status < 600:  # no HTTP error
         status = None
     if kind in _KINDS:
         usual, code, again = _KINDS[kind]
@@ -73,23 +77,13 @@ def _turn_failure(error: TurnError) -> Failure:
         return Failure(502, "stream_cut", error.message, retryable=True)
     if error.message.startswith(_UNROUTED):
         return Failure(502, "backend_unreachable", error.message, retryable=True)
-    if kind == "other":  # what is left of this kind is a request that the server refused
+    if kind == "other":  # otherwise this kind is a request that the server refused
         return Failure(status or 400, "bad_request", error.message)
     return Failure(502, "server_error", error.message)
 
 
-def _kind(info: ErrorInfo) -> tuple[str, int | None]:
-    """The name of what happened, and the HTTP status if it comes with one."""
-    if not isinstance(info, dict):
-        return info or "", None
-    kind = next(iter(info), "")
-    inside: Any = info.get(kind)
-    status: Any = cast("dict[str, Any]", inside).get("httpStatusCode") if isinstance(inside, dict) else None
-    return kind, status if isinstance(status, int) else None
-
-
 def request_failure(error: RpcError) -> Failure:
-    """Why a request to app-server failed. One code stands for many faults, so its message decides."""
+    """Why a request to app-server failed. One code stands for many errors, so the message decides."""
     text = error.message
     if error.code == OVERLOADED:
         return Failure(503, "server_is_overloaded", text, retryable=True)

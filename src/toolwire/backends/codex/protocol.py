@@ -1,11 +1,11 @@
-"""The requests that we send to app-server, and whom its lines are for.
+"""App-server's protocol: the parts of its messages that we read, our requests, and which thread a line belongs to.
 
     initialize → initialized                                     a process
     thread/start → thread/inject_items → turn/start              a thread, its history, its one turn
     turn/steer, thread/read, turn/interrupt, thread/unsubscribe  while the turn runs, and when its client has left
 
-All threads of a process share one pipe. Whoever reads from it asks here which thread a line is about; what the line
-says about the turn is read by the decoder.
+All threads of a process share one pipe. `read` finds the thread of a line; the decoder reads what the line says about
+the turn.
 """
 
 import re
@@ -13,10 +13,10 @@ from typing import Any
 
 import msgspec
 
-from toolwire.backends.codex.wire import UNASSIGNED
 from toolwire.backends.decoder import UNREADABLE
 from toolwire.core import jsonrpc
 from toolwire.core.backend import Ask
+from toolwire.core.events import Usage
 from toolwire.core.jsonrpc import Id
 
 CALL = "item/tool/call"
@@ -29,11 +29,111 @@ _LIMITS = "account/rateLimits/updated"
 _UNWANTED = ("thread/started", "thread/settings/updated", "thread/status/changed", "remoteControl/status/changed")
 """Notifications that workers need not send."""
 
-OLDEST = (0, 166, 0)
+MIN_VERSION = (0, 166, 0)
 """The first version that is known to work: earlier ones run a turn's calls one after the other."""
 
 INITIALIZED = jsonrpc.notification("initialized")
-"""The line that ends the greeting."""
+"""The line that completes the handshake."""
+
+# What we read of its messages
+
+UNASSIGNED = "toolwire/unassigned"
+"""A notification of our own: a line of the process names no thread. `message` is its method, if that is readable."""
+
+
+class Tokens(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """Token counts, in the order of `Usage`."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_input_tokens: int = 0
+    cache_write_input_tokens: int = 0
+    reasoning_output_tokens: int = 0
+
+    @property
+    def usage(self) -> Usage:
+        return Usage(*msgspec.structs.astuple(self))
+
+
+class TokenUsage(msgspec.Struct, rename="camel", gc=False):
+    total: Tokens = Tokens()
+    model_context_window: int | None = None
+
+
+class Item(msgspec.Struct, gc=False):
+    """An item as app-server shows it to people, or, in raw events, as the model's server sent it."""
+
+    type: str = ""
+    id: str | None = None
+    text: str | None = None
+    role: str | None = None
+    content: list[Any] | None = None
+    summary: list[Any] | None = None
+    encrypted_content: str | None = None
+    name: str | None = None
+    namespace: str | None = None
+    call_id: str | None = None
+    arguments: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    phase: str | None = None
+
+
+class TurnError(msgspec.Struct, rename="camel", gc=False):
+    message: str = ""
+    codex_error_info: str | dict[str, Any] | None = None
+
+
+class Turn(msgspec.Struct, gc=False):
+    id: str = ""
+    status: str = ""
+    error: TurnError | None = None
+
+
+class Status(msgspec.Struct, gc=False):
+    type: str = ""
+
+
+class Thread(msgspec.Struct, gc=False):
+    id: str = ""
+    status: Status | None = None
+
+
+class Params(msgspec.Struct, rename="camel", gc=False):
+    """The parameters of every method that we read. Which fields are present depends on the method."""
+
+    item_id: str | None = None
+    delta: str | None = None
+    summary_index: int | None = None
+    content_index: int | None = None
+    item: Item | None = None
+    turn: Turn | None = None
+    error: TurnError | None = None
+    will_retry: bool = False
+    call_id: str | None = None
+    namespace: str | None = None
+    tool: str | None = None
+    arguments: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    usage: Tokens | None = None
+    token_usage: TokenUsage | None = None
+    message: str | None = None
+    to_model: str | None = None
+
+
+class Result(msgspec.Struct, gc=False):
+    thread: Thread | None = None
+
+
+class RpcError(msgspec.Struct, gc=False):
+    code: int = 0
+    message: str = ""
+    data: Any = None
+
+
+class Line(msgspec.Struct, gc=False):
+    id: Id | None = None
+    method: str = ""
+    params: Params | None = None
+    result: Result | None = None
+    error: RpcError | None = None
 
 
 # Our requests. An answer has the id of its request, which ends in the request's name.
@@ -67,7 +167,7 @@ def name_of(id: Id | None) -> str:
     return str(id).rpartition(".")[2]
 
 
-# Requests of app-server that nobody here serves: each is declined in its own way, so that the turn continues at once.
+# Requests of app-server that are not served here: each is declined in its own way, so that the turn continues at once.
 
 _ANSWERS: dict[str, Any] = {
     "item/commandExecution/requestApproval": {"decision": "decline"},
@@ -80,8 +180,8 @@ _ANSWERS: dict[str, Any] = {
 }
 
 
-def declined(method: str, id: Id, why: str = "This conversation is over.") -> bytes:
-    """The answer to a request of app-server's. A call is answered with a text that its model can read."""
+def decline(method: str, id: Id, why: str = "This conversation is over.") -> bytes:
+    """The answer that declines a request of app-server. A call gets a text that the model can read."""
     if method == CALL:
         return jsonrpc.answer(id, failed_call(why))
     if method in _ANSWERS:
@@ -93,7 +193,7 @@ def failed_call(why: str) -> Any:
     return {"contentItems": [{"type": "inputText", "text": why}], "success": False}
 
 
-# What a line is about
+# Which thread a line belongs to
 
 
 class _Named(msgspec.Struct):
@@ -111,7 +211,7 @@ class _Result(msgspec.Struct, rename="camel"):
 
 
 class Envelope(msgspec.Struct):
-    """As much of a line as it takes to know which thread or request it is about."""
+    """The fields of a line that identify its thread or request."""
 
     id: Id | None = None
     method: str = ""
@@ -141,17 +241,17 @@ class Envelope(msgspec.Struct):
 
     @property
     def refusal(self) -> bytes:
-        """The line that declines this request of app-server's; nothing if it is none."""
-        return declined(self.method, self.id) if self.method and self.id is not None else b""
+        """The line that declines this request of app-server; empty if it is no request."""
+        return decline(self.method, self.id) if self.method and self.id is not None else b""
 
     @property
     def unassigned(self) -> bytes:
-        """The line that every thread gets because this one may have been about it; nothing if that is not needed."""
+        """The line that every thread gets because this one may belong to any of them; empty if it belongs to one."""
         return _unassigned(self.method) if self.method and self.id is not None and not self.thread else b""
 
 
 class _Unreadable(Envelope):
-    """A line that is not as it should be. Even such a request gets an answer."""
+    """A malformed line. Even a malformed request gets an answer."""
 
     @property
     def unassigned(self) -> bytes:
@@ -177,30 +277,30 @@ _VERSION = re.compile(r"/(\d+)\.(\d+)\.(\d+)")
 
 
 def version_of(agent: str) -> tuple[int, int, int] | None:
-    """The version in what a worker calls itself: `toolwire/0.166.0 (…)`."""
+    """The version in a worker's user agent: `toolwire/0.166.0 (…)`."""
     found = _VERSION.search(agent)
     return (int(found[1]), int(found[2]), int(found[3])) if found else None
 
 
 def why_unusable(answer: Envelope) -> str:
-    """Why a worker that answers `initialize` so cannot be used; nothing if it can."""
+    """Why a worker with this answer to `initialize` cannot be used; empty if it can."""
     agent = answer.result.user_agent if answer.result is not None else ""
     version = version_of(agent)
     if version is None:
         return f"it calls itself {agent!r}, which names no version"
-    if version < OLDEST:
-        found, needed = (".".join(map(str, each)) for each in (version, OLDEST))
+    if version < MIN_VERSION:
+        found, needed = (".".join(map(str, each)) for each in (version, MIN_VERSION))
         return f"version {found} is too old, at least {needed} is needed"
     return ""
 
 
 class ThreadTracker:
-    """Follows one thread by what is sent to it and what comes from it, and makes the requests with which it is left."""
+    """Tracks the state of one thread from the lines in both directions, and makes the requests that abandon it."""
 
     def __init__(self) -> None:
         self.thread = ""
         self.is_running = False
-        """A turn was started, and nothing says that it is over."""
+        """A turn was started and has not ended."""
         self._turn = ""
         self._is_interrupted = False
 
@@ -212,24 +312,24 @@ class ThreadTracker:
         if result is not None and result.thread is not None:
             self.thread = self.thread or result.thread.id
         if line.error is not None and name_of(line.id) in (TURN, INTERRUPT):
-            self.is_running = False  # it never began, or has ended
+            self.is_running = False  # it was refused, or has ended
         if params is not None and params.turn is not None:
             self._turn = params.turn.id
             self.is_running = line.method != TURN_COMPLETED
 
     def interrupt(self) -> Ask | None:
-        """Asks for the end of the turn, once; None while app-server has not said which turn it is."""
+        """The request to end the turn, once; None while the id of the turn is unknown."""
         if not self._turn or self._is_interrupted:
             return None
         self._is_interrupted = True
         return Ask(INTERRUPT, "turn/interrupt", {"threadId": self.thread, "turnId": self._turn})
 
     def probe(self) -> Ask:
-        """Asks for the status of the thread."""
+        """The request for the status of the thread."""
         return Ask(PROBE, "thread/read", {"threadId": self.thread})
 
     def unsubscribe(self) -> Ask:
-        """Says that nobody reads its lines any more."""
+        """The request to send no more lines of the thread."""
         return Ask("done", "thread/unsubscribe", {"threadId": self.thread})
 
 
@@ -249,7 +349,7 @@ class _Credits(msgspec.Struct, rename="camel"):
 
 
 class _Limits(msgspec.Struct, frozen=True, rename="camel"):
-    """The parts that give headers. Their fields are named as in the headers, but for hyphens."""
+    """The parts that become headers. Their fields are named as in the headers, with underscores for hyphens."""
 
     limit_id: str | None = None
     primary: _Window | None = None
@@ -266,11 +366,11 @@ class _LimitLine(msgspec.Struct):
 
 
 _TOKEN = re.compile(r"[0-9A-Za-z_.-]+")
-"""An id that can stand in the name of a header."""
+"""An id that may be part of a header's name."""
 
 
 def limit_headers(line: bytes) -> dict[str, str]:
-    """A notification of rate limits as the headers that the model's server had sent them in."""
+    """A notification of rate limits as the headers in which the model's server sends them."""
     try:
         limits = msgspec.json.decode(line, type=_LimitLine).params.rate_limits
     except msgspec.DecodeError:
@@ -281,11 +381,8 @@ def limit_headers(line: bytes) -> dict[str, str]:
         found: msgspec.Struct | None = getattr(limits, part)
         for field, value in msgspec.structs.asdict(found).items() if found is not None else ():
             if value is not None:
-                headers[f"x-{id}-{part}-{field.replace('_', '-')}"] = _header(value)
+                is_whole = isinstance(value, float) and value.is_integer()
+                text = str(int(value) if is_whole else value)
+                name = f"x-{id}-{part}-{field.replace('_', '-')}"
+                headers[name] = text.lower() if isinstance(value, bool) else text
     return headers
-
-
-def _header(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
