@@ -11,7 +11,7 @@ from toolwire.adapt.lowering import lowered
 from toolwire.adapt.names import Limits
 from toolwire.backends.chat import OPENAI, Conversation, Profile, profile_from
 from toolwire.backends.chat.encode import OPENING, encode_request
-from toolwire.backends.chat.reasoning import LIMIT
+from toolwire.backends.chat.reasoning import MAX_REASONING_CHARS
 from toolwire.core.collect import Call, Reasoning, Refusal, Text, collect
 from toolwire.core.errors import MAX_CALLS, TooManyCalls
 from toolwire.core.events import Note, Usage
@@ -382,7 +382,7 @@ def test_reasoning_of_a_plain_reply_is_kept_as_it_was_written():
 
 def test_too_much_reasoning_is_not_kept():
     conversation = Conversation(Request("m", ()), "S")
-    message = {"content": "x", "reasoning": "a" * (LIMIT + 1)}
+    message = {"content": "x", "reasoning": "a" * (MAX_REASONING_CHARS + 1)}
     conversation.feed_plain(json.dumps({"choices": [{"index": 0, "message": message}]}).encode())
     assert conversation.reasoning() == ""
 

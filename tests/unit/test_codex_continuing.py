@@ -30,7 +30,7 @@ from tests.unit.codex_lines import (
 )
 from toolwire.adapt.history import NO_RESULT, repair_pairs
 from toolwire.assembly import ToolRules, policies_for
-from toolwire.backends.codex import awaited, read_turn, write_turn
+from toolwire.backends.codex import find_awaited_calls, read_turn, write_turn
 from toolwire.backends.codex.resume import WITHHELD
 from toolwire.core.backend import PendingTurn
 from toolwire.core.collect import Turn, collect
@@ -625,9 +625,9 @@ def test_a_new_thread_is_told_the_whole_story(dialect: Name):
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_the_calls_of_which_a_request_brings_results_come_last_first(dialect: Name):
-    assert awaited(asked_by(dialect, STORY), "me") == []
+    assert find_awaited_calls(asked_by(dialect, STORY), "me") == []
     story = NEXT.then(Round((Call("c3"),), (Result("c3"),)))
-    assert ids(awaited(asked_by(dialect, story), "me")) == ["c3", "c2", "c1"]
+    assert ids(find_awaited_calls(asked_by(dialect, story), "me")) == ["c3", "c2", "c1"]
 
 
 # A call that the model also writes as text

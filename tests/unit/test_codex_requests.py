@@ -952,10 +952,10 @@ def test_a_worker_says_whether_it_can_be_used(answer: dict[str, Any], why: str):
 
 def test_a_turn_is_interrupted_once_and_when_its_id_is_known():
     tracker = protocol.ThreadTracker()
-    tracker.sent(protocol.start_thread({}))
+    tracker.note_sent(protocol.start_thread({}))
     assert not tracker.is_running
     tracker.feed(envelope(id="1.thread", result={"thread": {"id": "t"}}))
-    tracker.sent(protocol.start_turn("t", {}))
+    tracker.note_sent(protocol.start_turn("t", {}))
     assert (tracker.thread, tracker.is_running, tracker.interrupt()) == ("t", True, None)
     tracker.feed(envelope(method="turn/started", params={"threadId": "t", "turn": {"id": "u"}}))
     asked = tracker.interrupt()
@@ -970,6 +970,6 @@ def test_a_turn_is_interrupted_once_and_when_its_id_is_known():
 @pytest.mark.parametrize(("name", "runs"), [("turn", False), ("interrupt", False), ("steer", True), ("probe", True)])
 def test_a_turn_that_cannot_be_started_or_interrupted_does_not_run(name: str, runs: bool):
     tracker = protocol.ThreadTracker()
-    tracker.sent(protocol.start_turn("t", {}))
+    tracker.note_sent(protocol.start_turn("t", {}))
     tracker.feed(envelope(id=f"1.{name}", error={"code": 1, "message": "No."}))
     assert tracker.is_running is runs

@@ -164,7 +164,7 @@ def test_a_cut_breaks_the_connection():
 
 
 def test_an_error_is_understood():
-    assert converse(asking("go")).refused(503, {}, b'{"error":{"message":"m"}}').message == "m"
+    assert converse(asking("go")).read_error(503, {}, b'{"error":{"message":"m"}}').message == "m"
 
 
 def test_a_plain_body_is_understood():

@@ -846,7 +846,7 @@ def test_a_reply_that_is_no_message_is_bad(body):
 
 
 def test_overload_has_one_status():
-    failure = Conversation(Request("m", ()), "S").refused(
+    failure = Conversation(Request("m", ()), "S").read_error(
         529, {}, b'{"error":{"type":"overloaded_error","message":"x"}}'
     )
     assert (failure.status, failure.retryable) == (503, True)
@@ -1149,7 +1149,7 @@ def test_more_blocks_than_any_model_makes_are_refused():
 
 
 def test_a_refusal_of_the_server_keeps_its_status():
-    refused = Conversation(Request("m", ()), "S").refused(401, {}, b'{"error":{"message":"No."}}')
+    refused = Conversation(Request("m", ()), "S").read_error(401, {}, b'{"error":{"message":"No."}}')
     assert (refused.status, refused.message) == (401, "No.")
 
 

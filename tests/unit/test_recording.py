@@ -70,7 +70,7 @@ def test_a_recorded_refusal_is_refused_again(tmp_path):
     conversation = replaying(recording)
     [step] = conversation.start().steps
     assert step == Refuse(429, b'{"error":{"message":"m"}}')
-    assert conversation.refused(429, {}, step.body).message == "m"
+    assert conversation.read_error(429, {}, step.body).message == "m"
     assert "failure    status 429: m" in shown(tmp_path / "turn.jsonl").replace("rate_limit_exceeded: ", "")
     with pytest.raises(ValueError, match="refused this turn with status 429"):
         shown(tmp_path / "turn.jsonl", written_as="all")

@@ -2,12 +2,12 @@
 
 import pytest
 
-from toolwire.backends.failures import Refused, refused
+from toolwire.backends.failures import RefusedPart, find_refused_part
 from toolwire.core.errors import Failure
 
-ALWAYS = Refused("reasoning", always=True)
-ONCE = Refused("reasoning", always=False)
-INCLUDE = Refused("include", always=True)
+ALWAYS = RefusedPart("reasoning", always=True)
+ONCE = RefusedPart("reasoning", always=False)
+INCLUDE = RefusedPart("include", always=True)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ INCLUDE = Refused("include", always=True)
         ("boom", None, "", None),
     ],
 )  # fmt: skip
-def test_a_refusal_names_what_is_refused(message: str, param: str | None, code: str, expected: Refused | None):
+def test_a_refusal_names_what_is_refused(message: str, param: str | None, code: str, expected: RefusedPart | None):
     for status in (400, 422):
-        assert refused(Failure(status, code, message, param=param)) == expected
-    assert refused(Failure(500, code, message, param=param)) is None
+        assert find_refused_part(Failure(status, code, message, param=param)) == expected
+    assert find_refused_part(Failure(500, code, message, param=param)) is None

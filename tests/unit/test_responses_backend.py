@@ -515,19 +515,20 @@ def test_done_alone_ends_a_turn_with_a_note_and_what_is_open_is_incomplete():
     ],
 )
 def test_an_http_error_keeps_status_and_message(body, message, code):
-    failure = Conversation(Request("m", ()), "S").refused(400, {"retry-after": "7"}, body)
+    failure = Conversation(Request("m", ()), "S").read_error(400, {"retry-after": "7"}, body)
     assert (failure.status, failure.message, failure.code, failure.retry_after) == (400, message, code, "7")
 
 
 def test_an_exhausted_quota_is_not_tried_again():
     conversation = Conversation(Request("m", ()), "S")
-    assert conversation.refused(429, {}, b"{}").retryable
-    assert not conversation.refused(429, {}, b'{"error":{"code":"insufficient_quota"}}').retryable
+    assert conversation.read_error(429, {}, b"{}").retryable
+    assert not conversation.read_error(429, {}, b'{"error":{"code":"insufficient_quota"}}').retryable
 
 
 def test_an_expired_login_says_what_to_do():
     assert (
-        "codex login" in Conversation(Request("m", ()), "S", CHATGPT).refused(401, {}, b'{"detail":"expired"}').message
+        "codex login"
+        in Conversation(Request("m", ()), "S", CHATGPT).read_error(401, {}, b'{"detail":"expired"}').message
     )
 
 

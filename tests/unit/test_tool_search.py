@@ -10,7 +10,7 @@ import pytest
 
 from toolwire import convert_request
 from toolwire.backends import codex
-from toolwire.backends.failures import refused
+from toolwire.backends.failures import find_refused_part
 from toolwire.core.errors import Failure
 from toolwire.core.request import Tool
 from toolwire.core.tokens import estimated_tokens
@@ -396,14 +396,14 @@ REFUSALS = [
 
 @pytest.mark.parametrize("message", REFUSALS)
 def test_a_refusal_of_the_search_is_understood(message: str):
-    found = refused(Failure(400, "invalid_request_error", message))
+    found = find_refused_part(Failure(400, "invalid_request_error", message))
     assert found is not None
     assert (found.part, found.always) == ("tool_search", True)
 
 
 @pytest.mark.parametrize("message", ["At least one tool must have defer_loading=false.", "max_tokens is not supported"])
 def test_a_fault_of_the_client_is_no_refusal(message: str):
-    assert refused(Failure(400, "invalid_request_error", message)) is None
+    assert find_refused_part(Failure(400, "invalid_request_error", message)) is None
 
 
 # Ranking

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 
-from toolwire.backends.responses.encode import encoded_entry
+from toolwire.backends.responses.encode import encode_entry
 from toolwire.core.request import ImagePart, Message, ResultEntry, TextPart
 from toolwire.core.surrogates import whole_text
 from toolwire.core.text import arguments_text
@@ -138,7 +138,7 @@ def _item(raw: msgspec.Raw, fields: _Fields) -> AnyItem:
 
 def user_message(text: str, images: tuple[str, ...] = ()) -> MessageItem:
     """A user message, with images as data URLs."""
-    raw = _encoded(encoded_entry(Message("user", (TextPart(text), *map(ImagePart, images)))))
+    raw = _encoded(encode_entry(Message("user", (TextPart(text), *map(ImagePart, images)))))
     return MessageItem(raw, "user", text)
 
 
@@ -149,7 +149,7 @@ def output_item(call: ToolCall, result: Result) -> OutputItem:
         fields = {"type": "local_shell_call_output", "id": call.call_id, "output": result.text}
     else:
         kind = "custom" if isinstance(call.payload, CustomPayload) else "function"
-        fields = encoded_entry(ResultEntry(call.call_id, result.parts, kind))
+        fields = encode_entry(ResultEntry(call.call_id, result.parts, kind))
     if result.failed:
         fields["status"] = "incomplete"
     return OutputItem(_encoded(fields), call.call_id, result.text)

@@ -24,7 +24,8 @@ Read = TypeVar("Read")
 class TurnDecoder(ABC):
     """The base of a stage from frames to turn events, for one turn.
 
-    `keeps_frames`: the client speaks the backend's dialect too. `snapshots`: a delta of arguments holds all so far.
+    `keeps_frames`: the client speaks the backend's dialect too. `snapshots`: a delta of arguments repeats all earlier
+    ones.
     """
 
     delta_fields: Sequence[bytes] = ()
@@ -32,7 +33,7 @@ class TurnDecoder(ABC):
     snapshot_fields: Sequence[bytes] = ()
     """Those of them that are never totals, which must not be joined."""
     has_items = False
-    """Its calls are items with names of their own, which clients of the same dialect see."""
+    """Its calls are items with ids of their own, which clients of the same dialect see."""
 
     def __init__(
         self, seed: str, names: Sequence[str] = (), *, snapshots: bool = False, keeps_frames: bool = False
@@ -47,9 +48,9 @@ class TurnDecoder(ABC):
         self._opening: list[Event] = []
         self._started = False
         self._unreadable = 0
-        self._failure: Failure | None = None  # told by a finish reason; an error that follows says more
+        self._failure: Failure | None = None  # of a finish reason; an error that follows is more exact
         self.ended = False
-        self.finishing = 0  # frames since every choice has its finish reason, without heartbeats
+        self.finishing = 0  # frames after the finish reason of every choice, heartbeats excluded
         self.context_window = ContextWindow()
 
     @abstractmethod
@@ -68,17 +69,17 @@ class TurnDecoder(ABC):
         ...
 
     def begin(self, notes: Sequence[Event]) -> None:
-        """Take notes about the request, which are delivered at the start of the turn."""
+        """Deliver these notes about the request at the start of the turn."""
         self._opening.extend(notes)
 
     @property
     def opening(self) -> Sequence[Event]:
-        """The notes that it will deliver at the start of the turn."""
+        """The notes to be delivered at the start of the turn."""
         return self._opening
 
     @property
     def held(self) -> int:
-        """Grows with content that has come and waits for its place in the turn."""
+        """A counter that grows with content that waits for its turn to be delivered."""
         return self._sequencer.held
 
     def reasoning(self) -> str:
@@ -94,16 +95,16 @@ class TurnDecoder(ABC):
         return opening
 
     def _read_plain(self, body: bytes, decode: Callable[[bytes], Read]) -> tuple[bytes, Read | None]:
-        """A body and what it decodes to, mended if necessary; None if it cannot be read."""
+        """A body and its decoded value, repaired if necessary; None if it cannot be read."""
         try:
             return body, decode(body)
         except UNREADABLE:
             return self._read_mended(body, decode)
 
     def _read_mended(self, data: bytes, decode: Callable[[bytes], Read]) -> tuple[bytes, Read | None]:
-        """The data with characters joined that the backend cut in half, and what it decodes to.
+        """The data with split characters joined, and its decoded value; None if it cannot be read.
 
-        A half whose other half does not come is replaced.
+        Half a character without its other half is replaced.
         """
         lost = self._surrogates.lost
         data = self._surrogates.mended(data) or data
@@ -114,7 +115,7 @@ class TurnDecoder(ABC):
             return data, None
 
     def _skip_frame(self, frame: Frame) -> None:
-        """Note that a frame cannot be read; an open call may have a gap there."""
+        """Note an unreadable frame; an open call may have a gap there."""
         self._unreadable += 1
         self._opening.append(Note("frame_skipped"))
         if not frame.data.lstrip().startswith(b":") and frame.event != b"ping":  # `data: : keepalive` is harmless
@@ -125,8 +126,8 @@ class TurnDecoder(ABC):
         self.ended = True
         return [TurnFailed(failure)]
 
-    def _cut(self) -> list[Event]:
-        """Fail the turn because its stream ended too early, or for the reason that was told."""
+    def _fail_cut(self) -> list[Event]:
+        """Fail the turn for the reason that the server gave, or because its stream ended too early."""
         if self._failure is not None:
             return self.fail(self._failure)
         message = "The backend's stream ended before the turn did."
@@ -135,8 +136,8 @@ class TurnDecoder(ABC):
         return self.fail(Failure(502, "stream_cut", message, retryable=True))
 
 
-def checked(items: Sequence[Read]) -> Sequence[Read]:
-    """The items, if they are not more than any model would make."""
+def check_count(items: Sequence[Read]) -> Sequence[Read]:
+    """The items. Raises `TooManyCalls` if there are more than any model makes."""
     if len(items) > MAX_CALLS:
         raise TooManyCalls
     return items
@@ -159,9 +160,9 @@ def usage_of(
     """The token counts of OpenAI's APIs as an event."""
     read, written = input_details or _NO_DETAILS, output_details or _NO_DETAILS
     counts = (input, output, read.cached_tokens, read.cache_write_tokens, written.reasoning_tokens)
-    return Usage(*map(counted, counts))
+    return Usage(*map(as_count, counts))
 
 
-def counted(tokens: float | None) -> int:
-    """A number of tokens as a non-negative integer, whatever the server sent."""
+def as_count(tokens: float | None) -> int:
+    """A server's token count as a non-negative integer."""
     return max(0, int(tokens or 0))

@@ -1,7 +1,7 @@
-"""What the encoders of several backends need."""
+"""Helpers of the encoders of several backends."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -9,9 +9,12 @@ from toolwire.core.events import Note
 from toolwire.core.request import CallEntry, Entry, Message, OtherPart, Part, Role
 from toolwire.core.text import as_object, wrapped
 
+Json: TypeAlias = dict[str, Any]
+"""A JSON object that is being written."""
 
-def given(**fields: Any) -> dict[str, Any]:
-    """The fields that have a value, which None is not."""
+
+def without_none(**fields: Any) -> Json:
+    """The fields whose value is not None."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -26,18 +29,18 @@ def split_opening(entries: Sequence[Entry], *roles: Role) -> tuple[list[Message]
 
 
 def system_text(text: str) -> str:
-    """A later instruction as text of the user, where the system speaks only at the beginning."""
+    """A later instruction as text of the user, for servers that accept system messages only at the beginning."""
     return f"<system>\n{text}\n</system>"
 
 
-def dropped_part(part: Part) -> Note:
-    """The note of a part that the protocol does not have."""
+def note_dropped_part(part: Part) -> Note:
+    """The note about a part that the protocol does not support."""
     kind = part.type if isinstance(part, OtherPart) else type(part).__name__.removesuffix("Part").lower()
     return Note("part_dropped", kind)
 
 
 def object_arguments(call: CallEntry, notes: list[Note]) -> msgspec.Raw:
-    """The arguments of a call as a JSON object, where nothing else is accepted."""
+    """The arguments of a call as a JSON object, for servers that accept nothing else."""
     arguments = as_object(call.arguments)
     if arguments is None:
         notes.append(Note("arguments_wrapped", call.id))

@@ -1,7 +1,7 @@
-"""Errors of a server, as failures.
+"""A server's errors as failures.
 
 Three shapes occur: `{"error": {"message", "type", "param", "code"}}`, the ChatGPT backend's `{"detail": "…"}`, and
-whatever a proxy in between sends. The status is kept; a body that is not JSON is quoted, shortened.
+anything that a proxy may send. The status is kept; a body that is not JSON is quoted, shortened.
 
 One failure has the same code from every server, because clients react to it: `context_length_exceeded`.
 """
@@ -52,10 +52,10 @@ _FINAL = FILTER_REASONS | {"insufficient_quota", "usage_limit_reached", "usage_n
 
 
 NO_SUCH_ENDPOINT = "no_such_endpoint"
-"""The failure code of a server that does not know the path it was asked under."""
+"""The failure code for a path that the server does not have."""
 _NO_ENDPOINT = (404, 405, 501)
 _STOCK_PHRASES = frozenset(("", "not found", "404 not found", "404 page not found", "method not allowed"))
-"""What web frameworks say of a path that they do not know. An unknown model has other words."""
+"""The messages of web frameworks for an unknown path. Those for an unknown model differ."""
 _WEB_PAGE = re.compile(r"\s*<(?:!doctype html|html)\b(?:.*?<title[^>]*>\s*([^<]{1,100}))?", re.IGNORECASE | re.DOTALL)
 
 
@@ -101,7 +101,7 @@ _decode_turn = msgspec.json.Decoder(_Turn).decode
 
 
 def http_failure(status: int, headers: Mapping[str, str], body: bytes) -> Failure:
-    """The failure that an HTTP error means."""
+    """The failure of an HTTP error."""
     error = _read(body)
     code = _text(error.code)
     quoted = error.message or ""
@@ -115,7 +115,7 @@ def http_failure(status: int, headers: Mapping[str, str], body: bytes) -> Failur
         message = quoted or f"The backend answered with status {status}."
     return with_context_code(
         Failure(
-            status=status if 400 <= status < 600 else 502,  # any other is no HTTP error
+            status=status if 400 <= status < 600 else 502,
             code=code,
             message=message,
             type=error.type or "",
@@ -129,7 +129,7 @@ def http_failure(status: int, headers: Mapping[str, str], body: bytes) -> Failur
 
 
 def stream_failure(given: Any) -> Failure:
-    """The failure that an error inside a stream means: an error object, a message alone, or nothing of use."""
+    """The failure of an error inside a stream: an error object, a message alone, or neither."""
     try:
         error = msgspec.convert(given, Error)
     except msgspec.ValidationError:
@@ -152,8 +152,8 @@ def stream_failure(given: Any) -> Failure:
     )
 
 
-def completed_error(error: Error, later: Error) -> Error:
-    """An error, with what it leaves out taken from a later one."""
+def complete_error(error: Error, later: Error) -> Error:
+    """An error, with missing fields taken from a later one."""
     pairs = zip(msgspec.structs.astuple(error), msgspec.structs.astuple(later), strict=True)
     return Error(*(first or second for first, second in pairs))
 
@@ -178,7 +178,7 @@ FAILED_REASONS: dict[str, int] = {
 
 
 def finish_failure(reason: str) -> Failure:
-    """The failure that such a finish reason means."""
+    """The failure of a finish reason in `FAILED_REASONS`."""
     code = reason.lower()
     return Failure(FAILED_REASONS[code], code, f"The backend ended the turn with the reason {code!r}.", retryable=True)
 
@@ -217,14 +217,14 @@ _PAUSE = re.compile(r"try again in (\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|seconds?|mill
 
 
 _SECONDS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
-_LONGEST_DATE = 40
+_MAX_DATE_CHARS = 40
 
 
 def read_retry_after(header: str) -> str:
-    """The seconds or the HTTP date of a `Retry-After` header, or nothing if it is neither."""
+    """The seconds or the HTTP date of a `Retry-After` header; empty if it is neither."""
     if _SECONDS.fullmatch(header):
         return header
-    if len(header) > _LONGEST_DATE:
+    if len(header) > _MAX_DATE_CHARS:
         return ""
     try:
         return formatdate(parsedate_to_datetime(header).timestamp(), usegmt=True)
@@ -233,7 +233,7 @@ def read_retry_after(header: str) -> str:
 
 
 def retry_delay_in(message: str) -> str:
-    """The seconds to wait according to an error message, or the empty string."""
+    """The seconds to wait according to an error message; empty if it names none."""
     wait = _PAUSE.search(message)
     if wait is None:
         return ""
@@ -257,7 +257,7 @@ def _read(body: bytes) -> Error:
 
 
 def _read_turn(body: bytes) -> Error:
-    """The error in the form of a turn, as some filters answer: its finish reason, and what it says."""
+    """An error in the form of a turn, as some filters answer: its finish reason and its text."""
     try:
         turn = _decode_turn(body)
     except msgspec.ValidationError:
@@ -275,7 +275,7 @@ def _text(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-# What part of a request a server refuses, where it says so and the request makes sense without that part.
+# Optional parts of a request that a server refuses by name.
 
 _REFUSING_STATUS = (400, 422)
 _INCLUDE = re.compile(r"""['"`]include\b|\binclude\[|encrypted content is not supported""")
@@ -287,26 +287,26 @@ _REFUSES = re.compile(r"not (?:supported|permitted|allowed)|unsupported|unexpect
 _WANTS = re.compile(r"missing|required|passed back|must be (?:passed|provided|included|present|set)")
 
 
-class Refused(msgspec.Struct, frozen=True):
-    """A part that a server refuses; `always`, or only what this request has of it."""
+class RefusedPart(msgspec.Struct, frozen=True):
+    """A part that a server refuses: `always`, or only in this request."""
 
     part: Omission
     always: bool
 
 
-def refused(failure: Failure) -> Refused | None:
-    """The part that is refused, if the failure is about one."""
+def find_refused_part(failure: Failure) -> RefusedPart | None:
+    """The part that the failure refuses, if it is about one."""
     if failure.status not in _REFUSING_STATUS:
         return None
     message = failure.message.lower()
     if failure.code == "invalid_encrypted_content" or ("signature" in message and "thinking" in message):
-        return Refused("reasoning", always=False)  # OpenAI's words for a signature that it cannot read, and Anthropic's
+        return RefusedPart("reasoning", always=False)  # how OpenAI and Anthropic refuse a signature
     if (failure.param or "").startswith("include") or _INCLUDE.search(message):
-        return Refused("include", always=True)
+        return RefusedPart("include", always=True)
     if _SEARCH_FIELD.search(f"{message} {failure.param}") and (_REFUSES.search(message) or _INVALID.search(message)):
-        return Refused("tool_search", always=True)
+        return RefusedPart("tool_search", always=True)
     if not _REASONING_FIELD.search(f"{message} {failure.param}"):
         return None
-    # DeepSeek and Kimi name the field where they miss it.
+    # DeepSeek and Kimi name the field when it is missing.
     is_wanted = _WANTS.search(message) and not _REFUSES.search(message)
-    return None if is_wanted else Refused("reasoning", always=True)
+    return None if is_wanted else RefusedPart("reasoning", always=True)

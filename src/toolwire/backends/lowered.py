@@ -1,4 +1,4 @@
-"""A conversation with a backend about one request, which knows nothing of how bytes travel.
+"""A conversation with a backend about one request, without IO.
 
 A server supports less than a `Request` holds: the request is lowered, and the calls of the answer are restored.
 """
@@ -32,7 +32,7 @@ def fit_request(request: Request, limits: Limits) -> tuple[Request, Restore]:
 
 
 def only_fields(body: bytes, names: frozenset[str]) -> bytes:
-    """A body with only these of its fields, such as those of which the tokens are counted."""
+    """A body with only these of its fields."""
     return to_json({name: value for name, value in fields_of(body).items() if name in names})
 
 
@@ -45,7 +45,7 @@ class LoweredConversation:
         self._request, self._restore = fit_request(request, limits)
         self._names = [tool.name for tool in self._request.tools]
         dropped = self._request.notes[len(request.notes) :]
-        self._notes: Sequence[Note] = (*dropped, *self._restore.notes)  # to be delivered with the turn
+        self._notes: Sequence[Note] = (*dropped, *self._restore.notes)  # are delivered with the turn
         self._stages = Pipeline(self._restore) if self._restore.table else None
 
     @property
@@ -68,12 +68,12 @@ class LoweredConversation:
 
     @property
     def notes(self) -> tuple[Note, ...]:
-        """What the request lost on its way to the server; complete once it has been started."""
+        """What the encoded request lacks; complete after `start`."""
         written = (event for event in self._decoder.opening if isinstance(event, Note))
         return (*self._notes, *written)
 
     def begin(self, notes: Sequence[Note]) -> None:
-        """Deliver these notes with the turn, for a request that was written by another conversation."""
+        """Deliver these notes with the turn, for a request that another conversation encoded."""
         self._notes = notes
 
     @property
@@ -87,7 +87,7 @@ class LoweredConversation:
 
     def feed(self, frame: Frame) -> Sequence[Event]:
         """The events of one frame of a streamed reply."""
-        return self._passed(self._decoder.feed(frame))
+        return self._restore_calls(self._decoder.feed(frame))
 
     @property
     def ended(self) -> bool:
@@ -101,33 +101,35 @@ class LoweredConversation:
 
     @property
     def held(self) -> int:
-        """Grows with content that has come and waits for its place in the turn."""
+        """A counter that grows with content that waits for its turn to be delivered."""
         return self._decoder.held
 
     def end(self) -> Sequence[Event]:
         """The events caused by the end of the stream."""
-        return self._passed(self._decoder.end())
+        return self._restore_calls(self._decoder.end())
 
     def feed_plain(self, body: bytes) -> Sequence[Event]:
         """The events of a reply that is not streamed."""
-        return self._passed(self._decoder.feed_plain(on_one_line(body)))  # parts of it may be written to a stream
+        return self._restore_calls(
+            self._decoder.feed_plain(on_one_line(body))
+        )  # parts of it may be written to a stream
 
     def stand_in(self, call: str, delivered: str) -> None:
         """Answer a call that was not delivered with the result of the call that was delivered in its place.
 
-        There is nothing to do where the next request brings the whole history with the client's ids.
+        By default nothing is needed: the next request has the whole history with the client's ids.
         """
 
     def reasoning(self) -> str:
-        """The reasoning so far as a chat server wrote it: the fields of its message as JSON. Others have none."""
+        """The reasoning so far as a chat server wrote it: the fields of its message as JSON; empty for others."""
         return self._decoder.reasoning()
 
-    def refused(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
-        """The failure that an HTTP error of the backend means."""
+    def read_error(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
+        """The failure of an HTTP error of the backend."""
         return http_failure(status, headers, body)
 
-    def _passed(self, events: Sequence[Event]) -> Sequence[Event]:
-        """The events of the decoder after its stages, and before the first of them the notes about the request."""
+    def _restore_calls(self, events: Sequence[Event]) -> Sequence[Event]:
+        """The decoder's events after the stages, preceded by the notes about the request."""
         if self._notes and events:
             events = [*self._notes, *events]
             self._notes = ()

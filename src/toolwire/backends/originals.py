@@ -29,7 +29,10 @@ def with_original_fields(request: Request, lower: Request, declared: tuple[Tool,
         return lower
     pairs = zip(declared, lower.tools, strict=True)
     changes = {(tool.namespace, tool.name): (tool, new) for tool, new in pairs if tool is not new}
-    if not changes and not _may_lack_schema(request):
+    further = (entry.tools for entry in request.entries if isinstance(entry, ToolsEntry))
+    # The schema of a tool may be null, which servers refuse.
+    may_lack_schema = any(b"null" in bytes(tools) for tools in (request.fields.get("tools", b""), *further))
+    if not changes and not may_lack_schema:
         return lower
     fields = {**request.fields}
     if bytes(fields.get("tools", b"")).startswith(b"["):
@@ -37,22 +40,13 @@ def with_original_fields(request: Request, lower: Request, declared: tuple[Tool,
     choice = fields.get("tool_choice", b"")
     if bytes(choice).startswith(b"{"):
         names = {tool.name: new.name for tool, new in changes.values()}
-        fields["tool_choice"] = to_raw(_renamed(_decode_choice(choice), names))
-    entries = tuple(_declaration(entry, changes, schema_field) for entry in lower.entries)
-    return msgspec.structs.replace(lower, fields=fields, entries=entries)
-
-
-def _may_lack_schema(request: Request) -> bool:
-    """Whether the schema of a tool may be null, which servers refuse; a quick check."""
-    further = (entry.tools for entry in request.entries if isinstance(entry, ToolsEntry))
-    return any(b"null" in bytes(tools) for tools in (request.fields.get("tools", b""), *further))
-
-
-def _declaration(entry: Entry, changes: Changes, schema_field: str) -> Entry:
-    if not isinstance(entry, ToolsEntry):
-        return entry
-    tools = _tools(entry.tools, "", changes, schema_field)
-    return ToolsEntry(tools, to_raw({**fields_of(entry.raw), "tools": tools}))
+        fields["tool_choice"] = to_raw(_rename(_decode_choice(choice), names))
+    entries = [*lower.entries]
+    for index, entry in enumerate(entries):
+        if isinstance(entry, ToolsEntry):
+            tools = _tools(entry.tools, "", changes, schema_field)
+            entries[index] = ToolsEntry(tools, to_raw({**fields_of(entry.raw), "tools": tools}))
+    return msgspec.structs.replace(lower, fields=fields, entries=tuple(entries))
 
 
 def _tools(raw: msgspec.Raw, namespace: str, changes: Changes, schema_field: str) -> msgspec.Raw:
@@ -70,10 +64,10 @@ def _tool(raw: msgspec.Raw, namespace: str, changes: Changes, schema_field: str)
         return raw
     if is_null:
         fields = {**fields, schema_field: NO_PARAMETERS}
-    return changed_fields(fields, *changes[namespace, name], schema_field) if is_changed else fields
+    return change_fields(fields, *changes[namespace, name], schema_field) if is_changed else fields
 
 
-def changed_fields(fields: Mapping[str, Any], tool: Tool, new: Tool, schema_field: str) -> dict[str, Any]:
+def change_fields(fields: Mapping[str, Any], tool: Tool, new: Tool, schema_field: str) -> dict[str, Any]:
     """The fields of a declared tool, with those replaced that differ between the tool and its new form."""
     out = {**fields}
     after = {"name": new.name, "description": new.description, schema_field: new.parameters, "strict": new.strict}
@@ -90,12 +84,12 @@ _NAMESPACE = msgspec.Raw(b'"namespace"')
 _CLIENT_TYPES = [NULL, *(msgspec.Raw(type) for type in (b'"function"', b'"custom"'))]
 
 
-def _renamed(choice: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
+def _rename(choice: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
     """A tool choice with renamed tools: the one it names, or those of its list."""
     if isinstance(choice.get("name"), str):
         return {**choice, "name": names.get(choice["name"], choice["name"])}
     if isinstance(choice.get("tools"), list):
-        return {**choice, "tools": [_renamed(each, names) for each in choice["tools"]]}
+        return {**choice, "tools": [_rename(each, names) for each in choice["tools"]]}
     return choice
 
 
@@ -113,18 +107,18 @@ class Originals:
         self._unread = deque(index for index in empty if "tool_calls" not in self.messages[index])
 
     def has(self, entry: Entry) -> bool:
-        """Whether an entry is as it was decoded."""
+        """Whether an entry is unchanged since it was decoded."""
         return entry.message >= 0 and self._entries.get(id(entry)) is entry
 
     def has_parts(self, entry: Message | ResultEntry) -> bool:
-        """Whether the parts of an entry are as they were decoded, whatever else has changed."""
+        """Whether the parts of an entry are unchanged since it was decoded."""
         return entry.message >= 0 and (entry.message, id(entry.parts)) in self._parts
 
     def are_whole(self, entries: Sequence[Entry]) -> bool:
-        """Whether these are all entries of their message, as they were decoded."""
+        """Whether these are all entries of their message, unchanged."""
         return self._counts[entries[0].message] == len(entries) and all(map(self.has, entries))
 
     def unread(self, until: int | None = None) -> Iterator[Fields]:
-        """The messages before this one, or all, that gave no entries, each once."""
+        """The messages before this one, or all, from which no entry was decoded, each once."""
         while self._unread and (until is None or self._unread[0] < until):
             yield self.messages[self._unread.popleft()]

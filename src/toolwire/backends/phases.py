@@ -1,4 +1,4 @@
-"""The phases of messages: a model of Codex may send one text as commentary and again as its final answer.
+"""Phases of messages: a Codex model may send one text as commentary and again as its final answer.
 
 {"type": "message", "id": "msg_1", "phase": "commentary"}     The tests pass.
 {"type": "message", "id": "msg_2", "phase": "final_answer"}   The tests pass.
@@ -8,21 +8,21 @@ from toolwire.core.events import Note
 
 
 class PhasedMessages:
-    """Withholds a final answer that repeats the commentary right before it.
+    """Drops a final answer that repeats the commentary right before it.
 
-    While an answer may still do so, its text is held back.
+    The text of an answer is held back while it equals the commentary.
     """
 
     def __init__(self) -> None:
         self._phases: dict[str, str] = {}
         self._commentary: list[str] = []
-        self._source = ""  # the message that the commentary is from
+        self._source = ""  # the message of the commentary
         self._held: list[str] = []
-        self._answer = ""  # the message of which text is held
+        self._answer = ""  # the message whose text is held
         self._length = 0
 
     def begin(self, item: str, phase: str | None) -> None:
-        """Take the phase of a message."""
+        """Store the phase of a message."""
         if phase:
             self._phases[item] = phase
 
@@ -39,11 +39,11 @@ class PhasedMessages:
         elif phase == "final_answer" and self._commentary:
             return before + self._hold(item, text)
         else:
-            self._commentary = []  # another message is between
+            self._commentary = []  # another message came between
         return before + text
 
     def end(self, item: str) -> str | Note:
-        """What was held back of a message that is whole now, or a note if it repeats the commentary."""
+        """The held text of a message that is complete now, or a note if it repeats the commentary."""
         if not self._held or item != self._answer:
             return ""
         is_repeated = self._length == len(self._commentary[0])
@@ -52,7 +52,7 @@ class PhasedMessages:
 
     @property
     def held(self) -> str | None:
-        """The message of which text is held back, if there is one."""
+        """The message whose text is held back, if there is one."""
         return self._answer if self._held else None
 
     def _hold(self, item: str, text: str) -> str:

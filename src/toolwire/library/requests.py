@@ -78,7 +78,7 @@ class ConvertedRequest:
         The names of headers may be in any case.
         """
         named = {name.lower(): value for name, value in (headers or {}).items()}
-        return self.plan.conversation("").refused(status, named, as_bytes(body))
+        return self.plan.conversation("").read_error(status, named, as_bytes(body))
 
 
 def convert_request(

@@ -176,7 +176,7 @@ def _reply(recording: Recording) -> Iterator[Step]:
         yield Step("received", "failure", text="the backend gave no answer")
     elif not 200 <= head.status < 300:
         body = "".join(line.body for line in recording.reply)
-        yield _failure(None, conversation.refused(head.status, {}, body.encode()))
+        yield _failure(None, conversation.read_error(head.status, {}, body.encode()))
     else:
         assembly = policies_for(request, ToolRules(), "replay", conversation.stand_in)
         log = _ReplyLog()

@@ -218,7 +218,7 @@ class Attempt:
         if self._question.recorder is not None:
             self._question.recorder.start(self._loop.time(), reply.status, kind)
         if not 200 <= reply.status < 300:
-            raise BackendFault(self.conversation.refused(reply.status, reply.headers, await self._error_body(reply)))
+            raise BackendFault(self.conversation.read_error(reply.status, reply.headers, await self._error_body(reply)))
         if "html" in kind:
             message = "The backend answered with a web page instead of a turn."
             raise BackendFault(Failure(502, WEB_PAGE, message, retryable=True))

@@ -7,7 +7,7 @@ from typing import Protocol
 import msgspec
 
 from toolwire.assembly import Reader, ToolRules, policies_for, request_for_backend
-from toolwire.backends.failures import refused
+from toolwire.backends.failures import find_refused_part
 from toolwire.config.settings import Settings, bytes_of
 from toolwire.core.errors import THREAD_GONE, BadRequest, Failure
 from toolwire.core.events import Note
@@ -155,7 +155,7 @@ class Attempts:
 
     def _leaves_out(self, failure: Failure) -> bool:
         """Whether the backend refuses a part of the request that can be left out, and is, from now on."""
-        found = refused(failure)
+        found = find_refused_part(failure)
         route, model = self._targets[0]
         if found is None or not _holds(self._question.request, found.part, route):
             return False

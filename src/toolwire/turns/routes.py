@@ -303,7 +303,7 @@ def _codex(backend: Backend, settings: Settings, sharing: Sharing | None) -> Rou
     provider = str(backend.overrides.get("model_provider", codex.PROVIDER))
 
     def converse(request: Request, seed: str, owner: str) -> LoweredConversation:
-        waiting = upstream.waiting(codex.awaited(request, owner))
+        waiting = upstream.waiting(codex.find_awaited_calls(request, owner))
         return codex.Conversation(request, seed, profile, owner, waiting, provider=provider)
 
     return Route(backend, upstream, converse, "codex", results_anywhere=True, forgets_schemas=True, acts=True)

@@ -19,7 +19,7 @@ from toolwire.backends.chat.wire import (
     TokenUsage,
     ToolCall,
 )
-from toolwire.backends.decoder import UNREADABLE, TokenDetails, TurnDecoder, checked, usage_of
+from toolwire.backends.decoder import UNREADABLE, TokenDetails, TurnDecoder, check_count, usage_of
 from toolwire.backends.failures import FAILED_REASONS, finish_failure, stream_failure
 from toolwire.core.backend import ContextWindow
 from toolwire.core.batch import delta_fields
@@ -127,7 +127,7 @@ class Decoder(TurnDecoder):
         if self.ended:
             return events
         if self._failure is not None:
-            return [*events, *self._cut()]
+            return [*events, *self._fail_cut()]
         if not chunk.choices:
             return self.fail(Failure(502, "bad_reply", "The backend's reply holds no choices."))
         raw = [RawFrame("completion", "", body)] if self._keeps_frames and is_well_formed(body) else []
@@ -136,7 +136,7 @@ class Decoder(TurnDecoder):
     def end(self) -> Sequence[Event]:
         if self.ended:
             return ()
-        return self._finish() if self._reason is not None else self._cut()
+        return self._finish() if self._reason is not None else self._fail_cut()
 
     def _read(self, chunk: Chunk) -> Sequence[Event]:
         if chunk.error is not None or chunk.object == "error":
@@ -145,7 +145,7 @@ class Decoder(TurnDecoder):
         out: list[Event] = [] if self._started else self._start(chunk)
         if self._opening:
             out += self._take_opening()
-        for choice in checked(chunk.choices or ()) if self._failure is None else ():
+        for choice in check_count(chunk.choices or ()) if self._failure is None else ():
             if choice.finish_reason is not None and choice.finish_reason not in NULL_LIKE:
                 index = choice.index or 0
                 self._ends_every_chunk |= index in self._finished and _has_content(choice)
@@ -260,7 +260,7 @@ class Decoder(TurnDecoder):
         return self._table.extend_at(index, arguments_text(function.arguments))
 
     def _read_calls(self, message: ReplyMessage, out: list[Event], *, whole: bool) -> None:
-        fragments = checked(_fragments(message, whole=whole))
+        fragments = check_count(_fragments(message, whole=whole))
         if fragments:
             out += self._flush_late_reasoning()
         for fragment in fragments:
@@ -287,7 +287,7 @@ class Decoder(TurnDecoder):
     def _finish(self) -> Sequence[Event]:
         """End the turn with the stream. Without a finish reason it has stopped."""
         if self._failure is not None:
-            return self._cut()
+            return self._fail_cut()
         if not self._started:
             return self.fail(Failure(502, "stream_cut", "The backend ended its stream without a turn.", retryable=True))
         self.ended = True

@@ -9,8 +9,8 @@ import msgspec
 from toolwire.adapt.history import OPENING
 from toolwire.backends.chat.fold import DIALECT, Fold, is_acceptable
 from toolwire.backends.chat.profile import Profile
-from toolwire.backends.encoding import given, split_opening, system_text
-from toolwire.backends.originals import Originals, changed_fields
+from toolwire.backends.encoding import Json, split_opening, system_text, without_none
+from toolwire.backends.originals import Originals, change_fields
 from toolwire.core.events import Note
 from toolwire.core.raw import NULL, Fields, fields_of, list_of, objects_of, to_json
 from toolwire.core.request import (
@@ -42,7 +42,7 @@ def encode_request(
         and request.history_unchanged
         and all(is_acceptable(entry, profile) for entry in request.entries)
     )
-    body: dict[str, Any] = {
+    body: Json = {
         "model": request.model,
         "messages": original.get("messages") if keeps_messages else None,
         "n": request.choices if request.choices > 1 else None,
@@ -84,7 +84,7 @@ def encode_request(
     dropped = [] if request.dialect == DIALECT else [*request.extra]
     dropped += [name for name in profile.refuses if body.pop(name, None) is not None]
     notes += [Note("field_dropped", name) for name in dropped]
-    return to_json(given(**body)), notes
+    return to_json(without_none(**body)), notes
 
 
 def _with_one_system_message(request: Request) -> Request:
@@ -131,7 +131,7 @@ def _each_tool(request: Request, original: Fields, profile: Profile, declared: t
             hosted[bytes(raw)] -= 1
             yield raw
         elif found := indexes.get(declaration.name):
-            yield declaration.merged(*pairs.pop(found.popleft()), profile)
+            yield declaration.merge(*pairs.pop(found.popleft()), profile)
     yield from (_tool(lower, profile) for _, lower in pairs.values())
     yield from map(msgspec.Raw, hosted.elements())
 
@@ -147,7 +147,7 @@ class _DeclaredTool:
         self._inner = fields_of(self._fields[self._kind]) if self._kind else self._fields
         self.name = _name(self._inner.get("name", NULL)) or ""
 
-    def merged(self, tool: Tool, new: Tool, profile: Profile) -> Any:
+    def merge(self, tool: Tool, new: Tool, profile: Profile) -> Any:
         """The tool as the server accepts it, with the unknown fields of the client's declaration."""
         if self._kind != new.kind:  # declared flat, or as another kind
             return {**{name: self._fields[name] for name in self._fields if name not in _FLAT}, **_tool(new, profile)}
@@ -155,18 +155,18 @@ class _DeclaredTool:
             return {**self._fields, self._kind: {**self._inner, **_tool(new, profile)[self._kind]}}
         if new is tool:
             return self._raw
-        return {**self._fields, self._kind: changed_fields(self._inner, tool, new, "parameters")}
+        return {**self._fields, self._kind: change_fields(self._inner, tool, new, "parameters")}
 
 
 _FLAT = frozenset(("type", "function", "custom", "name", "description", "parameters", "strict", "format"))
 
 
-def _tool(tool: Tool, profile: Profile) -> dict[str, Any]:
-    named = given(name=tool.name, description=tool.description or None)
+def _tool(tool: Tool, profile: Profile) -> Json:
+    named = without_none(name=tool.name, description=tool.description or None)
     if tool.kind == "custom":
-        return {"type": "custom", "custom": {**named, **given(format=tool.format)}}
+        return {"type": "custom", "custom": {**named, **without_none(format=tool.format)}}
     parameters, strict = tool.parameters or NO_PARAMETERS, tool.strict if profile.strict else None
-    return {"type": "function", "function": {**named, **given(parameters=parameters, strict=strict)}}
+    return {"type": "function", "function": {**named, **without_none(parameters=parameters, strict=strict)}}
 
 
 def _tool_choice(choice: ToolChoice) -> Any:
@@ -177,9 +177,9 @@ def _tool_choice(choice: ToolChoice) -> Any:
     return choice.mode
 
 
-def _format(format: OutputFormat) -> dict[str, Any]:
+def _format(format: OutputFormat) -> Json:
     if format.schema is None:
         return {"type": "json_object"}
     name, description = format.name or "answer", format.description or None
-    schema = given(name=name, schema=format.schema, strict=format.strict, description=description)
+    schema = without_none(name=name, schema=format.schema, strict=format.strict, description=description)
     return {"type": "json_schema", "json_schema": schema}

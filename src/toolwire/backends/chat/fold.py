@@ -13,7 +13,7 @@ import msgspec
 
 from toolwire.backends.chat.profile import Profile
 from toolwire.backends.chat.reasoning import DETAILS, FIELDS, TEXTS
-from toolwire.backends.encoding import dropped_part
+from toolwire.backends.encoding import Json, note_dropped_part
 from toolwire.backends.originals import Originals
 from toolwire.core.events import Note
 from toolwire.core.raw import Fields, fields_of, list_of, objects_of, text_of, to_raw
@@ -67,12 +67,12 @@ class Fold:
         self._profile = profile
         self._notes = notes
         self._originals = originals
-        self._out: list[dict[str, Any]] = []
-        self._assistant: dict[str, Any] | None = None  # the open assistant message
+        self._out: list[Json] = []
+        self._assistant: Json | None = None  # the open assistant message
         self._texts: dict[str, StringIO] = {}  # its text fields, which may still grow
-        self._attachments: list[dict[str, Any]] = []  # parts of results other than text, for a message after them
+        self._attachments: list[Json] = []  # parts of results other than text, for a message after them
 
-    def messages(self, request: Request) -> list[dict[str, Any]]:
+    def messages(self, request: Request) -> list[Json]:
         """The messages of a request."""
         if request.instructions:
             self._out.append({"role": "system", "content": request.instructions})
@@ -102,16 +102,14 @@ class Fold:
             self._add(entry)
         self._close()
         if len(self._out) > start:
-            self._out[start] = self._merged(originals, index, self._out[start], entries)
+            self._out[start] = self._merge(originals, index, self._out[start], entries)
 
-    def _merged(
-        self, originals: Originals, index: int, message: dict[str, Any], entries: Sequence[Entry]
-    ) -> dict[str, Any]:
+    def _merge(self, originals: Originals, index: int, message: Json, entries: Sequence[Entry]) -> Json:
         """A rewritten message, merged with everything of the original that did not have to change."""
         original = originals.messages[index]
         if "tool_calls" in message:
             calls = [entry for entry in entries if isinstance(entry, CallEntry)]
-            message["tool_calls"] = _merged_calls(original, message["tool_calls"], [*map(originals.has, calls)])
+            message["tool_calls"] = _merge_calls(original, message["tool_calls"], [*map(originals.has, calls)])
         with_content = [entry for entry in entries if isinstance(entry, Message | ResultEntry)]
         if with_content:
             is_accepted = all(isinstance(each, Message) or is_acceptable(each, self._profile) for each in with_content)
@@ -156,7 +154,7 @@ class Fold:
             case ToolsEntry():
                 pass  # declared with the others
 
-    def _open(self) -> dict[str, Any]:
+    def _open(self) -> Json:
         if self._assistant is None:
             self._assistant = {"role": "assistant"}
         return self._assistant
@@ -179,7 +177,7 @@ class Fold:
     def _add_text(self, entry: Message) -> None:
         text = "".join(part.text for part in entry.parts if isinstance(part, TextPart))
         refusal = "".join(part.text for part in entry.parts if isinstance(part, RefusalPart))
-        self._notes += [dropped_part(part) for part in entry.parts if not isinstance(part, TextPart | RefusalPart)]
+        self._notes += [note_dropped_part(part) for part in entry.parts if not isinstance(part, TextPart | RefusalPart)]
         if not text and not refusal:
             return
         message = self._open()  # text after the calls moves before them
@@ -188,14 +186,14 @@ class Fold:
         if refusal:
             self._text(message, "refusal").write(refusal)
 
-    def _text(self, message: dict[str, Any], name: str) -> StringIO:
+    def _text(self, message: Json, name: str) -> StringIO:
         """The buffer of a text field of the open message, whose position among the fields is now fixed."""
         message.setdefault(name, "")
         return self._texts.setdefault(name, StringIO())
 
     def _call(self, entry: CallEntry) -> None:
         if entry.kind == "custom":
-            written: dict[str, Any] = {"type": "custom", "custom": {"name": entry.name, "input": entry.arguments}}
+            written: Json = {"type": "custom", "custom": {"name": entry.name, "input": entry.arguments}}
         else:
             arguments = "{}" if is_blank(entry.arguments) else entry.arguments
             written = {"type": "function", "function": {"name": entry.name, "arguments": arguments}}
@@ -241,7 +239,7 @@ class Fold:
         if attachments:
             self._out.append({"role": "user", "content": attachments})
 
-    def _part(self, part: Part) -> dict[str, Any] | None:
+    def _part(self, part: Part) -> Json | None:
         match part:
             case TextPart(text) | RefusalPart(text):
                 return {"type": "text", "text": text}
@@ -253,7 +251,7 @@ class Fold:
             case AudioPart(data, format):
                 return {"type": "input_audio", "input_audio": {"data": data, "format": format}}
             case _:
-                self._notes.append(dropped_part(part))
+                self._notes.append(note_dropped_part(part))
                 return None
 
 
@@ -264,7 +262,7 @@ def _is_returnable(entry: ReasoningEntry, profile: Profile) -> bool:
     return bool(entry.text) and (entry.origin == DIALECT or not entry.id or bool(profile.reasoning))
 
 
-def _merged_calls(original: Fields, calls: list[dict[str, Any]], unchanged: list[bool]) -> list[Any]:
+def _merge_calls(original: Fields, calls: list[Json], unchanged: list[bool]) -> list[Any]:
     """The calls of a message, each merged with the client's original."""
     raws = objects_of(original["tool_calls"]) if bytes(original.get("tool_calls", b"")).startswith(b"[") else []
     if len(raws) != len(calls):

@@ -116,7 +116,7 @@ def _with_prompt(entries: tuple[Entry, ...], instructions: str, text: str) -> tu
     first = entries[0] if entries else None
     if instructions or not isinstance(first, Message) or first.role not in ("system", "developer"):
         return entries, f"{instructions}\n\n{text}" if instructions else text
-    parts = _joined([*first.parts, TextPart(f"\n\n{text}")])
+    parts = _join_texts([*first.parts, TextPart(f"\n\n{text}")])
     return (msgspec.structs.replace(first, parts=parts, raw=None), *entries[1:]), instructions
 
 
@@ -156,7 +156,7 @@ class _HistoryAsText:
                 self._unguarded += parts
             case Message(role="user", parts=parts, name=name):
                 self._close()
-                user_parts = self._guarded(parts, "message")
+                user_parts = self._guard(parts, "message")
                 if name:
                     self._answer(())
                     self._out.append(msgspec.structs.replace(entry, parts=user_parts, raw=None))
@@ -181,16 +181,14 @@ class _HistoryAsText:
         """Escape the text of the open message as a whole, however many parts it came in."""
         unguarded, self._unguarded = self._unguarded, []
         if unguarded:
-            self._message += self._guarded(
-                sorted(unguarded, key=lambda part: not isinstance(part, TextPart)), "message"
-            )
+            self._message += self._guard(sorted(unguarded, key=lambda part: not isinstance(part, TextPart)), "message")
 
     def _close(self) -> None:
         """End the assistant's message."""
         self._settle()
         message, self._message = self._message, []
         if message:
-            self._out.append(Message("assistant", _joined(message)))
+            self._out.append(Message("assistant", _join_texts(message)))
 
     def _answer(self, user_parts: tuple[Part, ...]) -> None:
         """Write a user message: the results so far, in the order of their calls, followed by the user's parts."""
@@ -201,17 +199,17 @@ class _HistoryAsText:
             opening = ("\n" if parts else "") + f"{RESULT[0]}\n"
             parts += (
                 TextPart(opening),
-                *self._guarded(_on_lines(result.parts_with_error), result.call_id),
+                *self._guard(_on_lines(result.parts_with_error), result.call_id),
                 TextPart(f"\n{RESULT[1]}"),
             )
         if parts and user_parts:
             parts.append(TextPart("\n\n"))
         if parts or user_parts:
-            self._out.append(Message("user", _joined([*parts, *user_parts])))
+            self._out.append(Message("user", _join_texts([*parts, *user_parts])))
 
-    def _guarded(self, parts: Iterable[Part], subject: str) -> tuple[Part, ...]:
+    def _guard(self, parts: Iterable[Part], subject: str) -> tuple[Part, ...]:
         """The parts with markers escaped. They are joined first, because a marker may span two parts."""
-        whole = _joined(parts)
+        whole = _join_texts(parts)
         safe = tuple(
             msgspec.structs.replace(part, text=guarded(part.text, self._markers))
             if isinstance(part, TextPart)
@@ -231,7 +229,7 @@ def _on_lines(parts: Iterable[Part]) -> Iterable[Part]:
             yield TextPart("\n")
 
 
-def _joined(parts: Iterable[Part]) -> tuple[Part, ...]:
+def _join_texts(parts: Iterable[Part]) -> tuple[Part, ...]:
     """The parts, with adjacent texts joined."""
     out: list[Part] = []
     for part in parts:

@@ -18,8 +18,8 @@ TEXTS = ("reasoning_content", "reasoning")
 """The fields that hold the text."""
 DETAILS = "reasoning_details"
 FIELDS = (*TEXTS, DETAILS)
-LIMIT = 8 * 1024 * 1024
-"""Most characters of reasoning that are kept for the next request."""
+MAX_REASONING_CHARS = 8 * 1024 * 1024
+"""Longer reasoning is not kept for the next request."""
 
 _GROWING = ("text", "summary", "data")
 
@@ -40,28 +40,23 @@ class ReasoningFields:
             if text is not None:
                 self._json = None
                 self._size += len(text)
-                if self._size <= LIMIT:
+                if self._size <= MAX_REASONING_CHARS:
                     self._texts.setdefault(field, []).append(text)
         details = message.reasoning_details
         if details is not msgspec.UNSET and bytes(details).startswith(b"["):
             self._json = None
             self._size += len(bytes(details))
-            for item in list_of(details) if self._size <= LIMIT else ():
+            for item in list_of(details) if self._size <= MAX_REASONING_CHARS else ():
                 self._add_item(item)
 
     def json(self) -> str:
         """The fields as a JSON object; the empty string if there are none, or too much."""
         if self._json is None:
-            self._json = self._encoded()
+            fields: dict[str, Any] = {field: "".join(texts) for field, texts in self._texts.items()}
+            if self._details:
+                fields[DETAILS] = [item.whole() if isinstance(item, _Item) else item for item in self._details]
+            self._json = to_json(fields).decode() if fields and self._size <= MAX_REASONING_CHARS else ""
         return self._json
-
-    def _encoded(self) -> str:
-        if self._size > LIMIT or not (self._texts or self._details):
-            return ""
-        fields: dict[str, Any] = {field: "".join(texts) for field, texts in self._texts.items()}
-        if self._details:
-            fields[DETAILS] = [item.whole() if isinstance(item, _Item) else item for item in self._details]
-        return to_json(fields).decode()
 
     def _add_item(self, raw: msgspec.Raw) -> None:
         if not bytes(raw).startswith(b"{"):

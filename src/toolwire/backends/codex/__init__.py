@@ -23,7 +23,7 @@ from toolwire.core.request import CallEntry, Request, ResultEntry
 from toolwire.core.sse import Frame
 from toolwire.memory.call_keys import CallKey, CallKeys
 
-__all__ = ["PROVIDER", "Conversation", "Profile", "awaited", "profile_from", "read_turn", "write_turn"]
+__all__ = ["PROVIDER", "Conversation", "Profile", "find_awaited_calls", "profile_from", "read_turn", "write_turn"]
 
 _USUAL = Profile()
 
@@ -52,7 +52,7 @@ class Conversation(LoweredConversation):
         self._stand_ins: dict[str, str] = {}
         shown = [tool["name"] for tool in self._opening.start["dynamicTools"]]
         send = self._dialogue.outbox.append
-        self._decoder = self._turn = Decoder(seed, shown, send, self._answered, self._resume)
+        self._decoder = self._turn = Decoder(seed, shown, send, self._read_answer, self._resume)
 
     def start(self) -> Dialogue:
         self._turn.begin(self._opening.notes)
@@ -73,7 +73,7 @@ class Conversation(LoweredConversation):
     def stand_in(self, call: str, delivered: str) -> None:
         self._stand_ins[delivered] = call
 
-    def _answered(self, line: Line) -> Sequence[Event]:
+    def _read_answer(self, line: Line) -> Sequence[Event]:
         """The events of an answer of app-server to one of our requests."""
         name, result, outbox = protocol.name_of(line.id), line.result or Result(), self._dialogue.outbox
         if line.error is not None:
@@ -86,7 +86,7 @@ class Conversation(LoweredConversation):
         elif name == protocol.STEER and self._resume is not None:
             outbox += self._resume.answers
         elif name == protocol.PROBE and result.thread is not None and result.thread.status is not None:
-            return self._turn.probed(result.thread.status.type)
+            return self._turn.read_probe(result.thread.status.type)
         return ()
 
     def _pending(self) -> PendingTurn | None:
@@ -111,7 +111,7 @@ class Conversation(LoweredConversation):
         return PendingTurn(self._thread, tuple(found), state)
 
 
-def awaited(request: Request, owner: str) -> list[CallKey]:
+def find_awaited_calls(request: Request, owner: str) -> list[CallKey]:
     """The calls whose results a request brings, the last first."""
     keys, calls, found = CallKeys(owner), dict[str, CallKey](), list[CallKey]()
     for entry in request.entries:

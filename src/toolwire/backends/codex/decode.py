@@ -120,7 +120,7 @@ class Decoder(TurnDecoder):
         return self.fail(Failure(502, "bad_reply", "Codex answered with something that is no message."))
 
     def end(self) -> Sequence[Event]:
-        return () if self.ended else self._cut()
+        return () if self.ended else self._fail_cut()
 
     @property
     def text(self) -> str:
@@ -131,7 +131,7 @@ class Decoder(TurnDecoder):
         """The tokens that have been reported to clients when this turn is over."""
         return self._reported.plus(self._spent)
 
-    def probed(self, status: str) -> Sequence[Event]:
+    def read_probe(self, status: str) -> Sequence[Event]:
         """The events of a probe: a silent thread has this status."""
         if self.ended or not self._running:
             return ()
@@ -148,14 +148,14 @@ class Decoder(TurnDecoder):
         assert line.id is not None
         if line.method != CALL:
             self._send(decline(line.method, line.id))
-            return self._begun([Note("request_declined", line.method)])
+            return self._after_start([Note("request_declined", line.method)])
         if not params.call_id or not params.tool:
             self._send(decline(CALL, line.id, "Error: the call has no id or no name."))
-            return self._begun([Note("call_refused", params.call_id or "")])
+            return self._after_start([Note("call_refused", params.call_id or "")])
         return self._end_with_calls(self.calls.add_request(line.id, params))
 
     def _end_with_calls(self, events: Sequence[Event]) -> Sequence[Event]:
-        events = self._begun(events)
+        events = self._after_start(events)
         return [*events, *self._end("calls")] if self.calls.are_all_here else events
 
     # Notifications
@@ -163,9 +163,9 @@ class Decoder(TurnDecoder):
     def _turn_started(self, params: Params) -> Sequence[Event]:
         self._running = True
         self.turn = params.turn.id if params.turn is not None else ""
-        return self._begun(())
+        return self._after_start(())
 
-    def _begun(self, events: Sequence[Event]) -> Sequence[Event]:
+    def _after_start(self, events: Sequence[Event]) -> Sequence[Event]:
         """The events, preceded by the start of the turn if it has not been delivered."""
         if self._started:
             return events
@@ -181,10 +181,10 @@ class Decoder(TurnDecoder):
 
     def _show_text(self, item: str, text: str) -> Sequence[Event]:
         if not text:
-            return self._begun(())
+            return self._after_start(())
         earlier, self._message = self._message, item
         delta = TextDelta(text)
-        return self._begun((delta,) if earlier in (None, item) else (MessageEnded(""), delta))
+        return self._after_start((delta,) if earlier in (None, item) else (MessageEnded(""), delta))
 
     def _whole_text(self, item: str, text: str) -> Sequence[Event]:
         """A whole message: deliver the rest of it. If it differs from what was delivered, that stands."""
@@ -200,7 +200,7 @@ class Decoder(TurnDecoder):
         """Deliver the text that was held back of a message, unless it repeats another."""
         held = self._phases.end(item)
         if isinstance(held, Note):
-            return self._begun([held])
+            return self._after_start([held])
         return self._show_text(item, held) if held else ()
 
     def _summary_delta(self, params: Params) -> Sequence[Event]:
@@ -214,7 +214,7 @@ class Decoder(TurnDecoder):
             return ()
         earlier, self._reasoning = self._reasoning, params.item_id or "?"
         delta = ReasoningDelta(params.delta, kind, part or 0)
-        return self._begun((delta,) if earlier in ("", self._reasoning) else (ReasoningEnded(), delta))
+        return self._after_start((delta,) if earlier in ("", self._reasoning) else (ReasoningEnded(), delta))
 
     def _item_started(self, params: Params) -> Sequence[Event]:
         if params.item is not None:
@@ -228,7 +228,7 @@ class Decoder(TurnDecoder):
         if item.type == "agentMessage":
             self._phases.begin(item.id or "", item.phase)
             return self._whole_text(item.id or "", item.text or "")
-        return () if item.type in _SHOWN_ELSEWHERE else self._begun([Note("item_dropped", item.type)])
+        return () if item.type in _SHOWN_ELSEWHERE else self._after_start([Note("item_dropped", item.type)])
 
     def _raw_item(self, params: Params) -> Sequence[Event]:
         """An item of the model, or of the history, which comes before the turn starts."""
@@ -247,7 +247,7 @@ class Decoder(TurnDecoder):
             case "function_call_output":
                 return self._read_result(item.call_id or "")
             case _:
-                return self._begun([Note("item_dropped", item.type)]) if item.type not in _HISTORY else ()
+                return self._after_start([Note("item_dropped", item.type)]) if item.type not in _HISTORY else ()
 
     def _end_reasoning(self, item: Item) -> Sequence[Event]:
         """A whole reasoning item, delivered here if no delta of it came."""
@@ -260,14 +260,14 @@ class Decoder(TurnDecoder):
             out += [ReasoningDelta(text, kind, number) for number, text in enumerate(texts) if text]
         if is_sent or out or signature:
             out.append(ReasoningEnded(item.id or "", signature, "responses" if signature else ""))
-        return self._begun(out) if out else ()
+        return self._after_start(out) if out else ()
 
     def _read_result(self, call: str) -> Sequence[Event]:
         """A result that app-server has: one of ours, or its own."""
         if call in self._answered:
             return ()
         events = self.calls.add_result(call)
-        return self._begun([Note("output_dropped", call)]) if events is None else self._end_with_calls(events)
+        return self._after_start([Note("output_dropped", call)]) if events is None else self._end_with_calls(events)
 
     def _response_completed(self, params: Params) -> Sequence[Event]:
         self._used = self._used.plus(params.usage.usage if params.usage is not None else NOTHING)
@@ -286,7 +286,7 @@ class Decoder(TurnDecoder):
             return ()
         if self._texts or self.calls.are_any:
             return self.fail(turn_failure(params.error))  # what was delivered would come again
-        return self._begun([Note("retried", turn_failure(params.error).code)])
+        return self._after_start([Note("retried", turn_failure(params.error).code)])
 
     def _turn_completed(self, params: Params) -> Sequence[Event]:
         turn = params.turn
@@ -309,7 +309,7 @@ class Decoder(TurnDecoder):
         out += () if reason == "calls" else self._table.finish(cut=reason != "stop")
         if spent.total:
             out.append(spent)
-        return self._begun([*out, TurnEnded("stop" if reason == "calls" else reason)])
+        return self._after_start([*out, TurnEnded("stop" if reason == "calls" else reason)])
 
     @property
     def _spent(self) -> Usage:
@@ -318,11 +318,11 @@ class Decoder(TurnDecoder):
         return counted if counted.total > self._used.total else self._used
 
     def _rerouted(self, params: Params) -> Sequence[Event]:
-        return self._begun([Note("model_changed", params.to_model or "")])
+        return self._after_start([Note("model_changed", params.to_model or "")])
 
     def _unassigned(self, params: Params) -> Sequence[Event]:
         """A line of the worker that may belong to this thread. A request has been declined."""
-        return self._begun([Note("request_declined", params.message)]) if params.message else self._lose(UNREAD)
+        return self._after_start([Note("request_declined", params.message)]) if params.message else self._lose(UNREAD)
 
     def _warning(self, params: Params) -> Sequence[Event]:
         self._opening.append(Note("backend_warning", params.message or ""))

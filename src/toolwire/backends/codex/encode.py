@@ -12,8 +12,8 @@ import msgspec
 
 from toolwire.adapt.history import BEGINNING
 from toolwire.backends.codex.config import PROVIDER, Profile
-from toolwire.backends.encoding import given, split_opening
-from toolwire.backends.responses.encode import as_developer, encoded_entry, returnable, without_foreign_parts
+from toolwire.backends.encoding import Json, split_opening, without_none
+from toolwire.backends.responses.encode import as_developer, encode_entry, returnable, without_foreign_parts
 from toolwire.core.events import Note
 from toolwire.core.request import (
     NO_PARAMETERS,
@@ -43,9 +43,9 @@ _KINDS: dict[type[Part], str] = {FilePart: "file", AudioPart: "audio", ImagePart
 class Opening(msgspec.Struct, frozen=True):
     """What a thread begins with."""
 
-    start: dict[str, Any]
+    start: Json
     """The parameters of `thread/start`."""
-    turn: dict[str, Any]
+    turn: Json
     """The parameters of `turn/start`, except the thread."""
     items: list[Any]
     """The history, as Responses items."""
@@ -68,7 +68,7 @@ def opening(request: Request, profile: Profile, provider: str = PROVIDER) -> Ope
     base = "\n\n".join(text for text in (request.instructions, *map(_text, system)) if text)
     instructions = _as_instructions(request)
     sampling = request.sampling
-    start: dict[str, Any] = {
+    start: Json = {
         "model": request.model,
         "modelProvider": provider,
         "ephemeral": True,
@@ -93,7 +93,7 @@ def opening(request: Request, profile: Profile, provider: str = PROVIDER) -> Ope
     if sampling.service_tier and sampling.service_tier not in _TIERS:
         start["serviceTier"] = sampling.service_tier
     format = request.output_format or OutputFormat()
-    turn = given(input=[], summary=profile.summary, effort=sampling.effort or None, outputSchema=format.schema)
+    turn = without_none(input=[], summary=profile.summary, effort=sampling.effort or None, outputSchema=format.schema)
     if format.schema is not None and not format.strict:
         notes.append(Note("value_changed", "strict"))  # app-server always requests it
     items: list[Any] = []
@@ -101,9 +101,9 @@ def opening(request: Request, profile: Profile, provider: str = PROVIDER) -> Ope
         if isinstance(entry, ReasoningEntry) and not entry.signature:  # app-server would send an empty item for it
             notes.append(Note("reasoning_dropped", entry.id))
         elif (own := without_foreign_parts(entry, notes)) and (fit := _fit_parts(own, notes)):
-            items.append(encoded_entry(fit))
+            items.append(encode_entry(fit))
     if rest and not items:
-        items = [encoded_entry(BEGINNING)]
+        items = [encode_entry(BEGINNING)]
         notes.append(Note("message_added", "user"))
     notes += [Note("field_dropped", name) for name in _dropped_fields(request, instructions)]
     return Opening(start, turn, items, notes)

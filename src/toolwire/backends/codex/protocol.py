@@ -247,7 +247,7 @@ class Envelope(msgspec.Struct):
     @property
     def unassigned(self) -> bytes:
         """The line that every thread gets because this one may belong to any of them; empty if it belongs to one."""
-        return _unassigned(self.method) if self.method and self.id is not None and not self.thread else b""
+        return _encode_unassigned(self.method) if self.method and self.id is not None and not self.thread else b""
 
 
 class _Unreadable(Envelope):
@@ -255,10 +255,10 @@ class _Unreadable(Envelope):
 
     @property
     def unassigned(self) -> bytes:
-        return _unassigned("")
+        return _encode_unassigned("")
 
 
-def _unassigned(method: str) -> bytes:
+def _encode_unassigned(method: str) -> bytes:
     return jsonrpc.notification(UNASSIGNED, message=method)
 
 
@@ -304,7 +304,7 @@ class ThreadTracker:
         self._turn = ""
         self._is_interrupted = False
 
-    def sent(self, ask: Ask) -> None:
+    def note_sent(self, ask: Ask) -> None:
         self.is_running = self.is_running or ask.name == TURN
 
     def feed(self, line: Envelope) -> None:

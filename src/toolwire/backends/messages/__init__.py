@@ -52,8 +52,8 @@ class Conversation(LoweredConversation):
         self._decoder.begin(notes)
         return Post(PATH, body, _headers(self._request, self._profile))
 
-    def refused(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
-        failure = super().refused(status, headers, body)
+    def read_error(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
+        failure = super().read_error(status, headers, body)
         if status == 529 and self._request.dialect != ORIGIN:  # Anthropic's status for overload
             return msgspec.structs.replace(failure, status=503, code="server_is_overloaded")
         return failure

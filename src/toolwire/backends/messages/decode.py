@@ -1,8 +1,8 @@
 """Messages events (or one plain message) to turn events.
 
 Some servers have several blocks open at once, some never stop one. So the first open block is read as it comes, and
-the events of those behind it wait until it ends: with its stop, when its input or its signature is there and another
-block starts, when it is no call and has grown no more since the start of a block that grows, or with the turn.
+the events of later blocks wait until it ends: with its stop, when its input or its signature is complete and another
+block starts, when it is no call and has not grown since the start of a block that grows, or with the turn.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from toolwire.backends.decoder import UNREADABLE, TurnDecoder, checked, counted
+from toolwire.backends.decoder import UNREADABLE, TurnDecoder, as_count, check_count
 from toolwire.backends.failures import FAILED_REASONS, finish_failure, stream_failure
 from toolwire.backends.messages.wire import Block, RawContent, ReplyMessage, StreamEvent, TokenUsage
 from toolwire.core.backend import ContextWindow
@@ -65,14 +65,14 @@ _COUNTS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_cr
 
 
 EVENTS_BEFORE_SIGNATURE = 64
-"""Events of a block behind an open thought, after which no signature of that thought is expected any more."""
+"""Events of a block behind open reasoning, after which no signature of that reasoning is expected."""
 
 
 class _Waiting(msgspec.Struct):
     """A block behind the open one."""
 
     start: int
-    """The number of its start among all starts; 0 if it continues a block that was closed without its stop."""
+    """The number of its start among all starts; 0 if it continues a block that was closed without a stop."""
     grown: int
     """The number of the latest start when it grew last."""
     events: list[tuple[StreamEvent, Frame]] = []
@@ -92,7 +92,7 @@ class Decoder(TurnDecoder):
         self._usage: dict[str, float] = {}
         self._blocks: dict[int, Block] = {}  # the open block
         self._waiting: dict[int, _Waiting] = {}  # those behind it, in their order
-        self._left: dict[int, Block] = {}  # blocks that were closed without their stop, calls excepted
+        self._left: dict[int, Block] = {}  # blocks that were closed without a stop, except calls
         self._starts = 0  # of blocks, so far
         self._grown = 0  # the number of the latest start when the open block grew last
         self._held_bytes = 0  # of the events that wait
@@ -112,7 +112,7 @@ class Decoder(TurnDecoder):
         except UNREADABLE:
             event = None
         if event is None or self._surrogates.half:
-            repaired = self._repaired(frame)
+            repaired = self._repair(frame)
             if repaired is None:
                 return ()
             event, frame = repaired
@@ -131,7 +131,7 @@ class Decoder(TurnDecoder):
             events = [*events[:behind], *self._take_opening(), *events[behind:]]
         return self._in_sequence(events) if len(events) != 1 else self._sequencer.feed(events[0])
 
-    def _repaired(self, frame: Frame) -> tuple[StreamEvent, Frame] | None:
+    def _repair(self, frame: Frame) -> tuple[StreamEvent, Frame] | None:
         """A frame with split characters joined; None if it cannot be read."""
         if frame.data.strip() == b"[DONE]":
             return None
@@ -171,7 +171,7 @@ class Decoder(TurnDecoder):
         return [*out, *self._next_blocks()]
 
     def _leave_for(self, index: int) -> list[Event]:
-        """Close open blocks that have grown no more since the start of this one, which grows."""
+        """Close open blocks that have not grown since the start of this one, which grows."""
         out: list[Event] = []
         if index in self._blocks:
             self._grown = self._starts
@@ -185,7 +185,7 @@ class Decoder(TurnDecoder):
     def _is_left(self, waiting: _Waiting) -> bool:
         """Whether the open block needs no more, or has not grown since the start of this one.
 
-        A call waits for its input; a thought waits a while for its signature.
+        A call waits for its input; reasoning waits a while for its signature.
         """
         [block] = self._blocks.values()
         if block.type == "tool_use" or (self._keeps_frames and block.type not in _KNOWN_BLOCKS):
@@ -196,14 +196,14 @@ class Decoder(TurnDecoder):
         return is_late and self._grown < waiting.start
 
     def _is_continued(self, event: StreamEvent) -> bool:
-        """Whether an event continues a block that was closed without its stop."""
+        """Whether an event continues a block that was closed without a stop."""
         delta, left = event.delta, self._left[event.index]
         if delta is None:
             return False
         return bool(delta.text or delta.thinking or (delta.signature and left.type == "thinking" and _is_blank(left)))
 
     def _pass_late(self, event: StreamEvent) -> list[Event]:
-        """Take any other event of such a block: its stop, or a delta that comes too late."""
+        """Handle any other event of such a block: its stop, or a delta that comes too late."""
         delta = event.delta
         if delta is None:
             del self._left[event.index]
@@ -213,7 +213,7 @@ class Decoder(TurnDecoder):
         return [Note("annotations_dropped")] if delta.type == "citations_delta" else []
 
     def _may_be_left(self) -> bool:
-        """Whether late content of another block may be read at once: the open one is text, or is in parts already."""
+        """Whether late content of another block may be read at once: the open one is text, or already divided."""
         return all(block.type == "text" or index in self._left for index, block in self._blocks.items())
 
     def _is_over(self) -> bool:
@@ -228,7 +228,7 @@ class Decoder(TurnDecoder):
         return _is_signed(block)
 
     def _next_blocks(self) -> list[Event]:
-        """Read what waits, until a block is open."""
+        """Read waiting events until a block is open."""
         out: list[Event] = []
         while self._waiting and not self._blocks:
             waiting = self._waiting.pop(next(iter(self._waiting)))
@@ -298,7 +298,7 @@ class Decoder(TurnDecoder):
         raws = _decode_raw_content(body).content if self._keeps_frames else ()
         if self._keeps_frames:
             out.insert(0, RawFrame("message", "", body))
-        for index, block in enumerate(checked(message.content)):
+        for index, block in enumerate(check_count(message.content)):
             if self._keeps_frames:
                 out += self._close_blocks()
                 data = b'{"content_block":' + bytes(raws[index]) + b"}"
@@ -311,7 +311,7 @@ class Decoder(TurnDecoder):
     def end(self) -> Sequence[Event]:
         if self.ended:
             return ()
-        return self._in_sequence(self._stop(StreamEvent())) if self._reason else self._cut()
+        return self._in_sequence(self._stop(StreamEvent())) if self._reason else self._fail_cut()
 
     def _start(self, event: StreamEvent) -> Sequence[Event]:
         message = event.message or ReplyMessage()
@@ -321,12 +321,12 @@ class Decoder(TurnDecoder):
         self._started = True
         return [TurnStarted(message.id or "", message.model or "")]
 
-    def _ensured(self) -> list[Event]:
+    def _ensure_started(self) -> list[Event]:
         return [] if self._started else [*self._start(StreamEvent())]
 
     def _open_block(self, event: StreamEvent) -> Sequence[Event]:
         block = event.content_block or Block()
-        out = [*self._ensured(), *self._close_blocks()]
+        out = [*self._ensure_started(), *self._close_blocks()]
         self._blocks[event.index] = block
         self._left.pop(event.index, None)
         self._grown = self._starts
@@ -381,16 +381,16 @@ class Decoder(TurnDecoder):
             ]
         if delta.text:
             item = "" if frame is None else f"{event.index}"
-            return [*self._ensured(), TextDelta(delta.text, item, frame=frame)]
+            return [*self._ensure_started(), TextDelta(delta.text, item, frame=frame)]
         block = self._blocks.get(event.index)
         if delta.thinking:
             if block is not None:
                 block.thinking = delta.thinking
-            return [*self._ensured(), ReasoningDelta(delta.thinking, frame=frame)]
+            return [*self._ensure_started(), ReasoningDelta(delta.thinking, frame=frame)]
         if delta.signature and event.index in self._left:
             return [Note("signature_late")]  # a part of what it signs was delivered without it
         if delta.signature and block is not None:
-            block.signature = delta.signature  # the last one counts; they are not joined
+            block.signature = delta.signature  # the last one counts
         elif delta.type == "citations_delta" and not self._keeps_frames:
             return [Note("annotations_dropped")]
         return ()
@@ -426,8 +426,8 @@ class Decoder(TurnDecoder):
 
     def _stop(self, event: StreamEvent) -> Sequence[Event]:
         if self._failure is not None:
-            return self._cut()
-        out = self._ensured()
+            return self._fail_cut()
+        out = self._ensure_started()
         if self._surrogates.half:
             out.append(Note("letter_replaced"))
         while self._blocks:
@@ -443,7 +443,8 @@ class Decoder(TurnDecoder):
         out += self._table.drop_unclaimed()
         out += self._table.finish(cut=reason != "stop")
         if self._usage:
-            out.append(self._counted())
+            fresh, output, cached, written, thinking = (as_count(self._usage.get(name)) for name in _COUNTS)
+            out.append(Usage(fresh + cached + written, output, cached, written, thinking))
         self.ended = True
         return [*out, TurnEnded(reason)]
 
@@ -470,15 +471,11 @@ class Decoder(TurnDecoder):
         return ()
 
     def _count(self, usage: TokenUsage | None) -> None:
-        """Take token counts. They are running totals: the last number wins, and a missing one changes nothing."""
+        """Store token counts. They are running totals: the last number wins, and a missing one changes nothing."""
         if usage is None:
             return
         counts = {**(usage.output_tokens_details or {}), **msgspec.structs.asdict(usage)}
         self._usage |= {name: counts[name] for name in _COUNTS if isinstance(counts.get(name), int | float)}
-
-    def _counted(self) -> Usage:
-        fresh, output, cached, written, thinking = (counted(self._usage.get(name)) for name in _COUNTS)
-        return Usage(fresh + cached + written, output, cached, written, thinking)
 
     _HANDLERS: ClassVar[dict[str, Callable[[Any, StreamEvent], Sequence[Event]]]] = {
         "content_block_delta": _grow,
@@ -498,12 +495,12 @@ def _has_content(event: StreamEvent) -> bool:
 
 
 def _is_signed(block: Block) -> bool:
-    """Whether this is reasoning of which all is there."""
+    """Whether this is complete reasoning."""
     return block.type == "redacted_thinking" or bool(block.type == "thinking" and block.signature)
 
 
 def _is_blank(block: Block) -> bool:
-    """Whether nothing of a thought has been seen."""
+    """Whether nothing of the reasoning has come."""
     return not (block.thinking or block.signature)
 
 
@@ -514,7 +511,7 @@ def _explanation(details: Any) -> str:
 
 
 def _input_of(block: Block) -> str:
-    """An input that came whole at the start, which some servers write as a string that holds its JSON."""
+    """An input that came whole at the start; some servers write it as a string of JSON."""
     given = b"" if block.input is msgspec.UNSET else bytes(block.input).strip()
     text = arguments_text(msgspec.Raw(given)) if given.startswith(b'"') else given.decode()
     return "" if text.strip() in ("", "{}", "null") else text

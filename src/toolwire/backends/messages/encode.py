@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from toolwire.backends.encoding import given
+from toolwire.backends.encoding import Json, without_none
 from toolwire.backends.messages.decode import ORIGIN
 from toolwire.backends.messages.fold import Fold, is_foreign, is_refused
 from toolwire.backends.messages.profile import Profile
@@ -22,17 +22,17 @@ _EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", 
 def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple[bytes, list[Note]]:
     """The body to post, and notes of what it could not hold."""
     notes: list[Note] = []
-    build = _original_body if request.dialect == ORIGIN else _translated
+    build = _original_body if request.dialect == ORIGIN else _translate
     body = build(request, profile, notes)
     body |= {"model": request.model, "stream": stream}
-    refused = [name for name in profile.refuses if _removed(body, name)]
+    refused = [name for name in profile.refuses if _remove(body, name)]
     notes += [Note("field_dropped", name) for name in refused]
-    return to_json(given(**body)), notes
+    return to_json(without_none(**body)), notes
 
 
-def _original_body(request: Request, profile: Profile, notes: list[Note]) -> dict[str, Any]:
+def _original_body(request: Request, profile: Profile, notes: list[Note]) -> Json:
     """The body of a client of the same dialect: its fields as they came, with messages changed where they must be."""
-    body: dict[str, Any] = {"max_tokens": profile.max_tokens, **request.fields}
+    body: Json = {"max_tokens": profile.max_tokens, **request.fields}
     if request.tools_changed:
         body["tools"] = _tools(request.tools, request)
     if not request.history_unchanged or any(map(is_refused, request.entries)):
@@ -48,20 +48,23 @@ def _original_body(request: Request, profile: Profile, notes: list[Note]) -> dic
     return body
 
 
-def _translated(request: Request, profile: Profile, notes: list[Note]) -> dict[str, Any]:
+def _translate(request: Request, profile: Profile, notes: list[Note]) -> Json:
     fold = Fold(notes, profile)
     messages = fold.messages(request)
     sampling = request.sampling
-    body: dict[str, Any] = {
+    body: Json = {
         "max_tokens": sampling.max_tokens or profile.max_tokens,
         "system": fold.system(request) or None,
         "messages": messages,
-        "temperature": _temperature(sampling.temperature, notes),
+        "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         "stop_sequences": list(sampling.stop) or None,
         "metadata": {"user_id": user} if (user := request.caller.user or request.caller.safety_identifier) else None,
     }
-    tools = request.allowed_tools  # the API has no `allowed_tools`, so the others are left out
+    if sampling.temperature is not None and sampling.temperature > 1:
+        body["temperature"] = 1.0
+        notes.append(Note("value_changed", "temperature"))
+    tools = request.allowed_tools  # the API has no `allowed_tools`, so the others are omitted
     if tools or request.hosted_tools:
         body["tools"] = _tools(tools, request)
         body["tool_choice"] = _tool_choice(request)
@@ -84,7 +87,7 @@ def _translated(request: Request, profile: Profile, notes: list[Note]) -> dict[s
     return body
 
 
-def _removed(body: dict[str, Any], name: str) -> bool:
+def _remove(body: Json, name: str) -> bool:
     """Remove a field, or, as `tools.name`, a field of every tool; returns whether it was there."""
     field, _, inner = name.partition(".")
     if not inner:
@@ -96,18 +99,11 @@ def _removed(body: dict[str, Any], name: str) -> bool:
     return True
 
 
-def _temperature(temperature: float | None, notes: list[Note]) -> float | None:
-    if temperature is None or temperature <= 1:
-        return temperature
-    notes.append(Note("value_changed", "temperature"))
-    return 1.0
-
-
-def _add_reasoning(body: dict[str, Any], request: Request, profile: Profile, notes: list[Note]) -> None:
+def _add_reasoning(body: Json, request: Request, profile: Profile, notes: list[Note]) -> None:
     effort = request.sampling.effort
     if not effort:
         return
-    forced: dict[str, Any] = body.get("tool_choice") or {}
+    forced: Json = body.get("tool_choice") or {}
     if effort == "none":
         body["thinking"] = {"type": "disabled"}
     elif not profile.effort or effort not in _EFFORTS or forced.get("type") in ("any", "tool"):
@@ -123,19 +119,17 @@ def _add_reasoning(body: dict[str, Any], request: Request, profile: Profile, not
 
 
 def _tools(tools: tuple[Tool, ...], request: Request) -> list[Any]:
-    """These tools and the hosted ones; tools that are found on the way come last, so that the list only grows."""
-    written, hosted = [*map(_tool, tools)], [tool.raw for tool in request.hosted_tools]
+    """These tools and the hosted ones; tools that a search found come last, so that the list only grows."""
+    hosted, written = [tool.raw for tool in request.hosted_tools], list[Any]()
+    for tool in tools:
+        more = without_none(description=tool.description or None, strict=tool.strict, cache_control=tool.cache)
+        written.append({"name": tool.name, "input_schema": tool.parameters or NO_PARAMETERS, **more})
     return [*hosted, *written] if request.tools_changed else [*written, *hosted]
 
 
-def _tool(tool: Tool) -> dict[str, Any]:
-    more = given(description=tool.description or None, strict=tool.strict, cache_control=tool.cache)
-    return {"name": tool.name, "input_schema": tool.parameters or NO_PARAMETERS, **more}
-
-
-def _tool_choice(request: Request) -> dict[str, Any] | None:
+def _tool_choice(request: Request) -> Json | None:
     choice = request.tool_choice or ToolChoice()
-    written: dict[str, Any]
+    written: Json
     if choice.hosted is not None:
         written = {**fields_of(choice.hosted)}
     elif choice.name:

@@ -13,7 +13,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 
 from toolwire.adapt.history import OPENING
-from toolwire.backends.encoding import dropped_part, object_arguments, split_opening, system_text
+from toolwire.backends.encoding import Json, note_dropped_part, object_arguments, split_opening, system_text
 from toolwire.backends.messages.decode import ORIGIN
 from toolwire.backends.messages.profile import Profile
 from toolwire.backends.originals import Originals
@@ -60,9 +60,9 @@ class Fold:
         self._profile = profile
         self._originals = originals
         self._system: list[TextPart] = []
-        self._out: list[dict[str, Any]] = []
+        self._out: list[Json] = []
 
-    def system(self, request: Request) -> str | list[dict[str, Any]]:
+    def system(self, request: Request) -> str | list[Json]:
         """The instructions: one text, or blocks if one of them has a cache marker."""
         format = request.output_format
         texts = [TextPart(request.instructions), *self._system]
@@ -72,10 +72,10 @@ class Fold:
             return [_text_block(part) for part in texts if part.text]
         return "\n\n".join(part.text for part in texts if part.text)
 
-    def messages(self, request: Request) -> list[dict[str, Any]]:
+    def messages(self, request: Request) -> list[Json]:
         """The messages of a request."""
         if self._originals is not None:
-            return self._merged(request, self._originals)
+            return self._merge(request, self._originals)
         opening, rest = split_opening(request.entries, "system", "developer")
         self._system = [TextPart(_text(entry.parts), _cache(entry.parts)) for entry in opening]
         for entry in rest:
@@ -86,10 +86,10 @@ class Fold:
             _put_results_first(message)
         return self._out
 
-    def _merged(self, request: Request, originals: Originals) -> list[dict[str, Any]]:
+    def _merge(self, request: Request, originals: Originals) -> list[Json]:
         """The client's messages, rebuilt where something in them must change."""
-        out: list[dict[str, Any]] = []
-        joined: dict[int, dict[str, Any]] = {}  # messages joined from several
+        out: list[Json] = []
+        joined: dict[int, Json] = {}  # messages joined from several
         whole = False  # the last message is an original
         for index, group in groupby(request.entries, lambda entry: entry.message):
             entries = [*group]
@@ -115,7 +115,7 @@ class Fold:
             self._ensure_user_first()
         return [*(out or self._out), *originals.unread()]
 
-    def _rebuilt(self, entries: Sequence[Entry], originals: Originals) -> list[dict[str, Any]]:
+    def _rebuilt(self, entries: Sequence[Entry], originals: Originals) -> list[Json]:
         """The messages rebuilt from the entries of one message; usually one."""
         for entry in entries:
             self._add(entry)
@@ -186,11 +186,11 @@ class Fold:
         else:
             self._out.append({"role": role, "content": blocks})
 
-    def _result(self, entry: ResultEntry) -> dict[str, Any]:
+    def _result(self, entry: ResultEntry) -> Json:
         content = [block for part in entry.parts if (block := self._part(part))]
         if not content and self._profile.empty_result:
             content = [{"type": "text", "text": self._profile.empty_result}]
-        result: dict[str, Any] = {"type": "tool_result", "tool_use_id": entry.call_id, "content": content}
+        result: Json = {"type": "tool_result", "tool_use_id": entry.call_id, "content": content}
         marks = [block.pop("cache_control") for block in content if "cache_control" in block]
         if marks:  # the block of the result is what the API caches
             result["cache_control"] = marks[-1]
@@ -198,7 +198,7 @@ class Fold:
             result["content"] = content[0]["text"]
         return {**result, "is_error": True} if entry.failed else result
 
-    def _reasoning(self, entry: ReasoningEntry) -> list[dict[str, Any]]:
+    def _reasoning(self, entry: ReasoningEntry) -> list[Json]:
         if is_foreign(entry):
             if entry.signature or entry.summary or entry.content:
                 self._notes.append(Note("reasoning_dropped", entry.id))
@@ -207,7 +207,7 @@ class Fold:
             return [{"type": "redacted_thinking", "data": entry.signature}]
         return [{"type": "thinking", "thinking": "".join(entry.summary + entry.content), "signature": entry.signature}]
 
-    def _part(self, part: Part) -> dict[str, Any] | None:
+    def _part(self, part: Part) -> Json | None:
         match part:
             case TextPart(text) | RefusalPart(text):
                 return _text_block(part) if text.strip() else None
@@ -218,16 +218,16 @@ class Fold:
                 titled = {"title": name} if name else {}
                 return {"type": "document", "source": source, **titled}
             case _:
-                self._notes.append(dropped_part(part))
+                self._notes.append(note_dropped_part(part))
                 return None
 
 
-def _role(message: dict[str, Any]) -> str:
+def _role(message: Json) -> str:
     role = message["role"]
     return text_of(role) if isinstance(role, msgspec.Raw) else role
 
 
-def _content(message: dict[str, Any]) -> list[Any]:
+def _content(message: Json) -> list[Any]:
     """The blocks of a message, which may be raw JSON of the client."""
     content = message["content"]
     if not isinstance(content, msgspec.Raw):
@@ -235,18 +235,15 @@ def _content(message: dict[str, Any]) -> list[Any]:
     return [*objects_of(content)] if bytes(content).startswith(b"[") else [_text_block(TextPart(text_of(content)))]
 
 
-def _put_results_first(message: dict[str, Any]) -> None:
+def _put_results_first(message: Json) -> None:
     """Sort results before all other blocks, as the API requires."""
     if _role(message) == "user":
-        message["content"].sort(key=_after_results)
+        blocks: list[Json] = message["content"]
+        blocks.sort(key=lambda block: block["type"] not in ("tool_result", _RESULT))
 
 
-def _after_results(block: dict[str, Any]) -> bool:
-    return block["type"] not in ("tool_result", _RESULT)
-
-
-def _text_block(part: TextPart | RefusalPart) -> dict[str, Any]:
-    block: dict[str, Any] = {"type": "text", "text": part.text}
+def _text_block(part: TextPart | RefusalPart) -> Json:
+    block: Json = {"type": "text", "text": part.text}
     return {**block, "cache_control": part.cache} if isinstance(part, TextPart) and part.cache else block
 
 

@@ -53,8 +53,8 @@ class Conversation(LoweredConversation):
         accept = "text/event-stream" if streamed else "application/json"
         return Post(PATH, body, {"accept": accept, **self._profile.headers})
 
-    def refused(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
-        failure = super().refused(status, headers, body)
+    def read_error(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
+        failure = super().read_error(status, headers, body)
         if status == 401 and self._profile.login_hint:
             message = f"{failure.message.rstrip('.')}. {self._profile.login_hint}"
             return msgspec.structs.replace(failure, message=message)

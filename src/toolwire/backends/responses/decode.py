@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from toolwire.backends.decoder import UNREADABLE, TurnDecoder, checked, usage_of
-from toolwire.backends.failures import Error, completed_error, stream_failure
+from toolwire.backends.decoder import UNREADABLE, TurnDecoder, check_count, usage_of
+from toolwire.backends.failures import Error, complete_error, stream_failure
 from toolwire.backends.phases import PhasedMessages
 from toolwire.backends.responses.tracker import ItemTracker, TrackedItem
 from toolwire.backends.responses.wire import (
@@ -24,9 +24,9 @@ from toolwire.backends.responses.wire import (
     ReplyItem,
     Response,
     StreamEvent,
-    documented_event,
-    documented_item,
     loose_payload,
+    read_documented_event,
+    read_documented_item,
 )
 from toolwire.core.backend import ContextWindow
 from toolwire.core.batch import delta_fields
@@ -105,7 +105,7 @@ class Decoder(TurnDecoder):
         try:
             event = _decode_event(frame.data)
         except UNREADABLE:
-            data, event = self._repaired_event(frame)
+            data, event = self._repair_event(frame)
             if event is None:
                 return self._cannot_read(frame)
             frame = Frame(frame.event, data)
@@ -158,15 +158,15 @@ class Decoder(TurnDecoder):
             return ()
         if self._error is not None:
             return self.fail(stream_failure(self._error))
-        return self._finish_open() if self._is_done else self._cut()
+        return self._finish_open() if self._is_done else self._fail_cut()
 
     def _start(self, event: StreamEvent) -> list[Event]:
         self._started = True
         response = event.response or Response()
         return [TurnStarted(response.id or "", response.model or ""), *self._take_opening()]
 
-    def _repaired_event(self, frame: Frame) -> tuple[bytes, StreamEvent | None]:
-        """What can still be read of a malformed frame: split characters, numbers in strings, or the end of the turn."""
+    def _repair_event(self, frame: Frame) -> tuple[bytes, StreamEvent | None]:
+        """Read a malformed frame: one with split characters, with numbers as strings, or one that ends the turn."""
         data, event = self._read_mended(frame.data, _decode_lax)
         if event is not None or data is not frame.data:
             return data, event
@@ -189,22 +189,18 @@ class Decoder(TurnDecoder):
 
     def _cannot_read(self, frame: Frame) -> Sequence[Event]:
         data = frame.data.strip()
-        if data == b"[DONE]":
-            return self._done()
+        if data == b"[DONE]":  # without an event that says how the turn ended
+            if self._error is not None:
+                return self.end()
+            self._is_done = self._started
+            has_begun = self._output.is_begun or self._table.calls
+            return self._finish_open() if has_begun else ()  # it comes too early, unless nothing else follows
         try:
             data.decode()
         except UnicodeDecodeError:
             return self.fail(Failure(502, "bad_encoding", "The backend sent text that is not UTF-8."))
         self._skip_frame(frame)
         return self._take_opening() if self._started else ()
-
-    def _done(self) -> Sequence[Event]:
-        """Handle `[DONE]` without an event that says how the turn ended."""
-        if self._error is not None:
-            return self.end()
-        self._is_done = self._started
-        has_begun = self._output.is_begun or self._table.calls
-        return self._finish_open() if has_begun else ()  # it comes too early, unless nothing else follows
 
     def _finish_open(self) -> Sequence[Event]:
         """End the turn, with open items as incomplete."""
@@ -216,7 +212,7 @@ class Decoder(TurnDecoder):
         if not event.type and event.error is not None:
             return self._error_event(event)
         if self._error is not None:
-            return ()  # only the reason of the failure is waited for
+            return ()  # only the reason of the failure matters
         if event.type == "response.required_action":
             start = [] if self._started else self._start(StreamEvent())
             return self._in_sequence([*start, *self._read_loosely(msgspec.json.decode(frame.data))])
@@ -242,7 +238,7 @@ class Decoder(TurnDecoder):
 
     def _call_event(self, event: StreamEvent) -> list[Event]:
         """Read an event with some or all arguments of a call."""
-        fragment = documented_event(event)
+        fragment = read_documented_event(event)
         if fragment is None:
             payload = {"item_id": event.item_id, "output_index": event.output_index, "delta": event.delta}
             [fragment] = read_fragments({**loose_payload(event), **payload})
@@ -262,12 +258,12 @@ class Decoder(TurnDecoder):
         if not text:
             return ()
         delta = kind(text)
-        return (delta,) if item is self._message else self._separated(delta)
+        return (delta,) if item is self._message else self._separate(delta)
 
     def _refusal_delta(self, event: StreamEvent) -> Sequence[Event]:
         return self._text_delta(event, RefusalDelta)
 
-    def _separated(self, delta: TextDelta | RefusalDelta) -> Sequence[Event]:
+    def _separate(self, delta: TextDelta | RefusalDelta) -> Sequence[Event]:
         """A delta of the selected item, after the end of the previous message if it was another."""
         earlier, self._message = self._message, self._item
         return (delta,) if self._keeps_frames or earlier in (None, self._item) else (MessageEnded(""), delta)
@@ -315,18 +311,18 @@ class Decoder(TurnDecoder):
         return self._call_item(item, event.output_index, ADDED) if item.type in CALL_TYPES else ()
 
     def _begin_phase(self, item: ReplyItem) -> None:
-        """Take the phase of a message. Messages are compared from the first commentary on."""
+        """Store the phase of a message. Messages are compared from the first commentary on."""
         if item.phase == "commentary" and self._phases is None and not self._keeps_frames:
             self._phases = PhasedMessages()
         if self._phases is not None:
             self._phases.begin(self._item.name, item.phase)
 
     def _end_phase(self, item: str) -> Sequence[Event]:
-        """What was held back of a message, unless it repeats the commentary before it."""
+        """The held text of a message, unless it repeats the commentary before it."""
         held = self._phases.end(item) if self._phases is not None else ""
         if isinstance(held, Note):
             return (held,)
-        return self._separated(TextDelta(held)) if held else ()
+        return self._separate(TextDelta(held)) if held else ()
 
     def _select(self, item: TrackedItem) -> None:
         self._item = item
@@ -362,7 +358,7 @@ class Decoder(TurnDecoder):
             text = self._phases.feed(item.name, text)
         if not text:
             return ()
-        return self._separated(kind(text, item.name, number) if self._keeps_frames else kind(text))
+        return self._separate(kind(text, item.name, number) if self._keeps_frames else kind(text))
 
     def _item_done(self, event: StreamEvent) -> Sequence[Event]:
         item = event.item
@@ -372,7 +368,7 @@ class Decoder(TurnDecoder):
         return self._whole_item(item, event.output_index)
 
     def _without_item(self) -> Sequence[Event]:
-        """A frame about an item that is not in it says nothing, and is not passed on."""
+        """A frame without its item has no content, and is not forwarded."""
         self._frame = None
         return ()
 
@@ -435,7 +431,7 @@ class Decoder(TurnDecoder):
         if self._listed is not None:
             self._listed += 1
         place = self._listed or 0
-        fragment = documented_item(item, index, ended=ended, open=ended and not is_listing, place=place)
+        fragment = read_documented_item(item, index, ended=ended, open=ended and not is_listing, place=place)
         if fragment is not None:
             events = self._table.feed(fragment)
         else:
@@ -460,7 +456,7 @@ class Decoder(TurnDecoder):
         raws = _decode_output(self._final).response.output if self._final else None
         self._listed = 0
         is_all_new = not self._output.is_begun
-        for index, item in enumerate(checked(response.output or ())):
+        for index, item in enumerate(check_count(response.output or ())):
             tracked = TrackedItem(item.id or "", index) if is_all_new else self._output.list(item.type, item.id, index)
             self._select(tracked)
             if raws and not tracked.was_forwarded:
@@ -494,7 +490,7 @@ class Decoder(TurnDecoder):
 
     def _fail_with(self, error: Error | None) -> Sequence[Event]:
         """Fail the turn, or wait for the event that completes the reason: `error` or `response.failed`."""
-        first, known = self._error, completed_error(self._error or Error(), error or Error())
+        first, known = self._error, complete_error(self._error or Error(), error or Error())
         if first is not None or (known.message and (known.code or known.type)):
             return self.fail(stream_failure(known))
         self._error = known

@@ -9,7 +9,7 @@ import msgspec
 
 from toolwire.adapt.history import BEGINNING
 from toolwire.adapt.names import is_minted_item_id
-from toolwire.backends.encoding import given, split_opening
+from toolwire.backends.encoding import Json, split_opening, without_none
 from toolwire.backends.responses.profile import Profile
 from toolwire.backends.responses.wire import DIALECT
 from toolwire.core.cache import BoundedDict, size_of
@@ -46,6 +46,8 @@ OUTPUTS: dict[CallKind, str] = {
 }
 _OUR_ID = re.compile(rb'"id": ?"[a-z]+_[0-9a-f]{24}')
 
+ENCRYPTED = "reasoning.encrypted_content"
+
 MIN_OUTPUT_TOKENS = 16
 """The smallest `max_output_tokens` that the API accepts."""
 
@@ -63,9 +65,13 @@ def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple
     if entries and not known:
         known = [BEGINNING]
         lost.append(Note("message_added", "user"))
-    body = given(
+    # A server that stores nothing needs its encrypted reasoning back.
+    include = list(dict.fromkeys((*profile.include, ENCRYPTED)))
+    if "include" in request.without or "include" in profile.refuses:
+        include = []
+    body = without_none(
         model=request.model,
-        input=[*map(encoded_entry, known)],
+        input=[*map(encode_entry, known)],
         store=False,
         instructions=instructions,
         stream=stream or None,
@@ -75,14 +81,14 @@ def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple
         temperature=sampling.temperature,
         top_p=sampling.top_p,
         max_output_tokens=sampling.max_tokens,
-        reasoning=given(effort=sampling.effort or None, summary=profile.summary or None) or None,
-        text=given(format=_format(request.output_format), verbosity=sampling.verbosity) or None,
+        reasoning=without_none(effort=sampling.effort or None, summary=profile.summary or None) or None,
+        text=without_none(format=_format(request.output_format), verbosity=sampling.verbosity) or None,
         service_tier=sampling.service_tier,
         metadata=caller.metadata,
         user=shortened(caller.user),
         safety_identifier=caller.safety_identifier,
         prompt_cache_key=caller.prompt_cache_key,
-        include=_include(request, profile) or None,
+        include=include or None,
     )
     dropped = [name for name in profile.refuses if body.pop(name, None) is not None]
     dropped += request.extra
@@ -100,16 +106,6 @@ def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple
     return to_json(body), [*lost, *(Note("field_dropped", name) for name in dropped)]
 
 
-ENCRYPTED = "reasoning.encrypted_content"
-
-
-def _include(request: Request, profile: Profile) -> tuple[str, ...]:
-    """The `include` list, with encrypted reasoning, which a server that stores nothing needs back."""
-    if "include" in request.without or "include" in profile.refuses:
-        return ()
-    return profile.include if ENCRYPTED in profile.include else (*profile.include, ENCRYPTED)
-
-
 # Fields of a request about state, which is stored in the gateway and not at the backend.
 _STATE = frozenset(("previous_response_id", "conversation", "background"))
 
@@ -120,7 +116,7 @@ def _encode_original(request: Request, profile: Profile, *, stream: bool) -> tup
     idle = () if request.tools or request.hosted_tools else ("tools", "tool_choice")  # some servers refuse them empty
     fields = {name: value for name, value in request.fields.items() if name not in _STATE and name not in idle}
     entries = returnable(request.entries, notes)
-    body: dict[str, Any] = {
+    body: Json = {
         **fields,
         "model": request.model,
         "input": _items(request, entries, profile),
@@ -198,13 +194,17 @@ def _original_item(entry: Entry, profile: Profile, *, is_changed: bool) -> Any:
     """An entry as the client wrote it, except for what has changed in it."""
     raw = entry.raw
     if profile.system == "instructions" and isinstance(entry, Message) and entry.role == "system":
-        return encoded_entry(as_developer(entry)) if raw is None else {**fields_of(raw), "role": "developer"}
+        return encode_entry(as_developer(entry)) if raw is None else {**fields_of(raw), "role": "developer"}
     if raw is None:
-        return encoded_entry(entry)
+        return encode_entry(entry)
     data = bytes(raw)
     dropped = [name for name in profile.item_fields_dropped if _key(name).search(data)]
     dropped += ["namespace"] if is_changed and isinstance(entry, CallEntry) and not entry.namespace else []
-    changed = _changed(entry) if is_changed else {}
+    changed: dict[str, str] = {}
+    if is_changed and isinstance(entry, CallEntry):
+        changed = {"call_id": entry.id, "name": entry.name}
+    elif is_changed and isinstance(entry, ResultEntry):
+        changed = {"call_id": entry.call_id, "type": OUTPUTS[entry.kind]}
     # Messages and reasoning keep an id that we made, because servers require one.
     may_be_ours = isinstance(entry, CallEntry | ResultEntry) and _OUR_ID.search(data) is not None
     if not dropped and not changed and not may_be_ours:
@@ -219,15 +219,6 @@ def _original_item(entry: Entry, profile: Profile, *, is_changed: bool) -> Any:
 def _key(name: str) -> re.Pattern[bytes]:
     """Finds a field's name. In items of some kilobytes this is several times faster than `in`."""
     return re.compile(b'"%b"' % re.escape(name.encode()))
-
-
-def _changed(entry: Entry) -> dict[str, str]:
-    """The fields of an entry that may have changed since it was decoded."""
-    if isinstance(entry, CallEntry):
-        return {"call_id": entry.id, "name": entry.name}
-    if isinstance(entry, ResultEntry):
-        return {"call_id": entry.call_id, "type": OUTPUTS[entry.kind]}
-    return {}
 
 
 def _split_instructions(request: Request, profile: Profile) -> tuple[tuple[Entry, ...], str | None]:
@@ -246,7 +237,7 @@ def as_developer(entry: Entry) -> Entry:
     return entry
 
 
-def encoded_entry(entry: Entry) -> Any:
+def encode_entry(entry: Entry) -> Any:
     """The input item of an entry."""
     if isinstance(entry, Message):
         return {"type": "message", "role": entry.role, "content": [_part(part, entry.role) for part in entry.parts]}
@@ -265,14 +256,14 @@ def encoded_entry(entry: Entry) -> Any:
             return entry.raw  # always of this dialect: others were left out
 
 
-def _output(parts: tuple[Part, ...]) -> str | list[dict[str, Any]]:
+def _output(parts: tuple[Part, ...]) -> str | list[Json]:
     texts = [part.text for part in parts if isinstance(part, TextPart)]
     if len(texts) == len(parts):
         return "\n".join(texts)
     return [_part(part, "user") for part in parts]
 
 
-def _part(part: Part, role: str) -> dict[str, Any]:
+def _part(part: Part, role: str) -> Json:
     if isinstance(part, TextPart):
         return {"type": "output_text" if role == "assistant" else "input_text", "text": part.text}
     match part:
@@ -294,17 +285,21 @@ def _part(part: Part, role: str) -> dict[str, Any]:
 
 def _all_tools(request: Request) -> list[msgspec.Raw]:
     """All tools; where some are found on the way, these come last, so that the list only grows."""
-    tools, hosted = _encoded_tools(request.tools), [tool.raw for tool in request.hosted_tools]
+    tools, hosted = _encode_tools(request.tools), [tool.raw for tool in request.hosted_tools]
     return [*hosted, *tools] if request.tools_changed else [*tools, *hosted]
 
 
-def _encoded_tools(tools: tuple[Tool, ...]) -> Sequence[msgspec.Raw]:
+def _encode_tools(tools: tuple[Tool, ...]) -> Sequence[msgspec.Raw]:
     """The tools as JSON. The same tuple comes with every request of an agent, so it is encoded once."""
     cached = _encoded.find(id(tools))
     if cached is None or cached[0] is not tools:
         namespaces = dict.fromkeys(tool.namespace for tool in tools)
-        declared = (each for namespace in namespaces for each in _in_namespace(namespace, tools))
-        cached = tools, tuple(to_raw(each) for each in declared)
+        declared: list[Any] = []
+        for namespace in namespaces:
+            inner = [_tool(tool) for tool in tools if tool.namespace == namespace]
+            whole = {"type": "namespace", "name": namespace, "description": "", "tools": inner}
+            declared += [whole] if namespace else inner
+        cached = tools, tuple(map(to_raw, declared))
         _encoded.keep(id(tools), cached)
     return cached[1]
 
@@ -312,18 +307,14 @@ def _encoded_tools(tools: tuple[Tool, ...]) -> Sequence[msgspec.Raw]:
 _encoded: BoundedDict[int, tuple[tuple[Tool, ...], Sequence[msgspec.Raw]]] = BoundedDict(lambda _, made: size_of(made))
 
 
-def _in_namespace(namespace: str, tools: tuple[Tool, ...]) -> list[dict[str, Any]]:
-    """The declaration of a namespace with its tools, or those of tools without a namespace."""
-    inner = [_tool(tool) for tool in tools if tool.namespace == namespace]
-    return [{"type": "namespace", "name": namespace, "description": "", "tools": inner}] if namespace else inner
-
-
-def _tool(tool: Tool) -> dict[str, Any]:
+def _tool(tool: Tool) -> Json:
     if tool.kind == "custom":
-        described = given(description=tool.description or None, format=tool.format, defer_loading=tool.deferred or None)
+        described = without_none(
+            description=tool.description or None, format=tool.format, defer_loading=tool.deferred or None
+        )
         return {"type": "custom", "name": tool.name, **described}
     if tool.kind == "search":
-        described = given(description=tool.description or None, parameters=tool.parameters)
+        described = without_none(description=tool.description or None, parameters=tool.parameters)
         return {"type": "tool_search", "execution": "client", **described}
     return {
         "type": "function",
@@ -347,7 +338,7 @@ def _tool_choice(choice: ToolChoice, tools: tuple[Tool, ...]) -> Any:
     return choice.mode
 
 
-def _format(format: OutputFormat | None) -> dict[str, Any] | None:
+def _format(format: OutputFormat | None) -> Json | None:
     if format is None:
         return None
     if format.schema is None:

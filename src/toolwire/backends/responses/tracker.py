@@ -1,7 +1,7 @@
-"""Which item of the output does a frame belong to? (Calls have a table of their own.)
+"""Finds the item of the output that a frame belongs to. (Calls have a table of their own.)
 
-Servers identify an item by its id, by its index, by both, or by a new id in every event. Some count every item as 0,
-and some give several items one id. So an id decides while its item is open; an index decides where the id is new.
+Servers identify an item by its id, by its index, by both, or by a new id in every event. Some give every item the
+index 0, and some give several items one id. So an id decides while its item is open; an index decides for a new id.
 """
 
 import msgspec
@@ -61,8 +61,11 @@ class ItemTracker:
     def find(self, id: str | None, index: int | None) -> TrackedItem:
         """The item with this id or index, which is added if it is new."""
         found = self._by_id.get(id or "") if id or index is None else None
-        if found is not None and not _is_reused_id(found[-1], index):
-            return found[-1]
+        if found is not None:
+            last = found[-1]
+            is_reused = last.ended and index is not None and last.index not in (None, index)
+            if not is_reused:
+                return last
         there = self._by_index.get(index) if index is not None else None
         if there is None or (there.ended and id):
             return self._add(id or "", index)
@@ -100,8 +103,3 @@ class ItemTracker:
         if index is not None:
             self._by_index[index] = item
         return item
-
-
-def _is_reused_id(item: TrackedItem, index: int | None) -> bool:
-    """Whether this is another item with an id that was used before."""
-    return item.ended and index is not None and item.index not in (None, index)

@@ -136,7 +136,9 @@ def _texts(holder: NestedFunction | CallHolder) -> dict[str, str]:
 _KINDS: dict[str, CallKind] = {"function_call": "function", "custom_tool_call": "custom"}
 
 
-def documented_item(item: ReplyItem, index: int | None, *, ended: bool, open: bool, place: int = 0) -> Fragment | None:
+def read_documented_item(
+    item: ReplyItem, index: int | None, *, ended: bool, open: bool, place: int = 0
+) -> Fragment | None:
     """The call in an item of the documented shape, as nearly all are; None for any other.
 
     The result is the same as that of `core/loose.py` for the same item, at a fraction of its cost.
@@ -174,8 +176,8 @@ _CALL_EVENTS: dict[str, CallKind] = {
 }
 
 
-def documented_event(event: StreamEvent) -> Fragment | None:
-    """The arguments in an event of the documented shape, which names only the item; None for any other."""
+def read_documented_event(event: StreamEvent) -> Fragment | None:
+    """The arguments in an event of the documented shape, which identifies only the item; None for any other."""
     kind = _CALL_EVENTS.get(event.type)
     names = event.function is event.name is event.function_name is event.tool_name is event.call_name is None
     written, other = (event.arguments, event.input) if kind == "function" else (event.input, event.arguments)

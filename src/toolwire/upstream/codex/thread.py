@@ -49,7 +49,7 @@ class Thread:
     # For whoever serves a client
 
     def ask(self, ask: Ask) -> None:
-        self._tracker.sent(ask)
+        self._tracker.note_sent(ask)
         self.worker.ask(self._channel, ask)
 
     def write(self, line: bytes) -> None:
