@@ -31,7 +31,7 @@ from toolwire.gateway.models import Models
 from toolwire.gateway.paths import nearest_path, path_below, served_path
 from toolwire.gateway.process import Process
 from toolwire.gateway.responses.operations import Operations, State
-from toolwire.gateway.responses.resources import Resources
+from toolwire.gateway.responses.resources import resource_routes
 from toolwire.gateway.responses.socket import Socket, refuse
 from toolwire.protocols import Decoding, DialectSide, dialect_for, dialects
 from toolwire.turns.routes import counted
@@ -163,7 +163,7 @@ def make_app(
     rest = Starlette(
         routes=[
             *(Route(path, _wrong_method) for path in endpoints),
-            *Resources(state).routes(),
+            *resource_routes(state),
             *_count_routes(shared),
             *Models(shared).routes(),
             *Health(shared).routes(),

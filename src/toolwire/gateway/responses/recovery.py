@@ -27,7 +27,7 @@ from toolwire.gateway.keys import CALLER, Acting
 from toolwire.gateway.responses.answer import begin_turn
 from toolwire.gateway.responses.conversation_lock import LOCK_TIMEOUT, UNLOCKED, ConversationLock, acquire
 from toolwire.gateway.responses.history import ResponseHistory
-from toolwire.gateway.responses.run_log import RunLog
+from toolwire.gateway.responses.run_log import RunLog, make_chunk
 from toolwire.gateway.responses.run_progress import Progress, read_progress
 from toolwire.gateway.responses.run_spec import RunSpec, decode_spec
 from toolwire.gateway.responses.run_task import CANCELLED, OWNER_LOST, BackgroundRuns, RunTask
@@ -224,7 +224,7 @@ def end_orphan(record: Record, progress: Progress, failure: Failure) -> tuple[Re
     body = msgspec.json.encode({**fields, "output": []})
     made = [KeptItem(_decode_item(item).id, item) for item in output]
     ended = msgspec.structs.replace(record, status=fields["status"], response=body)
-    return ended, made, EventChunk(progress.events, len(pieces), b"".join(pieces))
+    return ended, made, make_chunk(progress.events, pieces)
 
 
 async def wait_forever() -> Message:

@@ -2,10 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from secrets import token_hex
-from typing import Any
 
 import msgspec
 from starlette.requests import Request
@@ -16,10 +15,9 @@ from starlette.types import Receive
 from toolwire.core.errors import BadRequest
 from toolwire.dialects import responses
 from toolwire.dialects.reading import read
-from toolwire.gateway.body import read_body, stepped
+from toolwire.gateway.body import stepped
 from toolwire.gateway.exchange import Endpoint, Exchange
 from toolwire.gateway.http import number
-from toolwire.gateway.keys import Caller
 from toolwire.gateway.responses.history import given_items
 from toolwire.gateway.responses.operations import State
 from toolwire.gateway.responses.stored_response import response_not_found
@@ -33,9 +31,6 @@ STOP_TIMEOUT = 20.0
 """Seconds for which a request that stops a run of another process waits for its end."""
 STOP_POLL_INTERVAL = 0.05
 
-_CLAIM = "toolwire.claim"
-"""The key of a scope with the claim of its exchange."""
-
 _encode = msgspec.json.Encoder().encode
 
 
@@ -48,104 +43,115 @@ class _NewItems(msgspec.Struct):
     items: list[Raw]
 
 
-_decode_conversation = msgspec.json.Decoder(_NewConversation).decode
-_decode_items = msgspec.json.Decoder(_NewItems).decode
-
-
 class _Background(msgspec.Struct):
     background: bool | None = None
 
 
-class Resources:
-    """The handlers, as routes."""
+_decode_conversation = msgspec.json.Decoder(_NewConversation).decode
+_decode_items = msgspec.json.Decoder(_NewItems).decode
 
-    def __init__(self, state: Callable[[], State]) -> None:
-        self._get_state = state
 
-    def routes(self) -> list[Route]:
-        one, conversation = "/v1/responses/{response_id}", "/v1/conversations/{conversation_id}"
-        table: list[tuple[str, str, Callable[[Request, Caller], Awaitable[Response]]]] = [
-            ("GET", one, self._retrieve),
-            ("DELETE", one, self._delete),
-            ("POST", f"{one}/cancel", self._cancel),
-            ("GET", f"{one}/input_items", self._input_items),
-            ("POST", "/v1/conversations", self._create_conversation),
-            ("GET", conversation, self._retrieve_conversation),
-            ("POST", conversation, self._update_conversation),
-            ("DELETE", conversation, self._delete_conversation),
-            ("POST", f"{conversation}/items", self._create_items),
-            ("GET", f"{conversation}/items", self._list_items),
-            ("GET", f"{conversation}/items/{{item_id}}", self._retrieve_item),
-            ("DELETE", f"{conversation}/items/{{item_id}}", self._delete_item),
-        ]
-        counting = Route("/v1/responses/input_tokens", self._endpoint(self._input_tokens), methods=["POST"])
-        return [counting, *(Route(path, self._endpoint(handler), methods=[method]) for method, path, handler in table)]
+def resource_routes(state: Callable[[], State]) -> list[Route]:
+    """The endpoints as routes."""
 
-    def _endpoint(self, handler: Callable[[Request, Caller], Awaitable[Response]]) -> Endpoint:
-        """A handler behind authentication, without a log line of its own."""
-
+    def route(method: str, path: str, handler: Callable[[ResourceRequest], Awaitable[Response]]) -> Route:
         async def operation(exchange: Exchange, receive: Receive) -> None:
             exchange.is_reported = False
-            caller = exchange.enter()
-            request = Request({**exchange.scope, _CLAIM: exchange.claim}, receive)
-            response = await handler(request, caller)
             sink = exchange.sink
             assert isinstance(sink, HttpSink)
+            response = await handler(ResourceRequest(state(), exchange, receive))
             await sink.send_response(response, exchange.scope, receive)
 
-        return Endpoint(lambda: self._state.shared, "responses", operation)
+        return Route(path, Endpoint(lambda: state().shared, "responses", operation), methods=[method])
 
-    @property
-    def _state(self) -> State:
-        return self._get_state()
+    one, conversation = "/v1/responses/{response_id}", "/v1/conversations/{conversation_id}"
+    return [
+        route("POST", "/v1/responses/input_tokens", ResourceRequest.count_input_tokens),
+        route("GET", one, ResourceRequest.retrieve),
+        route("DELETE", one, ResourceRequest.delete),
+        route("POST", f"{one}/cancel", ResourceRequest.cancel),
+        route("GET", f"{one}/input_items", ResourceRequest.list_input_items),
+        route("POST", "/v1/conversations", ResourceRequest.create_conversation),
+        route("GET", conversation, ResourceRequest.retrieve_conversation),
+        route("POST", conversation, ResourceRequest.update_conversation),
+        route("DELETE", conversation, ResourceRequest.delete_conversation),
+        route("POST", f"{conversation}/items", ResourceRequest.create_items),
+        route("GET", f"{conversation}/items", ResourceRequest.list_items),
+        route("GET", f"{conversation}/items/{{item_id}}", ResourceRequest.retrieve_item),
+        route("DELETE", f"{conversation}/items/{{item_id}}", ResourceRequest.delete_item),
+    ]
+
+
+class ResourceRequest:
+    """One authenticated request, with a handler for each endpoint."""
+
+    def __init__(self, state: State, exchange: Exchange, receive: Receive) -> None:
+        self._state = state
+        self._store = state.shared.store
+        self._exchange = exchange
+        self._receive = receive
+        self._caller = exchange.enter()
+        self._owner = self._caller.owner
+        self._request = Request(exchange.scope, receive)
+        self._params: Mapping[str, str] = self._request.path_params
 
     # Responses
 
-    async def _record(self, request: Request, caller: Caller) -> Record:
-        return await self._state.stored.load(caller.owner, request.path_params["response_id"])
+    async def retrieve(self) -> Response:
+        streamed = self._request.query_params.get("stream", "").lower() in ("true", "1")
+        record = await self._state.stored.load(self._owner, self._params["response_id"])
+        if not streamed:
+            return await self._respond(record)
+        after = number(self._request, "starting_after", -1, -1)
+        stream = await self._state.stored.stream(self._owner, record, after + 1)
+        headers = {name.decode(): value.decode() for name, value in SSE_HEADERS}
+        return StreamingResponse(stream, headers=headers)
 
-    async def _respond(self, record: Record, caller: Caller) -> Response:
-        stored = await self._state.stored.body(caller.owner, record)
+    async def delete(self) -> Response:
+        id = self._params["response_id"]
+        with suppress(StoreFailed):  # the store is asked again below
+            await self._stop(id)
+        is_known = self._state.runs.forget(self._owner, id)
+        if not await self._store.delete(self._owner, id) and not is_known:
+            raise response_not_found(id)
+        return _json({"id": id, "object": "response", "deleted": True})
+
+    async def cancel(self) -> Response:
+        id = self._params["response_id"]
+        await self._stop(id)
+        unstored = self._state.runs.unstored(self._owner, id)
+        record = unstored.turn.record if unstored is not None else await self._state.stored.load(self._owner, id)
+        if not msgspec.json.decode(record.fields, type=_Background).background:
+            message = "Only a response that was created with background: true can be cancelled."
+            raise BadRequest(message, "response_id", "not_cancellable")
+        return await self._respond(record)
+
+    async def list_input_items(self) -> Response:
+        record = await self._state.stored.load(self._owner, self._params["response_id"])
+        return await self._list_page(record.id)
+
+    async def count_input_tokens(self) -> Response:
+        body, shared = await self._exchange.read_body(self._receive), self._state.shared
+        asked = await stepped(responses.reading_request(body, shared.bounds, needs_input=False), len(body))
+        opened = await self._state.history.open(self._owner, asked, self._exchange.claim)
+        tokens, headers = await counted(shared.engine.router, opened.request, self._caller.upstream_key)
+        answer = _json({"object": "response.input_tokens", "input_tokens": tokens})
+        answer.headers.update(headers)
+        return answer
+
+    async def _respond(self, record: Record) -> Response:
+        stored = await self._state.stored.body(self._owner, record)
         response = _json_bytes(stored.body)
         response.raw_headers += stored.headers
         return response
 
-    async def _retrieve(self, request: Request, caller: Caller) -> Response:
-        streamed = request.query_params.get("stream", "").lower() in ("true", "1")
-        record = await self._record(request, caller)
-        if not streamed:
-            return await self._respond(record, caller)
-        after = number(request, "starting_after", -1, -1)
-        stream = await self._state.stored.stream(caller.owner, record, after + 1)
-        headers = {name.decode(): value.decode() for name, value in SSE_HEADERS}
-        return StreamingResponse(stream, headers=headers)
-
-    async def _delete(self, request: Request, caller: Caller) -> Response:
-        id, store = request.path_params["response_id"], self._state.shared.store
-        with suppress(StoreFailed):  # the store is asked again below
-            await self._stop(caller.owner, id)
-        is_known = self._state.runs.forget(caller.owner, id)
-        if not await store.delete(caller.owner, id) and not is_known:
-            raise response_not_found(id)
-        return _json({"id": id, "object": "response", "deleted": True})
-
-    async def _cancel(self, request: Request, caller: Caller) -> Response:
-        id = request.path_params["response_id"]
-        await self._stop(caller.owner, id)
-        unstored = self._state.runs.unstored(caller.owner, id)
-        record = unstored.turn.record if unstored is not None else await self._record(request, caller)
-        if not msgspec.json.decode(record.fields, type=_Background).background:
-            message = "Only a response that was created with background: true can be cancelled."
-            raise BadRequest(message, "response_id", "not_cancellable")
-        return await self._respond(record, caller)
-
-    async def _stop(self, owner: str, id: str) -> None:
+    async def _stop(self, id: str) -> None:
         """Stop a background run, whichever process owns it, and wait for its end within a timeout."""
-        store, running = self._state.shared.store, self._state.runs.get(owner, id)
-        if self._state.runs.unstored(owner, id) is not None:
+        running = self._state.runs.get(self._owner, id)
+        if self._state.runs.unstored(self._owner, id) is not None:
             return
         try:
-            is_running = await store.cancel(owner, id)
+            is_running = await self._store.cancel(self._owner, id)
         except StoreFailed:
             if running is None:
                 raise
@@ -153,130 +159,114 @@ class Resources:
         if running is not None:
             await running.cancel_and_wait()
             return
-        ends = time.monotonic() + STOP_TIMEOUT
-        while is_running and time.monotonic() < ends:
+        deadline = time.monotonic() + STOP_TIMEOUT
+        while is_running and time.monotonic() < deadline:
             await asyncio.sleep(STOP_POLL_INTERVAL)
-            record = await store.load(owner, id)
+            record = await self._store.load(self._owner, id)
             is_running = record is not None and not record.is_over
-
-    async def _input_items(self, request: Request, caller: Caller) -> Response:
-        record = await self._record(request, caller)
-        return await self._page(request, caller, record.id)
-
-    async def _page(self, request: Request, caller: Caller, holder: str) -> Response:
-        after, order = request.query_params.get("after", ""), request.query_params.get("order", "desc")
-        if order not in ("asc", "desc"):
-            raise BadRequest(f"order must be asc or desc; received {order!r}.", "order")
-        limit = number(request, "limit", 20, 1)
-        if limit > MAX_PAGE_ITEMS:
-            raise BadRequest(f"limit must be at most {MAX_PAGE_ITEMS}; received {limit}.", "limit")
-        shared = self._state.shared
-        page = await shared.store.page(caller.owner, holder, after, limit, order, shared.bounds.body)
-        if page is None:
-            raise BadRequest(f"after: There is no item {after!r} here.", "after")
-        return _json(_listed(page))
-
-    async def _input_tokens(self, request: Request, caller: Caller) -> Response:
-        body, bounds = await self._body(request), self._state.shared.bounds
-        asked = await stepped(responses.reading_request(body, bounds, needs_input=False), len(body))
-        opened = await self._state.history.open(caller.owner, asked, request.scope[_CLAIM])
-        tokens, headers = await counted(self._state.shared.engine.router, opened.request, caller.upstream_key)
-        answer = _json({"object": "response.input_tokens", "input_tokens": tokens})
-        answer.headers.update(headers)
-        return answer
-
-    async def _body(self, request: Request) -> bytes:
-        claim = request.scope[_CLAIM]
-        return await read_body(dict(request.scope["headers"]), request.receive, self._state.shared.bounds, claim)
 
     # Conversations
 
-    async def _conversation(self, request: Request, caller: Caller) -> Conversation:
-        id = request.path_params["conversation_id"]
-        found = await self._state.shared.store.conversation(caller.owner, id)
+    async def create_conversation(self) -> Response:
+        asked = read(_decode_conversation, await self._exchange.read_body(self._receive) or b"{}")
+        seed = token_hex(12)
+        conversation = Conversation(f"conv_{seed}", int(time.time()), _encode(asked.metadata or {}))
+        await self._store.put_conversation(self._owner, conversation)
+        await self._add(conversation.id, asked.items or (), seed)
+        return _json_conversation(conversation)
+
+    async def retrieve_conversation(self) -> Response:
+        return _json_conversation(await self._load_conversation())
+
+    async def update_conversation(self) -> Response:
+        conversation = await self._load_conversation()
+        asked = read(_decode_conversation, await self._exchange.read_body(self._receive))
+        changed = msgspec.structs.replace(conversation, metadata=_encode(asked.metadata or {}))
+        await self._store.put_conversation(self._owner, changed)
+        return _json_conversation(changed)
+
+    async def delete_conversation(self) -> Response:
+        conversation = await self._load_conversation()
+        await self._store.delete(self._owner, conversation.id, "conversation")
+        return _json({"id": conversation.id, "object": "conversation.deleted", "deleted": True})
+
+    async def create_items(self) -> Response:
+        conversation = await self._load_conversation()
+        asked = read(_decode_items, await self._exchange.read_body(self._receive))
+        items = await self._add(conversation.id, asked.items, token_hex(12))
+        return _json_page(Page(items, has_more=False))
+
+    async def list_items(self) -> Response:
+        return await self._list_page((await self._load_conversation()).id)
+
+    async def retrieve_item(self) -> Response:
+        return _json_bytes(bytes(await self._load_item()))
+
+    async def delete_item(self) -> Response:
+        await self._load_item()
+        await self._store.delete_item(self._owner, self._params["conversation_id"], self._params["item_id"])
+        return _json_conversation(await self._load_conversation())
+
+    async def _load_conversation(self) -> Conversation:
+        id = self._params["conversation_id"]
+        found = await self._store.conversation(self._owner, id)
         if found is None:
             message = f"There is no conversation {id!r} here."
             raise BadRequest(message, "conversation_id", "conversation_not_found", status=404)
         return found
 
-    async def _create_conversation(self, request: Request, caller: Caller) -> Response:
-        asked = read(_decode_conversation, await self._body(request) or b"{}")
-        seed = token_hex(12)
-        conversation = Conversation(f"conv_{seed}", int(time.time()), _encode(asked.metadata or {}))
-        await self._state.shared.store.put_conversation(caller.owner, conversation)
-        await self._add(caller, conversation.id, asked.items or (), seed)
-        return _json(_shown(conversation))
+    async def _load_item(self) -> Raw:
+        conversation = await self._load_conversation()
+        raw = await self._store.item(self._owner, conversation.id, self._params["item_id"])
+        if raw is None:
+            message = f"There is no item {self._params['item_id']!r} in this conversation."
+            raise BadRequest(message, "item_id", "item_not_found", status=404)
+        return raw
 
-    async def _retrieve_conversation(self, request: Request, caller: Caller) -> Response:
-        return _json(_shown(await self._conversation(request, caller)))
-
-    async def _update_conversation(self, request: Request, caller: Caller) -> Response:
-        conversation = await self._conversation(request, caller)
-        asked = read(_decode_conversation, await self._body(request))
-        changed = msgspec.structs.replace(conversation, metadata=_encode(asked.metadata or {}))
-        await self._state.shared.store.put_conversation(caller.owner, changed)
-        return _json(_shown(changed))
-
-    async def _delete_conversation(self, request: Request, caller: Caller) -> Response:
-        conversation = await self._conversation(request, caller)
-        await self._state.shared.store.delete(caller.owner, conversation.id, "conversation")
-        return _json({"id": conversation.id, "object": "conversation.deleted", "deleted": True})
-
-    async def _create_items(self, request: Request, caller: Caller) -> Response:
-        conversation = await self._conversation(request, caller)
-        asked = read(_decode_items, await self._body(request))
-        items = await self._add(caller, conversation.id, asked.items, token_hex(12))
-        return _json(_listed(Page(items, has_more=False)))
-
-    async def _add(self, caller: Caller, holder: str, items: Sequence[Raw], seed: str) -> list[KeptItem]:
+    async def _add(self, holder: str, items: Sequence[Raw], seed: str) -> list[KeptItem]:
         responses.check_items(items, "items")
         kept = given_items(items, seed)
         if kept:
-            await self._state.shared.store.add_items(caller.owner, holder, kept)
+            await self._store.add_items(self._owner, holder, kept)
         return kept
 
-    async def _list_items(self, request: Request, caller: Caller) -> Response:
-        conversation = await self._conversation(request, caller)
-        return await self._page(request, caller, conversation.id)
-
-    async def _item(self, request: Request, caller: Caller) -> tuple[str, Raw]:
-        conversation = await self._conversation(request, caller)
-        id = request.path_params["item_id"]
-        raw = await self._state.shared.store.item(caller.owner, conversation.id, id)
-        if raw is not None:
-            return id, raw
-        message = f"There is no item {id!r} in this conversation."
-        raise BadRequest(message, "item_id", "item_not_found", status=404)
-
-    async def _retrieve_item(self, request: Request, caller: Caller) -> Response:
-        _, raw = await self._item(request, caller)
-        return _json_bytes(bytes(raw))
-
-    async def _delete_item(self, request: Request, caller: Caller) -> Response:
-        id, _ = await self._item(request, caller)
-        holder = request.path_params["conversation_id"]
-        await self._state.shared.store.delete_item(caller.owner, holder, id)
-        return _json(_shown(await self._conversation(request, caller)))
+    async def _list_page(self, holder: str) -> Response:
+        query = self._request.query_params
+        after, order = query.get("after", ""), query.get("order", "desc")
+        if order not in ("asc", "desc"):
+            raise BadRequest(f"order must be asc or desc; received {order!r}.", "order")
+        limit = number(self._request, "limit", 20, 1)
+        if limit > MAX_PAGE_ITEMS:
+            raise BadRequest(f"limit must be at most {MAX_PAGE_ITEMS}; received {limit}.", "limit")
+        max_bytes = self._state.shared.bounds.body
+        page = await self._store.page(self._owner, holder, after, limit, order, max_bytes)
+        if page is None:
+            raise BadRequest(f"after: There is no item {after!r} here.", "after")
+        return _json_page(page)
 
 
-def _shown(conversation: Conversation) -> dict[str, Any]:
-    return {
-        "id": conversation.id,
-        "object": "conversation",
-        "created_at": int(conversation.created),
-        "metadata": Raw(conversation.metadata),
-    }
+def _json_conversation(conversation: Conversation) -> Response:
+    return _json(
+        {
+            "id": conversation.id,
+            "object": "conversation",
+            "created_at": int(conversation.created),
+            "metadata": Raw(conversation.metadata),
+        }
+    )
 
 
-def _listed(page: Page) -> dict[str, Any]:
+def _json_page(page: Page) -> Response:
     items = page.items
-    return {
-        "object": "list",
-        "data": [item.raw for item in items],
-        "first_id": items[0].id if items else None,
-        "last_id": items[-1].id if items else None,
-        "has_more": page.has_more,
-    }
+    return _json(
+        {
+            "object": "list",
+            "data": [item.raw for item in items],
+            "first_id": items[0].id if items else None,
+            "last_id": items[-1].id if items else None,
+            "has_more": page.has_more,
+        }
+    )
 
 
 def _json(value: object) -> Response:

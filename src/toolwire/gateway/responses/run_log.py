@@ -48,6 +48,8 @@ class RunLog:
         self.fence = fence
         self.committed = committed
         """How many events are committed."""
+        self.next = committed
+        """The number of the next event."""
         self.size = 0
         """Bytes of all events that were appended here."""
         self.comment = b""
@@ -59,7 +61,7 @@ class RunLog:
         self.in_flight_since = 0.0
         """When the oldest event in flight was appended."""
         self._pending_since = 0.0
-        self._pending: deque[tuple[int, bytes]] = deque()  # events that were not sent: their count, and their bytes
+        self._pending: deque[bytes] = deque()  # events that were not sent
         self._pending_size = 0
         self._in_flight: EventChunk | None = None  # sent to the store, which has not confirmed it
         self._is_sealed = False
@@ -67,12 +69,6 @@ class RunLog:
         self._tail: deque[EventChunk] = deque()
         self._tail_size = 0
         self._changed = asyncio.Event()
-
-    @property
-    def next(self) -> int:
-        """The number of the next event."""
-        in_flight = self._in_flight.count if self._in_flight is not None else 0
-        return self.committed + in_flight + sum(count for count, _ in self._pending)
 
     @property
     def uncommitted(self) -> int:
@@ -101,19 +97,20 @@ class RunLog:
             if is_output and self._first_output is None:
                 self._first_output = self.next
             self.size += len(events)
+            self.next += count_events(events)
             self._pending_size += len(events)
-            self._pending.append((count_events(events), events))
+            self._pending.append(events)
 
     def next_chunk(self) -> EventChunk | None:
         """The chunk to commit next: the same as before, until its outcome is known."""
         if self._in_flight is None and self._pending and not self._is_sealed:
-            taken = [self._pending.popleft()]
-            size = len(taken[0][1])
-            while self._pending and size + len(self._pending[0][1]) <= MAX_CHUNK_BYTES:
-                taken.append(self._pending.popleft())
-                size += len(taken[-1][1])
+            frames = [self._pending.popleft()]
+            size = len(frames[0])
+            while self._pending and size + len(self._pending[0]) <= MAX_CHUNK_BYTES:
+                frames.append(self._pending.popleft())
+                size += len(frames[-1])
             self._pending_size -= size
-            self._in_flight, self.in_flight_since = _join(self.committed, taken), self._pending_since
+            self._in_flight, self.in_flight_since = make_chunk(self.committed, frames), self._pending_since
         return self._in_flight
 
     def confirm(self) -> None:
@@ -129,9 +126,8 @@ class RunLog:
 
     def remaining(self, last: Sequence[bytes]) -> EventChunk:
         """The events that were not sent, and the last ones."""
-        events = select_events(last)
         first = self.committed if self._in_flight is None else self._in_flight.first + self._in_flight.count
-        return _join(first, [*self._pending, (count_events(events), events)])
+        return make_chunk(first, [*self._pending, select_events(last)])
 
     def end(self, remaining: EventChunk, last: Sequence[bytes]) -> None:
         """Show the remaining events and the end: they are committed, or state themselves that they are not."""
@@ -177,8 +173,10 @@ class RunLog:
         self._changed = asyncio.Event()
 
 
-def _join(first: int, events: Sequence[tuple[int, bytes]]) -> EventChunk:
-    return EventChunk(first, sum(count for count, _ in events), b"".join(frames for _, frames in events))
+def make_chunk(first: int, frames: Sequence[bytes]) -> EventChunk:
+    """Events as a chunk; the first one has this number."""
+    joined = b"".join(frames)
+    return EventChunk(first, count_events(joined), joined)
 
 
 def select_events(pieces: Sequence[bytes]) -> bytes:

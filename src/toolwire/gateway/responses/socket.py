@@ -112,7 +112,7 @@ class SocketSession:
         self._receive = receive
         self._send = send
         self._cache = SocketCache(state.socket_responses, owner, state.shared.bounds.body)
-        self._queue: asyncio.Queue[bytes | _Refused | Literal["drain"]] = asyncio.Queue()
+        self._queue: asyncio.Queue[bytes | _Refused | Literal["drain", "gone"]] = asyncio.Queue()
         self._queued = 0  # requests, and the bytes of them
         self._queued_bytes = 0
         self._claim = Claim(state.shared.flight)  # of those bytes
@@ -142,27 +142,20 @@ class SocketSession:
 
     async def _next(self, ends: float) -> "bytes | _Refused | None":
         """The next request, or None when the connection is over."""
-        getting = asyncio.create_task(self._queue.get())
-        leaving = asyncio.create_task(self._gone.wait())
         now, idle = time.monotonic(), self._state.shared.settings.server.websocket_idle
-        left = max(0.0, min(ends, now + (idle or float("inf"))) - now)
-        _, pending = await asyncio.wait(
-            (getting, leaving),
-            timeout=None if left == float("inf") else left,
-            return_when=asyncio.FIRST_COMPLETED,
-        )
-        for task in pending:
-            task.cancel()
-        if getting.done():
-            message = getting.result()
-            if message != "drain":
-                return message
-            await self._send({"type": "websocket.close", "code": 1012})
-        elif not leaving.done():
+        left = min(ends, now + (idle or float("inf"))) - now
+        try:
+            message = await asyncio.wait_for(self._queue.get(), None if left == float("inf") else left)
+        except TimeoutError:
             which = "server.websocket_limit" if time.monotonic() >= ends else "server.websocket_idle"
-            message = f"This connection has reached its limit ({which}); open a new one."
-            await self._close_with(Failure(400, "websocket_connection_limit_reached", message), 1000)
-        return None
+            reason = f"This connection has reached its limit ({which}); open a new one."
+            await self._close_with(Failure(400, "websocket_connection_limit_reached", reason), 1000)
+            return None
+        if isinstance(message, str):
+            if message == "drain":
+                await self._send({"type": "websocket.close", "code": 1012})
+            return None
+        return message
 
     async def _close_with(self, failure: Failure, code: int) -> None:
         await self._send({"type": "websocket.send", "text": error_frame(failure)})
@@ -176,6 +169,7 @@ class SocketSession:
         """Enqueue a message. A separate function, so that the message is not held while the next one is awaited."""
         if message["type"] == "websocket.disconnect":
             self._gone.set()
+            self._queue.put_nowait("gone")
         elif message["type"] == DRAIN:
             self.drain()
         else:

@@ -17,10 +17,10 @@ from toolwire.core.notes import Figures, TurnStats
 from toolwire.dialects import responses
 from toolwire.gateway.exchange import Shared
 from toolwire.gateway.http import slices
-from toolwire.gateway.responses.run_log import count_events, cut_chunk, select_events
+from toolwire.gateway.responses.run_log import cut_chunk, make_chunk, select_events
 from toolwire.gateway.responses.run_progress import encode_unfinished
 from toolwire.gateway.responses.run_task import BackgroundRuns
-from toolwire.memory.store import EventChunk, Record, StoreFailed
+from toolwire.memory.store import Record, StoreFailed
 
 _encode = msgspec.json.Encoder().encode
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -159,9 +159,10 @@ def _replay(record: Record, output: Sequence[msgspec.Raw], number: int) -> Itera
     encoder = responses.StreamEncoder(
         request, record.id, created, TurnStats(), lambda: ending.completed_at or created, extended=waits
     )
-    events = select_events([piece for event in _events(ending, response) for piece in encoder.feed(event)])
-    count = count_events(events)
-    wanted = cut_chunk(EventChunk(0, count, events), min(number, count)).frames
+    whole = make_chunk(
+        0, [select_events([piece for event in _events(ending, response) for piece in encoder.feed(event)])]
+    )
+    wanted = cut_chunk(whole, min(number, whole.count)).frames
     return chain(slices((wanted,)), (sse.write_comment(_figures(record, output).comment()) + sse.DONE,))
 
 

@@ -108,51 +108,43 @@ class GatewayTools:
         It begins when every MCP server has listed its tools or has failed. `begin` starts a turn of the model,
         `on_call` is called with the outcome of every call of a gateway tool, and `confirm` before the tool is run.
         """
-        start = partial(self._begin, owner, request, begin, on_call, confirm, search)
-        return start() if self._listing is None or self._listing.done() else DeferredRun(self._listing, start)
-
-    def _begin(
-        self,
-        owner: str,
-        request: Request,
-        begin: Begin,
-        on_call: OnCall,
-        confirm: Confirm | None,
-        search: Search | None,
-    ) -> TurnSource:
-        self._registry.refresh()
         request = search.request if search is not None else request
-        client_names = {each.name for each in request.tools}
-        offered = [each for each in self._registry if each.name not in client_names]
-        if not offered and search is None:
-            return begin(request)
-        unchanged = _run_unchanged(request, begin)
-        if unchanged is not None:
-            return unchanged
-        if len(request.tools) + len(offered) > self._max_tools:
-            raise TooManyTools(len(offered), len(request.tools), self._max_tools)
-        own = [*offered, *(search.tools if search is not None else ())]
-        declared = (
-            *request.tools,
-            *(
-                DeclaredTool(each.name, each.description, each.parameters, kind=each.kind, format=each.format)
-                for each in offered
-            ),
-        )
-        entries = self._pending.merge_into(request.entries, owner)
-        extended = msgspec.structs.replace(request, tools=declared, entries=entries, dialect="")
-        tools = OfferedTools(
-            self._registry if search is None else Registry(own),
-            {each.name for each in own},
-            self._max_turns,
-            self._max_reply,
-            self._inherit,
-            on_call,
-            partial(self._pending.keep, owner, entries),
-            search,
-            confirm,
-        )
-        return RunWithTools(tools, extended, begin)
+
+        def start() -> TurnSource:
+            self._registry.refresh()
+            client_names = {each.name for each in request.tools}
+            offered = [each for each in self._registry if each.name not in client_names]
+            if not offered and search is None:
+                return begin(request)
+            unchanged = _run_unchanged(request, begin)
+            if unchanged is not None:
+                return unchanged
+            if len(request.tools) + len(offered) > self._max_tools:
+                raise TooManyTools(len(offered), len(request.tools), self._max_tools)
+            own = [*offered, *(search.tools if search is not None else ())]
+            declared = (
+                *request.tools,
+                *(
+                    DeclaredTool(each.name, each.description, each.parameters, kind=each.kind, format=each.format)
+                    for each in offered
+                ),
+            )
+            entries = self._pending.merge_into(request.entries, owner)
+            extended = msgspec.structs.replace(request, tools=declared, entries=entries, dialect="")
+            tools = OfferedTools(
+                self._registry if search is None else Registry(own),
+                {each.name for each in own},
+                self._max_turns,
+                self._max_reply,
+                self._inherit,
+                on_call,
+                partial(self._pending.keep, owner, entries),
+                search,
+                confirm,
+            )
+            return RunWithTools(tools, extended, begin)
+
+        return start() if self._listing is None or self._listing.done() else DeferredRun(self._listing, start)
 
 
 def _run_unchanged(request: Request, begin: Begin) -> TurnSource | None:
