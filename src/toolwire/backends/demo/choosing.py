@@ -36,10 +36,10 @@ class Ability:
         own = [word for word in map(concept, split_name(self.short_name)) if word]
         verbs = [word for word in (own[:1] + own[-1:]) if word in LOOKING | CHANGING]
         self.verb = verbs[0] if verbs else "run" if "command" in own else ""
-        implied = ["file"] if self.verb in ("read", "find", "write") else []
-        self.objects = [word for word in own if word != self.verb] or implied
         sentence = _SENTENCE.match(tool.description.lstrip("`#* \n"))
         described = {concept(word) for word in sentence[0].split()} if sentence is not None else set[str]()
+        is_about_files = self.verb in ("read", "write") or (self.verb == "find" and "file" in described)
+        self.objects = [word for word in own if word != self.verb] or (["file"] if is_about_files else [])
         changes = bool({self.verb, *own, *described} & CHANGING)
         self.is_harmless = not changes and (self.verb in LOOKING or len(own) < 2)
         """It only looks something up. A tool with an unknown verb may do anything."""
