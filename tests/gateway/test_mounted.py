@@ -203,7 +203,7 @@ def test_a_turn_of_a_websocket_is_finished_before_the_server_ends(upstream: Upst
 def test_a_background_stream_that_is_silent_for_long_has_numbered_signs_of_life(
     upstream: Upstream, http: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("toolwire.gateway.responses.background.EVENT_KEEPALIVE_AFTER", 0.05)
+    monkeypatch.setattr("toolwire.gateway.responses.run_task.EVENT_KEEPALIVE_AFTER", 0.05)
     monkeypatch.setattr("toolwire.dialects.responses.encode.EVENT_KEEPALIVE_AFTER", 0.05)
     gate = Gate(stream(created(), text("a")), after=(stream(text("b"), completed()),))
     upstream.replies["silent-for-long"] = Reply(gate)
