@@ -201,6 +201,8 @@ def test_long_descriptions_do_not_matter():
         "Read " + "and, " * 30_000,
         "`a" * 50_000,
         "x=" * 50_000,
+        "Run " * 50_000 + "`x`",
+        "Write " * 10_000 + "a.txt",
         "_" * 200_000,
     ],
 )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft7Validator, Draft202012Validator
 
 from tests.support.demo import asking, turn
-from toolwire.backends.demo.arguments import MAX_VALUES
+from toolwire.backends.demo.arguments import MAX_ITEMS
 
 Json = Any
 
@@ -129,7 +129,7 @@ def test_what_is_optional_is_left_out(schema: Json):
 @pytest.mark.parametrize(
     "schema",
     [
-        requiring(False), requiring({"$ref": "#"}), requiring({"type": "array", "minItems": MAX_VALUES}),
+        requiring(False), requiring({"$ref": "#"}), requiring({"type": "array", "minItems": MAX_ITEMS + 1}),
         requiring({"allOf": [{"type": "string"}, {"type": "integer"}]}), requiring({"type": "string", "minLength": 10**12}),
         {"type": "string"}, requiring({"type": "integer", "minimum": 3, "exclusiveMinimum": True}),
     ],
@@ -175,6 +175,8 @@ def costly() -> dict[str, Json]:
         "unique": requiring({"type": "array", "uniqueItems": True, "minItems": 256, "items": {"type": "integer"}}),
         "patterns": requiring({"type": "string", "allOf": [{"pattern": "^(a+)+(b|a)*c{0,9}$", "minLength": 300}] * 50}),
         "patterns of names": requiring({"type": "object", "minProperties": 100, "patternProperties": {f"(a|{n})*(a|b){{9}}$": {} for n in range(500)}}),
+        "many patterns": requiring(requiring({"type": "string", "pattern": "^(a|a)*(a|b){9}(a|c)*$"}), allOf=[{"required": [f"k{n}"], "properties": {f"k{n}": {"type": "string", "pattern": f"^(a|{n})*(a|b){{9}}c$"}}} for n in range(60)]),
+        "wide and merged": requiring({"allOf": [{"$ref": "#"}] * 60}, required=[f"p{n}" for n in range(500)], properties={f"p{n}": {"allOf": [{"$ref": "#"}] * 60} for n in range(500)}),
         "an enum": requiring({"enum": list(range(30_000)), "not": {"enum": list(range(30_000))}}),
         "a large schema": requiring({"description": "x" * 300_000}),
         "an array": requiring({"type": "array", "minItems": 10**12}),

@@ -23,9 +23,13 @@ from toolwire.backends.demo.choosing import Ability
 from toolwire.backends.demo.hints import Hints, PromptValues, assign_values, find_subject, read_properties
 from toolwire.backends.demo.prompt import UserPrompt
 from toolwire.backends.demo.schema import pick_number, pick_text, resolve, types_of
+from toolwire.core.regex import Budget, TooMuch
 
-MAX_VALUES = 1000
-"""Values in the arguments of one call."""
+MAX_STEPS = 60_000
+"""Steps that the schema of one call may take."""
+
+MAX_ITEMS = 256
+"""Items of an array that a schema can require."""
 
 MAX_DEPTH = 16
 """Nesting of the arguments of one call."""
@@ -57,7 +61,7 @@ def calls_for(
     decoded: Any = msgspec.json.decode(schema)
     root = cast("Schema", decoded) if isinstance(decoded, dict) else Schema()
     try:
-        properties = read_properties(root, ability)
+        properties = read_properties(root, ability, Budget(MAX_STEPS))
         given = assign_values(properties, ability, prompt, max_calls)
         if directory:
             for name in (each.name for each in properties if each.is_absolute and each.name in given):
@@ -66,6 +70,8 @@ def calls_for(
         several = [name for name, values in given.items() if len(values) > 1 and name not in arrays]
         calls = [{**given, several[0]: [value]} for value in given[several[0]]] if several else [given]
         return [_fill(root, bytes(schema), Hints(ability, prompt, each), validate) for each in calls]
+    except TooMuch:
+        return [Arguments("{}", ["its schema requires too much"])]
     except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError):  # the schema is a client's
         return [Arguments("{}", ["its schema cannot be used"])]
 
@@ -78,11 +84,12 @@ def input_for(ability: Ability, prompt: UserPrompt) -> str:
 def _fill(root: Schema, schema: bytes, hints: Hints, validate: Validate) -> Arguments:
     """Arguments that fit the schema, or else the first ones with their problems."""
     made: list[Arguments] = []
+    budget = Budget(MAX_STEPS)
     for option in range(MAX_OPTIONS):
-        filler = _Filler(root, hints, option)
+        filler = _Filler(root, hints, option, budget)
         try:
             text = msgspec.json.encode(filler.value(root, ())).decode()
-        except (_TooLarge, RecursionError):
+        except (TooMuch, RecursionError):
             made.append(Arguments("{}", ["its schema requires too much"]))
             continue
         problems = validate(schema, text)
@@ -94,27 +101,24 @@ def _fill(root: Schema, schema: bytes, hints: Hints, validate: Validate) -> Argu
     return made[0]
 
 
-class _TooLarge(Exception):
-    """The schema requires more than `MAX_VALUES` or `MAX_DEPTH`."""
-
-
 class _Filler:
     """Fills a schema, with the alternative at the index `option` of each `anyOf` and `oneOf`."""
 
-    def __init__(self, root: Schema, hints: Hints, option: int) -> None:
+    def __init__(self, root: Schema, hints: Hints, option: int, budget: Budget) -> None:
         self._root = root
         self._hints = hints
         self._option = option
-        self._count = self._numbers = 0
+        self._budget = budget
+        self._numbers = 0  # how many were filled
         self.unfilled: list[Problem] = []
         """Keywords that are not satisfied, or not known to be, and that the validator does not check."""
 
     def value(self, schema: object, path: Path) -> Any:
-        """A value for the schema at this path."""
-        self._count += 1
-        if self._count > MAX_VALUES or len(path) > MAX_DEPTH:
-            raise _TooLarge
-        shape = resolve(self._root, schema, self._option if len(path) < RECURSION_DEPTH else -1)
+        """A value for the schema at this path. Raises `TooMuch`."""
+        if len(path) > MAX_DEPTH:
+            raise TooMuch
+        self._budget.spend(10)
+        shape = resolve(self._root, schema, self._option if len(path) < RECURSION_DEPTH else -1, self._budget)
         if "const" in shape:
             return shape["const"]
         if "enum" in shape:
@@ -129,7 +133,7 @@ class _Filler:
                 return self._hints.items(name) or self._array(shape, path)
             case "string":
                 texts = [*self._hints.given.get(name, []), *map(str, prepared), self._hints.fallback(name)]
-                text, fits = pick_text(shape, texts, self._hints.words)
+                text, fits = pick_text(shape, texts, self._hints.words, self._budget)
                 self.unfilled += [] if fits else [Problem(path, "pattern")]
                 return text
             case "integer" | "number" as type:
@@ -144,10 +148,11 @@ class _Filler:
     def _object(self, shape: Schema, path: Path) -> Schema:
         properties, required = named(shape, "properties"), listed(shape, "required")
         names = dict.fromkeys([*(name for name in properties if name in required), *required])
-        optional = {name: resolve(self._root, properties[name], 0) for name in properties if name not in names}
+        optional = [name for name in properties if name not in names]
         if not path:
-            names |= dict.fromkeys(name for name in optional if self._hints.gives(name, optional[name]))
-        names |= dict.fromkeys([*optional][: max(shape.get("minProperties", 0) - len(names), 0)])
+            shapes = {name: resolve(self._root, properties[name], 0, self._budget) for name in optional}
+            names |= dict.fromkeys(name for name in optional if self._hints.gives(name, shapes[name]))
+        names |= dict.fromkeys(optional[: max(shape.get("minProperties", 0) - len(names), 0)])
         if names and "patternProperties" in shape:
             self.unfilled.append(Problem(path, "patternProperties"))
         others = shape.get("additionalProperties", True)
@@ -156,6 +161,6 @@ class _Filler:
     def _array(self, shape: Schema, path: Path) -> list[Any]:
         items = shape.get("items", True)
         prefix = listed(shape, "items") or listed(shape, "prefixItems")
-        count = min(max(shape.get("minItems", 0), len(prefix), 1), shape.get("maxItems", MAX_VALUES), MAX_VALUES)
+        count = min(max(shape.get("minItems", 0), len(prefix), 1), shape.get("maxItems", MAX_ITEMS), MAX_ITEMS)
         schemas = [*prefix[:count], *[items] * (count - len(prefix))]
         return [self.value(each, (*path, index)) for index, each in enumerate(schemas)]

@@ -26,6 +26,10 @@ _NEGATIONS = words_in("not never don't don\u2019t how without")
 _CLAUSES = words_in("is are was were be has have i my we want need")
 
 
+MAX_FOLLOWERS = 50
+"""Tokens after a verb that are searched for its object."""
+
+
 class Ability:
     """A tool and what it does: `get_weather` gets weather, `Read` reads a file, `exec_command` runs a command."""
 
@@ -100,7 +104,7 @@ def _asks_to_change(prompt: UserPrompt, ability: Ability, objects: Sequence[str]
         before = {each.text.lower() for each in prompt.tokens[max(at - 2, 0) : at]}
         if not (objects and ability.verb) or token.concept != ability.verb or before & _NEGATIONS:
             continue
-        for follower in prompt.tokens[at + 1 :]:
+        for follower in prompt.tokens[at + 1 : at + 1 + MAX_FOLLOWERS]:
             is_command = any(command.startswith(follower.text) for command in prompt.commands)
             if {follower.concept, *follower.things, *(["command"] if is_command else [])} & {*objects}:
                 return True

@@ -8,6 +8,7 @@ from toolwire.adapt.schemas_walk import Schema, listed, named
 from toolwire.backends.demo.choosing import Ability
 from toolwire.backends.demo.prompt import QUESTIONS, RETRIEVING, Token, UserPrompt, ValueKind, concept, split_name
 from toolwire.backends.demo.schema import resolve, types_of
+from toolwire.core.regex import Budget
 
 PropertyKind: TypeAlias = Literal["path", "command", "url", "glob", "remark", "message", "text", "other"]
 """What a property holds. A remark tells people what a call is for, a message is a longer text."""
@@ -54,14 +55,14 @@ def _kind_of(name: str, ability: Ability, description: str = "") -> PropertyKind
     return kinds[0] if kinds else "text"
 
 
-def read_properties(root: Schema, ability: Ability) -> list[Property]:
-    """The properties of the arguments; those that do not take any text are of the kind `other`."""
-    top = resolve(root, root, 0)
+def read_properties(root: Schema, ability: Ability, budget: Budget) -> list[Property]:
+    """The properties of the arguments; those that do not take any text are of the kind `other`. Raises `TooMuch`."""
+    top = resolve(root, root, 0, budget)
     found: list[Property] = []
     for name, schema in named(top, "properties").items():
-        shape = resolve(root, schema, 0)
+        shape = resolve(root, schema, 0, budget)
         is_array = "array" in types_of(shape)
-        item = resolve(root, shape.get("items"), 0) if is_array and "prefixItems" not in shape else shape
+        item = resolve(root, shape.get("items"), 0, budget) if is_array and "prefixItems" not in shape else shape
         is_plain = not item.keys() & {"enum", "const", "format", "pattern"}
         description = str(shape.get("description"))
         kind = _kind_of(name, ability, description) if is_plain and "string" in types_of(item) else "other"

@@ -8,7 +8,7 @@ from math import ceil, floor, inf
 from typing import Any, cast
 
 from toolwire.adapt.schemas_walk import Schema, listed, named, target
-from toolwire.core.regex import Budget, TooMuch, matches, read
+from toolwire.core.regex import Budget, matches, read
 
 MAX_MERGED = 64
 """Schemas that are merged into one; a reference may lead back to itself."""
@@ -16,16 +16,14 @@ MAX_MERGED = 64
 MAX_TEXT = 64 * 1024
 """Characters that a schema can require of one text."""
 
-MAX_PATTERN_STEPS = 20_000
-"""Steps of matching one text against one pattern."""
-
 _COMBINATIONS = ("$ref", "allOf", "anyOf", "oneOf")
 
 
-def resolve(root: Schema, schema: object, option: int) -> Schema:
+def resolve(root: Schema, schema: object, option: int, budget: Budget) -> Schema:
     """One way to satisfy a schema, without references and combinations.
 
-    Of `anyOf` and `oneOf` the alternative at the index `option` is taken, counted with null last.
+    Of `anyOf` and `oneOf` the alternative at the index `option` is taken, counted with null last. Raises `TooMuch` if
+    the steps of the budget are used up.
     """
     merged: Schema = {}
     waiting: list[object] = [schema]
@@ -36,6 +34,7 @@ def resolve(root: Schema, schema: object, option: int) -> Schema:
         if not isinstance(part, dict):
             continue
         part = cast("Schema", part)
+        budget.spend(1 + len(part) + len(merged.get("properties", ())) + len(named(part, "properties")))
         waiting += [target(root, part.get("$ref")), *listed(part, "allOf")]
         for key in ("anyOf", "oneOf"):
             options = sorted(listed(part, key), key={"type": "null"}.__eq__)
@@ -44,6 +43,7 @@ def resolve(root: Schema, schema: object, option: int) -> Schema:
             if key == "properties":
                 merged[key] = {**named(part, key), **merged.get(key, {})}
             elif key == "required":
+                budget.spend(len(merged.get(key, ())))
                 merged[key] = [*merged.get(key, []), *listed(part, key)]
             elif key not in _COMBINATIONS:
                 merged.setdefault(key, value)
@@ -92,29 +92,23 @@ _PATTERN_SAMPLES = ("demo", "DEMO", "a", "A", "AB", "ABC", "1", "123", "1234", "
 """Texts that are tried for a pattern when the prompt and the schema have none."""
 
 
-def pick_text(shape: Schema, texts: list[str], words: list[str]) -> tuple[str, bool]:
+def pick_text(shape: Schema, texts: list[str], words: list[str], budget: Budget) -> tuple[str, bool]:
     """The first text that fits, cut or padded if its length requires that; and whether it matches the pattern.
 
-    With a format, the words of the prompt are tried and a sample instead of the texts.
+    With a format, the words of the prompt are tried and a sample instead of the texts. Raises `TooMuch`.
     """
     if shape.get("format") in _FORMATS:
         pattern, sample = _FORMATS[shape["format"]]
         texts = [*(word for word in words if re.fullmatch(pattern, word, re.ASCII)), sample]
     matching = texts
     if "pattern" in shape:
-        matching = [text for text in (*texts, *_PATTERN_SAMPLES) if _matches(shape["pattern"], text)]
+        budget.spend(len(shape["pattern"]))
+        node = read(shape["pattern"])  # None if it has something that is not supported
+        tried = [text for text in (*texts, *_PATTERN_SAMPLES) if len(text) < 1000]
+        matching = [text for text in tried if matches(node, text, budget)] if node is not None else []
     low, high = min(shape.get("minLength", 0), MAX_TEXT), shape.get("maxLength", MAX_TEXT)
     padded = (matching or texts)[0].ljust(low, ".")[:high]
     return next((text for text in matching if low <= len(text) <= high), padded), bool(matching)
-
-
-def _matches(pattern: str, text: str) -> bool:
-    """Whether a text matches a pattern; none matches a pattern that cannot be read or is too costly."""
-    node = read(pattern)
-    try:
-        return node is not None and matches(node, text[:1000], Budget(MAX_PATTERN_STEPS))
-    except TooMuch:
-        return False
 
 
 def pick_number(shape: Schema, suggested: list[Any], *, whole: bool) -> float:
