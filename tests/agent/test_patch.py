@@ -404,7 +404,7 @@ def test_a_file_that_somebody_else_changes_meanwhile_stops_the_patch(tmp_path: P
     if change == "changed":
         put(tmp_path, {"f": "other\n"})
     before = got(tmp_path)
-    with pytest.raises(ToolError, match=r"^f was changed by somebody else meanwhile; read it again$"):
+    with pytest.raises(ToolError, match=r"^f was changed by another process meanwhile; read it again$"):
         plan.carry_out()
     assert got(tmp_path) == before
 

@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import needs
 from toolwire.agent.tools import supervisor
-from toolwire.agent.tools.excerpt import MAX_EXCERPT_BYTES, Excerpt
-from toolwire.agent.tools.process import MAX_EMITTED, NOT_SHOWN, Command, Process
+from toolwire.agent.tools.process import MAX_EMITTED, MAX_EXCERPT_BYTES, NOT_SHOWN, Command, Excerpt, Process
 from toolwire.agent.tools.process_tree import ProcessTree
 from toolwire.agent.tools.shell import Outcome, run, shell
 from toolwire.turns.tools.call import ToolError

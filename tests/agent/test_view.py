@@ -494,7 +494,7 @@ def test_what_is_no_part_of_the_answer_stands_on_lines_of_its_own() -> None:
         (TaskEnded("max_turns", "", Tokens()), "stopped: max_turns"),
         (TaskEnded("length", "", Tokens()), "stopped: length"),
         (TaskEnded("failed", "", Tokens(), "No such model."), "failed: No such model."),
-        (TaskEnded("failed", "", Tokens()), "failed: nobody knows why"),
+        (TaskEnded("failed", "", Tokens()), "failed: for an unknown reason"),
     ],
 )
 def test_an_end_that_is_not_the_usual_one_is_said(ended: TaskEnded, line: str) -> None:

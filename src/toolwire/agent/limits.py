@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
 import msgspec
 
@@ -23,17 +24,13 @@ def limits_in(headers: Mapping[str, str]) -> tuple[RateLimit, ...]:
 
 
 def _window(headers: Mapping[str, str], name: str) -> Window | None:
-    fields = ("used-percent", "window-minutes", "reset-at")
-    used, minutes, reset = (_number(headers.get(f"{name}-{field}", "")) for field in fields)
+    numbers: list[float | None] = [None, None, None]
+    for index, field in enumerate(("used-percent", "window-minutes", "reset-at")):
+        with suppress(ValueError):
+            number = float(headers.get(f"{name}-{field}", ""))
+            numbers[index] = number if math.isfinite(number) else None
+    used, minutes, reset = numbers
     return Window(used, minutes, reset) if used is not None else None
-
-
-def _number(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
 
 
 def _without_empty(limits: Iterable[RateLimit]) -> tuple[RateLimit, ...]:

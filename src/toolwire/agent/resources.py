@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 
 import msgspec
 
@@ -39,16 +40,13 @@ async def open_resources(
         await stack.enter_async_context(toolset)
     connected: Servers | None = None
     if servers:
-        connected = await stack.enter_async_context(Servers(servers, _warn))
+        warn = partial(_log.warning, "MCP server %s %s")
+        connected = await stack.enter_async_context(Servers(servers, warn))
         await connected.ready()
         for remote in connected.remotes:
             if remote.problem:
                 raise ServerFailed(f"the MCP server {remote.server.name} is not running: {remote.problem}")
     return Resources(model, tuple(tool for each in toolsets for tool in each.tools), connected)
-
-
-def _warn(server: str, message: str) -> None:
-    _log.warning("MCP server %s %s", server, message)
 
 
 class SharedResources:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, get_args
 import msgspec
 
 from toolwire.agent import events
-from toolwire.agent.approval import Approver, Policy
+from toolwire.agent.approval import Policy
 from toolwire.agent.events import AgentEvent, RateLimit, TaskEnded, Tokens, ToolOutput
 from toolwire.agent.history import AnyItem, OtherItem, newest_items, read_items, size_of, user_message
 from toolwire.agent.hooks import CallOptions
@@ -150,7 +150,12 @@ class Task:
 
     async def compact(self) -> None:
         """Replace the whole history by a summary; the last event says how that ended."""
-        await self._end_after(self._compact_everything)
+
+        async def compact_everything() -> str:
+            self._replace_history(await self._summarise())
+            return "done"
+
+        await self._end_after(compact_everything)
 
     def close(self, working: "asyncio.Task[None]") -> None:
         """End the events of work that has ended with an error or was cancelled before it began."""
@@ -265,10 +270,6 @@ class Task:
             window = await self.model.context_window()
         return bool(window) and used >= window * self._config.compact_at
 
-    async def _compact_everything(self) -> str:
-        self._replace_history(await self._summarise())
-        return "done"
-
     async def _compact(self, *, keeps_work: bool) -> None:
         """Replace the history by a summary, but keep the last prompt, and the work on it if that is small."""
         tail = self.session.history.tail()
@@ -333,28 +334,29 @@ class Task:
             def emit(text: str) -> None:
                 self.put(ToolOutput(call.call_id, whole_text(text)))
 
-            return msgspec.structs.replace(context, emit=emit, spend=self._spend_elsewhere)
+            return msgspec.structs.replace(context, emit=emit, spend=spend)
 
-        approver = partial(self._ask, calls.approver) if calls.approver is not None else None
+        def spend(usage: Tokens) -> None:
+            self.tools.spend(usage)
+            self.session.spend_elsewhere(usage)
+
+        def report_start(call: ToolCall) -> None:
+            self.put(events.ToolStarted(call.call_id, call.name))
+
+        def report_result(finished: Finished) -> None:
+            call, result = finished.call, finished.result
+            seconds = round(finished.seconds, 3) if finished.seconds is not None else None
+            self.put(events.CallEnded(call.call_id, call.name, result.text, result.failed, seconds))
+
+        async def ask(tool: Tool, call: ToolCall) -> bool | str:
+            assert calls.approver is not None
+            self.put(events.ApprovalAsked(call.call_id, call.name, call.text))
+            return await call_function(calls.approver, tool, call)
+
         exempt = FINAL_RESULT if self.output is not None else ""
-        return msgspec.structs.replace(
-            calls.hooks(context, config.approve, approver, exempt),
-            context=own_context,
-            started=self._report_start,
-            finished=self._report_result,
-        )
-
-    async def _ask(self, approver: Approver, tool: Tool, call: ToolCall) -> bool | str:
-        self.put(events.ApprovalAsked(call.call_id, call.name, call.text))
-        return await call_function(approver, tool, call)
-
-    def _report_start(self, call: ToolCall) -> None:
-        self.put(events.ToolStarted(call.call_id, call.name))
-
-    def _report_result(self, finished: Finished) -> None:
-        call, result = finished.call, finished.result
-        seconds = round(finished.seconds, 3) if finished.seconds is not None else None
-        self.put(events.CallEnded(call.call_id, call.name, result.text, result.failed, seconds))
+        hooks = calls.hooks(context, config.approve, ask if calls.approver is not None else None, exempt)
+        own = {"context": own_context, "started": report_start, "finished": report_result}
+        return msgspec.structs.replace(hooks, **own)
 
     # Usage
 
@@ -363,11 +365,6 @@ class Task:
         self.tools.spend(usage)
         self.session.spend(usage)
         self.put(events.UsageUpdated(usage, self.session.usage))
-
-    def _spend_elsewhere(self, usage: Tokens) -> None:
-        """Count tokens that a tool has used in another conversation."""
-        self.tools.spend(usage)
-        self.session.spend_elsewhere(usage)
 
     def report_limits(self, limits: tuple[RateLimit, ...]) -> None:
         """Report the account's rate limits, if they have changed."""

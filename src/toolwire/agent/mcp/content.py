@@ -2,6 +2,7 @@
 
 import mimetypes
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -66,7 +67,10 @@ def _resource(resource: TextResourceContents | BlobResourceContents) -> Part:
         return ImagePart(_data_url(kind, resource.blob))
     if kind.startswith("audio/"):
         return AudioPart(resource.blob, _format(kind))
-    return FilePart(_data_url(kind, resource.blob), name=_file_name(resource.uri, kind))
+    name = ""
+    with suppress(ValueError):
+        name = urlsplit(resource.uri).path.rstrip("/").rpartition("/")[2]
+    return FilePart(_data_url(kind, resource.blob), name=name or f"resource{mimetypes.guess_extension(kind) or ''}")
 
 
 def _data_url(kind: str, data: str) -> str:
@@ -78,17 +82,12 @@ def _format(kind: str) -> str:
     return _FORMATS.get(subtype, subtype)
 
 
-def _file_name(uri: str, kind: str) -> str:
-    try:
-        name = urlsplit(uri).path.rstrip("/").rpartition("/")[2]
-    except ValueError:
-        name = ""
-    return name or f"resource{mimetypes.guess_extension(kind) or ''}"
-
-
 def _is_in_text(structured: Any, texts: list[str]) -> bool:
     """Whether a text block contains the structured content too, as the specification recommends."""
-    read = [_read(text) for text in texts]
+    read: list[Any] = list(texts)
+    for index, text in enumerate(texts):
+        with suppress(msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+            read[index] = msgspec.json.decode(text)
     if structured in read:
         return True
     match structured:
@@ -107,10 +106,3 @@ def _is_block(value: Any) -> bool:
             return kind in _BLOCKS
         case _:
             return False
-
-
-def _read(text: str) -> Any:
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return text

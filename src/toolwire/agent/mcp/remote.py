@@ -7,6 +7,7 @@ server has refused it without running it.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
@@ -152,10 +153,11 @@ class Remote:
 
     async def _open(self) -> "Connection":
         try:
-            connect = await asyncio.to_thread(_import)
+            # 0.7 s, which most sessions do not need
+            module = await asyncio.to_thread(import_module, "toolwire.agent.mcp.connection")
         except ImportError as error:
             raise NotRunning(f"the package mcp cannot be loaded: {error}; try {install_command('mcp')}") from None
-        connection = connect(self.server, self)
+        connection: Connection = module.Connection(self.server, self)
         self._connections.add(connection)
         await connection.wait_until_open()
         return connection
@@ -213,12 +215,6 @@ class Remote:
         self._connections.discard(connection)
         if broke:
             self._fail(connection.why)
-
-
-def _import() -> "type[Connection]":
-    from toolwire.agent.mcp.connection import Connection  # noqa: PLC0415 - 0.7 s, which most sessions do not need
-
-    return Connection
 
 
 def _is_over(opening: "asyncio.Task[Connection]") -> bool:

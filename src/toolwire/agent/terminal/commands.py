@@ -23,7 +23,6 @@ from toolwire.agent.terminal.mentions import with_files
 from toolwire.agent.terminal.view import View
 from toolwire.core.errors import BadRequest
 from toolwire.core.terminal import clean
-from toolwire.turns.tools.registry import Tool
 
 COMMANDS = {
     "/model": "show the models, or go on with another one: /model NAME",
@@ -87,7 +86,11 @@ class Commands:
             case "/resume":
                 await self._resume(argument)
             case "/new":
-                self._begin_anew()
+                self._agent.session.close()
+                self._agent.session = Session.begin(self._agent.session.model, self._agent.cwd, None)
+                self.has_session = False
+                self._view.resume(self._agent.usage)
+                self._view.note("the next prompt begins a new session")
             case _ if not self.show(name):
                 self._view.note(f"there is no command {name}; /help lists them")
                 return False
@@ -102,7 +105,11 @@ class Commands:
                 self._table([*COMMANDS.items(), ("", ""), *KEYS.items()])
             case "/tools":
                 self._agent.registry.refresh()
-                rows = [(tool.name, self._permission(tool), tool.description) for tool in self._agent.registry]
+                rows: list[tuple[str, ...]] = []
+                for tool in self._agent.registry:
+                    changes = "may change something" if tool.writes else ""
+                    permission = "always allowed" if tool.name in self._always else changes
+                    rows.append((tool.name, permission, tool.description))
                 self._table(rows, "there are no tools")
             case "/mcp":
                 remotes = self._servers.remotes if self._servers is not None else ()
@@ -173,7 +180,7 @@ class Commands:
         try:
             await agent.use_model(session.model)
         except BadRequest:
-            self._view.note(f"nobody serves {session.model} here: {model} goes on")
+            self._view.note(f"no backend serves {session.model} here; continuing with {model}")
             session.use_model(model)
         self._return_to(session.cwd)
         self._view.resume(session.usage)
@@ -188,17 +195,6 @@ class Commands:
         else:
             self._view.note(f"the directory of the session is gone: {cwd}")
         self._use_directory(self._agent.cwd)
-
-    def _begin_anew(self) -> None:
-        """Let the next prompt begin a session."""
-        self._agent.session.close()
-        self._agent.session = Session.begin(self._agent.session.model, self._agent.cwd, None)
-        self.has_session = False
-        self._view.resume(self._agent.usage)
-        self._view.note("the next prompt begins a new session")
-
-    def _permission(self, tool: Tool) -> str:
-        return "always allowed" if tool.name in self._always else "may change something" if tool.writes else ""
 
     def _table(self, rows: Sequence[Sequence[str]], none: str = "") -> None:
         if not rows:

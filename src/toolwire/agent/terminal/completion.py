@@ -70,19 +70,16 @@ class Files:
         if time.monotonic() - self._read > FRESH_SECONDS:
             self._names = ["/".join(parts) for parts in islice(walk(self._cwd), MAX_FILES)]
             self._read = time.monotonic()
-        found = [name for name in self._names if _has_in_order(name.lower(), typed.lower()) and _can_be_typed(name)]
-        return sorted(found, key=lambda name: _rank(typed.lower(), name.lower()))[:MAX_SHOWN]
+        typed = typed.lower()
 
+        def is_match(name: str) -> bool:
+            rest = iter(name.lower())
+            has_in_order = all(character in rest for character in typed)  # each is searched for after the one before
+            return has_in_order and clean(name) == name and '"' not in name and "\n" not in name
 
-def _has_in_order(name: str, characters: str) -> bool:
-    rest = iter(name)
-    return all(character in rest for character in characters)  # each is searched for after the one before
+        def rank(name: str) -> tuple[int, int, str]:
+            name = name.lower()
+            kinds = (name.startswith(typed), name.rpartition("/")[2].startswith(typed), typed in name)
+            return kinds.index(True) if True in kinds else len(kinds), len(name), name
 
-
-def _can_be_typed(name: str) -> bool:
-    return clean(name) == name and '"' not in name and "\n" not in name
-
-
-def _rank(typed: str, name: str) -> tuple[int, int, str]:
-    kinds = (name.startswith(typed), name.rpartition("/")[2].startswith(typed), typed in name)
-    return kinds.index(True) if True in kinds else len(kinds), len(name), name
+        return sorted(filter(is_match, self._names), key=rank)[:MAX_SHOWN]

@@ -8,8 +8,11 @@ import asyncio
 import io
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
 
+import msgspec
 from prompt_toolkit.application import Application
 from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
 from prompt_toolkit.completion import Completer, ThreadedCompleter
@@ -37,6 +40,7 @@ from rich.console import Console, ConsoleRenderable
 
 from toolwire.agent.terminal.view import print_lines
 from toolwire.core.terminal import clean
+from toolwire.memory.private_files import make_folders, open_private, state_folder
 
 MARK = "> "
 MENU_ROWS = 8
@@ -44,6 +48,9 @@ MAX_INPUT_ROWS = 10
 MAX_QUEUED_ROWS = 3
 MIN_ANSWER_SECONDS = 0.4
 """Enter is ignored this long after a question appears: it may belong to earlier input."""
+
+MAX_HISTORY_BYTES = 1024 * 1024
+"""Size of the file of prompts above which its older half is dropped."""
 
 STYLE = Style.from_dict(
     {
@@ -54,6 +61,40 @@ STYLE = Style.from_dict(
         "auto-suggestion": "ansibrightblack",
     }
 )
+
+
+class PromptHistory(History):
+    """The prompts of earlier sessions, for the arrow keys: a private file with one JSON string per line.
+
+    A file that cannot be read or written is ignored.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        super().__init__()
+        self._path = path or state_folder() / "prompts.jsonl"
+
+    def load_history_strings(self) -> Iterable[str]:
+        """The prompts, newest first."""
+        for line in reversed(self._lines()):
+            with suppress(msgspec.DecodeError):
+                yield msgspec.json.decode(line, type=str)
+
+    def store_string(self, string: str) -> None:
+        """Add a prompt."""
+        with suppress(OSError, UnicodeEncodeError):
+            make_folders(self._path.parent)
+            with suppress(FileNotFoundError):
+                if self._path.stat().st_size > MAX_HISTORY_BYTES:
+                    lines = self._lines()
+                    with open_private(self._path, "w") as file:
+                        file.write(b"".join(line + b"\n" for line in lines[len(lines) // 2 :]))
+            with open_private(self._path, "a") as file:
+                file.write(msgspec.json.encode(string) + b"\n")
+
+    def _lines(self) -> list[bytes]:
+        with suppress(OSError), self._path.open("rb") as file:
+            return file.read(2 * MAX_HISTORY_BYTES).splitlines()
+        return []
 
 
 class _Question:

@@ -16,9 +16,8 @@ from toolwire.agent.runner import Runner
 from toolwire.agent.session import SessionError
 from toolwire.agent.terminal.commands import COMMANDS, IMMEDIATE_COMMANDS, Commands, command_in, recap, user_line
 from toolwire.agent.terminal.completion import LineCompleter
-from toolwire.agent.terminal.input_line import InputLine
+from toolwire.agent.terminal.input_line import InputLine, PromptHistory
 from toolwire.agent.terminal.interrupts import kill_children
-from toolwire.agent.terminal.prompt_history import PromptHistory
 from toolwire.agent.terminal.questions import Questions
 from toolwire.agent.terminal.view import DRAWS_PER_SECOND, View
 from toolwire.core.errors import ToolwireError

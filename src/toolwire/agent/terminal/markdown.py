@@ -51,7 +51,8 @@ class MarkdownStream:
             return []
         self._is_new = False
         lines = self._text.split("\n")[:-1]  # the last line may become anything
-        blocks = _blocks("\n".join(lines)) if lines else []
+        tokens = _parser.parse("\n".join(lines)) if lines else []
+        blocks = [(token.map[0], token) for token in tokens if token.level == 0 and token.map]  # by first line
         if not blocks:
             return []
         last, token = blocks[-1]
@@ -85,11 +86,6 @@ class MarkdownStream:
         made = SafeMarkdown("\n".join(lines), is_first=self._is_first, **parts)
         self._is_first = self._is_inside_code = False
         return made
-
-
-def _blocks(text: str) -> list[tuple[int, Token]]:
-    """The first line of each block, and its first token."""
-    return [(token.map[0], token) for token in _parser.parse(text) if token.level == 0 and token.map]
 
 
 def _is_closed(fence: Token, lines: Sequence[str]) -> bool:

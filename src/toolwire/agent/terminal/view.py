@@ -295,7 +295,7 @@ class View:
                 self._answer.write(held if held.endswith("\n") else f"{held}\n")
                 self._answer.flush()
         if event.reason == "failed":
-            words = clean(event.error) or "nobody knows why"
+            words = clean(event.error) or "for an unknown reason"
             self.print(Text.assemble(("failed:", "red"), " ", words), matters=True)
         elif event.reason != "done":
             reason = f": {clean(event.error)}" if event.error else ""

@@ -53,7 +53,7 @@ class FileContent(msgspec.Struct, frozen=True):
             now, then = target.path.lstat(), self.stat
             if (now.st_ino, now.st_size, now.st_mtime_ns) == (then.st_ino, then.st_size, then.st_mtime_ns):
                 return
-        raise ToolError(f"{target.name} was changed by somebody else meanwhile; read it again")
+        raise ToolError(f"{target.name} was changed by another process meanwhile; read it again")
 
 
 # Paths

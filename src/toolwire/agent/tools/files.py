@@ -196,17 +196,16 @@ def _edit(path: str, old: str, new: str, context: Context, *, everywhere: bool) 
 def _with_endings_of(text: str, old: str, new: str) -> tuple[str, str]:
     """The passages with the line endings of the file, because models write `\\n`."""
     lines = text.count("\n")
-    changes = (_crlf,) if lines and text.count("\r\n") == lines else (str, _crlf, _lf)
+
+    def with_lf(text: str) -> str:
+        return text.replace("\r\n", "\n")
+
+    def with_crlf(text: str) -> str:
+        return with_lf(text).replace("\n", "\r\n")
+
+    changes = (with_crlf,) if lines and text.count("\r\n") == lines else (str, with_crlf, with_lf)
     change = next((change for change in changes if change(old) in text), changes[0])
     return change(old), change(new)
-
-
-def _lf(text: str) -> str:
-    return text.replace("\r\n", "\n")
-
-
-def _crlf(text: str) -> str:
-    return _lf(text).replace("\n", "\r\n")
 
 
 def _hint(text: str, old: str) -> str:

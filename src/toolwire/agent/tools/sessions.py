@@ -17,9 +17,8 @@ import random
 import secrets
 import time
 
-from toolwire.agent.tools.excerpt import BYTES_PER_TOKEN, MAX_TOKENS, Excerpt
 from toolwire.agent.tools.file_access import check_writable
-from toolwire.agent.tools.process import Command, Process
+from toolwire.agent.tools.process import BYTES_PER_TOKEN, MAX_TOKENS, Command, Process
 from toolwire.agent.tools.shell import NO_COMMANDS, directory, shell
 from toolwire.core.request import TextPart
 from toolwire.turns.tools.call import ToolError
@@ -120,7 +119,12 @@ class Sessions:
         began = time.monotonic()
         with process.emit_output(context.emit):
             if chars and not process.is_over:
-                await _write(process, chars.encode(), seconds)
+                if not process.has_terminal:
+                    raise ToolError(f"write_stdin failed: {STDIN_CLOSED}")
+                data = chars.encode()
+                taken = await process.write(data, seconds)
+                if taken < len(data) and not process.is_over:
+                    raise ToolError(f"write_stdin failed: the process took {taken} of {len(data)} bytes")
             await process.wait(seconds - (time.monotonic() - began))
         return self._answer(int(session_id), process, began, max_output_tokens)
 
@@ -163,30 +167,20 @@ class Sessions:
             self._sessions.pop(id, None)
             state = f"Process exited with code {process.exit_code}"
         output = process.take()
+        budget = int(min(max(max_tokens, 0), MAX_TOKENS)) * BYTES_PER_TOKEN
+        text = output.text(budget)
+        if not output.fits(budget):
+            warning = f"Warning: truncated output (original token count: {output.tokens})"
+            text = f"{warning}\nTotal output lines: {output.lines}\n\n{text}"
         lines = (
             f"Chunk ID: {secrets.token_hex(3)}",
             f"Wall time: {time.monotonic() - began:.4f} seconds",
             state,
             f"Original token count: {output.tokens}",
             "Output:",
-            _shown(output, int(min(max(max_tokens, 0), MAX_TOKENS)) * BYTES_PER_TOKEN),
+            text,
         )
         return Result((TextPart("\n".join(lines)),), failed=process.is_over and (process.exit_code or 0) > 0)
-
-
-async def _write(process: Process, data: bytes, seconds: float) -> None:
-    if not process.has_terminal:
-        raise ToolError(f"write_stdin failed: {STDIN_CLOSED}")
-    taken = await process.write(data, seconds)
-    if taken < len(data) and not process.is_over:
-        raise ToolError(f"write_stdin failed: the process took {taken} of {len(data)} bytes")
-
-
-def _shown(output: Excerpt, budget: int) -> str:
-    if output.fits(budget):
-        return output.text(budget)
-    warning = f"Warning: truncated output (original token count: {output.tokens})"
-    return f"{warning}\nTotal output lines: {output.lines}\n\n{output.text(budget)}"
 
 
 def _seconds(milliseconds: float, least: float, most: float) -> float:

@@ -69,7 +69,7 @@ async def local_shell(
         timeout_ms: Milliseconds after which it is ended. Defaults to 120000; at most 600000.
         env: Environment variables to add.
         with_escalated_permissions: Ask for more than is allowed by default.
-        justification: Why that is needed; whoever approves the command reads it.
+        justification: Why that is needed; the approver of the command reads it.
     """
     check_writable(context, NO_COMMANDS)
     if with_escalated_permissions and not justification.strip():

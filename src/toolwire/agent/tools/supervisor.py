@@ -31,7 +31,8 @@ _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 def main(report: int, argv: list[str]) -> None:
     """Run the command, report its exit code, and wait until the report is closed."""
     adopts = _adopts_orphans()
-    _take_terminal()
+    with contextlib.suppress(OSError):  # a terminal becomes that of this session, so that Ctrl-C and /dev/tty work
+        os.close(os.open(os.ttyname(0), os.O_RDWR))
     earlier = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     pid = os.fork()
     if not pid:
@@ -42,7 +43,10 @@ def main(report: int, argv: list[str]) -> None:
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):  # so that the output ends with the command
         os.dup2(nowhere, stream)
-    ends = _watch_children()
+    ends, written = os.pipe()  # can be read when a child has ended
+    os.set_blocking(written, False)
+    signal.signal(signal.SIGCHLD, _wake)
+    signal.set_wakeup_fd(written, warn_on_full_buffer=False)
     watch = select.poll()
     watch.register(report, 0)  # reports an error when its reader is gone
     watch.register(ends, select.POLLIN)
@@ -61,17 +65,8 @@ def main(report: int, argv: list[str]) -> None:
                 os.read(ends, 512)
 
 
-def _watch_children() -> int:
-    """A descriptor that can be read when a child has ended."""
-    ends, written = os.pipe()
-    os.set_blocking(written, False)
-    signal.signal(signal.SIGCHLD, _ignore)  # its only purpose is to wake the poll
-    signal.set_wakeup_fd(written, warn_on_full_buffer=False)
-    return ends
-
-
-def _ignore(number: int, frame: object) -> None:
-    pass
+def _wake(number: int, frame: object) -> None:
+    """Does nothing: a signal with a handler is written to the wakeup descriptor."""
 
 
 def _end_all(*, adopts: bool) -> NoReturn:
@@ -118,12 +113,6 @@ def _adopts_orphans() -> bool:
     import ctypes  # noqa: PLC0415 - needed here only
 
     return ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
-
-
-def _take_terminal() -> None:
-    """Make the terminal the controlling one of this session, so that Ctrl-C and /dev/tty work."""
-    with contextlib.suppress(OSError):
-        os.close(os.open(os.ttyname(0), os.O_RDWR))
 
 
 def _execute(argv: list[str], mask: Iterable[int]) -> None:

@@ -135,8 +135,12 @@ def parameters_of(
             schema_of(field_type)
         except (TypeError, NotImplementedError) as error:
             raise TypeError(f"{name}: the parameter {parameter.name} cannot be read from JSON: {error}") from None
-        typed = _with_description(field_type, descriptions.get(parameter.name, ""))
-        fields.append((parameter.name, typed, *(() if default is parameter.empty else (_own_default(default),))))
+        metadata = (each for each in getattr(field_type, "__metadata__", ()) if isinstance(each, str))
+        if description := descriptions.get(parameter.name) or next(metadata, ""):
+            field_type = Annotated[field_type, msgspec.Meta(description=description)]
+        if isinstance(default, list | dict | set | bytearray):  # each call gets its own copy
+            default = msgspec.field(default_factory=partial(copy.deepcopy, cast("Any", default)))
+        fields.append((parameter.name, field_type, *(() if default is parameter.empty else (default,))))
     fields.sort(key=len)  # those without a default first
     return injected, msgspec.defstruct(f"{name}_arguments", fields, forbid_unknown_fields=True, kw_only=True)
 
@@ -157,20 +161,6 @@ def _class_of(hint: Any) -> Any:
         others = [each for each in get_args(hint) if each is not NoneType]
         hint = others[0] if len(others) == 1 else hint
     return get_origin(hint) or hint
-
-
-def _with_description(kind: Any, documented: str) -> Any:
-    """The type with a description: that of the docstring, or the first string in its metadata."""
-    metadata = (each for each in getattr(kind, "__metadata__", ()) if isinstance(each, str))
-    text = documented or next(metadata, "")
-    return Annotated[kind, msgspec.Meta(description=text)] if text else kind
-
-
-def _own_default(value: Any) -> Any:
-    """A default value of which each call gets its own copy."""
-    if isinstance(value, list | dict | set | bytearray):
-        return msgspec.field(default_factory=partial(copy.deepcopy, cast("Any", value)))
-    return value
 
 
 def parse_docstring(text: str) -> tuple[str, dict[str, str]]:
