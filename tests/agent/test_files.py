@@ -534,10 +534,10 @@ def test_a_file_that_somebody_else_changes_meanwhile_is_left_to_them(tmp_path: P
     whole = file_access.read_target(target, within(tmp_path))
     whole.check_unchanged(target)
     target.path.write_text("longer")
-    with pytest.raises(ToolError, match="a was changed by somebody else"):
+    with pytest.raises(ToolError, match="a was changed by another process"):
         whole.check_unchanged(target)
     target.path.unlink()
-    with pytest.raises(ToolError, match="a was changed by somebody else"):
+    with pytest.raises(ToolError, match="a was changed by another process"):
         whole.check_unchanged(target)
 
 
