@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from toolwire.config.presets import PRESETS, missing_preset
+from toolwire.config.presets import PRESETS, explain_preset
 from toolwire.config.settings import ANTHROPIC, OPENAI, Backend, SettingsError, load
-from toolwire.config.validate import backend_faults
+from toolwire.config.validate import find_backend_faults
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "presets.md").read_text()
 KEYS = {preset.api_key_env: "sk-x" for preset in PRESETS.values() if preset.api_key_env}
@@ -61,7 +61,7 @@ def test_a_preset_is_a_whole_entry(name: str, tmp_path: Path):
     assert (backend.name, backend.kind, backend.api_key_env) == (name, preset.kind, preset.api_key_env)
     assert backend.base_url == (preset.base_url or "https://mine.openai.azure.com/openai/v1")
     assert (backend.models, backend.profile) == (preset.models, preset.profile)
-    assert [*backend_faults(backend, KEYS)] == []
+    assert [*find_backend_faults(backend, KEYS)] == []
 
 
 def test_what_the_entry_says_wins_key_by_key(tmp_path: Path):
@@ -103,7 +103,7 @@ def test_what_is_found_without_a_file_is_a_preset(tmp_path: Path):
     ],
 )
 def test_the_nearest_preset_is_found_by_name_and_by_vendor(name: str, near: str):
-    assert missing_preset(name) == f"there is no preset {name!r}; did you mean {near}?"
+    assert explain_preset(name) == f"there is no preset {name!r}; did you mean {near}?"
 
 
 def test_a_preset_that_is_like_none_gets_the_list(tmp_path: Path):

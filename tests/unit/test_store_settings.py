@@ -10,8 +10,8 @@ import pytest
 
 from toolwire.cli.doctor import examine
 from toolwire.config.decode import SettingsError
-from toolwire.config.masking import masked
-from toolwire.config.settings import Settings, Store, load, make_store, opened_store
+from toolwire.config.display import mask
+from toolwire.config.settings import Settings, Store, load, make_store, prepare_store
 from toolwire.memory.postgres import PostgresStore
 from toolwire.memory.sqlite import SqliteStore
 
@@ -38,7 +38,7 @@ def written(folder: Path, **store: Any) -> str:
 def fault(path: str) -> str:
     """What keeps a gateway with these settings from starting."""
     with pytest.raises(SettingsError) as raised:
-        opened_store(load(path), lambda line: None)
+        prepare_store(load(path), lambda line: None)
     return str(raised.value)
 
 
@@ -61,7 +61,7 @@ def test_a_url_that_cannot_be_read_shows_nothing_of_its_password(tmp_path, monke
 
 def test_a_database_that_is_away_is_no_reason_not_to_start(tmp_path):
     said: list[str] = []
-    store = opened_store(load(written(tmp_path, url=GOOD)), said.append)
+    store = prepare_store(load(written(tmp_path, url=GOOD)), said.append)
     assert isinstance(store, PostgresStore)
     (line,) = said
     assert line.startswith("store.url: postgresql://127.0.0.1:1/d cannot be used yet: ")
@@ -97,7 +97,7 @@ def test_the_variable_is_kept_from_child_processes():
 
 @pytest.mark.parametrize("url", [GOOD, f"{GOOD}?password={SECRET}", *BROKEN])
 def test_settings_are_shown_without_the_password(url):
-    assert SECRET not in str(masked({"store": {"url": url}}))
+    assert SECRET not in str(mask({"store": {"url": url}}))
     assert SECRET not in Store(url=url).shown
 
 

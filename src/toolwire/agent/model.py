@@ -15,7 +15,7 @@ import aiohttp
 import msgspec
 
 from toolwire.backends.lowered import LoweredConversation
-from toolwire.config.settings import Backend, Settings, SettingsError, address_fault, bytes_of
+from toolwire.config.settings import Backend, Settings, SettingsError, bytes_of, find_address_fault
 from toolwire.core.errors import ReplyTooLarge
 from toolwire.core.events import Event
 from toolwire.core.policies import Policy
@@ -201,7 +201,7 @@ def with_backend(settings: Settings, backend: str, model: str, option: str = "ba
 
 def with_gateway(settings: Settings, base_url: str, model: str) -> tuple[Settings, str]:
     """The settings and the full model name for a model behind a gateway. Raises `SettingsError`."""
-    fault = address_fault(base_url)
+    fault = find_address_fault(base_url)
     if fault:
         raise SettingsError(f"base_url: {base_url!r} is not an address: {fault}")
     made = Backend(GIVEN, "responses", base_url=base_url)

@@ -16,7 +16,7 @@ from toolwire.agent.session_index import list_sessions
 from toolwire.agent.task import AgentConfig
 from toolwire.agent.terminal.screen import is_terminal
 from toolwire.agent.tools import builtin
-from toolwire.config.settings import DEMO, Settings, address_fault
+from toolwire.config.settings import DEMO, Settings, find_address_fault
 from toolwire.memory.private_files import read_file
 from toolwire.turns.tools.loop import Limits
 from toolwire.turns.tools.registry import Toolset
@@ -133,7 +133,7 @@ def choose_directory(cwd: str, session: Session | None) -> Path:
 def choose_model(options: RunOptions, session: Session | None, settings: Settings) -> tuple[str, str]:
     """The model, and the name of its backend if one was given. Raises `UsageError`."""
     url = options.backend.partition(":")[2]
-    fault = address_fault(url) if "://" in url else ""
+    fault = find_address_fault(url) if "://" in url else ""
     if fault:
         raise UsageError(f"--backend: {url!r} is not an address: {fault}")
     if options.model or session is None:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from toolwire.cli.gateway_address import GatewayAddress
-from toolwire.config.decode import did_you_mean, sentence
+from toolwire.config.decode import did_you_mean, join_reasons
 from toolwire.config.presets import PRESETS
 from toolwire.config.settings import DEMO, Backend, Settings, SettingsError
 
@@ -56,7 +56,7 @@ def check_model(settings: Settings, model: str) -> None:
     if not settings.serving(model):
         message = f"--model: there is no model {model!r} here"
         raise SettingsError(
-            sentence(message, did_you_mean(model, settings.model_names) or "toolwire models lists them")
+            join_reasons(message, did_you_mean(model, settings.model_names) or "toolwire models lists them")
         )
 
 

@@ -8,9 +8,8 @@ from typing import Any, cast
 import click
 
 from toolwire.cli.options import CommandGroup, config_option, json_option, print_json, say, stop_on
+from toolwire.config.display import Setting, find_sources, mask
 from toolwire.config.files import user_path
-from toolwire.config.masking import masked
-from toolwire.config.provenance import Setting, settings_in_force
 from toolwire.config.settings import SettingsError, load
 
 
@@ -24,7 +23,7 @@ def config(context: click.Context, json: bool, config: str | None) -> None:
         return
     with stop_on(SettingsError):
         settings = load(config)
-        tables = settings_in_force(settings)
+        tables = find_sources(settings)
     if json:
         print_json({"file": settings.file or None, "settings": _convert(tables)})
         return
@@ -53,7 +52,7 @@ def _convert(tables: Mapping[str, Any] | Sequence[Any]) -> Any:
     if isinstance(tables, Sequence):
         return [_convert(each) for each in tables]
     return {
-        key: {"value": masked(each.value, key), "source": each.source} if isinstance(each, Setting) else _convert(each)
+        key: {"value": mask(each.value, key), "source": each.source} if isinstance(each, Setting) else _convert(each)
         for key, each in tables.items()
     }
 
@@ -61,7 +60,7 @@ def _convert(tables: Mapping[str, Any] | Sequence[Any]) -> Any:
 def _format_table(table: Mapping[str, Setting]) -> Iterator[str]:
     rows: list[tuple[str, str]] = []
     for key, each in table.items():
-        value = masked(each.value, key)
+        value = mask(each.value, key)
         rows.append((f"# {key}: not set" if value is None else f"{key} = {to_toml(value)}", each.source))
     width = min(max((len(assignment) for assignment, _ in rows), default=0), 48)
     for assignment, source in rows:

@@ -29,7 +29,7 @@ from toolwire.cli.options import config_option
 from toolwire.config.extras import missing_extra
 from toolwire.config.files import user_path, why_untrusted
 from toolwire.config.settings import Backend, Settings, SettingsError, read
-from toolwire.config.validate import backend_faults, general_faults
+from toolwire.config.validate import find_backend_faults, find_general_faults
 from toolwire.core.backend import Post
 from toolwire.core.terminal import clean
 from toolwire.memory.sqlite.schema import version_of
@@ -103,7 +103,7 @@ async def examine(config: str | None) -> list[Finding]:
 
 
 def _examine_configuration(settings: Settings) -> list[Finding]:
-    faults = [f"{settings.file}: {fault}" for fault in general_faults(settings)]
+    faults = [f"{settings.file}: {fault}" for fault in find_general_faults(settings)]
     missing = missing_extra("mcp") if settings.gateway_tools.mcp else ""
     if missing:
         faults.append(f"{settings.file}: gateway_tools.mcp: {missing}")
@@ -185,7 +185,7 @@ def _find_store_fault(file: StoreFile) -> str:
 
 async def _examine_backend(settings: Settings, backend: Backend) -> Finding:
     name = f"backend {backend.name}"
-    fault = next(backend_faults(backend, os.environ), "")
+    fault = next(find_backend_faults(backend, os.environ), "")
     if fault:
         return Finding(name, False, fault.removeprefix("."))
     try:

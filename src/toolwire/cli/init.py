@@ -14,8 +14,8 @@ from toolwire.cli.config import to_toml
 from toolwire.cli.options import complete_words, stop_on
 from toolwire.config.decode import looks_like_key
 from toolwire.config.files import user_path
-from toolwire.config.presets import PRESETS, missing_preset, with_preset
-from toolwire.config.settings import Backend, Server, Settings, address_fault, is_glob
+from toolwire.config.presets import PRESETS, explain_preset, with_preset
+from toolwire.config.settings import Backend, Server, Settings, find_address_fault, is_glob
 from toolwire.memory.private_files import make_folders, open_private
 
 NONE = "none"
@@ -105,7 +105,7 @@ def init(
 def _check_options(presets: Sequence[str], given: ServerChoice, *, asks: bool) -> None:
     for name in presets:
         if name not in PRESETS:
-            raise Declined(f"--preset: {missing_preset(name)}")
+            raise Declined(f"--preset: {explain_preset(name)}")
     if (given.models or given.base_url or given.key_env) and len(presets) != 1:
         raise Declined("--model, --base-url and --key-env go with exactly one --preset")
     if given.base_url and _find_url_fault(given.base_url):
@@ -155,7 +155,7 @@ def _ask_servers(questions: Questions) -> tuple[str, ...]:
     print("\nThe demo model is always there and needs none of them.")
 
     def find_fault(answer: str) -> str:
-        return next((missing_preset(name) for name in _split_presets(answer) if name not in PRESETS), "")
+        return next((explain_preset(name) for name in _split_presets(answer) if name not in PRESETS), "")
 
     return _split_presets(questions.ask("Numbers or names, with commas", ", ".join(found) or NONE, find_fault))
 
@@ -204,7 +204,7 @@ def _list_local_models(preset: str, url: str) -> tuple[str, ...]:
 def _find_url_fault(url: str, form: str = "") -> str:
     if form and (not url or url == form):
         return f"it has the form {form}"
-    return f"{url!r} is not an address: {address_fault(url)}" if address_fault(url) else ""
+    return f"{url!r} is not an address: {find_address_fault(url)}" if find_address_fault(url) else ""
 
 
 def _find_variable_fault(name: str) -> str:

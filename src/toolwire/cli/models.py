@@ -9,7 +9,7 @@ import msgspec
 
 from toolwire.cli.clients import find_key
 from toolwire.cli.options import config_option, json_option, print_json, say, stop, stop_on
-from toolwire.config.decode import did_you_mean, sentence
+from toolwire.config.decode import did_you_mean, join_reasons
 from toolwire.config.settings import Settings, SettingsError, is_glob, load
 from toolwire.core.terminal import clean
 from toolwire.core.urls import bare_url
@@ -45,7 +45,7 @@ def models(backend: str, json: bool, config: str | None) -> None:
     names = [each.name for each in settings.backends]
     if backend and backend not in names:
         hint = did_you_mean(backend, names) or f"there are {', '.join(names)}"
-        raise stop(sentence(f"models: there is no backend {backend!r}", hint))
+        raise stop(join_reasons(f"models: there is no backend {backend!r}", hint))
     lists = asyncio.run(list_models(settings, backend))
     if json:
         print_json({"backends": lists})

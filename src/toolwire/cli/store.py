@@ -21,7 +21,7 @@ import msgspec
 
 from toolwire import __version__
 from toolwire.cli.options import CommandGroup, config_option, json_option, print_json, say, stop, stop_on
-from toolwire.config.settings import Settings, SettingsError, bytes_of, load, make_store, opened_store
+from toolwire.config.settings import Settings, SettingsError, bytes_of, load, make_store, prepare_store
 from toolwire.memory.private_files import open_file, open_private
 from toolwire.memory.store import (
     AnyRow,
@@ -151,7 +151,7 @@ def migrate(config: str | None) -> None:
     """Bring the schema to this version. Gateways of the version before may go on meanwhile; `serve` does it too."""
     with _load_settings(config) as settings:
         before = asyncio.run(make_store(settings).inspect())
-        after = asyncio.run(opened_store(settings, say).inspect())
+        after = asyncio.run(prepare_store(settings, say).inspect())
     changed = f"version {before} is now version {after}" if before != after else f"version {after}"
     print(f"{settings.store.shown}: {changed if after else 'there is no store yet'}")
 
@@ -219,7 +219,7 @@ async def _export(settings: Settings, place: str) -> int:
 def import_(file: str, config: str | None) -> None:
     """Add what `export` wrote to the store of the settings. What is there already stays."""
     with _load_settings(config, OSError, BadExport) as settings:
-        if not opened_store(settings, say).outlives_process:
+        if not prepare_store(settings, say).outlives_process:
             raise stop("store.url: a store in memory ends with its process; nothing was imported")
         rows = asyncio.run(_import(settings, file))
     say(f"imported {rows} rows")

@@ -1,4 +1,4 @@
-"""Flags: what the environment and a request's headers say about `[tools]`, in the same words."""
+"""Flags: environment variables and request headers that override `[tools]`, with the same values."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from toolwire.assembly import OutputModeSetting, ToolRules
+from toolwire.config.decode import join_words
 
 FLAGS: dict[str, str] = {
     "PROXY_OUTPUT_MODE": "output_mode",
@@ -48,7 +49,7 @@ _BOOLEANS = {
 
 
 class FlagError(Exception):
-    """A flag has a value that means nothing."""
+    """A flag has an invalid value; the message is one line for the user."""
 
     def __init__(self, name: str, wanted: str, text: str) -> None:
         super().__init__(f"{name} must be {wanted}; received {text!r}.")
@@ -56,72 +57,66 @@ class FlagError(Exception):
 
 
 def with_flags(rules: ToolRules, flags: Mapping[str, str], given: Mapping[str, str]) -> ToolRules:
-    """The rules, with what is given under the names of these flags. Raises `FlagError`.
+    """The rules with the values that are given for these flags. Raises `FlagError`.
 
-    A flag without a value is not set, but an empty delimiter is a delimiter.
+    A flag without a value is not set, except that a delimiter may be empty.
     """
     if not given:
         return rules
-    changed = {field: _READERS[field](name, given[name]) for field, name in given_flags(flags, given).items()}
+    changed = {field: _READERS[field](name, given[name]) for field, name in find_flags(flags, given).items()}
     return msgspec.structs.replace(rules, **changed) if changed else rules
 
 
-def given_flags(flags: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+def find_flags(flags: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
     """The keys of `[tools]` that are set by flags, each with the name of its flag."""
     return {
         field: name for name, field in flags.items() if name in given and (given[name].strip() or field == "delimiter")
     }
 
 
-def boolean(name: str, text: str) -> bool:
+def read_boolean(name: str, text: str) -> bool:
     value = _BOOLEANS.get(text.strip().lower())
     if value is None:
         raise FlagError(name, "true or false", text)
     return value
 
 
-def _number(name: str, text: str) -> int:
+def _read_number(name: str, text: str) -> int:
     if not text.strip().isdecimal():
         raise FlagError(name, "a whole number", text)
     return int(text)
 
 
-def _delimiter(name: str, text: str) -> str:
-    return text.replace("\\n", "\n")
-
-
-def _mode(name: str, text: str) -> str:
+def _read_mode(name: str, text: str) -> str:
     mode = MODES.get(text.strip().lower().replace("_", "-"))
     if mode is None:
         raise FlagError(name, "auto, openai-json or obsidian-xml", text)
     return mode
 
 
-def _one_of(*words: str) -> Callable[[str, str], str]:
-    wanted = " or ".join((", ".join(words[:-1]), *words[-1:])) if len(words) > 1 else "".join(words)
-
+def _make_reader(*words: str) -> Callable[[str, str], str]:
     def read(name: str, text: str) -> str:
         word = text.strip().lower()
         if word not in words:
-            raise FlagError(name, wanted, text)
+            raise FlagError(name, join_words(words), text)
         return word
 
     return read
 
 
 _READERS: dict[str, Callable[[str, str], Any]] = {
-    "output_mode": _mode,
-    "stop_after": boolean,
-    "stop_after_mode": _one_of("burst", "first"),
-    "stop_after_grace_ms": _number,
-    "suppress_tail": boolean,
-    "max_calls": _number,
-    "dedup": boolean,
-    "delimiter": _delimiter,
-    "parallel": boolean,
-    "name_fallback": _one_of("position"),
-    "finish_after_calls": boolean,
-    "strict_parsing": boolean,
-    "arguments": _one_of("pass", "check", "repair"),
-    "responses_events": _one_of("openai", "extended"),
+    "output_mode": _read_mode,
+    "stop_after": read_boolean,
+    "stop_after_mode": _make_reader("burst", "first"),
+    "stop_after_grace_ms": _read_number,
+    "suppress_tail": read_boolean,
+    "max_calls": _read_number,
+    "dedup": read_boolean,
+    "delimiter": lambda _, text: text.replace("\\n", "\n"),
+    "parallel": read_boolean,
+    "name_fallback": _make_reader("position"),
+    "finish_after_calls": read_boolean,
+    "strict_parsing": read_boolean,
+    "arguments": _make_reader("pass", "check", "repair"),
+    "responses_events": _make_reader("openai", "extended"),
 }

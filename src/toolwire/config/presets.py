@@ -1,10 +1,10 @@
-"""Presets: what an entry of `[[backends]]` may leave out for a server that many people use.
+"""Presets: the facts about common servers, which an entry of `[[backends]]` may leave out.
 
 [[backends]]
 preset = "deepseek"
 
-is a whole entry. What the entry says itself wins, key by key; its profile is laid over that of the preset. A preset
-holds only what the server's own documents or its answers show; docs/presets.md says for every fact why it is there.
+is a complete entry. The keys of the entry win over those of the preset, also inside the profile. A preset holds only
+what the server's documentation or its answers show; docs/presets.md gives the reason for each fact.
 """
 
 import re
@@ -20,12 +20,12 @@ class Preset(msgspec.Struct, frozen=True, omit_defaults=True):
     """The facts about one server."""
 
     title: str
-    """Whose server it is, for people."""
+    """The name of the server, for people."""
     kind: str = "chat"
     base_url: str = ""
     api_key_env: str = ""
     models: tuple[str, ...] = ()
-    """Globs for the names of its own models. Servers for models of others have none."""
+    """Globs for the vendor's own models; empty for servers of other vendors' models."""
     profile: dict[str, Any] = {}
     query: dict[str, str] = {}
     key_header: Header | Literal[""] = ""
@@ -34,7 +34,7 @@ class Preset(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What it fills in, as in a settings file."""
+        """The keys that it fills in, as in a settings file."""
         filled = msgspec.to_builtins(self)
         return {"kind": self.kind, **{key: value for key, value in filled.items() if key not in ("title", "address")}}
 
@@ -136,15 +136,15 @@ def with_preset(entry: dict[str, Any], name: str) -> dict[str, Any]:
     filled = PRESETS[name].fields
     profile, own = filled.get("profile", {}), entry.get("profile", {})
     if entry.get("kind", filled["kind"]) != filled["kind"]:
-        profile = {}  # is about another protocol
+        profile = {}  # it is for another protocol
     merged = {"name": name, **filled, **entry}
-    if isinstance(own, dict):  # anything else is found to be wrong later
+    if isinstance(own, dict):  # any other type is reported later
         merged["profile"] = {**profile, **own}
     return merged
 
 
-def missing_preset(name: str) -> str:
-    """What to say about a preset that does not exist: the nearest one by name or vendor, or else all."""
+def explain_preset(name: str) -> str:
+    """The error for an unknown preset, with the nearest one by name or vendor, or else all."""
     words = {
         word: key for key, preset in PRESETS.items() for word in (key, *re.findall(r"[\w.]+", preset.title.lower()))
     }

@@ -1,4 +1,4 @@
-"""Settings: `toolwire.toml`, then the environment, then the command line. A wrong one names its file and field.
+"""Settings: `toolwire.toml`, then the environment, then the command line. An error names the file and the field.
 
 The PROXY_* flags of the environment win over the `[tools]` table; a request's headers win over both.
 """
@@ -21,10 +21,10 @@ import msgspec
 
 from toolwire.assembly import ToolRules
 from toolwire.backends import demo
-from toolwire.config.decode import CHOICES, SettingsError, converted
+from toolwire.config.decode import CHOICES, SettingsError, convert_table
 from toolwire.config.files import NAME, user_file, why_untrusted
-from toolwire.config.flags import FLAGS, FlagError, boolean, with_flags
-from toolwire.config.presets import PRESETS, missing_preset, with_preset
+from toolwire.config.flags import FLAGS, FlagError, read_boolean, with_flags
+from toolwire.config.presets import PRESETS, explain_preset, with_preset
 from toolwire.core.bounds import Bounds
 from toolwire.core.urls import bare_url
 from toolwire.memory.private_files import close_to_others, make_folders, read_file, state_folder
@@ -49,12 +49,12 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     workers: Annotated[int, msgspec.Meta(ge=1)] = 1
     """Processes that serve, each on a core."""
     hosts: tuple[str, ...] = ()
-    """Names besides loopback under which a gateway without keys may be asked."""
+    """Host names besides loopback that a gateway without keys accepts."""
     origins: tuple[str, ...] = ("app://obsidian.md", "capacitor://localhost", "http://localhost")
-    """Pages besides those on loopback that may ask a gateway without keys."""
+    """Origins besides loopback that a gateway without keys accepts."""
     max_body: int | str = "32MB"
     max_in_flight: int | str = "256MB"
-    """Bytes of request bodies and collected replies that may be held at a time."""
+    """Bytes of request bodies and collected replies in memory at a time."""
     max_reply: int | str = "64MB"
     """Bytes of one reply that may be held."""
     max_entries: Annotated[int, msgspec.Meta(ge=1)] = Bounds().entries
@@ -79,11 +79,11 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Background responses that may be unfinished, in all processes that use the store."""
     max_background_runs_per_owner: Annotated[int, msgspec.Meta(ge=1)] = 64
     write_timeout: Annotated[float, msgspec.Meta(gt=0)] = 60.0
-    """Seconds that a client may leave what waits for it before the connection is given up."""
+    """Seconds without progress after which a connection to a slow client is closed."""
 
 
 CONSOLE_NAME = "(console)"
-"""The key that whoever has the console's token asks by, where there are keys; none in the settings is called so."""
+"""The name of the key that stands for the console's token; no key in the settings may have it."""
 
 
 class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -91,11 +91,11 @@ class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key: str = ""
     key_env: str = ""
     console: bool | Literal["all"] = False
-    """Whether the console shows this key its own turns, or everybody's."""
+    """Whether the console shows this key its own turns, or with `all` those of every key."""
 
 
 class Store(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where responses are kept, and what a turn with calls leaves to the next."""
+    """Where responses are stored, and the state that a turn with calls leaves to the next."""
 
     url: str = ""
     """Without one the file `toolwire.db` in the state directory of the user."""
@@ -105,15 +105,15 @@ class Store(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_age: float = 2592000
     max_size: int | str = "1GB"
     required: bool = False
-    """Whether a gateway whose store fails is not ready."""
+    """Whether a gateway reports that it is not ready while its store fails."""
     lease: Annotated[float, msgspec.Meta(gt=0)] = 10.0
-    """Seconds without a heartbeat after which a process counts as gone."""
+    """Seconds without a heartbeat after which a process counts as dead."""
     pooler: bool = False
-    """Whether a pooler that gives each transaction to another connection stands before PostgreSQL."""
+    """Whether PostgreSQL is behind a pooler in transaction mode."""
 
     @property
     def place(self) -> str:
-        """The URL of the store, wherever it is written."""
+        """The URL of the store."""
         given = self.url or os.environ.get(self.url_env, "").strip()
         return given or f"sqlite:{state_folder() / 'toolwire.db'}"
 
@@ -132,7 +132,7 @@ class Store(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def setting(self) -> str:
-        """The setting that says where the store is."""
+        """The name of the setting that holds the URL."""
         return "store.url_env" if self.url_env else "store.url"
 
 
@@ -165,7 +165,7 @@ class GatewayTools(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mcp: str = ""
     """A file with MCP servers; a relative path counts from the directory of the configuration file."""
     max_turns: Annotated[int, msgspec.Meta(ge=1)] = 10
-    """Most turns of the model for one request."""
+    """The maximum number of turns of the model for one request."""
     timeout: Annotated[float, msgspec.Meta(gt=0)] = 60.0
     """Seconds that one of the `tools` may take; MCP servers have a timeout of their own."""
 
@@ -181,7 +181,7 @@ class Backend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     kind: Kind
     preset: str = ""
-    """The preset that filled in what the settings file does not say."""
+    """The preset whose values apply where the settings file has none."""
     base_url: str = ""
     query: dict[str, str] = {}
     """Parameters for the URL of every request."""
@@ -193,14 +193,14 @@ class Backend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     aliases: dict[str, str] = {}
     retries: int = 2
     retry_budget: Annotated[float, msgspec.Meta(ge=0)] = 0.2
-    """Most retries of all requests together, as a share of those; a few a minute are always allowed."""
+    """The maximum number of retries as a share of all requests; a few a minute are always allowed."""
     context_windows: dict[str, Annotated[int, msgspec.Meta(gt=0)]] = {}
-    """Tokens that models take, by name or glob."""
+    """Context windows in tokens, by model name or glob."""
     headers: dict[str, str] = {}
     profile: dict[str, Any] = {}
     file: str = ""
     command: tuple[str, ...] = ("codex",)
-    """Of a codex backend; what it is to do is appended."""
+    """The program of a codex backend; its arguments are appended."""
     overrides: dict[str, Any] = {}
     """Further settings of Codex, as in `codex -c key=value`."""
     workers: int = 1
@@ -214,17 +214,17 @@ class Backend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def has_key(self) -> bool:
-        """Whether it has a key of its own, and no use for the client's."""
+        """Whether it has a key of its own and does not need the client's."""
         return bool(self.api_key_env or self.auth)
 
     def context_window(self, model: str) -> int:
-        """Tokens that a model takes, by its own name or the first glob that matches; 0 if none does."""
+        """The context window of a model in tokens, by its name or the first glob that matches; 0 if it is unknown."""
         named = self.context_windows.get(model)
         matching = (tokens for glob, tokens in self.context_windows.items() if fnmatchcase(model, glob))
         return named or next(matching, 0)
 
     def serves(self, model: str) -> str | None:
-        """The name to ask the backend for, if it serves this one."""
+        """The name of this model on the backend; None if the backend does not serve it."""
         if model in self.aliases:
             return self.aliases[model]
         return model if any(fnmatchcase(model, pattern) for pattern in self.models) else None
@@ -244,7 +244,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     agent: AgentTools = AgentTools()
     backends: tuple[Backend, ...] = ()
     file: str = ""
-    """Where these were read, for what is only found to be wrong later. Not a setting itself."""
+    """The file they were read from, for errors that are found later. Not a setting itself."""
 
     @classmethod
     def from_file(cls, path: str | Path, environment: Mapping[str, str] = os.environ) -> "Settings":
@@ -253,12 +253,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def from_dict(cls, table: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> "Settings":
-        """The settings of a dictionary that says what a file would say. Raises `SettingsError`, which names the field.
+        """The settings of a dictionary with the content of a file. Raises `SettingsError`, which names the field.
 
         Variables that it names are looked up in `environment`, which may also set the `PROXY_*` flags.
         """
-        settings = _with_found(_converted(dict(table), "settings"), environment)
-        return _checked(settings, environment, "settings")
+        settings = _add_environment(_convert(dict(table), "settings"), environment)
+        return _check(settings, environment, "settings")
 
     @property
     def model_names(self) -> tuple[str, ...]:
@@ -267,7 +267,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return tuple(dict.fromkeys(named))
 
     def serving(self, model: str) -> list[tuple[Backend, str]]:
-        """Every backend that serves a model, in their order, each with the name to ask it for."""
+        """Every backend that serves a model, in order, each with the name of the model there."""
         name, slash, inner = model.partition("/")
         if slash:
             for backend in self.backends:
@@ -276,11 +276,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return [(backend, target) for backend in self.backends if (target := backend.serves(model)) is not None]
 
     def key_of(self, key: Key) -> str:
-        """A key itself, wherever it is."""
+        """The value of a key, from the file or the environment."""
         return (key.key or os.environ.get(key.key_env, "")).strip()
 
     def key_forms(self, key: Key) -> tuple[bytes, ...]:
-        """The bytes in which clients send a key: some write chars beyond ASCII as UTF-8, some as Latin-1."""
+        """The encodings of a key that clients send: some use UTF-8 beyond ASCII, some Latin-1."""
         text = self.key_of(key)
         forms = {text.encode("utf-8", "surrogateescape")}
         with suppress(UnicodeEncodeError):
@@ -289,25 +289,25 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def folder(self) -> Path:
-        """Where the configuration file is, and relative paths count from."""
+        """The directory of the configuration file, from which relative paths count."""
         return Path(self.file).absolute().parent if self.file else Path.cwd()
 
     @property
     def secret_variables(self) -> frozenset[str]:
-        """Every variable that some setting names as the one that holds a key."""
-        return frozenset(_variables(msgspec.to_builtins(self)))
+        """Every environment variable that a setting names as the holder of a key."""
+        return frozenset(_find_variables(msgspec.to_builtins(self)))
 
 
-def _variables(value: Any) -> Iterator[str]:
-    """What settings of any depth say whose names end as those do that name a variable: ours, and Codex's `env_key`."""
+def _find_variables(value: Any) -> Iterator[str]:
+    """The values of all settings, at any depth, that name a variable: ours end in `_env`, Codex has `env_key`."""
     if isinstance(value, dict):
         for key, each in cast("dict[str, Any]", value).items():
             if key.endswith(("_env", "env_key")) and isinstance(each, str):
                 yield each
-            yield from _variables(each)
+            yield from _find_variables(each)
     elif isinstance(value, list | tuple):
         for each in cast("list[Any]", value):
-            yield from _variables(each)
+            yield from _find_variables(each)
 
 
 DEMO = Backend("demo", "demo", models=demo.MODELS, retries=0)
@@ -320,33 +320,56 @@ _SIZES = {"": 1, "KB": 1000, "MB": 1000**2, "GB": 1000**3, "KIB": 1024, "MIB": 1
 
 
 def load(path: str | None, environment: Mapping[str, str] = os.environ) -> Settings:
-    """The settings of a file, or else of the user's own if there is one, the environment and what is found."""
+    """The settings of a file, or else of the user's own if there is one, and the environment.
+
+    Raises `SettingsError`.
+    """
     settings = read(path, environment)
-    return _checked(settings, environment, settings.file or "the environment")
+    return _check(settings, environment, settings.file or "the environment")
 
 
-def _checked(settings: Settings, environment: Mapping[str, str], source: str) -> Settings:
-    from toolwire.config.validate import faults  # noqa: PLC0415 - it needs the types that are defined here
+def _check(settings: Settings, environment: Mapping[str, str], source: str) -> Settings:
+    from toolwire.config.validate import find_faults  # noqa: PLC0415 - it needs the types that are defined here
 
-    for fault in faults(settings, environment):
+    for fault in find_faults(settings, environment):
         raise SettingsError(f"{source}: {fault}")
     return settings
 
 
 def read(path: str | None, environment: Mapping[str, str] = os.environ) -> Settings:
-    """The same, but only what cannot be read at all is an error."""
+    """The same without validation: only a file that cannot be read or decoded is an error."""
     file = Path(path) if path is not None else user_file(environment)
-    return _with_found(_read_file(file) if file is not None else Settings(), environment)
+    settings = Settings()
+    if file is not None:
+        settings = msgspec.structs.replace(_convert(read_table(file), str(file)), file=str(file))
+    return _add_environment(_make_paths_absolute(settings), environment)
 
 
-def _with_found(settings: Settings, environment: Mapping[str, str]) -> Settings:
-    """The settings with what the environment says and offers."""
-    settings = _with_environment(settings, environment)
-    return msgspec.structs.replace(settings, backends=_found_backends(settings, environment))
+def _add_environment(settings: Settings, environment: Mapping[str, str]) -> Settings:
+    """The settings with the flags of the environment, and without backends those that are found there."""
+    debug = settings.debug
+    try:
+        rules = with_flags(settings.tools, FLAGS, environment)
+        dumps = bool(environment.get(DUMP, "").strip()) and read_boolean(DUMP, environment[DUMP])
+    except FlagError as error:
+        raise SettingsError(str(error)) from None
+    if dumps and not debug.record:
+        debug = msgspec.structs.replace(debug, record="recordings")
+    level = environment.get(LEVEL, "").strip().lower()
+    if level:
+        debug = convert_table({**msgspec.to_builtins(debug), "level": level}, Debug, LEVEL)
+    backends = settings.backends
+    if not backends:
+        backends = tuple(each for each in (OPENAI, ANTHROPIC) if environment.get(each.api_key_env))
+        if has_login(environment) and shutil.which(CODEX.command[0], path=environment.get("PATH", "")):
+            backends = (*backends, CODEX)
+    if all(backend.kind != "demo" and backend.name != DEMO.name for backend in backends):
+        backends = (*backends, DEMO)
+    return msgspec.structs.replace(settings, tools=rules, debug=debug, backends=backends)
 
 
 def load_for_serving(path: str | None, environment: Mapping[str, str] = os.environ) -> Settings:
-    """As `load`, but the file of the working directory comes before the user's own, if nobody else can change it."""
+    """As `load`, but a file in the working directory that no other user can change comes before the user's own."""
     here = Path(NAME)
     if path is None and os.path.lexists(here):
         try:
@@ -379,7 +402,7 @@ def is_loopback(host: str) -> bool:
 
 
 def with_workers(settings: Settings, workers: int | None) -> Settings:
-    """The settings with so many workers as the command line asks for, if it does."""
+    """The settings with the number of workers of the command line, if it has one."""
     count = settings.server.workers if workers is None else workers
     if count < 1:
         raise SettingsError(f"--workers: at least one is needed; received {count}")
@@ -393,7 +416,7 @@ def with_workers(settings: Settings, workers: int | None) -> Settings:
 
 
 def bounds_of(settings: Settings) -> Bounds:
-    """What one request may hold."""
+    """The limits of one request."""
     server = settings.server
     preamble = bytes_of(server.max_preamble)
     return Bounds(bytes_of(server.max_body), server.max_values, server.max_entries, server.max_tools, preamble)
@@ -401,7 +424,7 @@ def bounds_of(settings: Settings) -> Bounds:
 
 @lru_cache(maxsize=64)
 def bytes_of(size: int | str) -> int:
-    """A number of bytes, written plainly or as `32MB`."""
+    """A number of bytes, given as a number or as `32MB`. Raises `ValueError`."""
     if isinstance(size, int):
         return size
     found = re.fullmatch(r"\s*(\d+)\s*([kmg]i?b)?\s*", size, re.IGNORECASE)
@@ -421,8 +444,8 @@ def make_store(settings: Settings) -> AnyStore:
     return SqliteStore(store.place, store.max_age, bytes_of(store.max_size), lease=store.lease)
 
 
-def opened_store(settings: Settings, say: Callable[[str], None]) -> AnyStore:
-    """The store, not opened yet; a fault that will not pass is found now, not when something is kept."""
+def prepare_store(settings: Settings, say: Callable[[str], None]) -> AnyStore:
+    """Make the store and check it, without opening it. Raises `SettingsError` for a fault that is not temporary."""
     name = settings.store.setting
     try:
         if not settings.store.url and not settings.store.url_env:
@@ -445,7 +468,7 @@ def opened_store(settings: Settings, say: Callable[[str], None]) -> AnyStore:
 
 
 def read_table(path: Path) -> dict[str, Any]:
-    """What a settings file says, word for word."""
+    """The content of a settings file. Raises `SettingsError`."""
     try:
         return tomllib.loads(read_file(path).decode("utf-8"))
     except FileNotFoundError:
@@ -459,85 +482,48 @@ def read_table(path: Path) -> dict[str, Any]:
         raise SettingsError(f"{path}: lists or tables are nested too deeply") from None
 
 
-def _read_file(path: Path) -> Settings:
-    settings = _converted(read_table(path), str(path))
-    return _with_absolute_paths(msgspec.structs.replace(settings, file=str(path)))
-
-
-def _converted(table: dict[str, Any], source: str) -> Settings:
+def _convert(table: dict[str, Any], source: str) -> Settings:
     if "file" in table:
         raise SettingsError(f"{source}: file: unknown key")
-    return converted(_with_presets(table, source), Settings, source)
+    return convert_table(_fill_in_presets(table, source), Settings, source)
 
 
-def _with_presets(table: dict[str, Any], source: str) -> dict[str, Any]:
-    """A settings file with what the presets of its backends fill in."""
+def _fill_in_presets(table: dict[str, Any], source: str) -> dict[str, Any]:
+    """The table with the fields that the presets of its backends fill in."""
     given: Any = table.get("backends")
     if not isinstance(given, list):
         return table
-    entries = cast("list[Any]", given)
-    return {**table, "backends": [_filled(entry, source, index) for index, entry in enumerate(entries)]}
+    entries: list[Any] = []
+    for index, entry in enumerate(cast("list[Any]", given)):
+        name: Any = cast("dict[str, Any]", entry).get("preset") if isinstance(entry, dict) else None
+        is_named = isinstance(name, str) and bool(name)
+        if is_named and name not in PRESETS:
+            raise SettingsError(f"{source}: backends[{index}].preset: {explain_preset(name)}")
+        entries.append(with_preset(cast("dict[str, Any]", entry), name) if is_named else entry)
+    return {**table, "backends": entries}
 
 
-def _filled(entry: Any, source: str, index: int) -> Any:
-    name: Any = cast("dict[str, Any]", entry).get("preset") if isinstance(entry, dict) else None
-    if not isinstance(name, str) or not name:
-        return cast("Any", entry)
-    if name not in PRESETS:
-        raise SettingsError(f"{source}: backends[{index}].preset: {missing_preset(name)}")
-    return with_preset(cast("dict[str, Any]", entry), name)
-
-
-def _with_absolute_paths(settings: Settings) -> Settings:
-    """The settings of a file with every relative path counted from where the file is."""
+def _make_paths_absolute(settings: Settings) -> Settings:
+    """The settings with relative paths counted from the directory of their file."""
+    if not settings.file:
+        return settings
     folder, store, debug = settings.folder, settings.store, settings.debug
     kind, _, path = store.url.partition(":")
     if kind == "sqlite" and store.url != Store().url:
         store = msgspec.structs.replace(store, url=f"sqlite:{folder / path}")
     if debug.record:
         debug = msgspec.structs.replace(debug, record=str(folder / debug.record))
-    backends = tuple(_with_absolute_files(each, folder) for each in settings.backends)
-    return msgspec.structs.replace(settings, store=store, debug=debug, backends=backends)
+    backends: list[Backend] = []
+    for backend in settings.backends:
+        file, command = str(folder / backend.file) if backend.file else "", backend.command
+        if command and os.sep in command[0]:  # others are looked for on the PATH
+            command = (str(folder / command[0]), *command[1:])
+        backends.append(msgspec.structs.replace(backend, file=file, command=command))
+    return msgspec.structs.replace(settings, store=store, debug=debug, backends=tuple(backends))
 
 
-def _with_absolute_files(backend: Backend, folder: Path) -> Backend:
-    file = str(folder / backend.file) if backend.file else ""
-    command = backend.command
-    if command and os.sep in command[0]:  # others are looked for on the PATH
-        command = (str(folder / command[0]), *command[1:])
-    return msgspec.structs.replace(backend, file=file, command=command)
-
-
-def _with_environment(settings: Settings, environment: Mapping[str, str]) -> Settings:
-    debug = settings.debug
-    try:
-        rules = with_flags(settings.tools, FLAGS, environment)
-        dumps = bool(environment.get(DUMP, "").strip()) and boolean(DUMP, environment[DUMP])
-    except FlagError as error:
-        raise SettingsError(str(error)) from None
-    if dumps and not debug.record:
-        debug = msgspec.structs.replace(debug, record="recordings")
-    level = environment.get(LEVEL, "").strip().lower()
-    if level:
-        changed = {**msgspec.to_builtins(debug), "level": level}
-        debug = converted(changed, Debug, LEVEL)
-    return msgspec.structs.replace(settings, tools=rules, debug=debug)
-
-
-def _found_backends(settings: Settings, environment: Mapping[str, str]) -> tuple[Backend, ...]:
-    """The configured backends, or what the environment offers; the demo model always, last."""
-    backends = settings.backends
-    if not backends:
-        backends = tuple(each for each in (OPENAI, ANTHROPIC) if environment.get(each.api_key_env))
-        if has_login(environment) and shutil.which(CODEX.command[0], path=environment.get("PATH", "")):
-            backends = (*backends, CODEX)
-    if all(backend.kind != "demo" and backend.name != DEMO.name for backend in backends):
-        backends = (*backends, DEMO)
-    return backends
-
-
-def address_fault(url: str) -> str:
-    """What is wrong with the address of a server; nothing, if it can be asked."""
+def find_address_fault(url: str) -> str:
+    """What is wrong with the URL of a server; empty if it is valid."""
     if any(letter.isspace() for letter in url):
         return "it has a space"
     try:

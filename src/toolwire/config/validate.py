@@ -1,4 +1,4 @@
-"""What is wrong with settings although each has the right type: one line for each fault, in the order of the file."""
+"""Finds faults in settings whose types are right: one line for each, in the order of the file."""
 
 import os
 import re
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from toolwire.config.decode import SettingsError, converted, no_choice, one_of
+from toolwire.config.decode import SettingsError, convert_table, explain_choice, join_words
 from toolwire.config.extras import missing_extra
 from toolwire.config.presets import PRESETS
 from toolwire.config.settings import (
@@ -15,8 +15,8 @@ from toolwire.config.settings import (
     Backend,
     Settings,
     Store,
-    address_fault,
     bytes_of,
+    find_address_fault,
 )
 from toolwire.protocols import PROTOCOLS, http_backends, kinds
 
@@ -25,18 +25,18 @@ _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/@*]+", re.IGNORECASE)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def faults(settings: Settings, environment: Mapping[str, str] = os.environ) -> Iterator[str]:
-    """Everything that is wrong, each with its field."""
-    yield from general_faults(settings)
+def find_faults(settings: Settings, environment: Mapping[str, str] = os.environ) -> Iterator[str]:
+    """All faults, each with its field."""
+    yield from find_general_faults(settings)
     for index, backend in enumerate(settings.backends):
-        yield from (f"backends[{index}] ({backend.name}){fault}" for fault in backend_faults(backend, environment))
+        yield from (f"backends[{index}] ({backend.name}){fault}" for fault in find_backend_faults(backend, environment))
 
 
-def general_faults(settings: Settings) -> Iterator[str]:
-    """What is wrong beside the backends, and between them."""
-    yield from _sizes(settings)
-    yield from _doors(settings)
-    yield from _store_faults(settings.store)
+def find_general_faults(settings: Settings) -> Iterator[str]:
+    """The faults outside of single backends."""
+    yield from _check_sizes(settings)
+    yield from _check_access(settings)
+    yield from _check_store(settings.store)
     seen: set[str] = set()
     for index, backend in enumerate(settings.backends):
         if backend.name in seen:
@@ -44,7 +44,7 @@ def general_faults(settings: Settings) -> Iterator[str]:
         seen.add(backend.name)
 
 
-def _store_faults(store: Store) -> Iterator[str]:
+def _check_store(store: Store) -> Iterator[str]:
     name = store.setting
     if store.url_env and not _VARIABLE.fullmatch(store.url_env):  # not shown: it may be the URL
         yield "store.url_env: this is not the name of a variable; write the name of the one that holds the URL"
@@ -59,7 +59,7 @@ def _store_faults(store: Store) -> Iterator[str]:
         yield f"{name}: {missing}"
 
 
-def _sizes(settings: Settings) -> Iterator[str]:
+def _check_sizes(settings: Settings) -> Iterator[str]:
     server = settings.server
     for field, size in (
         ("server.max_body", server.max_body),
@@ -78,8 +78,8 @@ def _sizes(settings: Settings) -> Iterator[str]:
         yield "server.max_in_flight: one body may be larger, by server.max_body"
 
 
-def _doors(settings: Settings) -> Iterator[str]:
-    """Hosts, origins and keys: who may come in."""
+def _check_access(settings: Settings) -> Iterator[str]:
+    """Check hosts, origins and keys."""
     for index, host in enumerate(settings.server.hosts):
         if not _HOST.fullmatch(host):
             message = f"{host!r} is not a host; write a name or an address, without scheme and port"
@@ -108,17 +108,24 @@ def _doors(settings: Settings) -> Iterator[str]:
         secrets.update(forms)
 
 
-def backend_faults(backend: Backend, environment: Mapping[str, str]) -> Iterator[str]:
-    """Everything that is wrong with one backend, as `.FIELD: reason`."""
+def find_backend_faults(backend: Backend, environment: Mapping[str, str]) -> Iterator[str]:
+    """The faults of one backend, as `.FIELD: reason`."""
     side = PROTOCOLS[backend.kind].backend if backend.kind in PROTOCOLS else None
     if side is None:
-        yield f".kind: {no_choice(backend.kind, kinds())}"
+        yield f".kind: {explain_choice(backend.kind, kinds())}"
         return
     if not backend.name or "/" in backend.name:
         yield ".name: a name is needed, without /, which stands between it and a model"
-    yield from _address_faults(backend)
-    yield from _key_faults(backend, environment)
-    yield from _name_faults(backend)
+    yield from _check_address(backend)
+    variable = backend.api_key_env
+    if variable and not _VARIABLE.fullmatch(variable):  # not shown: it may be the key
+        yield ".api_key_env: this is not the name of a variable; write the name of the one that holds the key"
+    elif variable and not environment.get(variable, "").strip():
+        yield f".api_key_env: the variable {variable} is not set; put the key into it: export {variable}=…"
+    able = [name for name, http in http_backends().items() if backend.auth in http.logins]
+    if backend.auth and backend.kind not in able:
+        yield f'.auth: "{backend.auth}" is for kind = "{join_words(able)}"'
+    yield from _check_names(backend)
     if backend.workers < 1:
         yield f".workers: at least one is needed; received {backend.workers}"
     if not backend.command:
@@ -127,12 +134,12 @@ def backend_faults(backend: Backend, environment: Mapping[str, str]) -> Iterator
         yield f".file: there is no recording {backend.file!r}"
     if side.profile is not None:
         try:
-            converted(backend.profile, side.profile, "", ".profile")
+            convert_table(backend.profile, side.profile, "", ".profile")
         except SettingsError as error:
             yield str(error)
 
 
-def _address_faults(backend: Backend) -> Iterator[str]:
+def _check_address(backend: Backend) -> Iterator[str]:
     url, address = backend.base_url, PRESETS[backend.preset].address if backend.preset else ""
     if backend.kind not in http_backends():
         for field in ("query", "key_header"):
@@ -144,7 +151,7 @@ def _address_faults(backend: Backend) -> Iterator[str]:
         yield f".base_url: a {backend.kind} backend needs an address"
     if not url:
         return
-    fault = address_fault(url)
+    fault = find_address_fault(url)
     if fault:
         what = repr(url) if "@" not in url else "what stands here"  # a password may be in it
         yield f".base_url: {what} is not an address: {fault}"
@@ -160,32 +167,18 @@ def _address_faults(backend: Backend) -> Iterator[str]:
         yield ".base_url: write the name of your own resource for RESOURCE"
 
 
-def _key_faults(backend: Backend, environment: Mapping[str, str]) -> Iterator[str]:
-    variable = backend.api_key_env
-    if variable and not _VARIABLE.fullmatch(variable):  # not shown: it may be the key
-        yield ".api_key_env: this is not the name of a variable; write the name of the one that holds the key"
-    elif variable and not environment.get(variable, "").strip():
-        yield f".api_key_env: the variable {variable} is not set; put the key into it: export {variable}=…"
-    able = [name for name, http in http_backends().items() if backend.auth in http.logins]
-    if backend.auth and backend.kind not in able:
-        yield f'.auth: "{backend.auth}" is for kind = "{one_of(able)}"'
-
-
-def _name_faults(backend: Backend) -> Iterator[str]:
+def _check_names(backend: Backend) -> Iterator[str]:
     for field, globs in (("models", backend.models), ("context_windows", tuple(backend.context_windows))):
         for glob in globs:
-            fault = glob_fault(glob)
-            if fault:
+            if fault := find_glob_fault(glob):
                 yield f".{field}: {glob!r} matches no model: {fault}"
     for alias, model in backend.aliases.items():
-        for name in (alias, model):
-            if "*" in name or "?" in name or not name:
-                yield f".aliases: {alias!r} = {model!r}: an alias is one name for one model, without * or ?"
-                break
+        if any("*" in name or "?" in name or not name for name in (alias, model)):
+            yield f".aliases: {alias!r} = {model!r}: an alias is one name for one model, without * or ?"
 
 
-def glob_fault(glob: str) -> str:
-    """Why a glob can never match a name; nothing if it can."""
+def find_glob_fault(glob: str) -> str:
+    """Why a glob can never match a name; empty if it can."""
     if not glob.strip():
         return "it is empty"
     index = glob.find("[")

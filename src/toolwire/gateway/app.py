@@ -14,8 +14,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from toolwire.config.display import hash_settings
 from toolwire.config.flags import MODES
-from toolwire.config.masking import version_of
 from toolwire.config.settings import AnyStore, Settings
 from toolwire.core.errors import Failure, ToolwireError
 from toolwire.core.request import RequestHead
@@ -124,7 +124,7 @@ def make_app(
     counts the bytes in flight, and with what else knows of this process."""
     states: dict[str, State] = {}
     consoles: dict[str, Console | None] = {}
-    this = process or Process(version_of(settings), settings.server.drain)
+    this = process or Process(hash_settings(settings), settings.server.drain)
     guard = Guard(settings)
 
     def state() -> State:

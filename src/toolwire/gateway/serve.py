@@ -14,8 +14,8 @@ from typing import TypeVar, cast
 
 import uvicorn
 
-from toolwire.config.masking import version_of
-from toolwire.config.settings import AnyStore, Server, Settings, SettingsError, bytes_of, opened_store
+from toolwire.config.display import hash_settings
+from toolwire.config.settings import AnyStore, Server, Settings, SettingsError, bytes_of, prepare_store
 from toolwire.gateway.app import Gateway, make_app
 from toolwire.gateway.connections import Connections, HttpConnection, SocketConnection
 from toolwire.gateway.console.access import console_line
@@ -174,9 +174,9 @@ def serve(
     check(settings)
     allow_files(settings.server.max_connections)
     sock = listen(settings)
-    store = opened_store(settings, _print)
+    store = prepare_store(settings, _print)
     with written_aside():
-        process = Process(version_of(settings), settings.server.drain)
+        process = Process(hash_settings(settings), settings.server.drain)
         make = partial(GatewayServer, announce=partial(_announce_ready, sock, settings, announce))
         make_server(settings, store, process, make).run(sockets=[sock])
 

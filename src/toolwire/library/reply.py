@@ -11,7 +11,7 @@ import msgspec
 
 from toolwire.assembly import Assembly, Reader, ToolRules, policies_for
 from toolwire.backends.lowered import LoweredConversation
-from toolwire.config.decode import converted
+from toolwire.config.decode import convert_table
 from toolwire.core.delta_batch import decoded
 from toolwire.core.errors import MAX_CALLS, BackendFault, FedAfterEnd, TooManyCalls, WrongDialect
 from toolwire.core.events import CallStarted, Dialect, Event, Note, Origin, TurnFailed
@@ -48,7 +48,7 @@ def profile_of(kind: Dialect, given: Any) -> Any:
     side = PROTOCOLS[kind].backend
     assert side is not None
     assert side.profile is not None
-    return converted(dict(cast("Mapping[str, Any]", given)), side.profile, "", "profile")
+    return convert_table(dict(cast("Mapping[str, Any]", given)), side.profile, "", "profile")
 
 
 class ReplyPlan(msgspec.Struct, frozen=True):

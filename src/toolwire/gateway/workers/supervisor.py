@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from toolwire.config.masking import version_of
+from toolwire.config.display import hash_settings
 from toolwire.config.settings import Settings, SettingsError
 from toolwire.gateway.console.access import console_line, load_token
 from toolwire.gateway.serve import StartFailed, describe_drain
@@ -113,7 +113,7 @@ class _Supervisor:
         read: Callable[[], Settings],
     ) -> None:
         self._selector = selectors.DefaultSelector()
-        self._generation = Generation(settings, version_of(settings))
+        self._generation = Generation(settings, hash_settings(settings))
         """The settings in force."""
         self._log = SupervisorLog(settings, folder / LOCK)
         self._pool = WorkerPool(self._generation, sockets, folder, self._log, self._selector)
@@ -296,7 +296,7 @@ class _Supervisor:
         try:
             settings = self._read()
             self._refuse_fixed_changes(settings)
-            after = Generation(settings, version_of(settings))
+            after = Generation(settings, hash_settings(settings))
             child = self._fork_check(after)
         except SettingsError as error:
             self._refuse(str(error))

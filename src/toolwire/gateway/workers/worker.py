@@ -15,7 +15,7 @@ import msgspec
 import uvicorn
 from msgspec.structs import replace
 
-from toolwire.config.settings import Server, Settings, SettingsError, bytes_of, make_store, opened_store
+from toolwire.config.settings import Server, Settings, SettingsError, bytes_of, make_store, prepare_store
 from toolwire.gateway.app import Gateway
 from toolwire.gateway.files import allow_files
 from toolwire.gateway.flight import Flight
@@ -166,7 +166,7 @@ def check_settings(settings: Settings, sock: socket.socket) -> int:
     """Check whether workers could serve with these settings, in a process of its own."""
     try:
         check(settings)
-        opened_store(settings, _print)
+        prepare_store(settings, _print)
     except SettingsError as error:
         return _fail(sock, Failed(str(error), is_lasting=True))
     sock.sendall(encode_line(Ready()))
