@@ -115,7 +115,7 @@ import toolwire.gateway.responses.run_task
 import toolwire.memory.sqlite.engine
 
 toolwire.gateway.responses.run_task.END_TIMEOUT = 1.2
-toolwire.memory.sqlite.engine.PATIENCE = 0.3
+toolwire.memory.sqlite.engine.LOCK_TIMEOUT = 0.3
 """
 """Python reads this when it starts: a gateway that does not wait long for a store that fails."""
 

@@ -36,7 +36,7 @@ class InMemory:
 
     def shift(self, member: str, *, beat: float = 0.0, since: float = 0.0) -> None:
         (store,) = self.opened[0].stores
-        self._loop.run(store._write(lambda database: database.execute(SHIFT, (beat, since, member)).rowcount))
+        self._loop.run(store.in_writer(lambda database: database.execute(SHIFT, (beat, since, member)).rowcount))
 
     def other(self) -> Users:
         return self.open()

@@ -6,13 +6,21 @@ from collections import Counter
 from typing import Any
 
 from toolwire.memory.sqlite import SqliteStore
-from toolwire.memory.sqlite.guards import check_guard
 from toolwire.memory.store import Append, Appended, EventChunk, Fence, Follow, Followed, Guard, Overtaken
 
 PATIENCE = 10.0
 """Seconds for which a stopped writer waits at most for somebody who takes over."""
 LATE = 0.05
 """Seconds after that until it goes on."""
+
+
+def is_held(database: sqlite3.Connection, guard: Guard) -> bool:
+    if isinstance(guard, Fence):
+        query, values = "SELECT 1 FROM runs WHERE id = ? AND epoch = ?", (guard.id, guard.epoch)
+    else:
+        query = "SELECT 1 FROM leases WHERE name = ? AND member = ? AND epoch = ?"
+        values = (guard.name, guard.member, guard.epoch)
+    return database.execute(query, values).fetchone() is not None
 
 
 def stop(database: sqlite3.Connection, guard: Guard) -> None:
@@ -25,11 +33,7 @@ def stop(database: sqlite3.Connection, guard: Guard) -> None:
         if database.execute(alive, (guard.id,)).fetchone() is not None:
             return
     deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        try:
-            check_guard(database, guard)
-        except Overtaken:
-            break
+    while time.monotonic() < deadline and is_held(database, guard):
         time.sleep(0.001)
     time.sleep(LATE)
 
@@ -37,24 +41,24 @@ def stop(database: sqlite3.Connection, guard: Guard) -> None:
 class Stopped(SqliteStore):
     """A store without a fault whose writers are stopped until they are overtaken."""
 
-    def _save(self, database: sqlite3.Connection, *given: Any) -> None:
-        if given[5] is not None:
-            stop(database, given[5])
-        super()._save(database, *given)
+    async def save(self, *given: Any, guard: Guard | None = None, **named: Any) -> None:
+        if guard is not None:
+            await self.in_writer(stop, guard)
+        await super().save(*given, guard=guard, **named)
 
-    def _append(self, database: sqlite3.Connection, appends: Any) -> Appended:
+    async def append(self, appends: Any) -> Appended:
         for append in appends:
-            stop(database, append.fence)
-        return super()._append(database, appends)
+            await self.in_writer(stop, append.fence)
+        return await super().append(appends)
 
 
 class NoFence(SqliteStore):
     """Whoever comes may write."""
 
-    def _check(self, database: sqlite3.Connection, guard: Guard) -> None:
+    async def _check_guard(self, tx: Any, guard: Guard) -> None:
         pass
 
-    def _held(self, database: sqlite3.Connection, owner: str, fence: Fence) -> bool | None:
+    async def _is_cancelled(self, tx: Any, owner: str, fence: Fence) -> bool | None:
         return False
 
 
@@ -65,32 +69,31 @@ class StoppedNoFence(Stopped, NoFence):
 class CheckThenWrite(StoppedNoFence):
     """Guards are checked, and then something is written."""
 
-    def _save(self, database: sqlite3.Connection, *given: Any) -> None:
-        if given[5] is not None:
-            check_guard(database, given[5])
-        super()._save(database, *given)
+    async def save(self, *given: Any, guard: Guard | None = None, **named: Any) -> None:
+        if guard is not None and not await self.in_writer(is_held, guard):
+            raise Overtaken(guard)
+        await super().save(*given, guard=guard, **named)
 
-    def _append(self, database: sqlite3.Connection, appends: Any) -> Appended:
-        lost = {each.fence for each in appends if SqliteStore._held(self, database, each.owner, each.fence) is None}
-        super()._append(database, [each for each in appends if each.fence not in lost])
+    async def append(self, appends: Any) -> Appended:
+        lost = {each.fence for each in appends if not await self.in_writer(is_held, each.fence)}
+        await super().append([each for each in appends if each.fence not in lost])
         return Appended(frozenset(lost))
 
 
 class ReusedEpochOfRun(SqliteStore):
     """A run that is taken over keeps its epoch."""
 
-    def _take(self, database: sqlite3.Connection, member: str, id: str, owner: str) -> Any:
-        claimed = super()._take(database, member, id, owner)
-        database.execute("UPDATE runs SET epoch = epoch - 1 WHERE id = ?", (id,))
-        fence = Fence(id, claimed.fence.epoch - 1)
-        return type(claimed)(owner, fence, claimed.record, claimed.plan, claimed.next_event, False, False)
+    async def _take_orphan(self, tx: Any, member: str, id: str, epoch: int) -> int | None:
+        await super()._take_orphan(tx, member, id, epoch)
+        await tx.fetch("UPDATE runs SET epoch = :epoch WHERE id = :id", epoch=epoch, id=id)
+        return epoch
 
 
 class ReusedEpochOfLease(SqliteStore):
     """A lease that was dropped is granted anew with the same epoch."""
 
-    def _new_epoch(self, database: sqlite3.Connection) -> int:
-        return database.execute("SELECT COALESCE(MAX(epoch), 0) + 1 FROM leases").fetchone()[0]
+    async def _count_epoch(self, tx: Any, epoch: int) -> None:
+        pass
 
 
 class SecondCounter(SqliteStore):
@@ -100,10 +103,10 @@ class SecondCounter(SqliteStore):
         super().__init__(*given, **named)
         self._counts: Counter[str] = Counter()
 
-    def _put_events(self, database: sqlite3.Connection, owner: str, fence: Fence, chunk: EventChunk) -> None:
+    async def _put_events(self, tx: Any, owner: str, fence: Fence, chunk: EventChunk) -> None:
         first = self._counts[fence.id]
         self._counts[fence.id] += chunk.count
-        super()._put_events(database, owner, fence, EventChunk(first, chunk.count, chunk.frames))
+        await super()._put_events(tx, owner, fence, EventChunk(first, chunk.count, chunk.frames))
 
 
 class ShownBeforeCommit(SqliteStore):

@@ -24,7 +24,7 @@ EMPTY = "".join(f"DELETE FROM toolwire.{table};" for table in TABLES)
 def patient() -> Iterator[None]:
     """Statements may take long: the machine may be slow."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(statements, "PATIENCE", DEADLINE)
+        patch.setattr(statements, "OPERATION_TIMEOUT", DEADLINE)
         yield
 
 

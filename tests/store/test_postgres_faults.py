@@ -236,7 +236,7 @@ def test_a_database_that_only_reads_is_read(url, own_server):
 
 
 def test_a_database_that_is_away_is_told_in_time_and_used_when_it_is_back(own_server, url, monkeypatch):
-    monkeypatch.setattr(statements, "PATIENCE", 0.5)
+    monkeypatch.setattr(statements, "OPERATION_TIMEOUT", 0.5)
 
     async def away() -> None:
         async with opened(url) as store:
@@ -246,7 +246,7 @@ def test_a_database_that_is_away_is_told_in_time_and_used_when_it_is_back(own_se
             assert failed.value.reason == "unreachable" == store.failing
             await asyncio.to_thread(own_server.start)
             await mended(store)
-            monkeypatch.setattr(statements, "PATIENCE", DEADLINE)
+            monkeypatch.setattr(statements, "OPERATION_TIMEOUT", DEADLINE)
             await store.save(ANN, record("r1"), items("a"), ())
             assert await store.load(ANN, "r1") is not None
 

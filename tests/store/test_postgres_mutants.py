@@ -12,8 +12,7 @@ import pytest
 from tests.store.on_postgres import Databases
 from tests.store.place import DAY, LONG, PLENTY, Users
 from tests.store.races import RACES
-from toolwire.memory.postgres import PostgresStore, runs, saving
-from toolwire.memory.postgres.statements import Statement
+from toolwire.memory.postgres import PostgresStore, operations
 from toolwire.memory.store import Appended, Guard, Overtaken
 
 ROUNDS = 100
@@ -63,11 +62,11 @@ class CheckThenWrite(PostgresStore):
         await super().save(*given, guard=guard, **named)
 
     async def _is_held(self, guard: Guard) -> bool:
-        fence = Statement("SELECT 1 FROM toolwire.runs WHERE id = :id AND epoch = :epoch AND NOT is_over")
-        lease = Statement("SELECT 1 FROM toolwire.leases WHERE name = :id AND epoch = :epoch")
+        fence = "SELECT 1 FROM toolwire.runs WHERE id = :id AND epoch = :epoch AND NOT is_over"
+        lease = "SELECT 1 FROM toolwire.leases WHERE name = :id AND epoch = :epoch"
         is_run = hasattr(guard, "id")
         id = getattr(guard, "id" if is_run else "name")
-        return bool(await self._database.read(fence if is_run else lease, id=id, epoch=guard.epoch))
+        return bool(await self.query(fence if is_run else lease, id=id, epoch=guard.epoch))
 
 
 @pytest.fixture
@@ -81,14 +80,13 @@ def changed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """Changes the statements of the store."""
 
     def change(append: Change = str, **guards: str) -> None:
-        monkeypatch.setattr(runs, "APPEND_TEXT", append(runs.APPEND_TEXT))
-        monkeypatch.setattr(runs, "APPEND", Statement(paused(runs.APPEND_TEXT)))
-        monkeypatch.setattr(saving, "SAVE_TEXT", paused(saving.SAVE_TEXT))
-        monkeypatch.setattr(saving, "GUARDS", {**saving.GUARDS, **guards})
-        saving.statement.cache_clear()
+        monkeypatch.setattr(operations, "APPEND", paused(append(operations.APPEND)))
+        monkeypatch.setattr(operations, "SAVE", paused(operations.SAVE))
+        monkeypatch.setattr(operations, "GUARDS", {**operations.GUARDS, **guards})
+        operations.save_statement.cache_clear()
 
     yield change
-    saving.statement.cache_clear()
+    operations.save_statement.cache_clear()
 
 
 def fails(check: Callable[[], Any]) -> bool:
@@ -110,7 +108,7 @@ def test_a_guard_holds_however_long_the_write_takes(postgres_users, changed, rac
 NO_LOCK = {
     "append": without("FOR SHARE OF r"),
     "fence": "SELECT 1 AS held FROM toolwire.runs WHERE id = :guard AND epoch = :epoch AND NOT is_over",
-    "lease": without("FOR SHARE")(saving.GUARDS["lease"]),
+    "lease": without("FOR SHARE")(operations.GUARDS["lease"]),
 }
 NO_FENCE = {
     "append": unfenced,

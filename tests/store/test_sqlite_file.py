@@ -456,16 +456,16 @@ class Overtaking(SqliteStore):
 
     step = ""
 
-    async def _write(self, work: Any, *given: Any) -> Any:
-        if work.__name__ == self.step:
+    async def transact(self, operation: Any, *args: Any, **named: Any) -> Any:
+        if operation.__name__ == self.step:
             with sqlite3.connect(self._file.path) as database:
                 database.execute("UPDATE leases SET member = 'two', epoch = epoch + 1")
-        return await super()._write(work, *given)
+        return await super().transact(operation, *args, **named)
 
 
-@pytest.mark.parametrize("step", ["", "_forget_members", "_sweep_old", "_sweep_some"])
+@pytest.mark.parametrize("step", ["", "_forget_members", "_sweep_expired", "_sweep_share"])
 def test_who_lost_the_lease_of_the_sweep_lets_nothing_go(loop, file, step):
-    age, size = (0, 1) if step == "_sweep_some" else (1e-9, 0)
+    age, size = (0, 1) if step == "_sweep_share" else (1e-9, 0)
     store = Users(loop, [Overtaking(f"sqlite:{file}", age, size, lease=LONG)])
     joined(store, "one", "two", "dead")
     put(store, "r1")
@@ -539,7 +539,7 @@ def test_a_dump_that_is_broken_off_holds_on_to_nothing(loop, file):
 
     assert store.at_once(begin) == [None]
     put(store, "r2")
-    wait_until(lambda: loop.run(store.stores[0]._write(store.stores[0]._copy_log)))
+    wait_until(lambda: loop.run(store.stores[0].in_writer(store.stores[0]._copy_log)))
     store.close()
 
 

@@ -116,7 +116,7 @@ def stalled() -> Iterator[str]:
 
 def test_a_database_that_stalls_does_not_end_the_start_nor_kill_anybody(start_fleet, stalled: str):
     pytest.importorskip("asyncpg")
-    impatient = "import toolwire.memory.postgres as postgres; postgres.OPENING = 6.0\n"
+    impatient = "from toolwire.memory.postgres import database; database.MIGRATION_TIMEOUT = 6.0\n"
     fleet = start_fleet(f'[store]\nurl = "{stalled}"\n', patch=QUICK + impatient)
     assert fleet.readiness()[0] == 200
     assert fleet.lines("worker") == []

@@ -1,64 +1,136 @@
-"""Connections to one PostgreSQL, and how a statement is made on them.
+"""Connections to one PostgreSQL, and how operations run on them.
 
-A statement may be lost with its connection without anybody knowing whether it was done. It is made again for a while
-then, so every statement is written to have the same effect when it is made twice. A connection carries nothing from one
-statement to the next, so that a pooler between us and the server may give each statement to another one.
+A statement may be lost with its connection, and then it is not known whether it was executed. It is sent again for a
+while, so every single statement must have the same effect when it is made twice. A transaction may consist of any
+statements: if its commit is lost, the server is asked by the transaction's id whether it was committed, and only if not
+it is run again. A failed one is rolled back by closing its connection.
+
+A connection carries nothing from one operation to the next, so that a pooler such as PgBouncer may give each of them to
+another server connection.
 """
 
 import asyncio
 import random
+import secrets
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
-from functools import partial
-from typing import Any, Literal, Protocol, TypeAlias
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 
-from toolwire.memory.postgres.faults import FAULTS, NotUsable, ends_connection, passes, store_failed
-from toolwire.memory.postgres.statements import Statement
+from toolwire.memory.postgres.faults import FAULTS, NotUsable, ends_connection, may_pass, store_failed
+from toolwire.memory.postgres.schema import FRAGMENTS, VERSION, Connection, prepare, version_of
+from toolwire.memory.sql.dialect import Dialect
+from toolwire.memory.sql.operation import Row, Transaction, reading, writing
+from toolwire.memory.sql.transfer import Read, TransferOperations
 from toolwire.memory.store import Reason, StoreFailed
 
-PATIENCE = 5.0
-"""Seconds in which a statement must be done, however often it is made."""
-SHORT_PATIENCE = 0.5
+OPERATION_TIMEOUT = 5.0
+"""Seconds for one operation, however often it is tried."""
+SHORT_OPERATION_TIMEOUT = 0.5
 """The same while the store fails anyway."""
-PAUSE, LONGEST_PAUSE = 0.02, 0.5
-"""Seconds before a statement is made again."""
-STATEMENT_TIMEOUT = 15
-"""Seconds after which the server itself ends a statement whose sender has gone."""
+FIRST_PAUSE, MAX_PAUSE = 0.02, 0.5
+"""Seconds before an operation is tried again."""
+SERVER_TIMEOUT = 15
+"""Seconds after which the server ends a statement whose sender has gone."""
+IDLE_TIMEOUT = 5
+"""Seconds after which the server rolls back a transaction whose process stands still, and releases its locks."""
+MIGRATION_TIMEOUT = 60.0
+"""Seconds that bringing the tables to this version may take."""
+MAX_CONNECTIONS = 4
+"""Most connections of a process, besides the one for events and heartbeats."""
+PROBE_INTERVAL = 1.0
+"""Seconds between two attempts to find out whether a failing store works again."""
+PROBE_BYTES = 256 * 1024
+"""What such an attempt writes: a full disk often has room for a little."""
 
-Row: TypeAlias = Sequence[Any]
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 Side: TypeAlias = Literal["write", "read"]
+DIALECT = Dialect(FRAGMENTS, is_sqlite=False)
+
+_BEGIN = (
+    "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; "
+    f"SET LOCAL idle_in_transaction_session_timeout = {IDLE_TIMEOUT * 1000}"
+)
+_TRANSACTION_ID = "SELECT txid_current_if_assigned()"
+_TRANSACTION_STATUS = "SELECT txid_status($1::bigint)"
+_PROBE = "WITH gone AS (DELETE FROM toolwire.probes) INSERT INTO toolwire.probes (id, data) VALUES (:id, :data)"
+_END_PROBE = "DELETE FROM toolwire.probes WHERE id = :id"
+_READ_SOME = "SELECT version FROM toolwire.schema_version"
 
 
-class Connection(Protocol):
-    """What is used of a connection of asyncpg."""
-
-    async def fetch(self, query: str, *args: object, timeout: float | None = ...) -> list[Row]: ...  # noqa: ASYNC109
-
-    async def execute(self, query: str, *args: object) -> str: ...
-
-    def is_closed(self) -> bool: ...
-
-    def terminate(self) -> None: ...
-
-    async def close(self, *, timeout: float | None = ...) -> None: ...  # noqa: ASYNC109
-
-
-async def connect(url: str, patience: float, *, pooler: bool) -> Connection:
-    """A connection of its own. What is wrong with the URL is not repeated: it may be a part of the password."""
+async def connect(url: str, limit: float, *, pooler: bool) -> Connection:
+    """Open a connection within `limit` seconds. An error does not repeat the URL: it may contain a password."""
     settings = {"application_name": "toolwire"}
-    if not pooler:  # a pooler knows no such settings
-        settings["statement_timeout"] = str(STATEMENT_TIMEOUT * 1000)
+    if not pooler:  # a pooler rejects settings that it does not know
+        settings["statement_timeout"] = str(SERVER_TIMEOUT * 1000)
     try:
         connecting: Any = asyncpg.connect  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         cache = 0 if pooler else 256
-        return await connecting(url, timeout=patience, statement_cache_size=cache, server_settings=settings)
+        return await connecting(url, timeout=limit, statement_cache_size=cache, server_settings=settings)
     except (ValueError, asyncpg.exceptions.ClientConfigurationError):
         raise NotUsable(
             "unreachable", "it is no URL of a PostgreSQL; in a password, % / ? # @ are written as %XX"
         ) from None
+
+
+class PostgresTransaction:
+    """A `Transaction` on a connection. Without a BEGIN each statement commits by itself."""
+
+    def __init__(self, connection: Connection, until: float) -> None:
+        self._connection = connection
+        self._until = until
+
+    async def fetch(self, statement: str, /, **values: object) -> Sequence[Row]:
+        text, names, *_ = DIALECT[statement]
+        return await self._connection.fetch(text, *[values[name] for name in names], timeout=_left(self._until))
+
+    async def fetch_one(self, statement: str, /, **values: object) -> Row | None:
+        rows = await self.fetch(statement, **values)
+        return rows[0] if rows else None
+
+    async def execute_many(self, statement: str, rows: Sequence[Mapping[str, object]], /) -> None:
+        text, names, *_ = DIALECT[statement]
+        given = [[row[name] for name in names] for row in rows]
+        if given:
+            await self._connection.executemany(text, given, timeout=_left(self._until))
+
+
+class Work(Protocol[T_co]):
+    """Something that is done on a connection until some time, perhaps several times."""
+
+    async def __call__(self, connection: Connection, until: float) -> T_co: ...
+
+
+class _Commit(Generic[T]):
+    """Runs a transaction. Called again, it first finds out whether the commit that was lost has happened."""
+
+    def __init__(self, work: Callable[[Transaction], Awaitable[T]]) -> None:
+        self._work = work
+        self._lost: tuple[int, T] | None = None  # the transaction whose commit was sent, and its result
+
+    async def __call__(self, connection: Connection, until: float) -> T:
+        if self._lost is not None:
+            id, result = self._lost
+            [[status]] = await connection.fetch(_TRANSACTION_STATUS, id, timeout=_left(until))
+            if status == "in progress":
+                raise ConnectionResetError("the server has not noticed yet that the connection was lost")
+            self._lost = None
+            if status == "committed":
+                return result
+        try:
+            await connection.execute(_BEGIN, timeout=_left(until))
+            result = await self._work(PostgresTransaction(connection, until))
+            [[id]] = await connection.fetch(_TRANSACTION_ID, timeout=_left(until))
+            self._lost = (id, result) if id is not None else None  # without an id there is nothing to commit
+            await connection.execute("COMMIT", timeout=_left(until))
+        except BaseException:
+            connection.terminate()
+            raise
+        self._lost = None
+        return result
 
 
 class Lane:
@@ -69,7 +141,8 @@ class Lane:
         self._free = asyncio.Semaphore(most)
         self._idle: list[Connection] = []
 
-    async def fetch(self, statement: str, args: Sequence[object], until: float) -> list[Row]:
+    async def use(self, work: Work[T], until: float) -> T:
+        """Do something on a free connection, or on a new one."""
         if self._free.locked():
             await asyncio.wait_for(self._free.acquire(), _left(until))
         else:
@@ -77,7 +150,7 @@ class Lane:
         try:
             connection = self._take() or await self._connect(_left(until))
             try:
-                rows = await connection.fetch(statement, *args, timeout=_left(until))
+                result = await work(connection, until)
             except asyncpg.PostgresError as error:
                 if ends_connection(error):
                     connection.terminate()
@@ -87,7 +160,7 @@ class Lane:
                 connection.terminate()  # in the midst of a statement
                 raise
             self._give_back(connection)
-            return rows
+            return result
         finally:
             self._free.release()
 
@@ -111,90 +184,180 @@ class Lane:
                 connection.terminate()
 
 
-class Database:
-    """Makes statements, again if need be, and knows whether they fail."""
+class Engine(TransferOperations):
+    """Runs operations on one database, again if need be, and knows whether they fail. Creates the tables."""
 
-    def __init__(self, url: str, prepare: Callable[[Connection], Awaitable[None]], *, pooler: bool, most: int) -> None:
+    def __init__(self, url: str, max_age: float, max_size: int, lease: float, *, pooler: bool) -> None:
+        super().__init__(max_age, max_size, lease)
         self._url = url
-        self._prepare = prepare
         self._pooler = pooler
         self._is_prepared = False
         self._preparing = asyncio.Lock()
-        self._shared = Lane(most, self._opened)
-        self._own = Lane(1, self._opened)
-        self.faults: dict[Side, Reason] = {}
-        self.watch: Callable[[StoreFailed | None], None] = _unwatched
+        self._shared = Lane(MAX_CONNECTIONS, self._open)
+        self._own = Lane(1, self._open)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._probed = 0.0
+        self._faults: dict[Side, Reason] = {}
+        self.tightened: list[str] = []
+        """Files that other users could read: a database has none here."""
+        self.watch: Callable[[StoreFailed | None], None] = _ignore
+        """Called with every failure, and with None when the store works again."""
 
-    async def read(self, statement: Statement, **values: object) -> list[Row]:
-        return await self._made(self._shared, "read", *statement(**values))
+    @property
+    def failing(self) -> Reason | None:
+        return next(iter(self._faults.values()), None)
 
-    async def write(self, statement: Statement, **values: object) -> list[Row]:
-        return await self._made(self._shared, "write", *statement(**values))
+    @property
+    def outlives_process(self) -> bool:
+        return True
 
-    async def flush(self, statement: Statement, **values: object) -> list[Row]:
-        """A write on a connection of its own: it waits for no other statement of this process."""
-        return await self._made(self._own, "write", *statement(**values))
+    @property
+    def version(self) -> int:
+        return VERSION
+
+    def check(self) -> None:
+        """Raise what would go wrong at the first use. Leaves nothing open, so that the process may be forked."""
+        asyncio.run(self._with_connection(prepare, MIGRATION_TIMEOUT))
+
+    async def inspect(self) -> int:
+        return await self._with_connection(version_of, OPERATION_TIMEOUT)
+
+    async def _with_connection(self, work: Callable[[Connection], Awaitable[T]], limit: float) -> T:
+        try:
+            connection = await connect(self._url, OPERATION_TIMEOUT, pooler=self._pooler)
+            try:
+                async with asyncio.timeout(limit):
+                    return await work(connection)
+            finally:
+                connection.terminate()
+        except FAULTS as error:
+            raise store_failed(error) from error
+
+    async def open(self) -> None:
+        """Create the tables if the database can be reached now."""
+
+        async def read_some(connection: Connection, until: float) -> None:
+            await PostgresTransaction(connection, until).fetch(_READ_SOME)
+
+        try:
+            await self._shared.use(read_some, time.monotonic() + OPERATION_TIMEOUT)
+        except FAULTS as error:
+            self._fail("read", error)
+
+    async def probe(self) -> bool:
+        now = time.monotonic()
+        if self._faults and now - self._probed >= PROBE_INTERVAL:
+            self._probed = now
+            with suppress(StoreFailed):
+                id = secrets.token_hex(8)
+                await self.change(_PROBE, id=id, data=secrets.token_bytes(PROBE_BYTES))
+                await self.change(_END_PROBE, id=id)
+                self._recover("write")
+                await self.query(_READ_SOME)
+        return not self._faults
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._shared.close()
+        await self._own.close()
+
+    # Operations
+
+    @reading
+    async def query(self, tx: Transaction, statement: str, **values: object) -> Sequence[Row]:
+        return await tx.fetch(statement, **values)
+
+    @writing
+    async def change(self, tx: Transaction, statement: str, **values: object) -> Sequence[Row]:
+        return await tx.fetch(statement, **values)
+
+    async def read(self, operation: Callable[..., Coroutine[Any, Any, T]], *args: Any, **named: Any) -> T:
+        return await self._run(self._shared, "read", self._statement(operation, args, named))
+
+    async def write(self, operation: Callable[..., Coroutine[Any, Any, T]], *args: Any, **named: Any) -> T:
+        return await self._run(self._shared, "write", self._statement(operation, args, named))
+
+    async def write_urgently(self, operation: Callable[..., Coroutine[Any, Any, T]], *args: Any, **named: Any) -> T:
+        return await self._run(self._own, "write", self._statement(operation, args, named))
+
+    async def transact(self, operation: Callable[..., Coroutine[Any, Any, T]], *args: Any, **named: Any) -> T:
+        return await self._run(self._shared, "write", _Commit(lambda tx: operation(self, tx, *args, **named)))
+
+    def write_later(self, operation: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
+        async def write() -> None:
+            with suppress(StoreFailed):
+                await self.write(operation, *args)
+
+        task = asyncio.get_running_loop().create_task(write())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _statement(
+        self, operation: Callable[..., Coroutine[Any, Any, T]], args: tuple[Any, ...], named: dict[str, Any]
+    ) -> Work[T]:
+        async def work(connection: Connection, until: float) -> T:
+            return await operation(self, PostgresTransaction(connection, until), *args, **named)
+
+        return work
 
     @asynccontextmanager
-    async def snapshot(self) -> AsyncGenerator[Callable[..., Awaitable[list[Row]]]]:
-        """A way to read that sees one state: one transaction, on a connection of its own. Nothing is made again."""
+    async def snapshot(self) -> AsyncGenerator[Read]:
+        async def read(statement: str, **values: object) -> Sequence[Row]:
+            return await PostgresTransaction(connection, time.monotonic() + OPERATION_TIMEOUT).fetch(
+                statement, **values
+            )
+
         try:
-            connection = await self._opened(PATIENCE)
+            connection = await self._open(OPERATION_TIMEOUT)
             try:
                 await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-                yield partial(_read, connection)
+                yield read
                 await connection.execute("COMMIT")
             finally:
                 connection.terminate()
         except FAULTS as error:
-            raise self._failed("read", error) from error
+            raise self._fail("read", error) from error
 
-    async def attempt(self, statement: Statement, **values: object) -> None:
-        """Make a statement once, if it can be made now."""
-        try:
-            await self._shared.fetch(*statement(**values), time.monotonic() + PATIENCE)
-        except FAULTS as error:
-            raise self._failed("read", error) from error
-
-    async def close(self) -> None:
-        await self._shared.close()
-        await self._own.close()
-
-    def recover(self, side: Side) -> None:
-        if self.faults.pop(side, None) is not None and not self.faults:
-            self.watch(None)
-
-    async def _made(self, lane: Lane, side: Side, statement: str, args: Sequence[object]) -> list[Row]:
-        until = time.monotonic() + (SHORT_PATIENCE if side in self.faults else PATIENCE)
-        pause = PAUSE
+    async def _run(self, lane: Lane, side: Side, work: Work[T]) -> T:
+        """Do something, again for a while if its connection is lost."""
+        until = time.monotonic() + (SHORT_OPERATION_TIMEOUT if side in self._faults else OPERATION_TIMEOUT)
+        pause = FIRST_PAUSE
         while True:
             try:
-                rows = await lane.fetch(statement, args, until)
+                result = await lane.use(work, until)
             except FAULTS as error:
-                if passes(error) and time.monotonic() + pause < until:
+                if may_pass(error) and time.monotonic() + pause < until:
                     await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-                    pause = min(2 * pause, LONGEST_PAUSE)
+                    pause = min(2 * pause, MAX_PAUSE)
                     continue
-                raise self._failed(side, error) from error
-            if self.faults and self.faults.get(side) not in (None, "full"):
-                self.recover(side)
-            return rows
+                raise self._fail(side, error) from error
+            if self._faults and self._faults.get(side) not in (None, "full"):
+                self._recover(side)
+            return result
 
-    def _failed(self, side: Side, error: Exception) -> StoreFailed:
+    def _recover(self, side: Side) -> None:
+        if self._faults.pop(side, None) is not None and not self._faults:
+            self.watch(None)
+
+    def _fail(self, side: Side, error: Exception) -> StoreFailed:
         failed = store_failed(error)
+        if failed.reason == "overtaken":  # which is no fault of the store
+            return failed
         if failed.reason == "missing":
             self._is_prepared = False  # whatever is there when it is back may be another database
-        self.faults[side] = failed.reason
+        self._faults[side] = failed.reason
         self.watch(failed)
         return failed
 
-    async def _opened(self, patience: float) -> Connection:
-        connection = await connect(self._url, patience, pooler=self._pooler)
+    async def _open(self, limit: float) -> Connection:
+        connection = await connect(self._url, limit, pooler=self._pooler)
         if not self._is_prepared:
             try:
-                async with asyncio.timeout(patience), self._preparing:
+                async with asyncio.timeout(limit), self._preparing:
                     if not self._is_prepared:
-                        await self._prepare(connection)
+                        await prepare(connection)
                         self._is_prepared = True
             except BaseException:
                 connection.terminate()
@@ -202,15 +365,10 @@ class Database:
         return connection
 
 
-async def _read(connection: Connection, statement: Statement, **values: object) -> list[Row]:
-    text, args = statement(**values)
-    return await connection.fetch(text, *args, timeout=PATIENCE)
-
-
 def _left(until: float) -> float:
     """Seconds until then; asyncpg does not take less than none."""
     return max(0.01, until - time.monotonic())
 
 
-def _unwatched(failed: StoreFailed | None) -> None:
+def _ignore(failed: StoreFailed | None) -> None:
     pass

@@ -1,4 +1,4 @@
-"""What the errors of asyncpg and of PostgreSQL mean for the store, by SQLSTATE."""
+"""What errors of asyncpg and PostgreSQL mean for the store, by SQLSTATE."""
 
 from typing import Final
 
@@ -7,13 +7,13 @@ import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 from toolwire.memory.store import Reason, StoreFailed
 
 LOST: Final = (asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
-"""The connection is gone. asyncpg calls it an error of its own if it is closed between two messages."""
+"""The connection is lost. asyncpg reports an internal error if that happens between two messages."""
 FAULTS: Final = (asyncpg.PostgresError, *LOST, TimeoutError, StoreFailed)
 """What using the database may raise."""
 
 
 class NotUsable(StoreFailed):
-    """The database is there, but will not let us use it before somebody changes something."""
+    """The database refuses to be used until its configuration, or ours, is changed."""
 
     @property
     def is_lasting(self) -> bool:
@@ -30,6 +30,7 @@ _CLASSES: dict[str, Reason] = {
 }
 _STATES: dict[str, Reason] = {
     "25006": "readonly",
+    "25P03": "unreachable",  # the server has ended a transaction that stood still
     "3D000": "missing",
     "3F000": "missing",
     "42501": "readonly",
@@ -40,13 +41,13 @@ _STATES: dict[str, Reason] = {
     "XX000": "io",
 }
 _NOT_USABLE = ("28000", "28P01", "3D000", "42501")
-"""Who we are, the name of the database and what we may do there: waiting does not mend these."""
+"""Authentication, the name of the database and permissions: waiting does not help."""
 _PASSING_CLASSES = ("08", "40")
-_PASSING = ("53300", "57P01", "57P02", "57P03", "57P05")
+_PASSING = ("25P03", "53300", "57P01", "57P02", "57P03", "57P05")
 
 
-def passes(error: Exception) -> bool:
-    """Whether the same statement may well succeed a moment later. It is for statements that may be made twice."""
+def may_pass(error: Exception) -> bool:
+    """Whether the same operation may well succeed a moment later."""
     if isinstance(error, asyncpg.PostgresError):
         state = _state(error)
         return state[:2] in _PASSING_CLASSES or state in _PASSING

@@ -1,20 +1,42 @@
-"""The tables, and how those of an earlier version become those of this one.
+"""The tables of the PostgreSQL store, their migrations, and the fragments of shared statements.
 
-Every step is made once, by whichever process comes first, and only adds: processes of the version before go on beside
+Every step is made once, by the first process that comes, and only adds: processes of the previous version go on beside
 those of the new one. A step that they cannot live with raises `needs`, and they refuse to start.
 
-All names are in the schema `toolwire`, which is named in every statement: a pooler may give each to another connection.
+All names are in the schema `toolwire`, which every statement names: a pooler may give each to another connection.
 """
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
 
-from toolwire.memory.postgres.database import Connection
 from toolwire.memory.postgres.faults import NotUsable
 
 LOCK = 7_306_084_411
-"""Held by who makes the tables, until its transaction ends."""
+"""Advisory lock of the process that migrates the tables."""
 RUNS_LOCK = LOCK + 1
-"""Held by a statement that counts runs and adds one, before it locks any row: what waits for it holds no row."""
+"""Advisory lock of a statement that counts runs and adds one, taken before any row: a waiting one locks no row."""
+
+
+class Connection(Protocol):
+    """What is used of a connection of asyncpg."""
+
+    async def fetch(self, query: str, *args: object, timeout: float | None = ...) -> list[Sequence[Any]]: ...  # noqa: ASYNC109
+
+    async def execute(self, query: str, *args: object, timeout: float | None = ...) -> str: ...  # noqa: ASYNC109
+
+    async def executemany(
+        self,
+        command: str,
+        args: Sequence[Sequence[object]],
+        *,
+        timeout: float | None = ...,  # noqa: ASYNC109
+    ) -> None: ...
+
+    def is_closed(self) -> bool: ...
+
+    def terminate(self) -> None: ...
+
+    async def close(self, *, timeout: float | None = ...) -> None: ...  # noqa: ASYNC109
 
 
 class Step(NamedTuple):
@@ -141,21 +163,74 @@ STEPS = (
 
 VERSION = len(STEPS)
 
+FRAGMENTS = {
+    "journal": "toolwire.journal",
+    "response": "response",
+    "no_bytes": "''::bytea",
+    "ids": "unnest(:ids::text[]) AS given (id)",
+    "whole_id": "i.whole_id",
+    "next_place": "c.places",
+    "add_places": ", places = c.places + :count::bigint",
+    "item_columns": "whole_id, call",
+    "item_values": ":whole_id, :call",
+    "item_updates": "whole_id = excluded.whole_id, call = excluded.call",
+    "is_answered": "i.call = ANY (:answered::text[])",
+    "key_columns": "digest, key",
+    "key_values": ":digest, :key",
+    "key_index": "digest",
+    "by_share": "",
+    "next_epoch": "nextval('toolwire.epochs')",
+    "alive": "greatest(m.until, pg_postmaster_start_time() + m.lasts * interval '1 second') > now()",
+    "judge": "j.id = :judge AND j.until > now() + j.lasts / 2 * interval '1 second'",
+    "dead": "NOT {alive} AND j.since <= now() - m.lasts * interval '1 second'",
+    "join": """
+        INSERT INTO toolwire.members (id, host, socket, lasts, until)
+        VALUES (:id, :host, :socket, :lease, now() + :lease * interval '1 second')
+        ON CONFLICT (id) DO UPDATE SET host = excluded.host, socket = excluded.socket, lasts = excluded.lasts,
+            until = excluded.until, since = excluded.since
+    """,
+    "beat": """
+        UPDATE toolwire.members SET until = now() + lasts * interval '1 second',
+            since = CASE WHEN until < now() + lasts / 2 * interval '1 second' THEN now() ELSE since END
+        WHERE id = :member RETURNING 1
+    """,
+    "restore_item": """
+        WITH holder AS (
+            UPDATE toolwire.holders SET places = greatest(places, :place::bigint + 1)
+            WHERE id = :holder AND owner = :owner RETURNING 1
+        )
+        INSERT INTO toolwire.items (holder, owner, made, place, id, whole_id, call, item)
+        SELECT :holder, :owner, :made, :place, :id, :whole_id, :call, :item FROM holder ON CONFLICT DO NOTHING
+    """,
+    "restore_events": """
+        INSERT INTO toolwire.journal (response, first, count, epoch, frames)
+        SELECT :holder, :first, :count, 0, :frames FROM toolwire.holders WHERE id = :holder AND owner = :owner
+        ON CONFLICT DO NOTHING
+    """,
+}
+"""What `{name}` stands for in a shared statement.
+
+A member is `alive` until its lease ends. While the database was away no member could extend it: after a start of the
+database each has a whole lease again. `judge` is a member that has sent its heartbeats in time since `since`: one more
+than half a lease late begins that time anew, and members send four in a lease. `dead` is a member that sent none for a
+lease in which the judge could.
+"""
+
 _FOUND = """
 SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = 'toolwire'),
     EXISTS (SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
         WHERE n.nspname = 'toolwire' AND c.relname = 'schema_version')
 """
-"""Read from the catalogue itself: what to_regclass says may be older than the lock that was waited for."""
+"""Read from the catalogue: the answer of to_regclass may be older than the lock that was waited for."""
 _CURRENT = "SELECT version, needs FROM toolwire.schema_version"
-_BEGUN = """
+_CREATE_VERSION = """
 CREATE TABLE toolwire.schema_version (version int NOT NULL, needs int NOT NULL);
 INSERT INTO toolwire.schema_version VALUES (0, 0);
 """
 
 
 async def prepare(connection: Connection) -> None:
-    """Make sure that the tables are there and of this version, or of a later one that can be used."""
+    """Create the tables or migrate them to this version; those of a later version stay if they can be used."""
     if await version_of(connection) < VERSION:
         await _migrate(connection)
 
@@ -177,7 +252,7 @@ async def _version(connection: Connection) -> tuple[int, int]:
 
 
 async def _migrate(connection: Connection) -> None:
-    """Every step that is missing, in one transaction; of many processes that begin at once, one makes them."""
+    """Make the missing steps in one transaction. Of several processes that start at once, one makes them."""
     await connection.execute("BEGIN")
     try:
         await connection.execute("SET LOCAL statement_timeout = 0")
@@ -186,7 +261,7 @@ async def _migrate(connection: Connection) -> None:
         if not has_schema:
             await connection.execute("CREATE SCHEMA toolwire")
         if not has_tables:
-            await connection.execute(_BEGUN)
+            await connection.execute(_CREATE_VERSION)
         version, _ = await _version(connection)
         for number, step in enumerate(STEPS[version:], version + 1):
             await connection.execute(step.statements)

@@ -1,28 +1,22 @@
 """A store in one SQLite file, for all processes of one machine, or in memory, for one.
 
-A response is a row with its request's fields and its final object; its items are rows of their own. Background runs,
-their events, the processes that use the file and what is kept between turns have tables of their own; `schema.py` has
-them all. Everything belongs to an owner, and nobody else sees it; the bounds are for all of it together.
-
-What was committed survives the process. What cannot be done raises `StoreFailed`.
+`schema.py` has the tables, `engine.py` the connections, threads and failures, `operations.py` what SQLite does in its
+own way; everything else is shared with PostgreSQL (`memory/sql`). What is committed survives the process. An operation
+that fails raises `StoreFailed`.
 """
 
 import time
 from collections.abc import Callable
 
 from toolwire.memory.clock import steady
-from toolwire.memory.sqlite.copying import Copying
 from toolwire.memory.sqlite.engine import store_failed
-from toolwire.memory.sqlite.kept import KeptValues
-from toolwire.memory.sqlite.reading import Reading
-from toolwire.memory.sqlite.runs import BackgroundRuns
-from toolwire.memory.sqlite.sweep import Sweeping
+from toolwire.memory.sqlite.operations import SqliteOperations
 
 __all__ = ["SqliteStore", "store_failed"]
 
 
-class SqliteStore(Reading, BackgroundRuns, KeptValues, Sweeping, Copying):
-    """A store in one file, or in memory. The file is made when there is something to keep."""
+class SqliteStore(SqliteOperations):
+    """A store in one file, or in memory: `url` is `sqlite:PATH` or `memory:`."""
 
     def __init__(
         self,

@@ -1,17 +1,17 @@
 """The connections of the SQLite store, its threads, and what its failures mean.
 
-Writing is done in one thread, one transaction at a time; reading in another, which needs no write and waits for none.
-Other processes may use the same file: each write begins with the lock that lets one of them write. The log that SQLite
-writes first is copied into the file again and again; where it grows beyond a limit all the same, writers wait for that.
+One thread writes, one transaction at a time; another one reads, and waits for no write. Other processes may use the
+same file: a write begins with SQLite's lock for one writer. SQLite first writes to a log, which is copied into the file
+from time to time. If the log grows beyond a limit all the same, writers wait until it is copied.
 """
 
 import asyncio
 import errno
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from functools import partial
 from typing import Any, Literal, TypeAlias, TypeVar
 from urllib.parse import quote
@@ -19,32 +19,35 @@ from urllib.parse import quote
 import msgspec
 
 from toolwire.memory.clock import StoreClock, boot_id
-from toolwire.memory.sqlite.schema import VERSION, migrate, version_of
+from toolwire.memory.sql.dialect import Dialect
+from toolwire.memory.sql.operation import Row
+from toolwire.memory.sql.transfer import Read, TransferOperations
+from toolwire.memory.sqlite.schema import FRAGMENTS, VERSION, migrate, version_of
 from toolwire.memory.sqlite.store_file import FileInUse, StoreFile
 from toolwire.memory.store import Reason, StoreFailed
 
 T = TypeVar("T")
 Side: TypeAlias = Literal["write", "read"]
 
-PATIENCE = 5.0
-"""Seconds that a write waits for its turn, and again for a lock of another program."""
-SHORT_PATIENCE = 0.5
+LOCK_TIMEOUT = 5.0
+"""Seconds that a write waits for its turn in this process, and again for a lock of another program."""
+SHORT_LOCK_TIMEOUT = 0.5
 """The same for a lock while the store fails anyway."""
-PROBE_EVERY = 1.0
+PROBE_INTERVAL = 1.0
 """Seconds between two attempts to find out whether a failing store works again."""
 PROBE_BYTES = 256 * 1024
-"""What such an attempt writes: on a full disk there is often room for a little."""
+"""What such an attempt writes: a full disk often has room for a little."""
 
-LOG_PAGES = 4_000
-"""Pages of the log after which whoever has just written copies them into the file."""
-LOG_KEPT = 16 * 1024 * 1024
-"""Bytes of the log that stay on the disk when it is begun anew."""
+LOG_CHECKPOINT_PAGES = 4_000
+"""Pages of the log after which a writer copies them into the file."""
+LOG_REMAINDER = 16 * 1024 * 1024
+"""Bytes to which the log is cut when it starts over."""
 LOG_LIMIT = 64 * 1024 * 1024
-"""Bytes of the log from which on writers wait until it is copied."""
-LOG_PATIENCE = 0.5
+"""Bytes of the log above which writers wait until it is copied."""
+LOG_WAIT = 0.5
 """Seconds for which a writer does so."""
-LOG_MOST = 8 * LOG_LIMIT
-"""Bytes of the log from which on nothing is written."""
+MAX_LOG_BYTES = 8 * LOG_LIMIT
+"""Bytes of the log above which nothing is written."""
 
 _REASONS: dict[int, Reason] = {
     sqlite3.SQLITE_FULL: "full",
@@ -64,23 +67,55 @@ _ERRNO_REASONS: dict[int | None, Reason] = {
 _FAULTS = (sqlite3.Error, OSError, FileInUse, StoreFailed)
 
 
+DIALECT = Dialect(FRAGMENTS, is_sqlite=True)
+_encode = msgspec.json.Encoder().encode
+
+
 def store_failed(error: Exception) -> StoreFailed:
     """What an error means for the store."""
     if isinstance(error, StoreFailed):
         return error
     if isinstance(error, FileInUse):
-        said = "a gateway of an older version uses this file; stop it, then run toolwire store migrate, or serve"
-        return StoreFailed("in_use", said)
+        detail = "a gateway of an older version uses this file; stop it, then run toolwire store migrate, or serve"
+        return StoreFailed("in_use", detail)
     if isinstance(error, OSError):
         return StoreFailed(_ERRNO_REASONS.get(error.errno, "io"), error.strerror or str(error))
     code = getattr(error, "sqlite_errorcode", None) or 0
     return StoreFailed(_REASONS.get(code & 0xFF, "io"), str(error))
 
 
-class Engine:
+class SqliteTransaction:
+    """A `Transaction` on a connection of this thread. Its statements return at once."""
+
+    def __init__(self, database: sqlite3.Connection, times: Mapping[str, Callable[[], object]]) -> None:
+        self._database = database
+        self._times = times
+
+    async def fetch(self, statement: str, /, **values: object) -> Sequence[Row]:
+        return self._execute(statement, values).fetchall()
+
+    async def fetch_one(self, statement: str, /, **values: object) -> Row | None:
+        rows = self._execute(statement, values).fetchall()
+        return rows[0] if rows else None
+
+    async def execute_many(self, statement: str, rows: Sequence[Mapping[str, object]], /) -> None:
+        text, _, _, times = DIALECT[statement]
+        supplied = {name: self._times[name]() for name in times}
+        self._database.executemany(text, [{**row, **supplied} for row in rows] if supplied else rows)
+
+    def _execute(self, statement: str, values: dict[str, object]) -> sqlite3.Cursor:
+        text, _, arrays, times = DIALECT[statement]
+        for name in arrays:
+            values[name] = _encode(values[name]).decode()
+        for name in times:
+            values[name] = self._times[name]()
+        return self._database.execute(text, values)
+
+
+class Engine(TransferOperations):
     """A file, or a database in memory, with a thread that writes and one that reads.
 
-    The file is made when there is something to keep.
+    The file is created with the first write.
     """
 
     def __init__(
@@ -92,33 +127,31 @@ class Engine:
         steady: Callable[[], float],
         lease: float,
     ) -> None:
+        super().__init__(max_age, max_size, lease)
         scheme, _, path = url.partition(":")
         self._file = StoreFile(path) if scheme != "memory" else None
-        self._max_age = max_age
-        self._max_size = max_size
         self._clock = StoreClock(max_age, clock, steady)
         self._steady = steady
-        self._lease = lease
         self._boot = boot_id() if self._file is not None else ""
-        self._watched: dict[str, Watched] = {}  # members whose times cannot be compared with ours, by id
+        self._times = {"now": self._clock, "uptime": steady, "boot": lambda: self._boot}
+        self._strangers: dict[str, Stranger] = {}  # members whose times cannot be compared with ours, by id
         self._writes = ThreadPoolExecutor(1, "toolwire-store")
         self._reads = ThreadPoolExecutor(1, "toolwire-store-reads") if self._file is not None else self._writes
         self._writer: Opened | None = None
         self._reader: Opened | None = None
-        self._empty: sqlite3.Connection | None = None  # stands for a file that is not there yet
+        self._empty: sqlite3.Connection | None = None  # stands for a file that does not exist yet
         self._abandoned: list[sqlite3.Connection] = []
-        self._patience = PATIENCE
+        self._lock_timeout = LOCK_TIMEOUT
         self._faults: dict[Side, Reason] = {}
         self._probed = 0.0
         self._probing: asyncio.Future[bool] | None = None
         self.tightened: list[str] = []
-        """Files that others could read until they were opened here."""
-        self.watch: Callable[[StoreFailed | None], None] = _unwatched
-        """Hears of every failure, and with None that all is well again."""
+        """Files that other users could read until they were opened here."""
+        self.watch: Callable[[StoreFailed | None], None] = _ignore
+        """Called with every failure, and with None when the store works again."""
 
     @property
     def failing(self) -> Reason | None:
-        """Why the latest attempt to write or to read failed, if it did."""
         return next(iter(self._faults.values()), None)
 
     @property
@@ -131,11 +164,9 @@ class Engine:
 
     @property
     def version(self) -> int:
-        """The version of the schema that this program makes."""
         return VERSION
 
     async def inspect(self) -> int:
-        """The version of the schema that is there, 0 if there is none. Nothing is changed."""
         try:
             return await asyncio.to_thread(self._inspect)
         except _FAULTS as error:
@@ -155,37 +186,36 @@ class Engine:
         try:
             self._file.check()
             if self._file.exists:
-                self._close(self._open_writer(PATIENCE))
+                self._close(self._open_writer(LOCK_TIMEOUT))
         except _FAULTS as error:
             raise store_failed(error) from error
         finally:
             self._file.release()
 
     async def open(self) -> None:
-        """Bring a file that is there to this version; one that cannot be used now is tried again when it is used."""
+        """Migrate an existing file to this version; one that cannot be used now is tried again when it is used."""
         if self.exists:
             with suppress(StoreFailed):
-                await self._write(_do_nothing)
+                await self.in_writer(_do_nothing)
 
     async def probe(self) -> bool:
-        """Whether the store works. One that fails is tried once more, but not too often."""
         if self._file is None:
             return True
         writer, now = self._writer, time.monotonic()
         is_gone = writer is not None and self._file.identity() != writer.identity
-        if (self._faults or is_gone) and now - self._probed >= PROBE_EVERY:
+        if (self._faults or is_gone) and now - self._probed >= PROBE_INTERVAL:
             self._probed = now
             with suppress(StoreFailed):
-                await self._write(_write_some)
+                await self.in_writer(_write_some)
                 self._recover("write")
-                await self._read(_read_some)
+                await self.in_reader(_read_some)
         return not self._faults
 
     async def close(self) -> None:
         await asyncio.to_thread(self.release)
 
     def release(self) -> None:
-        """Let go of the file and the threads, for whoever may wait."""
+        """Close the file and end the threads; blocks until that is done."""
         self._reads.submit(self._close_reader).result()
         self._writes.submit(self._close_writer).result()
         self._reads.shutdown()
@@ -193,34 +223,98 @@ class Engine:
         if self._file is not None:
             self._file.release()
 
-    async def _write(self, work: Callable[..., T], *given: Any) -> T:
-        result, is_written = await self._done("write", self._submit(work, *given))
-        if is_written:
-            self._succeeded("write")
+    # Operations
+
+    def key(self, id: str) -> str:
+        return id
+
+    async def read(self, operation: Callable[..., Coroutine[Any, Any, T]], *args: Any, **named: Any) -> T:
+        return await self.in_reader(self._run, operation, args, named)
+
+    async def transact(self, operation: Callable[..., Coroutine[Any, Any, T]], *args: Any, **named: Any) -> T:
+        return await self.in_writer(self._run_transaction, operation, args, named)
+
+    write = write_urgently = transact
+
+    def write_later(self, operation: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
+        self._submit(self._run_transaction, operation, args, {}).add_done_callback(self._note_outcome)
+
+    def _run(
+        self,
+        database: sqlite3.Connection,
+        operation: Callable[..., Coroutine[Any, Any, T]],
+        args: tuple[Any, ...],
+        named: dict[str, Any],
+    ) -> T:
+        """Drive an operation to its end. It never suspends: no statement of this engine waits for the event loop."""
+        running = operation(self, SqliteTransaction(database, self._times), *args, **named)
+        try:
+            running.send(None)
+        except StopIteration as finished:
+            return finished.value
+        running.close()
+        raise RuntimeError(f"{operation.__name__} waits for something other than its transaction")
+
+    def _run_transaction(self, database: sqlite3.Connection, *given: Any) -> Any:
+        with begin(database, "IMMEDIATE"):
+            return self._run(database, *given)
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncGenerator[Read]:
+        thread = ThreadPoolExecutor(1, "toolwire-store-dump")
+        loop = asyncio.get_running_loop()
+        opened: Opened | None = None
+
+        async def read(statement: str, **values: object) -> Sequence[Row]:
+            if opened is None:
+                return []
+            query = partial(_fetch_all, opened.database, DIALECT[statement].text, values)
+            return await self._finish("read", loop.run_in_executor(thread, query))
+
+        try:
+            if self._file is None:
+                opened = await self.in_reader(_copy)
+            else:
+                opened = await self._finish("read", loop.run_in_executor(thread, self._open_snapshot))
+            yield read
+        finally:
+            thread.submit(self._close, opened)
+            thread.shutdown(wait=False)
+
+    def _open_snapshot(self) -> "Opened | None":
+        opened = self._open_reader(self._file) if self._file is not None else None
+        if opened is not None:
+            opened.database.execute("BEGIN")
+        return opened
+
+    # The threads
+
+    async def in_writer(self, work: Callable[..., T], *given: Any) -> T:
+        """Call `work` with the connection and these arguments in the thread that writes."""
+        result, has_written = await self._finish("write", self._submit(work, *given))
+        if has_written:
+            self._succeed("write")
         return result
 
-    async def _read(self, work: Callable[..., T], *given: Any) -> T:
-        loop = asyncio.get_running_loop()
-        result = await self._done("read", loop.run_in_executor(self._reads, partial(self._do_read, work, given)))
-        self._succeeded("read")
+    async def in_reader(self, work: Callable[..., T], *given: Any) -> T:
+        """The same in the thread that reads."""
+        job = partial(self._do_read, work, given)
+        result = await self._finish("read", asyncio.get_running_loop().run_in_executor(self._reads, job))
+        self._succeed("read")
         return result
 
     def _submit(self, work: Callable[..., T], *given: Any) -> "asyncio.Future[tuple[T, bool]]":
         job = partial(self._do_write, time.monotonic(), work, given)
         return asyncio.get_running_loop().run_in_executor(self._writes, job)
 
-    def _submit_unheard(self, work: Callable[..., None], *given: Any) -> None:
-        """Write something that nobody waits for."""
-        self._submit(work, *given).add_done_callback(self._hear)
-
-    async def _done(self, side: Side, job: "asyncio.Future[T]") -> T:
+    async def _finish(self, side: Side, job: "asyncio.Future[T]") -> T:
         try:
             return await job
         except _FAULTS as error:
-            raise self._failed(side, error) from error
+            raise self._fail(side, error) from error
 
-    def _succeeded(self, side: Side) -> None:
-        if self._faults.get(side) == "full":  # where a little could be written, not everything can be
+    def _succeed(self, side: Side) -> None:
+        if self._faults.get(side) == "full":  # that a little could be written does not mean that there is room
             self._probing = asyncio.ensure_future(self.probe())
         elif side in self._faults:
             self._recover(side)
@@ -229,25 +323,25 @@ class Engine:
         if self._faults.pop(side, None) is not None and not self._faults:
             self.watch(None)
 
-    def _failed(self, side: Side, error: Exception) -> StoreFailed:
+    def _fail(self, side: Side, error: Exception) -> StoreFailed:
         failed = store_failed(error)
-        if failed.reason != "overtaken":  # that says nothing against the store
+        if failed.reason != "overtaken":  # which is no fault of the store
             self._faults[side] = failed.reason
             self.watch(failed)
         return failed
 
-    def _hear(self, job: "asyncio.Future[tuple[None, bool]]") -> None:
-        """A write that nobody waited for is over."""
+    def _note_outcome(self, job: "asyncio.Future[tuple[None, bool]]") -> None:
+        """Record the failure of a background write."""
         error = job.exception() if not job.cancelled() else None
         if isinstance(error, _FAULTS):
-            self._failed("write", error)
+            self._fail("write", error)
 
-    def _do_write(self, asked: float, work: Callable[..., T], given: tuple[Any, ...]) -> tuple[T, bool]:
-        """What came of it, and whether something was written: what changes nothing says nothing about the disk."""
-        if time.monotonic() - asked > PATIENCE:
+    def _do_write(self, submitted: float, work: Callable[..., T], given: tuple[Any, ...]) -> tuple[T, bool]:
+        """The result, and whether anything was written: what changes nothing proves nothing about the disk."""
+        if time.monotonic() - submitted > LOCK_TIMEOUT:
             raise StoreFailed("busy", "other writes took too long")
         database = self._writable()
-        self._hold_back(database)
+        self._wait_for_log(database)
         before = database.total_changes
         result = work(database, *given)
         return result, database.total_changes != before
@@ -257,19 +351,19 @@ class Engine:
 
     # The log
 
-    def _hold_back(self, database: sqlite3.Connection) -> None:
-        """Wait while the log is too large: copying it into the file waits in turn for those who read or write it."""
+    def _wait_for_log(self, database: sqlite3.Connection) -> None:
+        """Wait while the log is too large: copying it into the file has to wait for those who read or write it."""
         if self._file is None or self._file.log_size() <= LOG_LIMIT:
             return
-        deadline = time.monotonic() + LOG_PATIENCE
+        deadline = time.monotonic() + LOG_WAIT
         while not self._copy_log(database) and time.monotonic() < deadline:
             time.sleep(0.01)
-        if self._file.log_size() > LOG_MOST:
+        if self._file.log_size() > MAX_LOG_BYTES:
             raise StoreFailed("busy", "its log has grown too large, because other programs hold on to it")
 
     def _copy_log(self, database: sqlite3.Connection) -> bool:
-        """Copy the log into the file and begin it anew, unless somebody is in the way for long."""
-        database.execute(f"PRAGMA busy_timeout = {int(LOG_PATIENCE * 1000)}")
+        """Copy the log into the file and start it over; False if another connection is in the way."""
+        database.execute(f"PRAGMA busy_timeout = {int(LOG_WAIT * 1000)}")
         try:
             return database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
         except sqlite3.OperationalError as error:
@@ -277,37 +371,37 @@ class Engine:
                 raise
             return False
         finally:
-            database.execute(f"PRAGMA busy_timeout = {int(self._patience * 1000)}")
+            database.execute(f"PRAGMA busy_timeout = {int(self._lock_timeout * 1000)}")
 
     # The connections
 
     def _writable(self) -> sqlite3.Connection:
-        patience = SHORT_PATIENCE if "write" in self._faults else PATIENCE
+        timeout = SHORT_LOCK_TIMEOUT if "write" in self._faults else LOCK_TIMEOUT
         if self._writer is not None:
-            self._writer = self._still_there(self._writer)
+            self._writer = self._check_present(self._writer)
         if self._writer is None:
-            self._writer = self._open_writer(patience)
-        elif patience != self._patience:
-            self._writer.database.execute(f"PRAGMA busy_timeout = {int(patience * 1000)}")
-        self._patience = patience
+            self._writer = self._open_writer(timeout)
+        elif timeout != self._lock_timeout:
+            self._writer.database.execute(f"PRAGMA busy_timeout = {int(timeout * 1000)}")
+        self._lock_timeout = timeout
         return self._writer.database
 
     def _readable(self) -> sqlite3.Connection:
         if self._file is None:
             return self._writable()
         if self._reader is not None:
-            self._reader = self._still_there(self._reader)
+            self._reader = self._check_present(self._reader)
         if self._reader is None:
             self._reader = self._open_reader(self._file)
         if self._reader is not None:
             return self._reader.database
         if self._empty is None:
             self._empty = sqlite3.connect(":memory:", isolation_level=None)
-            migrate(self._empty, PATIENCE)
+            migrate(self._empty, LOCK_TIMEOUT)
         return self._empty
 
-    def _still_there(self, opened: "Opened") -> "Opened | None":
-        """Raise if there is no such file any more; the next use begins with whatever is there then.
+    def _check_present(self, opened: "Opened") -> "Opened | None":
+        """Raise if the file is gone or replaced; the next use opens whatever is there then.
 
         The connection is not closed: SQLite would remove its log by name, which may be that of another file by now.
         """
@@ -320,22 +414,22 @@ class Engine:
         else:
             self._reader = None
             if writer is not None and writer.identity == self._file.identity():
-                return None  # whoever wrote was told, and has begun with the new file
+                return None  # the writer has raised already, and uses the new file
         raise StoreFailed("missing", "the file has gone or was replaced")
 
-    def _open_writer(self, patience: float) -> "Opened":
+    def _open_writer(self, timeout: float) -> "Opened":
         path, identity = ":memory:", None
         if self._file is not None:
             self._file.check_disk()
             self._file.claim()
             self._file.make()
             path, identity = str(self._file.path), self._file.identity()
-        database = sqlite3.connect(path, isolation_level=None, timeout=patience)
+        database = sqlite3.connect(path, isolation_level=None, timeout=timeout)
         try:
-            migrate(database, patience)
+            migrate(database, timeout)
             database.execute("PRAGMA synchronous = NORMAL")
-            database.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
-            database.execute(f"PRAGMA journal_size_limit = {LOG_KEPT}")
+            database.execute(f"PRAGMA wal_autocheckpoint = {LOG_CHECKPOINT_PAGES}")
+            database.execute(f"PRAGMA journal_size_limit = {LOG_REMAINDER}")
             self._start_clock(database)
         except (sqlite3.Error, StoreFailed):
             database.close()
@@ -351,12 +445,12 @@ class Engine:
             return None
         file.claim()
         address = f"file:{quote(str(file.path))}?mode=rw"
-        database = sqlite3.connect(address, uri=True, isolation_level=None, timeout=PATIENCE)
+        database = sqlite3.connect(address, uri=True, isolation_level=None, timeout=LOCK_TIMEOUT)
         try:
-            if version_of(database) == 0:  # the writer is about to make it
+            if version_of(database) == 0:  # the writer is about to create its tables
                 database.close()
                 return None
-            migrate(database, PATIENCE)
+            migrate(database, LOCK_TIMEOUT)
             database.execute("PRAGMA query_only = 1")
             self._start_clock(database)
         except (sqlite3.Error, StoreFailed):
@@ -365,7 +459,7 @@ class Engine:
         return Opened(database, identity)
 
     def _start_clock(self, database: sqlite3.Connection) -> None:
-        """Go on from the time of what was used last."""
+        """Continue from the time of the row that was used last."""
         latest = [database.execute(f"SELECT MAX(used) FROM {table}").fetchone()[0] for table in ("holders", "kept")]
         self._clock.start(max((time for time in latest if time is not None), default=None))
 
@@ -381,13 +475,9 @@ class Engine:
         if opened is not None and (self._file is None or self._file.identity() == opened.identity):
             opened.database.close()
 
-    def _oldest(self) -> float:
-        """When what is still to be seen was used last, at the latest."""
-        return self._clock() - self._max_age if self._max_age else 0.0
 
-
-class Watched(msgspec.Struct, frozen=True):
-    """The latest beat that was seen of a member, and since when."""
+class Stranger(msgspec.Struct, frozen=True):
+    """The latest heartbeat seen of a member whose clock is another one, and since when it is the latest."""
 
     boot: str
     beat: float
@@ -401,33 +491,34 @@ class Opened(msgspec.Struct, frozen=True):
     identity: tuple[int, int] | None
 
 
-class Transaction:
-    """All or nothing, and nobody else writes meanwhile."""
+class begin:  # noqa: N801 - used like a function
+    """A transaction: IMMEDIATE locks out other writers from its start, DEFERRED sees one state of the file."""
 
-    def __init__(self, database: sqlite3.Connection) -> None:
+    def __init__(self, database: sqlite3.Connection, kind: Literal["IMMEDIATE", "DEFERRED"]) -> None:
         self._database = database
+        self._kind = kind
 
     def __enter__(self) -> None:
-        self._database.execute("BEGIN IMMEDIATE")
+        self._database.execute(f"BEGIN {self._kind}")
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
-        end_transaction(self._database, is_good=kind is None)
+        try:
+            if kind is None:
+                self._database.execute("COMMIT")
+        finally:
+            if self._database.in_transaction:  # something failed, perhaps the commit; some failures end it too
+                self._database.execute("ROLLBACK")
 
 
-class Snapshot(Transaction):
-    """Several reads that see the same state."""
+def _copy(database: sqlite3.Connection) -> Opened:
+    """A copy of a database in memory, which has only one connection."""
+    copy = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    database.backup(copy)
+    return Opened(copy, None)
 
-    def __enter__(self) -> None:
-        self._database.execute("BEGIN")
 
-
-def end_transaction(database: sqlite3.Connection, *, is_good: bool) -> None:
-    try:
-        if is_good:
-            database.execute("COMMIT")
-    finally:
-        if database.in_transaction:  # the commit failed, or something before it; some failures end it too
-            database.execute("ROLLBACK")
+def _fetch_all(database: sqlite3.Connection, query: str, values: dict[str, object]) -> Sequence[Row]:
+    return database.execute(query, values).fetchall()
 
 
 def _do_nothing(database: sqlite3.Connection) -> None:
@@ -435,12 +526,12 @@ def _do_nothing(database: sqlite3.Connection) -> None:
 
 
 def _write_some(database: sqlite3.Connection) -> None:
-    """Write something of no meaning, and take it away again."""
+    """Write a row without meaning, and delete it again."""
     columns = "holder, place, made, id, owner, item"
-    with Transaction(database):
-        change = f"INSERT OR REPLACE INTO items ({columns}) VALUES ('', 0, 0, '', '', zeroblob(?))"
+    change = f"INSERT OR REPLACE INTO items ({columns}) VALUES ('', 0, 0, '', '', zeroblob(?))"
+    with begin(database, "IMMEDIATE"):
         database.execute(change, (PROBE_BYTES,))
-    with Transaction(database):
+    with begin(database, "IMMEDIATE"):
         database.execute("DELETE FROM items WHERE holder = ''")
 
 
@@ -448,5 +539,5 @@ def _read_some(database: sqlite3.Connection) -> None:
     database.execute("SELECT id FROM holders LIMIT 1").fetchall()
 
 
-def _unwatched(failed: StoreFailed | None) -> None:
+def _ignore(failed: StoreFailed | None) -> None:
     pass

@@ -1,25 +1,22 @@
-"""The tables of the SQLite store, and how a file of an earlier version gets them.
+"""The tables of the SQLite store, the migrations of older files, and the fragments of shared statements.
 
 Table `schema` has one row: the version of the file, and the oldest version of the program's schema that can still use
-it. Changes only add, so that processes of two versions can use one file while they are being replaced. A program opens
-a file with a newer version if that says that it can; otherwise it says which version it would need. Version 1, of
-before there was such a row, was for one process.
+it. Migrations only add, so that processes of two versions can use one file during an upgrade. A program opens a file of
+a newer version if that row permits it. Version 1, of Toolwire 0.1.0, had no such row and was for one process.
 """
 
 import sqlite3
 import time
-from typing import Any
 
-import msgspec
-
+from toolwire.memory.sql.responses import call_id_of
 from toolwire.memory.store import UNFINISHED, StoreFailed
 
 VERSION = 3
-"""The version that this program makes of a file."""
+"""The version of a file that this program creates."""
 COMPATIBLE = 2
-"""The oldest version of the schema whose programs can use such a file."""
+"""The oldest version whose programs can use such a file."""
 
-_BASE = """
+_VERSION_1 = """
 CREATE TABLE IF NOT EXISTS kept (
     id INTEGER PRIMARY KEY, owner TEXT NOT NULL, kind TEXT NOT NULL, key BLOB NOT NULL, value BLOB NOT NULL,
     size INTEGER NOT NULL, used REAL NOT NULL, UNIQUE (owner, kind, key)
@@ -41,9 +38,8 @@ CREATE TABLE IF NOT EXISTS events (
     holder TEXT NOT NULL, first INTEGER NOT NULL, owner TEXT NOT NULL, frames BLOB NOT NULL, PRIMARY KEY (holder, first)
 ) WITHOUT ROWID
 """
-"""Version 1."""
 
-_FOR_MANY = """
+_VERSION_2 = """
 DROP INDEX IF EXISTS holders_by_owner;
 CREATE INDEX holders_shares ON holders (owner, used, size, kind);
 ALTER TABLE items ADD COLUMN call_id TEXT NOT NULL DEFAULT '';
@@ -68,35 +64,65 @@ INSERT INTO epochs VALUES (0);
 CREATE TABLE schema (version INTEGER NOT NULL, compatible INTEGER NOT NULL);
 INSERT INTO schema VALUES (2, 2)
 """
-"""From version 1 to 2."""
 
-_BY_PREVIOUS = """
+_VERSION_3 = """
 CREATE INDEX holders_by_previous ON holders (previous) WHERE previous != '';
 UPDATE schema SET version = 3
 """
-"""From version 2 to 3."""
 
 
-class _Call(msgspec.Struct):
-    call_id: Any = None
+FRAGMENTS = {
+    "journal": "events",
+    "response": "holder",
+    "no_bytes": "x''",
+    "ids": "(SELECT value AS id FROM json_each(:ids)) AS given",
+    "whole_id": "NULL",
+    "next_place": "(SELECT coalesce(max(place), -1) + 1 FROM items WHERE holder = c.id AND made = 0)",
+    "add_places": "",
+    "item_columns": "call_id",
+    "item_values": "coalesce(:call, '')",
+    "item_updates": "call_id = excluded.call_id",
+    "is_answered": "i.call_id <> '' AND i.call_id = ANY (:answered)",
+    "key_columns": "key",
+    "key_values": ":key",
+    "key_index": "key",
+    "by_share": " INDEXED BY holders_shares",
+    "next_epoch": "(SELECT latest + 1 FROM epochs)",
+    "alive": "m.boot = :boot AND m.beat <= :uptime AND m.beat + m.lease >= :uptime",
+    "judge": "j.id = :judge AND j.boot = :boot AND j.beat <= :uptime AND j.beat + j.lease / 2 >= :uptime",
+    "dead": """
+        m.boot = :boot AND m.beat <= :uptime AND m.beat + m.lease < :uptime AND j.since + m.lease <= :uptime
+    """,
+    "join": """
+        INSERT OR REPLACE INTO members (id, host, socket, boot, beat, lease, since)
+        VALUES (:id, :host, :socket, :boot, :uptime, :lease, :uptime)
+    """,
+    "beat": """
+        UPDATE members SET beat = :uptime, since = CASE WHEN beat + lease / 2 < :uptime THEN :uptime ELSE since END
+        WHERE id = :member AND boot = :boot AND beat <= :uptime RETURNING 1
+    """,
+    "restore_item": """
+        INSERT INTO items (holder, made, place, id, owner, item, call_id)
+        SELECT :holder, :made, :place, :id, :owner, :item, coalesce(:call, '')
+        FROM holders WHERE id = :holder AND owner = :owner ON CONFLICT DO NOTHING
+    """,
+    "restore_events": """
+        INSERT INTO events (holder, first, owner, frames, count)
+        SELECT :holder, :first, :owner, :frames, :count
+        FROM holders WHERE id = :holder AND owner = :owner ON CONFLICT DO NOTHING
+    """,
+}
+"""What `{name}` stands for in a shared statement.
 
-
-_decode_call = msgspec.json.Decoder(_Call).decode
-
-
-def call_id_of(item: bytes) -> str:
-    """The call that an item of an output is, if it is one."""
-    if b'"call_id"' not in item:
-        return ""
-    try:
-        found = _decode_call(item).call_id
-    except msgspec.DecodeError:
-        return ""
-    return found if isinstance(found, str) else ""
+A member is `alive` if its latest heartbeat is at most a lease old; times are those since the start of the machine, by
+its id. `judge` is a member that has sent its heartbeats in time since `since`: a heartbeat more than half a lease late
+begins that time anew, and members send four in a lease. `dead` is a member that sent none for a lease in which the
+judge could.
+"""
 
 
 def version_of(database: sqlite3.Connection) -> int:
-    """The version of a file; 0 if it has no tables. Raises if it is of a version that this program cannot use."""
+    """The version of a file; 0 if it has no tables. Raises if this program cannot use it."""
     if _has_table(database, "schema"):
         version, compatible = database.execute("SELECT version, compatible FROM schema").fetchone()
         if compatible > VERSION:
@@ -109,19 +135,19 @@ def version_of(database: sqlite3.Connection) -> int:
     return 1 if _has_table(database, "items") else 0
 
 
-def migrate(database: sqlite3.Connection, patience: float) -> None:
-    """Bring a file to this version, once, whoever else tries the same."""
-    use_log(database, patience)
+def migrate(database: sqlite3.Connection, timeout: float) -> None:
+    """Bring a file to this version, once, even if several processes try at the same time."""
+    use_log(database, timeout)
     if version_of(database) >= VERSION:
         return
     database.execute("BEGIN IMMEDIATE")
     try:
         version = version_of(database)
         if version < 2:
-            _execute_all(database, _BASE + ";" + _FOR_MANY)
-            _fill_in(database)
+            _execute_all(database, _VERSION_1 + ";" + _VERSION_2)
+            _complete_rows(database)
         if version < VERSION:
-            _execute_all(database, _BY_PREVIOUS)
+            _execute_all(database, _VERSION_3)
         database.execute("COMMIT")
     finally:
         if database.in_transaction:
@@ -133,9 +159,12 @@ def _execute_all(database: sqlite3.Connection, statements: str) -> None:
         database.execute(statement)
 
 
-def use_log(database: sqlite3.Connection, patience: float) -> None:
-    """Switch to a write-ahead log. Two that do so at once get an error at once, whatever their patience; so wait."""
-    deadline = time.monotonic() + patience
+def use_log(database: sqlite3.Connection, timeout: float) -> None:
+    """Switch to a write-ahead log.
+
+    SQLite does not apply its timeout here: two processes that switch at once get an error at once. So retry.
+    """
+    deadline = time.monotonic() + timeout
     while True:
         try:
             if database.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
@@ -149,24 +178,24 @@ def use_log(database: sqlite3.Connection, patience: float) -> None:
             return
 
 
-def _fill_in(database: sqlite3.Connection) -> None:
-    """What rows of version 1 did not say: how many events they hold, which calls items are, and what is to be run."""
-    database.create_function("frames_in", 1, _frames_in, deterministic=True)
-    database.execute("UPDATE events SET count = frames_in(frames)")
+def _complete_rows(database: sqlite3.Connection) -> None:
+    """Fill in what rows of version 1 lack: counts of events, the calls of items, and unfinished runs."""
+
+    def count_frames(frames: bytes) -> int:
+        return frames.count(b"\n\n")
+
+    database.create_function("count_frames", 1, count_frames, deterministic=True)
+    database.execute("UPDATE events SET count = count_frames(frames)")
     database.create_function("call_id_of", 1, call_id_of, deterministic=True)
     database.execute(
         "UPDATE items SET call_id = call_id_of(item) WHERE made = 1 "
         "AND holder IN (SELECT id FROM holders WHERE conversation != '')"
     )
-    database.execute(  # whatever they had begun is not known, so they are never begun again
+    database.execute(  # marked as started: it is not known what they did, so they are never run again
         "INSERT INTO runs SELECT id, owner, '', 0, 0, 1, 0, x'' FROM holders WHERE kind = 'response' "
         "AND status IN (?, ?)",
         UNFINISHED,
     )
-
-
-def _frames_in(frames: bytes) -> int:
-    return frames.count(b"\n\n")
 
 
 def _has_table(database: sqlite3.Connection, name: str) -> bool:

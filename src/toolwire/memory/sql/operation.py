@@ -1,0 +1,122 @@
+"""How one piece of code runs on both engines.
+
+An operation is an async function of a transaction. On PostgreSQL it is awaited as usual. On SQLite it runs from
+beginning to end in the engine's own thread: a statement there returns at once, so the coroutine never suspends and is
+driven by a single `send`.
+
+The decorators make a method of the store out of an operation, and say how much it needs:
+
+- `reading`: one query, which sees what is committed;
+- `writing`: one statement on PostgreSQL, which commits by itself. It may be sent again when its connection is lost, so
+  it must have the same effect when it is made twice;
+- `urgent`: the same on a connection of its own, for heartbeats and events: it waits for no other statement;
+- `transaction`: several statements, all or none. It is run again only if it is known not to have been committed.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import wraps
+from types import CoroutineType
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
+
+Row: TypeAlias = Sequence[Any]
+P = ParamSpec("P")
+T = TypeVar("T")
+S = TypeVar("S", bound="SqlStore")
+
+NO_MAX_AGE = 100 * 365.0 * 86_400
+"""Seconds for which rows are kept in a store without a maximum age."""
+
+
+class Transaction(Protocol):
+    """Runs statements. Each is given as text with its values by name, of which it may use fewer than there are."""
+
+    async def fetch(self, statement: str, /, **values: object) -> Sequence[Row]:
+        """Run a statement; returns its rows."""
+        ...
+
+    async def fetch_one(self, statement: str, /, **values: object) -> Row | None:
+        """Run a statement; returns its first row, if it has one."""
+        ...
+
+    async def execute_many(self, statement: str, rows: Sequence[Mapping[str, object]], /) -> None:
+        """Run a statement once for each row of values."""
+        ...
+
+
+class SqlStore(ABC):
+    """What operations need of an engine.
+
+    `max_age` is in seconds and `max_size` in bytes, each 0 for no bound; `lease` is how long a member lives without a
+    heartbeat, in seconds.
+    """
+
+    def __init__(self, max_age: float, max_size: int, lease: float) -> None:
+        self._max_age = max_age
+        self._max_size = max_size
+        self._lease = lease
+        self._unconfirmed: dict[str, int] = {}  # runs that were claimed and not yet returned, with their epochs
+        self._claiming = asyncio.Lock()
+        self._resting_until = 0.0
+
+    @abstractmethod
+    async def read(self, operation: Callable[..., Coroutine[Any, Any, T]], *args: Any, **named: Any) -> T: ...
+
+    @abstractmethod
+    async def write(self, operation: Callable[..., Coroutine[Any, Any, T]], *args: Any, **named: Any) -> T: ...
+
+    @abstractmethod
+    async def write_urgently(self, operation: Callable[..., Coroutine[Any, Any, T]], *args: Any, **named: Any) -> T: ...
+
+    @abstractmethod
+    async def transact(self, operation: Callable[..., Coroutine[Any, Any, T]], *args: Any, **named: Any) -> T: ...
+
+    @abstractmethod
+    def write_later(self, operation: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
+        """Write something in the background. A failure is reported to whoever watches the store."""
+
+    @abstractmethod
+    def key(self, id: str) -> str:
+        """What an id is known by in the tables."""
+
+    @property
+    def age_limit(self) -> float:
+        """Seconds after which an unused row is not seen any more."""
+        return self._max_age or NO_MAX_AGE
+
+
+_Operation: TypeAlias = Callable[Concatenate[S, Transaction, P], Coroutine[Any, Any, T]]
+_Method: TypeAlias = "Callable[Concatenate[S, P], CoroutineType[Any, Any, T]]"
+
+
+def reading(operation: _Operation[S, P, T]) -> "_Method[S, P, T]":
+    @wraps(operation)
+    async def call(self: S, *args: P.args, **named: P.kwargs) -> T:
+        return await self.read(operation, *args, **named)
+
+    return call
+
+
+def writing(operation: _Operation[S, P, T]) -> "_Method[S, P, T]":
+    @wraps(operation)
+    async def call(self: S, *args: P.args, **named: P.kwargs) -> T:
+        return await self.write(operation, *args, **named)
+
+    return call
+
+
+def urgent(operation: _Operation[S, P, T]) -> "_Method[S, P, T]":
+    @wraps(operation)
+    async def call(self: S, *args: P.args, **named: P.kwargs) -> T:
+        return await self.write_urgently(operation, *args, **named)
+
+    return call
+
+
+def transaction(operation: _Operation[S, P, T]) -> "_Method[S, P, T]":
+    @wraps(operation)
+    async def call(self: S, *args: P.args, **named: P.kwargs) -> T:
+        return await self.transact(operation, *args, **named)
+
+    return call
