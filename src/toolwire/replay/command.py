@@ -1,4 +1,20 @@
-"""`toolwire replay`: prints recorded turns as text, as JSON, or as a dialect writes them."""
+"""`toolwire replay`: prints recorded turns as text, as JSON, or as a dialect writes them.
+
+turn 8f3a…: chat client, responses backend, model gpt-5, status 200, 2026-11-17T05:41:22.118+00:00
+
+client asks: model gpt-5, streamed, 812 bytes, tool: find
+    user       Where is x?
+
+sent to the backend: POST /responses, model gpt-5, streamed, 790 bytes, tool: find
+    the same conversation
+
+received:
+    0.213 s    reasoning  The question fits the tool.
+    0.250 s    call       find c1 {"q":"x"}
+    0.251 s    end        calls
+
+Text from recordings is escaped, so that it cannot control the terminal.
+"""
 
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
@@ -7,95 +23,101 @@ from typing import TextIO, get_args
 
 import msgspec
 
-from toolwire.core.recording import Recording, read_recording
+from toolwire.assembly import ToolRules, policies_for
+from toolwire.core.collect import Collector
+from toolwire.core.recording import Head, Recording, read_recording
+from toolwire.core.request import Request
 from toolwire.core.terminal import escaped
 from toolwire.memory.private_files import read_file
 from toolwire.protocols import dialects
-from toolwire.replay.steps import Direction, Step, StepType, steps_of
-from toolwire.replay.text import show_turn
-from toolwire.replay.wire import FORMS, show_as
+from toolwire.replay.steps import Direction, Step, StepType, find_request, make_conversation, read_events, read_steps
 
 MAX_BYTES = 256 * 1024 * 1024
-"""The largest file that is read: several times what a recording may have."""
-EVERY = "all"
+"""The largest file that is read: several times the maximum size of a recording."""
+MAX_CHARS = 600
+"""Characters shown of one text without --full."""
+EVENTS, ALL_FORMS = "events", "all"
+TITLES: dict[Direction, str] = {"client": "client asks", "sent": "sent to the backend", "received": "received"}
 
 
 class ReplayOptions(msgspec.Struct, frozen=True):
-    """The options of the command line. A filter that is empty lets everything through."""
+    """The options of the command line. An empty filter lets everything through."""
 
     paths: tuple[Path, ...]
     """Recordings, or directories of recordings."""
     request: str = ""
     """The beginning of the turn's id, which is the name of its file."""
     dialect: str = ""
-    """The client's."""
+    """The client's dialect."""
     direction: str = ""
     events: tuple[str, ...] = ()
     """Types of steps."""
     call: str = ""
-    """The name of a tool, which may hold `*`: only its calls and results."""
+    """The name of a tool, which may contain `*`: only its calls and results."""
     json: bool = False
     full: bool = False
     """Whether long texts are shown whole."""
     written_as: str = ""
-    """A dialect, `events` or `all`: what each of them makes of the reply."""
+    """The form in which the reply is written: a dialect, `events`, or `all` of them."""
 
 
 def run_replay(options: ReplayOptions, out: TextIO) -> None:
-    """Print what was asked for. Raises `ValueError` with one line for the user, or `OSError`."""
-    _check(options)
+    """Print the chosen recordings. Raises `ValueError` with one line for the user, or `OSError`."""
+    forms = (EVENTS, *dialects())
+    for option, value, known in (
+        ("--dialect", options.dialect, dialects()),
+        ("--as", options.written_as, (*forms, ALL_FORMS)),
+        ("--direction", options.direction, get_args(Direction)),
+        *(("--event", event, get_args(StepType)) for event in options.events),
+    ):
+        if value and value not in known:
+            raise ValueError(f"{option}: {value!r} is none of {', '.join(known)}")
+    chosen = forms if options.written_as == ALL_FORMS else (options.written_as,)
     found = shown = 0
-    for path, recording in _recordings(options):
+    for path, recording in _read_recordings(options):
         found += 1
         try:
-            shown += _show(path, recording, options, out, is_first=not shown)
+            if options.written_as:
+                _show_forms(recording, chosen, out)
+            else:
+                shown += _show_steps(path.stem, recording, options, out, is_first=not shown)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
     if not found:
         raise ValueError("there is no such recording")
 
 
-def _check(options: ReplayOptions) -> None:
-    for option, value, known in (
-        ("--dialect", options.dialect, dialects()),
-        ("--as", options.written_as, (*FORMS, EVERY)),
-        ("--direction", options.direction, get_args(Direction)),
-        *(("--event", event, get_args(StepType)) for event in options.events),
-    ):
-        if value and value not in known:
-            raise ValueError(f"{option}: {value!r} is none of {', '.join(known)}")
-
-
-def _recordings(options: ReplayOptions) -> Iterator[tuple[Path, Recording]]:
+def _read_recordings(options: ReplayOptions) -> Iterator[tuple[Path, Recording]]:
     for path in options.paths:
         files = sorted(path.glob("*.jsonl"), key=lambda file: file.stat().st_mtime) if path.is_dir() else [path]
         for file in files:
             if not file.stem.startswith(options.request):
                 continue
-            recording = _read(file)
+            if file.stat().st_size > MAX_BYTES:
+                raise ValueError(f"{file}: it has more than {MAX_BYTES:,} bytes")
+            try:
+                recording = read_recording(read_file(file))
+            except ValueError as error:
+                raise ValueError(f"{file}: {error}") from None
             if options.dialect in ("", recording.head.dialect):
                 yield file, recording
 
 
-def _read(file: Path) -> Recording:
-    if file.stat().st_size > MAX_BYTES:
-        raise ValueError(f"{file}: it has more than {MAX_BYTES:,} bytes")
-    try:
-        return read_recording(read_file(file))
-    except ValueError as error:
-        raise ValueError(f"{file}: {error}") from None
+# Steps, as text or as JSON
 
 
-def _show(path: Path, recording: Recording, options: ReplayOptions, out: TextIO, *, is_first: bool) -> bool:
-    """Print one recording; whether there was anything to print."""
-    if options.written_as:
-        names = FORMS if options.written_as == EVERY else (options.written_as,)
-        show_as(recording, names, out)
-        return True
-    steps = _chosen(steps_of(recording), options)
+def _show_steps(name: str, recording: Recording, options: ReplayOptions, out: TextIO, *, is_first: bool) -> bool:
+    """Print one recording; returns whether there was anything to print."""
+    steps = [
+        step
+        for step in read_steps(recording)
+        if options.direction in ("", step.direction)
+        and (not options.events or step.type in options.events)
+        and (not options.call or (step.type in ("call", "result") and fnmatchcase(step.name, options.call)))
+    ]
     if options.json:
         for step in steps:
-            line = msgspec.json.encode({"turn": path.stem, **msgspec.to_builtins(step)}).decode()
+            line = msgspec.json.encode({"turn": name, **msgspec.to_builtins(step)}).decode()
             print(escaped(line), file=out)
         return bool(steps)
     has_filters = bool(options.direction or options.events or options.call)
@@ -103,15 +125,82 @@ def _show(path: Path, recording: Recording, options: ReplayOptions, out: TextIO,
         return False
     if not is_first:
         print(file=out)
-    show_turn(path.stem, recording.head, steps, out, is_full=options.full, is_filtered=has_filters)
+    _show_text(name, recording.head, steps, out, is_full=options.full, is_filtered=has_filters)
     return True
 
 
-def _chosen(steps: Sequence[Step], options: ReplayOptions) -> list[Step]:
-    return [
-        step
-        for step in steps
-        if options.direction in ("", step.direction)
-        and (not options.events or step.type in options.events)
-        and (not options.call or (step.type in ("call", "result") and fnmatchcase(step.name, options.call)))
-    ]
+def _show_text(name: str, head: Head, steps: Sequence[Step], out: TextIO, *, is_full: bool, is_filtered: bool) -> None:
+    client = f"{head.dialect} client, " if head.dialect else ""
+    when = f", {head.at}" if head.at else ""
+    about = f"turn {name}: {client}{head.kind} backend, model {head.model}, status {head.status or 'none'}{when}"
+    print(escaped(about), file=out)
+    asked = [step.content for step in steps if step.direction == "client" and step.type != "request"]
+    for direction, title in TITLES.items():
+        found = [step for step in steps if step.direction == direction]
+        if not found:
+            continue
+        about = "; ".join(step.text for step in found if step.type == "request")
+        others = [step for step in found if step.type != "request"]
+        print(escaped(f"\n{title}: {about}".rstrip()), file=out)
+        if direction == "sent" and asked and not is_filtered and [step.content for step in others] == asked:
+            print("    the same conversation", file=out)
+            continue
+        for step in others:
+            print(_format_step(step, is_full=is_full), file=out)
+
+
+def _format_step(step: Step, *, is_full: bool) -> str:
+    label = "" if step.t is None else f"{step.t:.3f} s"
+    kind = step.type if step.t is not None or step.type not in ("text", "other") else ""
+    first = f"{label or step.who:<10} {kind:<10}" if kind else f"{label or step.who:<10}"
+    match step.type:
+        case "call":
+            words = f"{step.name} {step.id} {step.text}"
+        case "result":
+            words = f"{step.name} {step.id}: {step.text}".lstrip()
+        case "note" | "failure":
+            words = f"{step.name}: {step.text}".removeprefix(": ").removesuffix(": ")
+        case _:
+            words = step.text
+    if len(words) > MAX_CHARS and not is_full:
+        words = f"{words[:MAX_CHARS]}… ({len(words) - MAX_CHARS:,} more characters: --full)"
+    text = escaped(words).replace("\n", "\n" + " " * (len(first) + 5))
+    return f"    {escaped(first)} {text}".rstrip()
+
+
+# The reply in other forms
+
+
+def _show_forms(recording: Recording, forms: Sequence[str], out: TextIO) -> None:
+    """Print the reply as these dialects write it, streamed and plain, or as events before any policy.
+
+    Raises `ValueError` if there is no reply.
+    """
+    status = recording.head.status
+    if not 200 <= status < 300:
+        raise ValueError(f"the backend refused this turn with status {status}" if status else "there was no answer")
+    request = find_request(recording)
+    for form in forms:
+        if form != EVENTS:
+            _show_dialect(recording, request, form, out)
+            continue
+        print(f"# {EVENTS}", file=out)
+        for _, event in read_events(recording, make_conversation(recording, request)):
+            print(escaped(str(event)), file=out)
+        print(file=out)
+
+
+def _show_dialect(recording: Recording, request: Request, name: str, out: TextIO) -> None:
+    dialect = dialects()[name].module
+    conversation = make_conversation(recording, request)
+    assembly = policies_for(request, ToolRules(), "replay", conversation.stand_in)
+    encoder = dialect.StreamEncoder(request, dialect.new_id("replay"), 0, assembly.stats)
+    collector = Collector()
+    print(f"# {name}, streamed", file=out)
+    for _, each in read_events(recording, conversation):
+        for event in assembly.policies.feed(each):
+            collector.feed(event)
+            out.write(escaped(b"".join(encoder.feed(event)).decode()))
+    [turn] = collector.end()
+    plain = dialect.encode_turn(turn, request, dialect.new_id("replay"), 0)
+    print(f"\n# {name}, plain\n{escaped(plain.decode())}\n", file=out)

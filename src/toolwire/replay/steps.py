@@ -1,7 +1,7 @@
-"""A recorded turn as steps: what the client asked, what was sent to the backend, and what came back."""
+"""Reads a recorded turn as steps: the client's request, the request to the backend, and the reply."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -32,14 +32,14 @@ from toolwire.core.stage import Pipeline
 from toolwire.protocols import converse_as, dialects
 
 Direction: TypeAlias = Literal["client", "sent", "received"]
-"""From the client, to the backend, from the backend."""
+"""The client's request, the request to the backend, the reply of the backend."""
 StepType: TypeAlias = Literal[
     "request", "text", "refusal", "reasoning", "call", "result", "note", "usage", "end", "failure", "other"
 ]
 
 
 class Step(msgspec.Struct, omit_defaults=True):
-    """One thing that was said. It grows while its fragments are read."""
+    """One message, call, result or other part of a turn. Its text grows while fragments are read."""
 
     direction: Direction
     type: StepType
@@ -48,46 +48,43 @@ class Step(msgspec.Struct, omit_defaults=True):
     who: str = ""
     """The role, in a request."""
     text: str = ""
-    """The text, the arguments of a call, or what is to be said of anything else."""
+    """The text, the arguments of a call, or a description of anything else."""
     name: str = ""
     """The name of a call, or the code of a note."""
     id: str = ""
-    """The id of a call, also at its result."""
+    """The id of a call or of the call of a result."""
 
     @property
-    def said(self) -> tuple[str, ...]:
-        """What it says, wherever it was said."""
+    def content(self) -> tuple[str, ...]:
+        """Everything but the direction and the time, to compare steps of different directions."""
         return self.type, self.who, self.text, self.name, self.id
 
 
-def request_of(recording: Recording) -> Request:
-    """The client's request, as far as it was recorded and can be read."""
+def find_request(recording: Recording) -> Request:
+    """The client's request; an empty one if it was not recorded or cannot be decoded."""
     body = next((line.request for line in recording.lines if line.request), "")
-    found = _decoded(body, recording.head.dialect)
+    found = _decode(body, recording.head.dialect)
     if found is None:
         return Request(recording.head.model, (), stream=True, include_usage=True)
     return msgspec.structs.replace(found, stream=True, include_usage=True)
 
 
-def steps_of(recording: Recording) -> list[Step]:
-    """The whole turn."""
-    return [*_requests(recording), *_reply(recording)]
+def read_steps(recording: Recording) -> list[Step]:
+    """The steps of the whole turn."""
+    steps: list[Step] = []
+    for line in recording.lines:
+        if line.request:
+            steps += _read_request("client", line.request, recording.head.dialect, line)
+        elif line.sent:
+            steps += _read_request("sent", line.sent, recording.head.kind, line)
+    return [*steps, *_read_reply(recording)]
 
 
 # Requests
 
 
-def _requests(recording: Recording) -> Iterator[Step]:
-    head = recording.head
-    for line in recording.lines:
-        if line.request:
-            yield from _request("client", line.request, head.dialect, line)
-        elif line.sent:
-            yield from _request("sent", line.sent, head.kind, line)
-
-
-def _request(direction: Direction, body: str, dialect: str, line: Line) -> Iterator[Step]:
-    request = _decoded(body, dialect)
+def _read_request(direction: Direction, body: str, dialect: str, line: Line) -> Iterator[Step]:
+    request = _decode(body, dialect)
     where = f"POST {line.path}, " if direction == "sent" and line.path.startswith("/") else ""
     size = f"{len(body.encode()):,} bytes{' and more, which were left out' if line.left_out else ''}"
     t = line.t or None
@@ -98,17 +95,19 @@ def _request(direction: Direction, body: str, dialect: str, line: Line) -> Itera
     tools = ", ".join(tool.name for tool in request.tools)
     about = [f"model {request.model}", "streamed" if request.stream else "not streamed", size]
     about += [f"{'tool' if len(request.tools) == 1 else f'{len(request.tools)} tools'}: {tools}"] if tools else []
-    about += [f"tool choice {_choice(request)}"] if request.tool_choice is not None else []
+    choice = request.tool_choice
+    if choice is not None:
+        about.append(f"tool choice {choice.name or ' or '.join(choice.allowed) or choice.mode}")
     yield Step(direction, "request", t, text=where + ", ".join(about))
     if request.instructions:
         yield Step(direction, "text", who="system", text=request.instructions)
     names = {entry.id: entry.name for entry in request.entries if isinstance(entry, CallEntry)}
     for entry in request.entries:
-        yield _entry(direction, entry, names)
+        yield _read_entry(direction, entry, names)
 
 
-def _decoded(body: str, dialect: str) -> Request | None:
-    """The request in a body; None if it cannot be read, as one that was cut."""
+def _decode(body: str, dialect: str) -> Request | None:
+    """The request in a body; None if it cannot be decoded, for example because it was cut."""
     known = dialects().get(dialect)
     try:
         return known.module.decode_request(body.encode()) if known is not None and body else None
@@ -116,21 +115,16 @@ def _decoded(body: str, dialect: str) -> Request | None:
         return None
 
 
-def _choice(request: Request) -> str:
-    choice = request.tool_choice
-    return (choice.name or " or ".join(choice.allowed) or choice.mode) if choice is not None else ""
-
-
-def _entry(direction: Direction, entry: Entry, names: dict[str, str]) -> Step:
+def _read_entry(direction: Direction, entry: Entry, names: dict[str, str]) -> Step:
     match entry:
         case Message():
-            return Step(direction, "text", who=entry.role, text=_text(entry.parts))
+            return Step(direction, "text", who=entry.role, text=_join(entry.parts))
         case CallEntry():
             return Step(direction, "call", who="assistant", text=entry.arguments, name=entry.name, id=entry.id)
         case ResultEntry():
             name = names.get(entry.call_id, "")
             return Step(
-                direction, "result", who="tool", text=_text(entry.parts_with_error), name=name, id=entry.call_id
+                direction, "result", who="tool", text=_join(entry.parts_with_error), name=name, id=entry.call_id
             )
         case ReasoningEntry():
             return Step(direction, "reasoning", who="assistant", text=entry.text or "(sealed)")
@@ -138,23 +132,23 @@ def _entry(direction: Direction, entry: Entry, names: dict[str, str]) -> Step:
             return Step(direction, "other", who="other", text=bytes(entry.raw).decode(errors="replace"))
 
 
-def _text(parts: Sequence[Part]) -> str:
-    return "".join(part.text if isinstance(part, TextPart) else f"[{_kind(part)}]" for part in parts)
-
-
-def _kind(part: Any) -> str:
-    return type(part).__name__.removesuffix("Part").lower()
+def _join(parts: Sequence[Part]) -> str:
+    """The text of a message, with a placeholder such as `[image]` for every other part."""
+    return "".join(
+        part.text if isinstance(part, TextPart) else f"[{type(part).__name__.removesuffix('Part').lower()}]"
+        for part in parts
+    )
 
 
 # The reply
 
 
-def conversation_of(recording: Recording, request: Request) -> LoweredConversation:
+def make_conversation(recording: Recording, request: Request) -> LoweredConversation:
     """The conversation that reads the reply. Raises `ValueError` if no backend can."""
     return replay.answer_with(converse_as(recording.head.kind, request, "replay"), recording)
 
 
-def events_of(recording: Recording, conversation: LoweredConversation) -> Iterator[tuple[float, Event]]:
+def read_events(recording: Recording, conversation: LoweredConversation) -> Iterator[tuple[float, Event]]:
     """The events of the reply as the backend's decoder makes them, each with its time."""
     lines = recording.reply
     is_jsonl = recording.head.content_type == JSON_LINES
@@ -169,18 +163,18 @@ def events_of(recording: Recording, conversation: LoweredConversation) -> Iterat
     yield from ((lines[-1].t if lines else 0.0, event) for event in pipeline.end())
 
 
-def _reply(recording: Recording) -> Iterator[Step]:
-    head, request = recording.head, request_of(recording)
-    conversation = conversation_of(recording, request)
+def _read_reply(recording: Recording) -> Iterator[Step]:
+    head, request = recording.head, find_request(recording)
+    conversation = make_conversation(recording, request)
     if not head.status:
         yield Step("received", "failure", text="the backend gave no answer")
     elif not 200 <= head.status < 300:
         body = "".join(line.body for line in recording.reply)
-        yield _failure(None, conversation.read_error(head.status, {}, body.encode()))
+        yield _make_failure(None, conversation.read_error(head.status, {}, body.encode()))
     else:
         assembly = policies_for(request, ToolRules(), "replay", conversation.stand_in)
         log = _ReplyLog()
-        for t, event in events_of(recording, conversation):
+        for t, event in read_events(recording, conversation):
             for passed in assembly.policies.feed(event):
                 log.feed(t, passed)
         yield from log.steps
@@ -196,7 +190,7 @@ _FRAGMENTS: dict[type[Event], StepType] = {
 
 
 class _ReplyLog:
-    """Puts the fragments of a reply together."""
+    """Assembles the steps of a reply from its events."""
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
@@ -220,21 +214,17 @@ class _ReplyLog:
                 about = f"{event.subject}: " if event.subject else ""
                 self.steps.append(Step("received", "note", t, name=event.code, text=about + CODES.get(event.code, "")))
             case Usage():
-                self.steps.append(Step("received", "usage", t, text=_counted(event)))
+                parts = (("cached", event.cached), ("reasoning", event.reasoning))
+                details = ", ".join(f"{number} {word}" for word, number in parts if number)
+                counts = f"{event.input} tokens in, {event.output} out{f' ({details})' if details else ''}"
+                self.steps.append(Step("received", "usage", t, text=counts))
             case TurnEnded():
                 self.steps.append(Step("received", "end", t, text=event.reason))
             case TurnFailed():
-                self.steps.append(_failure(t, event.failure))
+                self.steps.append(_make_failure(t, event.failure))
             case _:
                 pass
 
 
-def _failure(t: float | None, failure: Failure) -> Step:
+def _make_failure(t: float | None, failure: Failure) -> Step:
     return Step("received", "failure", t, name=failure.code, text=f"status {failure.status}: {failure.message}")
-
-
-def _counted(usage: Usage) -> str:
-    details = [
-        f"{number} {word}" for word, number in (("cached", usage.cached), ("reasoning", usage.reasoning)) if number
-    ]
-    return f"{usage.input} tokens in, {usage.output} out" + (f" ({', '.join(details)})" if details else "")
