@@ -31,9 +31,10 @@ from toolwire.gateway.console.routes import Console
 from toolwire.gateway.console.rows import Row
 from toolwire.gateway.console.secrets import known_secrets, redact
 from toolwire.gateway.console.stored_trace import pack, remove_secrets
+from toolwire.gateway.console.trace import Held, TurnTrace
 from toolwire.gateway.keys import Keys
 from toolwire.gateway.log import Log
-from toolwire.turns.trace import Held, TurnTrace
+from toolwire.turns.observers import AttemptInfo
 
 KEYS = "\n".join(
     f'[[keys]]\nname = "{name}"\nkey = "{name}-key-123456"\nconsole = {console}\n'
@@ -526,11 +527,11 @@ def packed_secrets() -> bytes:
     """What is shown of a turn that holds secrets."""
     trace = TurnTrace("seed", {b"authorization": f"Bearer {CLIENTS}".encode()}, Held(10**9))
     trace.keeps = True
-    trace.asked(f'{{"messages":[{{"content":"{VENDOR} {CLIENTS}"}}],"password":"{NAMED}"}}'.encode())
-    attempt = trace.attempt("up", "responses", "m")
+    trace.receive(f'{{"messages":[{{"content":"{VENDOR} {CLIENTS}"}}],"password":"{NAMED}"}}'.encode())
+    attempt = trace.attempt(AttemptInfo("up", "responses", "m"))
     attempt.reply(200, {"content-type": "text/event-stream"})
     attempt.read(stream(created(), text(f"{VENDOR} {OWN}"), completed()))
-    trace.wrote([f'data: {{"choices":[{{"index":0,"delta":{{"content":"{OWN}"}}}}]}}\n\n'.encode()])
+    trace.write([f'data: {{"choices":[{{"index":0,"delta":{{"content":"{OWN}"}}}}]}}\n\n'.encode()])
     return zlib.decompress(pack(remove_secrets(trace, Row("id", 0.0, "chat"), [], (OWN.encode(),))))
 
 

@@ -32,9 +32,10 @@ from toolwire.gateway.console.recorder import Recorder
 from toolwire.gateway.console.ring import RecordedTurn
 from toolwire.gateway.console.rows import Row
 from toolwire.gateway.console.stored_trace import pack, remove_secrets
+from toolwire.gateway.console.trace import Held, TurnTrace
 from toolwire.gateway.log import Log
 from toolwire.gateway.process import Process
-from toolwire.turns.trace import Held, TurnTrace
+from toolwire.turns.observers import AttemptInfo
 
 Json = dict[str, Any]
 WEATHER = [tool("get_weather", city={"type": "string"})]
@@ -50,11 +51,13 @@ def kept(
     row = Row(f"turn-{at:.0f}", at, dialect, **{"model": "m", "status": 200, **facts})
     trace = TurnTrace(row.id, {}, Held(10**9))
     trace.keeps = True
-    trace.asked(msgspec.json.encode({"model": "m", **body}))
+    trace.receive(msgspec.json.encode({"model": "m", **body}))
     if sent is not None:
-        trace.attempt("up", dialect, "m").sent.append((trace.began, "/", msgspec.json.encode({"model": "m", **sent})))
+        trace.attempt(AttemptInfo("up", dialect, "m")).sent.append(
+            (trace.began, "/", msgspec.json.encode({"model": "m", **sent}))
+        )
     if answer is not None:
-        trace.wrote([msgspec.json.encode(answer)])
+        trace.write([msgspec.json.encode(answer)])
     return RecordedTurn(row, "o", packed=pack(remove_secrets(trace, row, [], ())))
 
 

@@ -13,7 +13,7 @@ import pytest
 from toolwire.config.settings import Console, Key, Settings
 from toolwire.core.events import TurnEnded, Usage
 from toolwire.core.notes import TurnStats
-from toolwire.core.request import CallEntry, Message, ResultEntry, TextPart
+from toolwire.core.request import CallEntry, Message, RequestHead, ResultEntry, TextPart
 from toolwire.gateway.console import recorder, statistics
 from toolwire.gateway.console.conversations import Member, common_bytes, compare_prompts
 from toolwire.gateway.console.prompts import make_prompt, read_segment
@@ -29,9 +29,10 @@ from toolwire.gateway.console.ring import RecordedTurn, Ring
 from toolwire.gateway.console.rows import MAX_NAME_LENGTH, Row, results_of
 from toolwire.gateway.console.statistics import MAX_NAMES, OTHERS, Statistics, count_rows, merge_reports
 from toolwire.gateway.console.stored_trace import pack, remove_secrets, shown_headers, unpack
+from toolwire.gateway.console.trace import MOST, Held, TurnTrace
 from toolwire.gateway.log import Log
 from toolwire.gateway.process import Process
-from toolwire.turns.trace import MOST, Held, TurnTrace
+from toolwire.turns.observers import AttemptInfo, TurnOutcome, TurnReport
 
 VENDOR = "sk-proj-abcdefghijklmnop1234"
 KEYS = (Key("ann", "ann-key-123456", console=True), Key("bob", "bob-key-123456", console=True))
@@ -44,17 +45,18 @@ class Turns:
         self.recorder = recorder
         self._count = 0
 
-    def begin(self, key: str = "", request: bytes = b"{}", **headers: str) -> tuple[TurnTrace, dict[str, Any]]:
+    def begin(self, key: str = "", request: bytes = b"{}", **headers: str) -> tuple[TurnTrace, TurnReport]:
         self._count += 1
         given = {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
-        trace = self.recorder.begin(f"turn-{self._count}", given, "/v1/chat/completions")
-        facts = {"dialect": "chat", "request_id": "req_1", "key": key, "status": 200, "stream": False, "backend": "up"}
-        self.recorder.enter(trace, facts)
-        trace.asked(request)
-        return trace, facts
+        report = TurnReport(f"turn-{self._count}", "req_1", "chat", key=key, status=200, stream=False, backend="up")
+        trace = self.recorder.begin(report, RequestHead(given), "/v1/chat/completions")
+        self.recorder.enter(report)
+        trace.receive(request)
+        return trace, report
 
-    def end(self, trace: TurnTrace, facts: dict[str, Any], stats: TurnStats | None = None, **more: Any) -> Row:
-        self.recorder.end(trace, {**facts, **more}, stats or TurnStats(), 0.1, facts["key"])
+    def end(self, trace: TurnTrace, report: TurnReport, stats: TurnStats | None = None, **more: Any) -> Row:
+        report = msgspec.structs.replace(report, **more)
+        self.recorder.end(report, TurnOutcome(stats or TurnStats(), 0.1, report.key or "", None))
         kept = self.recorder.ring.get(trace.seed)
         assert kept is not None
         return kept.row
@@ -146,8 +148,9 @@ def test_where_a_page_came_from_is_not_kept():
 
 def test_who_is_not_let_in_leaves_no_row():
     async def use(turns: Turns) -> None:
-        trace = turns.recorder.begin("refused", {}, "/v1/chat/completions")
-        turns.recorder.end(trace, {"dialect": "chat", "status": 401, "stream": False}, TurnStats(), 0.1, "")
+        report = TurnReport("refused", "req_1", "chat", status=401, stream=False)
+        turns.recorder.begin(report, RequestHead(), "/v1/chat/completions")
+        turns.recorder.end(report, TurnOutcome(TurnStats(), 0.1, "", None))
         assert len(turns.recorder.ring) == 0
         assert turns.recorder.busy.total() == 0
         assert turns.recorder.statistics.report().all.turns == 0
@@ -175,12 +178,12 @@ def test_rows_are_made_in_batches_of_bounded_number_and_size_though_nobody_looks
     async def use(turns: Turns) -> None:
         turns.recorder._held.size = 10**9  # so that each row counts as busy when it is made
         for _ in range(ROWS_PER_BATCH + 3):
-            trace, facts = turns.begin()
-            turns.recorder.end(trace, facts, TurnStats(), 0.1, "")
+            _, facts = turns.begin()
+            turns.recorder.end(facts, TurnOutcome(TurnStats(), 0.1, "", None))
         assert turns.recorder.busy.total() == ROWS_PER_BATCH
         turns.recorder._held.size = 0
-        trace, facts = turns.begin(request=b"x" * (MAX_PENDING_SIZE + 1))
-        turns.recorder.end(trace, facts, TurnStats(), 0.1, "")
+        _, facts = turns.begin(request=b"x" * (MAX_PENDING_SIZE + 1))
+        turns.recorder.end(facts, TurnOutcome(TurnStats(), 0.1, "", None))
         assert turns.recorder.busy.total() == ROWS_PER_BATCH + 3
         assert turns.recorder._held.size == 0
 
@@ -194,15 +197,6 @@ def test_under_load_the_content_of_some_turns_is_kept_and_that_of_all_that_were_
         assert kept["busy"] == turns.recorder.busy.total() == 4 * MAX_TURNS_PER_SECOND - kept["whole"]
         turns.recorder.capture(ALL_KEYS, 2 * MAX_TURNS_PER_SECOND)
         assert {turns.run().kept for _ in range(2 * MAX_TURNS_PER_SECOND)} == {"whole"}
-
-    watched(use)
-
-
-def test_a_turn_that_was_none_holds_nothing():
-    async def use(turns: Turns) -> None:
-        trace, _ = turns.begin(request=b"x" * 1000)
-        turns.recorder.forget(trace)
-        assert (turns.recorder._held.size, turns.recorder.running()) == (0, [])
 
     watched(use)
 
@@ -241,7 +235,7 @@ def test_what_is_held_of_turns_is_bounded_in_bytes():
     traces = [TurnTrace(f"seed{number}", {}, held) for number in range(4)]
     for trace in traces:
         trace.keeps = True
-        attempt = trace.attempt("up", "chat", "m")
+        attempt = trace.attempt(AttemptInfo("up", "chat", "m"))
         for _ in range(20):
             attempt.read(b"x" * 1_000_000)
     assert [trace.size <= MOST and trace.is_cut for trace in traces] == [True] * 4
@@ -252,7 +246,7 @@ def test_what_is_held_of_turns_is_bounded_in_bytes():
 def test_a_body_that_is_too_large_does_not_cost_the_answer():
     async def use(turns: Turns) -> None:
         trace, facts = turns.begin(request=b"x" * (MOST + 1))
-        trace.wrote((b'data: {"choices":[{"index":0,"delta":{"content":"Hi"}}]}\n\n',))
+        trace.write((b'data: {"choices":[{"index":0,"delta":{"content":"Hi"}}]}\n\n',))
         row = turns.end(trace, facts)
         kept = await turns.recorder.find(row.id)
         assert kept is not None
@@ -294,8 +288,8 @@ def test_a_request_that_is_sent_as_it_came_is_held_and_kept_once():
     trace = TurnTrace("seed", {}, held)
     trace.keeps = True
     body = b'{"x":"' + b"y" * 100_000 + b'"}'
-    trace.asked(body)
-    trace.attempt("up", "chat", "m")._send("/chat", body)
+    trace.receive(body)
+    trace.attempt(AttemptInfo("up", "chat", "m"))._send("/chat", body)
     assert held.size < 101_000
     trace.finish()
     trace.release()
@@ -307,7 +301,7 @@ def test_small_pieces_count_for_the_memory_they_take():
     try:
         trace = TurnTrace("seed", {}, Held(10**9))
         trace.keeps = True
-        attempt = trace.attempt("up", "chat", "m")
+        attempt = trace.attempt(AttemptInfo("up", "chat", "m"))
         before = tracemalloc.get_traced_memory()[0]
         for _ in range(20_000):
             attempt.read(os.urandom(20))
@@ -506,7 +500,7 @@ def test_the_first_difference_is_found(common: int):
 def turn_with(id: str, messages: list[Any]) -> RecordedTurn:
     trace = TurnTrace(id, {}, Held(10**9), "/v1/messages")
     trace.keeps = True
-    trace.asked(msgspec.json.encode({"model": "m", "messages": messages}))
+    trace.receive(msgspec.json.encode({"model": "m", "messages": messages}))
     whole = remove_secrets(trace, Row("id", 0.0, "messages"), [], ())
     assert whole.path == "/v1/messages"
     packed = pack(whole)

@@ -26,6 +26,7 @@ from toolwire.memory.reasoning import ReasoningCache
 from toolwire.protocols import http_backends
 from toolwire.turns.context_windows import listed_window
 from toolwire.turns.prepare import Engine, Options, prepare
+from toolwire.turns.recordings import recordings_of
 from toolwire.turns.routes import Router
 from toolwire.turns.run import Run
 from toolwire.upstream.http import make_session
@@ -143,7 +144,7 @@ class Model:
         assert self._router is not None
         assert self._ticker is not None
         seed = token_hex(12)
-        engine = Engine(self._settings, self._router, self._reasoning)
+        engine = Engine(self._settings, self._router, self._reasoning, recordings_of(self._settings))
         # Settings that exist for the clients of a gateway are off.
         own = {"stop_after": False, "max_calls": 0, "suppress_tail": False, "finish_after_calls": False}
         rules = msgspec.structs.replace(self._settings.tools, output_mode="openai-json", **own)

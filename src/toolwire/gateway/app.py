@@ -21,11 +21,11 @@ from toolwire.core.errors import Failure, ToolwireError
 from toolwire.core.request import RequestHead
 from toolwire.gateway.body import read_body, stepped
 from toolwire.gateway.console.routes import Console, open_console, serves_console
-from toolwire.gateway.exchange import OUTPUT_MODE, Endpoint, Shared, turn_of
+from toolwire.gateway.endpoint import Endpoint, turn_of
 from toolwire.gateway.flight import Claim, Flight
 from toolwire.gateway.guard import Guard
 from toolwire.gateway.health import Health
-from toolwire.gateway.http import EXPOSED, PREFIX, send_json
+from toolwire.gateway.http import EXPOSED, OUTPUT_MODE, PREFIX, send_json
 from toolwire.gateway.lifespan import opened_state
 from toolwire.gateway.models import Models
 from toolwire.gateway.paths import nearest_path, path_below, served_path
@@ -33,6 +33,7 @@ from toolwire.gateway.process import Process
 from toolwire.gateway.responses.operations import Operations, State
 from toolwire.gateway.responses.resources import resource_routes
 from toolwire.gateway.responses.socket import Socket, refuse
+from toolwire.gateway.shared import Shared
 from toolwire.protocols import Decoding, DialectSide, dialect_for, dialects
 from toolwire.turns.routes import counted
 

@@ -3,7 +3,7 @@
 import codecs
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
 from starlette.types import Receive
@@ -42,7 +42,7 @@ async def in_steps(steps: Steps[T]) -> T:
         await give_way()
 
 
-async def read_body(headers: dict[bytes, bytes], receive: Receive, bounds: Bounds, claim: Claim) -> bytes:
+async def read_body(headers: Mapping[bytes, bytes], receive: Receive, bounds: Bounds, claim: Claim) -> bytes:
     """The whole body, unpacked: UTF-8, and neither too long nor of too many values."""
     body = await _received(headers, receive, bounds.body, claim)
     encoding = headers.get(b"content-encoding", b"").strip().lower()
@@ -62,7 +62,7 @@ async def check_body(body: bytes, bounds: Bounds) -> None:
     await in_steps(check_values(body, bounds.values))
 
 
-async def _received(headers: dict[bytes, bytes], receive: Receive, limit: int, claim: Claim) -> bytes:
+async def _received(headers: Mapping[bytes, bytes], receive: Receive, limit: int, claim: Claim) -> bytes:
     declared = headers.get(b"content-length", b"")
     if declared.isdigit():
         if len(declared) > len(str(limit)) + 1 or int(declared) > limit:

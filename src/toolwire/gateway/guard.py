@@ -6,6 +6,7 @@ user's own programs, so both must be known. With keys the key decides, and a pag
 """
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from operator import itemgetter
 
@@ -59,7 +60,7 @@ class Guard:
             return _unclear("Origin", 2, "server.origins")
         return None
 
-    def cors(self, headers: dict[bytes, bytes]) -> Headers:
+    def cors(self, headers: Mapping[bytes, bytes]) -> Headers:
         """What the answer to a page needs so that the page may read it. Preflights are Starlette's."""
         origin = headers.get(b"origin")
         if origin is None:

@@ -8,8 +8,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from toolwire import __version__
-from toolwire.gateway.exchange import Shared
 from toolwire.gateway.paths import HEALTH_PATHS
+from toolwire.gateway.shared import Shared
 
 
 class Health:

@@ -1,12 +1,14 @@
-"""ASGI in small pieces: header and query values, one-piece answers."""
+"""ASGI in small pieces: header and query values, one-piece answers, clients that leave."""
 
+import asyncio
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from starlette.requests import Request
-from starlette.types import Send
+from starlette.types import Receive, Send
 
 from toolwire.core.errors import BadRequest
+from toolwire.upstream.scheduling import Ticker
 
 Headers = Iterable[tuple[bytes, bytes]]
 
@@ -30,12 +32,52 @@ WHOLE = 2 * PIECE
 """Bytes of a write that is not cut yet: what one read of the backend leads to is mostly smaller."""
 
 
+OUTPUT_MODE = "toolwire.output_mode"
+"""The key of a scope that says which output mode the prefix of the path asks for."""
 PREFIX = "toolwire.prefix"
 """The key of a scope under which the prefix is that the gateway is mounted at."""
 
 
 class ClientGone(Exception):
     """The client closed the connection."""
+
+
+class UntilClientGone:
+    """Runs a block and breaks it off when the client goes away. A quick block is over before the watch begins.
+
+    Raises `ClientGone` at the end of a block that was broken off.
+    """
+
+    def __init__(self, receive: Receive, loop: asyncio.AbstractEventLoop, ticker: Ticker) -> None:
+        self._receive = receive
+        self._loop = loop
+        self._ticker = ticker
+        task = asyncio.current_task(loop)
+        assert task is not None
+        self._owner = task
+        self._gone = False
+        self._watch: asyncio.Task[None] | None = None
+
+    def __enter__(self) -> None:
+        self._ticker.join(self)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self._ticker.leave(self)
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._gone and kind is asyncio.CancelledError and self._owner.uncancel() == 0:
+            raise ClientGone
+
+    def tick(self, now: float) -> None:
+        """The first tick that finds the block still running begins the watch."""
+        self._ticker.leave(self)
+        self._watch = self._loop.create_task(self._wait())
+
+    async def _wait(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self._gone = True
+        self._owner.cancel()
 
 
 def number(request: Request, name: str, default: int, least: int) -> int:

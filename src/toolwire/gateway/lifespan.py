@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from toolwire.config.settings import AnyStore, Server, Settings, bounds_of, bytes_of, make_store
 from toolwire.core.shares import Shares
 from toolwire.core.terminal import clean
+from toolwire.gateway.answer import Pace
 from toolwire.gateway.console.access import load_token
 from toolwire.gateway.console.recorder import Recorder
-from toolwire.gateway.exchange import Shared
 from toolwire.gateway.files import file_limit
 from toolwire.gateway.flight import Flight
 from toolwire.gateway.guard import Guard
@@ -26,13 +26,15 @@ from toolwire.gateway.responses.recovery import Recovery
 from toolwire.gateway.responses.run_task import BackgroundRuns
 from toolwire.gateway.responses.socket_cache import SocketResponses
 from toolwire.gateway.responses.stored_response import StoredResponses
-from toolwire.gateway.sinks import Pace
+from toolwire.gateway.shared import Shared
 from toolwire.memory.leases import Leases
 from toolwire.memory.membership import Membership
 from toolwire.memory.pending_results import PendingResults
 from toolwire.memory.store import RunLimits, StoreFailed
 from toolwire.memory.turn_memory import TurnMemory
+from toolwire.turns.observers import TurnObserver
 from toolwire.turns.prepare import Engine
+from toolwire.turns.recordings import recordings_of
 from toolwire.turns.routes import Router
 from toolwire.upstream.http import make_session
 from toolwire.upstream.scheduling import Ticker
@@ -73,12 +75,16 @@ async def opened_state(
     membership = Membership(store, settings.store.lease, this.socket)
     async with make_session(settings.timeouts) as session, _gateway_tools(settings, memory.results) as own:
         router = Router(settings, session, sharing_of(settings, this, membership, memory.threads))
+        log = Log(settings.debug.level, loop, log_format(settings), this.slot)
+        observers: list[TurnObserver] = [log, this.metrics]
+        if settings.console.enabled:
+            observers.append(Recorder(settings, loop, load_token(), this, log))
         everything = Shared(
             settings,
-            Engine(settings, router, memory.reasoning),
+            Engine(settings, router, memory.reasoning, recordings_of(settings)),
             guard,
             Keys(settings),
-            log := Log(settings.debug.level, loop, log_format(settings), this.slot),
+            log,
             this.metrics,
             bounds := bounds_of(settings),
             flight or Flight(bytes_of(settings.server.max_in_flight)),
@@ -88,9 +94,9 @@ async def opened_state(
             store,
             memory,
             this,
+            observers,
             own,
             bytes_of(settings.server.max_reply),
-            Recorder(settings, loop, load_token(), this, log) if settings.console.enabled else None,
         )
         store.watch = watch_of(everything)
         history = ResponseHistory(store, bounds, run_limits(settings.server), stores_by_default=settings.store.default)

@@ -9,9 +9,9 @@ import msgspec
 
 from toolwire.core.errors import Failure
 from toolwire.core.events import TurnFailed
-from toolwire.core.notes import TurnStats
 from toolwire.core.request import Request
 from toolwire.gateway.log_text import text_line
+from toolwire.turns.observers import TurnObserver, TurnOutcome, TurnReport
 
 LEVELS = ("debug", "info", "warning", "error")
 Format: TypeAlias = Literal["json", "text"]
@@ -28,7 +28,7 @@ LONGEST_FAILURE = 400
 _encode = msgspec.json.Encoder().encode
 
 
-class Log:
+class Log(TurnObserver):
     """The gateway's log. Lines are encoded here, without a chain of processors: every turn pays for it."""
 
     def __init__(
@@ -41,20 +41,21 @@ class Log:
         self._out = sys.stderr.buffer
         self._lines: list[bytes] = []
 
-    def turn(self, facts: dict[str, Any], stats: TurnStats, seconds: float, failure: Failure | None = None) -> None:
-        """The line of one turn. `failure` is why it failed, if its events do not say so."""
+    def end(self, report: TurnReport, outcome: TurnOutcome) -> None:
+        """Write the line of a turn."""
+        stats, failure = outcome.stats, outcome.failure
         usage = stats.usage
         if isinstance(stats.ending, TurnFailed):
             failure = stats.ending.failure
-        level = 1 if failure is None or facts["status"] == 499 else 2 if failure.status < 500 else 3
+        level = 1 if failure is None or report.status == 499 else 2 if failure.status < 500 else 3
         self._write(
             level,
             {
                 "timestamp": datetime.now(UTC),
                 "level": LEVELS[level],
                 "event": "turn",
-                **facts,
-                "ms": round(seconds * 1000, 1),
+                **msgspec.to_builtins(report),
+                "ms": round(outcome.seconds * 1000, 1),
                 "reason": getattr(stats.ending, "reason", None),
                 "has_tool_calls": stats.call_count > 0,
                 "tool_call_count": stats.call_count,
@@ -69,8 +70,8 @@ class Log:
             },
         )
 
-    def asked(self, facts: dict[str, Any], request: Request) -> None:
-        """What a client asked for, in numbers; only at the level debug."""
+    def ask(self, report: TurnReport, request: Request) -> None:
+        """Write what a client asks for, in numbers; only at the level debug."""
         if self._level > 0:
             return
         numbers = {
@@ -80,7 +81,8 @@ class Log:
             "hosted_tools": len(request.hosted_tools),
             "extra": sorted(request.extra),
         }
-        self._write(0, {"timestamp": datetime.now(UTC), "level": "debug", "event": "asked", **facts, **numbers})
+        line = {"timestamp": datetime.now(UTC), "level": "debug", "event": "asked"}
+        self._write(0, {**line, **msgspec.to_builtins(report), **numbers})
 
     def refused(self, method: str, path: str, failure: Failure) -> None:
         """A request for something that is not here."""
@@ -93,8 +95,8 @@ class Log:
         line = {"event": "store", "state": "failing" if reason else "ok", "reason": reason, "detail": detail}
         self._write(level, {"timestamp": datetime.now(UTC), "level": LEVELS[level], **line})
 
-    def crashed(self, turn: str, error: Exception) -> None:
-        """A fault of ours: where it happened, without the values it happened to."""
+    def crash(self, turn: str, error: Exception) -> None:
+        """Write where a fault of ours happened, without the values it happened to."""
         step = error.__traceback__
         while step is not None and step.tb_next is not None:
             step = step.tb_next

@@ -17,9 +17,9 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
-from toolwire.core.notes import TurnStats
 from toolwire.gateway.stderr import dropped_lines
 from toolwire.memory.store import StoreStats
+from toolwire.turns.observers import TurnObserver, TurnOutcome, TurnReport
 
 SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 SHORT_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -122,7 +122,7 @@ def _bucket_as_written(sample: Sample) -> Sample:
     return sample._replace(labels={**sample.labels, "le": bound.removesuffix(".0")}) if bound else sample
 
 
-class Metrics(Collector):
+class Metrics(Collector, TurnObserver):
     """The numbers of one process. With `shared` they are kept in its files, and the text has the sums of all."""
 
     def __init__(self, shared: SharedFiles | None = None, seat: str = "") -> None:
@@ -147,11 +147,19 @@ class Metrics(Collector):
             child = self._children[name, labels] = family.labels(*labels) if labels else family
         return child
 
-    def turn(self, facts: dict[str, Any], stats: TurnStats, seconds: float) -> None:
+    def start(self) -> None:
+        """Count a request that is being served."""
+        self.running += 1
+
+    def stop(self) -> None:
+        """Count a request that is no longer being served."""
+        self.running -= 1
+
+    def end(self, report: TurnReport, outcome: TurnOutcome) -> None:
         """Count a turn that is over."""
-        where, child = (facts["dialect"], facts.get("backend", "")), self._child
-        child("toolwire_turns", (*where, str(facts["status"]))).inc()
-        child("toolwire_turn_seconds", where).observe(seconds)
+        where, child, stats = (report.dialect, report.backend or ""), self._child, outcome.stats
+        child("toolwire_turns", (*where, str(report.status))).inc()
+        child("toolwire_turn_seconds", where).observe(outcome.seconds)
         if stats.call_count:
             child("toolwire_calls", where).inc(stats.call_count)
         if stats.truncated:
@@ -162,7 +170,7 @@ class Metrics(Collector):
             child("toolwire_tokens", (*where, "input")).inc(stats.usage.input)
             child("toolwire_tokens", (*where, "output")).inc(stats.usage.output)
 
-    def gateway_call(self, tool: str, outcome: str) -> None:
+    def call(self, tool: str, outcome: str) -> None:
         """Count a call of one of the gateway's own tools."""
         self._child("toolwire_gateway_calls", (tool, outcome)).inc()
 

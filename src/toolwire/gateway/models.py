@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from toolwire.gateway.exchange import Shared
+from toolwire.gateway.shared import Shared
 from toolwire.protocols import protocol_for
 
 

@@ -8,7 +8,6 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -20,9 +19,9 @@ from toolwire.core.events import Event, TurnFailed
 from toolwire.gateway.answer import Answer, Pace
 from toolwire.gateway.http import EXPOSED, PIECE, send_json, send_pieces
 from toolwire.protocols import Encoder
+from toolwire.turns.observers import ObservedTurn
 from toolwire.turns.run import early_failure
 from toolwire.turns.source import TurnSource
-from toolwire.turns.trace import TurnTrace
 from toolwire.upstream.scheduling import give_way
 
 SSE_HEADERS = (
@@ -47,28 +46,29 @@ class HttpSink:
     """One answer on one connection. Afterwards `status` is what the client got."""
 
     def __init__(
-        self, send: Send, pace: Pace, loop: asyncio.AbstractEventLoop, encode_error: Callable[[Failure], bytes]
+        self,
+        send: Send,
+        turn: ObservedTurn,
+        pace: Pace,
+        loop: asyncio.AbstractEventLoop,
+        encode_error: Callable[[Failure], bytes],
     ) -> None:
         self._send = send
+        self._turn = turn
         self._pace = pace
         self._loop = loop
         self._encode_error = encode_error
         self._encoder: Encoder | None = None  # of a stream that has begun
         self._answer: Answer | None = None
         self.headers: list[tuple[bytes, bytes]] = []
-        self.trace: TurnTrace | None = None
         self.status = 0
         self.upstream_id = ""
         """What the upstream calls the request."""
         self.committed = False
+        self.outcome = ""
         self.ended = False
         """Nothing more may be sent: the last bytes are on their way."""
         self.interruption = SHUTTING_DOWN
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What the log says of it."""
-        return {"status": self.status}
 
     async def plain(self, run: TurnSource, answer: Answer, hold: Callable[[int], None]) -> None:
         """Collect the turn and send it in one piece. `hold` is called with so many bytes more, and may refuse them."""
@@ -109,12 +109,12 @@ class HttpSink:
             self._encoder = answer.encoder(run)  # with the notes of the attempt that was shown
         else:
             events = events or run.commit()
-        encoder, trace = self._encoder, self.trace
+        encoder = self._encoder
         feed = encoder.feed
         while True:
             pieces: Sequence[bytes] = [piece for event in events for piece in feed(event)]
-            if trace is not None and not trace.first:
-                trace.look(events)
+            for tap in self._turn.taps:
+                tap.look(events)
             now = loop.time()
             if pieces:
                 spoke = now
@@ -141,14 +141,14 @@ class HttpSink:
 
     async def _open(self, run: TurnSource) -> None:
         start = [*SSE_HEADERS, *self.headers, *self._passed_on(run)]
-        if self.trace is not None:
-            self.trace.head(start)
+        for tap in self._turn.taps:
+            tap.send_head(start)
         await self._send({"type": "http.response.start", "status": 200, "headers": start})
 
     def _put(self, pieces: Sequence[bytes], *, last: bool = False) -> Awaitable[None]:
         """All events of one read in one write."""
-        if self.trace is not None:
-            self.trace.wrote(pieces)
+        for tap in self._turn.taps:
+            tap.write(pieces)
         if len(pieces) == 1 and len(pieces[0]) <= PIECE and not last:
             return self._send({"type": "http.response.body", "body": pieces[0], "more_body": True})
         return send_pieces(self._send, pieces, last=last)
@@ -181,18 +181,18 @@ class HttpSink:
         self._commit(200)
         self.ended = True
         if isinstance(kept, bytes):
-            if self.trace is not None:
-                self.trace.head(self.headers)
-                self.trace.wrote((kept,))
+            for tap in self._turn.taps:
+                tap.send_head(self.headers)
+                tap.write((kept,))
             await send_json(self._send, 200, kept, self.headers)
             return
         start = [*SSE_HEADERS, *self.headers]
-        if self.trace is not None:
-            self.trace.head(start)
+        for tap in self._turn.taps:
+            tap.send_head(start)
         await self._send({"type": "http.response.start", "status": 200, "headers": start})
         async for piece in kept:
-            if self.trace is not None:
-                self.trace.wrote((piece,))
+            for tap in self._turn.taps:
+                tap.write((piece,))
             await self._send({"type": "http.response.body", "body": piece, "more_body": True})
         await self._send({"type": "http.response.body", "body": b""})
 
@@ -205,9 +205,9 @@ class HttpSink:
     async def _send_whole(self, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
         self._commit(status)
         self.ended = True
-        if self.trace is not None:
-            self.trace.head(headers)
-            self.trace.wrote((body,))
+        for tap in self._turn.taps:
+            tap.send_head(headers)
+            tap.write((body,))
         await send_json(self._send, status, body, headers)
 
     async def _end_with(self, pieces: Sequence[bytes]) -> None:

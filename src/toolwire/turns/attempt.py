@@ -33,9 +33,8 @@ from toolwire.core.request import Request
 from toolwire.core.sse import DEFAULT_LIMIT as FRAME_LIMIT
 from toolwire.core.sse import Frame, FrameReader
 from toolwire.turns.explain import WEB_PAGE, AskedBackend
-from toolwire.turns.trace import AttemptTrace
+from toolwire.turns.observers import AttemptTap
 from toolwire.upstream.aiohttp_buffer import MAX_READ
-from toolwire.upstream.record import Recorder
 from toolwire.upstream.reply import Broken, Reply, Timeouts, Upstream
 from toolwire.upstream.scheduling import STEP, Alarm, give_way
 
@@ -76,7 +75,6 @@ class Question(msgspec.Struct, frozen=True):
     assembly: Assembly
     upstream: Upstream
     key: str
-    recorder: Recorder | None
     timeouts: Timeouts
     max_reply: int
     """Bytes of the reply that may be held: all of a plain one, or those of a stream since text was last shown."""
@@ -84,8 +82,7 @@ class Question(msgspec.Struct, frozen=True):
     """Whether frames of one read that differ in their text alone are read as one."""
     confirm: Confirm | None = None
     """Called before the backend is asked; raises if it must not be."""
-    trace: AttemptTrace | None = None
-    """For whoever watches."""
+    taps: Sequence[AttemptTap] = ()
 
 
 class Attempt:
@@ -122,7 +119,7 @@ class Attempt:
         self._held: int = 0  # content that waits for its place
         self.heard_at = 0.0
         """When bytes of the reply's body came last."""
-        self._trace = question.trace
+        self._taps = question.taps
         self._finishing: int = 0  # frames since the finish reason
         self._finish_over = 0.0  # when the end of the stream is no longer waited for
         self._left_open = False  # it did not come
@@ -176,8 +173,8 @@ class Attempt:
             self._headers = self._reply.headers
             self._reply.close()
             self._reply = None
-        if self._question.recorder is not None:
-            self._question.recorder.close()
+        for tap in self._taps:
+            tap.close()
 
     def settle(self) -> None:
         """The turn is over, and its client does not know yet. A thread waits from now on, or is left."""
@@ -213,10 +210,8 @@ class Attempt:
         self._opening = None
         self._reply = reply
         kind = reply.headers.get("content-type", "")
-        if self._trace is not None:
-            self._trace.reply(reply.status, reply.headers)
-        if self._question.recorder is not None:
-            self._question.recorder.start(self._loop.time(), reply.status, kind)
+        for tap in self._taps:
+            tap.reply(reply.status, reply.headers)
         if not 200 <= reply.status < 300:
             raise BackendFault(self.conversation.read_error(reply.status, reply.headers, await self._error_body(reply)))
         if "html" in kind:
@@ -232,12 +227,8 @@ class Attempt:
         asked = self.conversation.start()
         if isinstance(asked, Dialogue):
             self._dialogue = asked  # of a body nothing is kept: it may be large
-        if self._question.recorder is not None:
-            self._question.recorder.ask(asked)
-        if self._trace is not None:
-            self._trace.ask(asked)
-            if self._trace.turn.keeps:
-                self._trace.sent_headers = self._question.upstream.headers(asked, self._question.key)
+        for tap in self._taps:
+            tap.ask(asked, partial(self._question.upstream.headers, asked, self._question.key))
         opening = partial(self._question.upstream.open, asked, self._question.key)
         return opening() if self._question.confirm is None else _open_confirmed(self._question.confirm, opening)
 
@@ -256,10 +247,9 @@ class Attempt:
                     body += data
         except TimeoutError:
             pass
-        if self._question.recorder is not None:
-            self._question.recorder.body(self._loop.time(), body)
-        if self._trace is not None:
-            self._trace.read(body)
+        for tap in self._taps:
+            tap.read(body)
+            tap.end()
         return body
 
     async def _wait(self, reply: Reply, until: float) -> Sequence[Event] | None:
@@ -310,8 +300,8 @@ class Attempt:
     def _decode(self, data: bytes) -> Sequence[Event]:
         self.heard_at = self._loop.time()
         self.held_bytes += len(data)
-        if self._trace is not None:
-            self._trace.read(data)
+        for tap in self._taps:
+            tap.read(data)
         if self.held_bytes > self._question.max_reply:
             raise ReplyTooLarge(self._question.max_reply)
         if len(self._call_ids) > MAX_CALLS:
@@ -366,17 +356,11 @@ class Attempt:
         return self._end() if self._reply is not None and self._reply.is_whole() else ()
 
     def _converse(self, frames: Sequence[Frame]) -> list[Event]:
-        recorder = self._question.recorder
-        if recorder is not None:
-            for frame in frames:
-                recorder.frame(self._loop.time(), frame)
         out = decoded(self.conversation.feed, frames)
         self._count_empty(frames, out)
         if self._dialogue is not None:
-            if recorder is not None:
-                recorder.answer(self._loop.time(), self._dialogue.outbox)
-            if self._trace is not None:
-                self._trace.answer(self._dialogue.outbox)
+            for tap in self._taps:
+                tap.send(self._dialogue.outbox)
         finishing = self.conversation.finishing
         if finishing != self._finishing:
             self._finishing = finishing
@@ -400,10 +384,10 @@ class Attempt:
             raise BackendFault(Failure(502, "reply_without_content", message))
 
     def _end(self) -> Sequence[Event]:
+        for tap in self._taps:
+            tap.end()
         if self._plain:
             body, self._plain = b"".join(self._plain), []
-            if self._question.recorder is not None:
-                self._question.recorder.body(self._loop.time(), body)
             return self.conversation.feed_plain(body)
         frames = self._reader.end() if self._reader is not None else ()
         return [*self._converse(frames), *self.conversation.end()]

@@ -1,6 +1,5 @@
 """From a request to the attempts that may be made to answer it: rules, backends, policies, what follows a failure."""
 
-import os
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -12,15 +11,13 @@ from toolwire.config.settings import Settings, bytes_of
 from toolwire.core.errors import THREAD_GONE, BadRequest, Failure
 from toolwire.core.events import Note
 from toolwire.core.policies import Policy
-from toolwire.core.recording import Head
 from toolwire.core.request import Entry, Omission, ReasoningEntry, Request
 from toolwire.memory.reasoning import KeepReasoning, KeepSignedReasoning, KeepUnsigned, ReasoningCache, strip_reasoning
 from toolwire.pauses import backoff
 from toolwire.turns.attempt import Question, TurnGuard
+from toolwire.turns.observers import AttemptInfo, AttemptObserver
 from toolwire.turns.routes import Route, Router
-from toolwire.turns.trace import TurnTrace
 from toolwire.turns.validate import validate
-from toolwire.upstream.record import Recorder
 
 LONGEST_PAUSE = 5.0
 """Seconds: a backend that asks for a longer pause is not asked again, the client gets the failure."""
@@ -42,6 +39,8 @@ class Engine(msgspec.Struct, frozen=True):
     settings: Settings
     router: Router
     reasoning: ReasoningCache
+    observers: Sequence[AttemptObserver] = ()
+    """Observers of all turns."""
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -56,8 +55,10 @@ class Options(msgspec.Struct, frozen=True):
     """How often a failure is answered by asking again; None: as the backend's settings say."""
     guard: TurnGuard | None = None
     """Asked before each request to a backend, where another process could take over the turn."""
-    trace: TurnTrace | None = None
-    """For whoever watches."""
+    observers: Sequence[AttemptObserver] = ()
+    """Observers of this turn."""
+    round: int = 0
+    """Which turn of the model this is, where the gateway runs tools between them."""
 
 
 Target = tuple[Route, str]
@@ -199,6 +200,10 @@ def _question(engine: Engine, request: Request, caller: Caller, options: Options
     if not carried and request.tools:
         last.append(KeepSignedReasoning(reasoning, owner, entries, name))
     key = engine.router.key_for(route, asked, caller.upstream_key)
+    observers = (*options.observers, *engine.observers)
+    info = AttemptInfo(
+        name, route.recorded_as, model, options.round, seed, whole, caller.upstream_key, route.backend.api_key_env
+    )
     guard = options.guard
     return Question(
         route.asked(key),
@@ -207,22 +212,12 @@ def _question(engine: Engine, request: Request, caller: Caller, options: Options
         policies_for(request, rules, seed, conversation.stand_in, last, validate, Reader(is_same_dialect)),
         route.upstream,
         key,
-        _recorder(engine, whole, caller, options, target) if settings.debug.record else None,
         settings.timeouts,
         bytes_of(settings.server.max_reply),
-        settings.server.batching and not settings.debug.record,  # a recording keeps every frame by itself
+        settings.server.batching,
         None if guard is None else guard.begin_action if route.acts else guard.confirm,
-        options.trace.attempt(name, route.recorded_as, model) if options.trace is not None else None,
+        [observer.attempt(info) for observer in observers],
     )
-
-
-def _recorder(engine: Engine, request: Request, caller: Caller, options: Options, target: Target) -> Recorder:
-    route, model = target
-    own = os.environ.get(route.backend.api_key_env, "") if route.backend.api_key_env else ""
-    folder = engine.settings.debug.record
-    body = request.body or (msgspec.json.encode(request.fields) if request.fields else b"")
-    head = Head(1, route.recorded_as, model, dialect=request.dialect)
-    return Recorder(folder, options.seed, head, body, (caller.upstream_key, own))
 
 
 def _without(request: Request, parts: tuple[Omission, ...]) -> Request:

@@ -1,6 +1,6 @@
 """The console: a page that shows live what clients send, what models write, and what was changed on the way.
 
-    trace (turns/trace.py)     references to the bytes of one turn while it runs
+    trace                      references to the bytes of one turn while it runs
     recorder.py, ring.py       rows of all turns and the raw content of some, bounded in bytes
     stored_trace.py            content without secrets, made when a turn is first viewed
     turn_view.py, prompts.py   what the page shows of it

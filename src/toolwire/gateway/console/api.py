@@ -36,9 +36,9 @@ from toolwire.gateway.console.rows import Row
 from toolwire.gateway.console.statistics import CountReport, latencies, merge_reports
 from toolwire.gateway.console.stored import StoredResponses
 from toolwire.gateway.console.threads import in_thread
-from toolwire.gateway.exchange import Shared
 from toolwire.gateway.flight import Claim
 from toolwire.gateway.keys import Caller
+from toolwire.gateway.shared import Shared
 
 REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'; sandbox"
 MAX_FORM_SIZE = 4 * 1024 * 1024

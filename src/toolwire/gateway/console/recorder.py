@@ -8,21 +8,21 @@ without secrets.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from secrets import token_hex
-from typing import Any
 
 from toolwire.config.settings import Settings, bytes_of
-from toolwire.core.notes import TurnStats
+from toolwire.core.request import Request, RequestHead
 from toolwire.gateway.console.ring import RecordedTurn, Ring
-from toolwire.gateway.console.rows import NameCleaner, Row, finished_row, is_large, running_row
+from toolwire.gateway.console.rows import NameCleaner, Row, finished_row, is_large, results_of, running_row
 from toolwire.gateway.console.secrets import known_secrets
 from toolwire.gateway.console.statistics import Statistics
 from toolwire.gateway.console.stored_trace import pack, remove_secrets
 from toolwire.gateway.console.threads import in_thread
+from toolwire.gateway.console.trace import Held, TurnTrace
 from toolwire.gateway.log import Log
 from toolwire.gateway.process import Process
-from toolwire.turns.trace import Held, TurnTrace
+from toolwire.turns.observers import TurnObserver, TurnOutcome, TurnReport
 
 MAX_HELD = 32 * 1024 * 1024
 """Bytes of all traces that are not in the ring yet."""
@@ -40,8 +40,8 @@ ALL_KEYS = ""
 """Stands for all keys; no key has an empty name."""
 
 
-class Recorder:
-    """The turns of one process."""
+class Recorder(TurnObserver):
+    """The turns of one process, as an observer of them."""
 
     def __init__(
         self, settings: Settings, loop: asyncio.AbstractEventLoop, token: str, process: Process, log: Log
@@ -64,41 +64,47 @@ class Recorder:
         self.secrets = known_secrets(settings, token)
         self._names = NameCleaner(self.secrets)
         self._held = Held(MAX_HELD)
-        self._running: dict[str, tuple[TurnTrace, Mapping[str, Any]]] = {}
-        self._finished: list[tuple[TurnTrace, Mapping[str, Any], TurnStats, float, str]] = []  # not in the ring yet
+        self._begun: dict[str, TurnTrace] = {}  # not authenticated yet
+        self._running: dict[str, tuple[TurnTrace, TurnReport]] = {}
+        self._finished: list[tuple[TurnTrace, TurnReport, TurnOutcome]] = []  # not in the ring yet
         self._second = self._count = 0  # turns of the current second
         self._ring = Ring(bytes_of(settings.console.max_size))
         self._statistics = Statistics()
 
     # Called by every turn
 
-    def begin(self, seed: str, headers: Mapping[bytes, bytes], path: str) -> TurnTrace:
+    def begin(self, report: TurnReport, head: RequestHead, path: str) -> TurnTrace:
         """A request begins, which may become a turn."""
-        return TurnTrace(seed, headers, self._held, path)
+        trace = self._begun[report.turn] = TurnTrace(report.turn, head.headers, self._held, path)
+        return trace
 
-    def enter(self, trace: TurnTrace, facts: Mapping[str, Any]) -> None:
-        """The caller is authenticated. Decide whether to record the content."""
-        self._running[trace.seed] = (trace, facts)
+    def enter(self, report: TurnReport) -> None:
+        """The client is authenticated. Decide whether to record the content."""
+        trace = self._begun.pop(report.turn)
+        self._running[report.turn] = (trace, report)
         if self._held.size < self._held.most:
             trace.keeps = (
-                "replay_of" in facts
-                or (bool(self.captures) and self._capture(facts["key"]))
+                bool(report.replay_of)
+                or (bool(self.captures) and self._capture(report.key or ""))
                 or (self.keeps_everything and self._is_within_rate(trace.began))
             )
 
-    def end(self, trace: TurnTrace, facts: Mapping[str, Any], stats: TurnStats, seconds: float, owner: str) -> None:
-        """A turn is over. A request that did not enter was none."""
-        if self._running.pop(trace.seed, None) is None:
-            trace.release()
-            return
-        self._finished.append((trace, facts, stats, seconds, owner))
-        if len(self._finished) == ROWS_PER_BATCH or trace.size > MAX_PENDING_SIZE or is_large(facts, stats):
-            self._settle()
+    def ask(self, report: TurnReport, request: Request) -> None:
+        """Note the calls whose results the request brings."""
+        running = self._running.get(report.turn)
+        if running is not None:
+            running[0].results = results_of(request.entries)
 
-    def forget(self, trace: TurnTrace) -> None:
-        """Drop the trace of a request that was no turn."""
-        self._running.pop(trace.seed, None)
-        trace.release()
+    def end(self, report: TurnReport, outcome: TurnOutcome) -> None:
+        """A turn is over. A request that did not enter was none."""
+        running = self._running.pop(report.turn, None)
+        if running is None:
+            self._begun.pop(report.turn).release()
+            return
+        trace, _ = running
+        self._finished.append((trace, report, outcome))
+        if len(self._finished) == ROWS_PER_BATCH or trace.size > MAX_PENDING_SIZE or is_large(report, outcome.stats):
+            self._settle()
 
     def _is_within_rate(self, now: float) -> bool:
         """Whether the content of one more turn is recorded in this second."""
@@ -122,12 +128,12 @@ class Recorder:
         """Make rows of finished turns, count them, and put them into the ring."""
         finished, self._finished = self._finished, []
         turns: list[RecordedTurn] = []
-        for trace, facts, stats, seconds, owner in finished:
-            turn = RecordedTurn(finished_row(trace, facts, stats, seconds, self._worker), owner)
+        for trace, report, outcome in finished:
+            turn = RecordedTurn(finished_row(trace, report, outcome, self._worker), outcome.owner)
             trace.finish()
             if trace.keeps:
                 turn.row.kept = "cut" if trace.is_cut else "whole"
-                turn.trace, turn.notes = trace, stats.notes
+                turn.trace, turn.notes = trace, outcome.stats.notes
             else:
                 trace.release()
                 if self.keeps_everything:
@@ -163,18 +169,18 @@ class Recorder:
     def running(self, sees: Callable[[str], bool] = lambda _: True) -> list[Row]:
         """The rows of the running turns whose key `sees` accepts, the latest last."""
         now = time.perf_counter()
-        found = [each for each in self._running.values() if sees(each[1]["key"])][-MAX_RUNNING_ROWS:]
-        rows = [running_row(trace, facts, now, self._worker) for trace, facts in found]
+        found = [each for each in self._running.values() if sees(each[1].key or "")][-MAX_RUNNING_ROWS:]
+        rows = [running_row(trace, report, now, self._worker) for trace, report in found]
         self._names.clean(rows)
         return rows
 
     async def snapshot(self, id: str, sees: Callable[[str], bool]) -> RecordedTurn | None:
         """A running turn whose key `sees` accepts, with its content so far unless that is large."""
         found = self._running.get(id)
-        if found is None or not sees(found[1]["key"]):
+        if found is None or not sees(found[1].key or ""):
             return None
-        trace, facts = found
-        row = running_row(trace, facts, time.perf_counter(), self._worker)
+        trace, report = found
+        row = running_row(trace, report, time.perf_counter(), self._worker)
         self._names.clean([row])
         turn = RecordedTurn(row, "")
         if trace.keeps and trace.size <= MAX_LIVE_SIZE:
@@ -199,5 +205,10 @@ class Recorder:
         try:
             return await in_thread(lambda: pack(remove_secrets(copied, turn.row, turn.notes, self.secrets)))
         except Exception as error:  # noqa: BLE001 - one turn that cannot be shown must not affect others
-            self._log.crashed(turn.row.id, error)
+            self._log.crash(turn.row.id, error)
             return b""
+
+
+def recorder_of(observers: Sequence[TurnObserver]) -> Recorder:
+    """The recorder among the observers of an application that has a console."""
+    return next(each for each in observers if isinstance(each, Recorder))

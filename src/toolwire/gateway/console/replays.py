@@ -16,8 +16,9 @@ from toolwire.core.errors import BadRequest
 from toolwire.gateway.console.conversations import FORM
 from toolwire.gateway.console.http import HEADERS
 from toolwire.gateway.console.threads import in_thread
-from toolwire.gateway.exchange import FACTS, OUTPUT_MODE
+from toolwire.gateway.endpoint import REPLAY_OF
 from toolwire.gateway.flight import Claim
+from toolwire.gateway.http import OUTPUT_MODE
 from toolwire.gateway.keys import CALLER, Acting, Caller
 from toolwire.protocols import dialects
 
@@ -104,7 +105,7 @@ class Replays:
             "headers": [*own, *given["headers"]],
             "query_string": b"",
             CALLER: caller,
-            FACTS: {"replay_of": replay_of},
+            REPLAY_OF: replay_of,
         }
         bodies = iter((body,))
 

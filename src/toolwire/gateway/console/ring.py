@@ -15,7 +15,7 @@ import msgspec
 from toolwire.core.events import Note
 from toolwire.gateway.console.prompts import TurnPrompt
 from toolwire.gateway.console.rows import Row
-from toolwire.turns.trace import ENTRY, TurnTrace
+from toolwire.gateway.console.trace import ENTRY, TurnTrace
 
 
 class RecordedTurn(msgspec.Struct):

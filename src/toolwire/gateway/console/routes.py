@@ -24,10 +24,11 @@ from toolwire.core.errors import BadRequest, Failure, InternalError, ToolwireErr
 from toolwire.gateway.console.access import COOKIE_SECONDS, Access, Viewer, cookie_name, load_token
 from toolwire.gateway.console.api import Api, Handler
 from toolwire.gateway.console.http import HEADERS, SharedAnswers, as_failure, port_of, prefix_of, read_body
+from toolwire.gateway.console.recorder import recorder_of
 from toolwire.gateway.console.threads import in_thread
-from toolwire.gateway.exchange import Shared
 from toolwire.gateway.http import ClientGone
 from toolwire.gateway.log import Log
+from toolwire.gateway.shared import Shared
 
 CONTENT_TYPES = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8", "svg": "image/svg+xml"}
 API = "/console/api"
@@ -43,10 +44,9 @@ def serves_console(path: str) -> bool:
 @asynccontextmanager
 async def open_console(shared: Shared, endpoints: Mapping[str, ASGIApp]) -> AsyncGenerator["Console"]:
     """The console of a gateway, for as long as it serves; `endpoints` are the model endpoints by path."""
-    assert shared.watch is not None
     access = Access(shared.settings, shared.keys, load_token())
     shared.keys.is_of_console = access.is_own_key
-    api = Api(shared, shared.watch, endpoints, access)
+    api = Api(shared, recorder_of(shared.observers), endpoints, access)
     pages, answers = Pages(access), SharedAnswers(shared.flight)
     routes = [
         Route("/", pages.index),
@@ -87,7 +87,7 @@ class Console:
         except (ClientDisconnect, ClientGone):
             pass
         except Exception as error:  # noqa: BLE001 - reported to the page and in the log
-            self._log.crashed("console", error)
+            self._log.crash("console", error)
             if not is_started:
                 await as_failure(InternalError().failure)(scope, receive, send)
 

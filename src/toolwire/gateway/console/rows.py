@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -11,8 +11,9 @@ from toolwire.core.notes import TurnStats
 from toolwire.core.recording import REMOVED
 from toolwire.core.request import Entry, Message, ResultEntry, TextPart
 from toolwire.gateway.console.secrets import MIN_SECRET_SIZE, redact_text
+from toolwire.gateway.console.trace import AttemptTrace, TurnTrace
 from toolwire.gateway.keys import presented_key
-from toolwire.turns.trace import AttemptTrace, TurnTrace
+from toolwire.turns.observers import TurnOutcome, TurnReport
 
 Content: TypeAlias = Literal["running", "whole", "cut", "metadata", "busy", "large", "failed"]
 """What is kept of a turn beside its row. `cut`: a part, because it was very long; `metadata`: nothing, by the settings;
@@ -128,31 +129,32 @@ def _is_common(id: str) -> bool:
     return id.startswith(COMMON_IDS) and len(id) <= MAX_COMMON_ID_LENGTH and " " not in id.removesuffix(FAILED)
 
 
-def is_large(facts: Mapping[str, Any], stats: TurnStats) -> bool:
+def is_large(report: TurnReport, stats: TurnStats) -> bool:
     """Whether the sources of a row take much more memory than the row."""
     names = stats.call_names
     return (
-        len(facts.get("model", "")) > SEARCHED_LENGTH
+        len(report.model or "") > SEARCHED_LENGTH
         or len(names) > MAX_NAMES
         or any([len(name) > SEARCHED_LENGTH for name in names])  # noqa: C419 - most have none, or few
         or any([len(id) > SEARCHED_LENGTH for id in stats.call_ids])  # noqa: C419
     )
 
 
-def running_row(trace: TurnTrace, facts: Mapping[str, Any], now: float, worker: str) -> Row:
+def running_row(trace: TurnTrace, report: TurnReport, now: float, worker: str) -> Row:
     """The row of a running turn, with names as they came."""
-    return _remove_own_key(_make_row(trace, facts, now - trace.began, worker), trace.request_headers)
+    return _remove_own_key(_make_row(trace, report, now - trace.began, worker), trace.request_headers)
 
 
-def finished_row(trace: TurnTrace, facts: Mapping[str, Any], stats: TurnStats, seconds: float, worker: str) -> Row:
+def finished_row(trace: TurnTrace, report: TurnReport, outcome: TurnOutcome, worker: str) -> Row:
     """The row of a finished turn, with names as they came."""
-    row, usage = _make_row(trace, facts, seconds, worker), stats.usage
+    stats, usage = outcome.stats, outcome.stats.usage
+    row = _make_row(trace, report, outcome.seconds, worker)
     row.kept = "metadata"
-    row.backend = facts.get("backend", "")
+    row.backend = report.backend or ""
     if len(trace.attempts) > 1:
         row.tried = _tried(trace.attempts)
-    row.status = facts["status"]
-    row.stream = facts["stream"]
+    row.status = report.status or 0
+    row.stream = bool(report.stream)
     if usage is not None:
         row.input, row.output = min(usage.input, MAX_TOKENS), min(usage.output, MAX_TOKENS)
         row.cached, row.reasoning = min(usage.cached, MAX_TOKENS), min(usage.reasoning, MAX_TOKENS)
@@ -162,31 +164,31 @@ def finished_row(trace: TurnTrace, facts: Mapping[str, Any], stats: TurnStats, s
         row.call_count = len(stats.call_ids)
     if stats.counts:
         row.notes = tuple(stats.counts)[:MAX_NAMES]
-    row.error = facts.get("error", "")[:SEARCHED_LENGTH]
+    row.error = (report.error or "")[:SEARCHED_LENGTH]
     row.reason = getattr(stats.ending, "reason", "")[:SEARCHED_LENGTH]
     row.results = trace.results
     return _remove_own_key(row, trace.request_headers)
 
 
-def _make_row(trace: TurnTrace, facts: Mapping[str, Any], seconds: float, worker: str) -> Row:
+def _make_row(trace: TurnTrace, report: TurnReport, seconds: float, worker: str) -> Row:
     headers = trace.request_headers
     return Row(
         trace.seed,
         trace.wall,
-        facts["dialect"],
+        report.dialect,
         worker=worker,
-        key=facts.get("key", ""),
+        key=report.key or "",
         client=_header(headers, b"user-agent"),
         session=next((_header(headers, name) for name in SESSION_HEADERS if name in headers), ""),
-        model=facts.get("model", "")[:SEARCHED_LENGTH],
+        model=(report.model or "")[:SEARCHED_LENGTH],
         backend=trace.attempts[-1].backend if trace.attempts else "",
         ms=_milliseconds(seconds),
         first_ms=_milliseconds(trace.first - trace.began) if trace.first else 0.0,
-        transport=facts.get("transport", ""),
-        background="background" in facts,
-        replay_of=facts.get("replay_of", ""),
+        transport=report.transport or "",
+        background=bool(report.background),
+        replay_of=report.replay_of or "",
         kept="running",
-        request_id=facts["request_id"],
+        request_id=report.request_id,
     )
 
 

@@ -19,8 +19,8 @@ from toolwire.core.recording import REMOVED, without_spans
 from toolwire.gateway.console.rows import MAX_NAME_LENGTH, Row
 from toolwire.gateway.console.secrets import MIN_SECRET_SIZE, find_secrets, redact, redact_text
 from toolwire.gateway.console.stream_view import StreamView, read_stream
+from toolwire.gateway.console.trace import AttemptTrace, TurnTrace
 from toolwire.gateway.keys import presented_key
-from toolwire.turns.trace import AttemptTrace, TurnTrace
 
 MAX_TEXT_LENGTH = 4 * MAX_NAME_LENGTH
 """Characters of a path, a model's name or a note's subject."""

@@ -15,6 +15,7 @@ from toolwire.dialects.responses import StreamEncoder, compaction
 from toolwire.gateway.answer import Answer, Pace
 from toolwire.gateway.exchange import Exchange
 from toolwire.gateway.responses.history import ResponseHistory, ResumedRequest, StoredTurn
+from toolwire.gateway.start_run import rules_for, start_run
 from toolwire.memory.store import StoreFailed
 from toolwire.turns.attempt import TurnGuard
 from toolwire.turns.prepare import Caller as Asker
@@ -48,7 +49,7 @@ class ResponsesAnswer(Answer):
         super().__init__(responses, request, exchange.seed, exchange.shared.memory)
         if created is not None:
             self.created = created
-        extended = exchange.rules().responses_events == "extended"
+        extended = rules_for(exchange).responses_events == "extended"
         self.pace = EXTENDED_PACE if extended else None
         self._history = history
         self._resumed = resumed
@@ -145,8 +146,8 @@ async def begin_turn(
     if compaction.is_asked(request) and not exchange.shared.engine.router.find(request.model)[0].compacts:
         request = compaction.summarising(request)
         into_compaction = partial(compaction.IntoCompaction, f"cmp_{exchange.seed}")
-        run = exchange.begin(request, caller, into_compaction, guard=guard)
+        run = start_run(exchange, request, caller, into_compaction, guard=guard)
     else:
-        run = exchange.begin(request, caller, guard=guard)
+        run = start_run(exchange, request, caller, guard=guard)
     answer = ResponsesAnswer(exchange, history, resumed, request, socket=socket, whole=whole, created=created)
     return run, answer

@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from toolwire.gateway.exchange import Shared
 from toolwire.gateway.responses.recovery import Recovery
 from toolwire.gateway.responses.run_task import BackgroundRuns
+from toolwire.gateway.shared import Shared
 from toolwire.memory.leases import Leases
 from toolwire.memory.membership import Membership
 from toolwire.memory.store import StoreFailed
@@ -56,7 +56,7 @@ class Maintenance:
             except StoreFailed:
                 pass  # reported by the store
             except Exception as error:  # noqa: BLE001 - the process goes on, and so must its maintenance
-                self._shared.log.crashed("", error)
+                self._shared.log.crash("", error)
             await asyncio.sleep(seconds)
 
     async def _update_runs(self) -> None:

@@ -14,7 +14,9 @@ from toolwire.dialects import responses
 from toolwire.dialects.responses import ParsedRequest
 from toolwire.dialects.responses.response import usage_object
 from toolwire.gateway.body import stepped
-from toolwire.gateway.exchange import Endpoint, Exchange, Shared, UntilClientGone
+from toolwire.gateway.endpoint import Endpoint
+from toolwire.gateway.exchange import Exchange
+from toolwire.gateway.http import UntilClientGone
 from toolwire.gateway.keys import Caller
 from toolwire.gateway.responses.answer import ResponsesAnswer, begin_turn
 from toolwire.gateway.responses.conversation_lock import LOCK_TIMEOUT, UNLOCKED, ConversationLock, acquire
@@ -26,6 +28,7 @@ from toolwire.gateway.responses.run_spec import encode_spec
 from toolwire.gateway.responses.run_task import BackgroundRuns, RunTask
 from toolwire.gateway.responses.socket_cache import SocketResponses
 from toolwire.gateway.responses.stored_response import StoredResponses
+from toolwire.gateway.shared import Shared
 from toolwire.gateway.sinks import HttpSink
 from toolwire.memory.leases import Leases
 from toolwire.memory.membership import Membership
@@ -156,7 +159,7 @@ class Operations:
         state, owner = self._state(), resumed.owner
         needs_key = exchange.shared.engine.router.passes_key(resumed.request.model, caller.upstream_key)
         fence = Fence(responses.new_id(exchange.seed), epoch=1)  # the fence of every new run
-        task = RunTask(state.runs, RunLog(owner, fence), exchange.claim, needs_key=needs_key)
+        task = RunTask(state.runs, RunLog(owner, fence), exchange.claim, exchange.turn.taps, needs_key=needs_key)
         run, answer = await begin_turn(exchange, state.history, resumed, caller, task)
         spec = encode_spec(exchange, resumed, caller, needs_key=needs_key)
         member = await state.membership.id()
@@ -173,7 +176,7 @@ class Operations:
         """Answer with a body or a stream that does not depend on this exchange's turn."""
         sink = exchange.sink
         assert isinstance(sink, HttpSink)
-        with UntilClientGone(receive, exchange.shared):
+        with UntilClientGone(receive, exchange.shared.loop, exchange.shared.ticker):
             await sink.send_kept(content)
 
 

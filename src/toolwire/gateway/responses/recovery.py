@@ -21,7 +21,8 @@ from toolwire.dialects.openai import error_object
 from toolwire.dialects.responses.response import failed_code
 from toolwire.dialects.responses.writer import Writer
 from toolwire.gateway.body import stepped
-from toolwire.gateway.exchange import Exchange, Shared
+from toolwire.gateway.endpoint import open_turn
+from toolwire.gateway.exchange import Exchange
 from toolwire.gateway.flight import Claim
 from toolwire.gateway.keys import CALLER, Acting
 from toolwire.gateway.responses.answer import begin_turn
@@ -31,6 +32,7 @@ from toolwire.gateway.responses.run_log import RunLog, make_chunk
 from toolwire.gateway.responses.run_progress import Progress, read_progress
 from toolwire.gateway.responses.run_spec import RunSpec, decode_spec
 from toolwire.gateway.responses.run_task import CANCELLED, OWNER_LOST, BackgroundRuns, RunTask
+from toolwire.gateway.shared import Shared
 from toolwire.memory.leases import Leases
 from toolwire.memory.membership import Membership
 from toolwire.memory.store import (
@@ -125,7 +127,7 @@ class Recovery:
             except StoreFailed:
                 raise
             except Exception as error:  # noqa: BLE001 - one run that cannot be recovered must not hold up the others
-                self._shared.log.crashed(claimed.record.id, error)
+                self._shared.log.crash(claimed.record.id, error)
             self._pending.pop(fence, None)
 
     async def _decide(self, claimed: ClaimedRun) -> Failure | None:
@@ -144,10 +146,11 @@ class Recovery:
         self._shared.metrics.took_over("asked_again")
         spec, claim = decode_spec(claimed.plan), Claim(self._shared.flight)
         log = RunLog(claimed.owner, claimed.fence, claimed.next_event)
-        run = RunTask(self._runs, log, claim, close_early=partial(self._close_early, claimed))
         scope = {**spec.scope, CALLER: Acting(spec.key_name, "", claimed.owner)}
-        exchange = Exchange(self._shared, "responses", scope, run, claimed.record.id.partition("_")[2], claim)
-        exchange.facts |= {"background": True, "taken_over": True}
+        turn = open_turn(self._shared, "responses", scope, claimed.record.id.partition("_")[2])
+        turn.report.background = turn.report.taken_over = True
+        run = RunTask(self._runs, log, claim, turn.taps, close_early=partial(self._close_early, claimed))
+        exchange = Exchange(self._shared, turn, scope, run, claim)
         self._runs.start(run, exchange.serve(partial(self._ask_again, claimed, spec, run), wait_forever))
 
     async def _ask_again(

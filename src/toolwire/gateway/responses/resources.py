@@ -16,7 +16,8 @@ from toolwire.core.errors import BadRequest
 from toolwire.dialects import responses
 from toolwire.dialects.reading import read
 from toolwire.gateway.body import stepped
-from toolwire.gateway.exchange import Endpoint, Exchange
+from toolwire.gateway.endpoint import Endpoint
+from toolwire.gateway.exchange import Exchange
 from toolwire.gateway.http import number
 from toolwire.gateway.responses.history import given_items
 from toolwire.gateway.responses.operations import State
@@ -56,13 +57,12 @@ def resource_routes(state: Callable[[], State]) -> list[Route]:
 
     def route(method: str, path: str, handler: Callable[[ResourceRequest], Awaitable[Response]]) -> Route:
         async def operation(exchange: Exchange, receive: Receive) -> None:
-            exchange.is_reported = False
             sink = exchange.sink
             assert isinstance(sink, HttpSink)
             response = await handler(ResourceRequest(state(), exchange, receive))
             await sink.send_response(response, exchange.scope, receive)
 
-        return Route(path, Endpoint(lambda: state().shared, "responses", operation), methods=[method])
+        return Route(path, Endpoint(lambda: state().shared, "responses", operation, is_turn=False), methods=[method])
 
     one, conversation = "/v1/responses/{response_id}", "/v1/conversations/{conversation_id}"
     return [

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from toolwire.config.flags import HEADERS
-from toolwire.gateway.exchange import OUTPUT_MODE, Exchange
+from toolwire.gateway.exchange import Exchange
+from toolwire.gateway.http import OUTPUT_MODE
 from toolwire.gateway.keys import Caller
 from toolwire.gateway.responses.history import ResumedRequest
 
@@ -46,10 +47,11 @@ decode_spec = msgspec.json.Decoder(RunSpec).decode
 
 def encode_spec(exchange: Exchange, resumed: ResumedRequest, caller: Caller, *, needs_key: bool) -> bytes:
     """The specification of a request, as it is stored."""
+    headers = exchange.turn.head.headers
     return _encode(
         RunSpec(
             msgspec.Raw(_encode({**resumed.asked.fields, "input": resumed.asked.items})),
-            {name: exchange.header(name.encode()) for name in HEADERS if name.encode() in exchange.headers},
+            {name: headers[name.encode()].decode("latin-1") for name in HEADERS if name.encode() in headers},
             exchange.scope.get(OUTPUT_MODE, ""),
             caller.name,
             resumed.conversation,

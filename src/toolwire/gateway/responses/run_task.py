@@ -26,8 +26,8 @@ from toolwire.gateway.responses.run_progress import ProgressCache
 from toolwire.gateway.sinks import SHUTTING_DOWN, upstream_request_id
 from toolwire.memory.membership import Membership
 from toolwire.memory.store import ClaimedRun, EventChunk, Fence, Overtaken, Store, StoreFailed
+from toolwire.turns.observers import TurnTap
 from toolwire.turns.source import TurnSource
-from toolwire.turns.trace import TurnTrace
 
 END_TIMEOUT = 4.0
 """Seconds for which a run at its end waits for a store that fails."""
@@ -63,6 +63,7 @@ class RunTask:
         runs: "BackgroundRuns",
         log: RunLog,
         claim: Claim,
+        taps: Sequence[TurnTap] = (),
         *,
         needs_key: bool = False,
         close_early: Callable[[Failure], Awaitable[None]] | None = None,
@@ -86,16 +87,17 @@ class RunTask:
         self.unstored: UnstoredRun | None = None
         """The end of the run, if it could not be stored."""
         self.headers: list[tuple[bytes, bytes]] = []
-        self.trace: TurnTrace | None = None
+        self._taps = taps
         self.status = 200
         self.upstream_id = ""
         self.committed = True
 
     @property
-    def facts(self) -> dict[str, Any]:
-        """What the application's log says of the run."""
-        lost = "lost" if self.log.is_lost else ""
-        return {"status": self.status, "outcome": lost or (self._answer.response.status if self._answer else "failed")}
+    def outcome(self) -> str:
+        """How the run ended, for the log."""
+        if self.log.is_lost:
+            return "lost"
+        return self._answer.response.status if self._answer is not None else "failed"
 
     @property
     def interruption(self) -> Failure:
@@ -184,8 +186,8 @@ class RunTask:
             self.upstream_id = self.upstream_id or upstream_request_id(run.headers)
             feed = answer.encoder(run).feed
             pieces: Sequence[bytes] = [piece for event in events for piece in feed(event)]
-            if self.trace is not None and not self.trace.first:
-                self.trace.look(events)
+            for tap in self._taps:
+                tap.look(events)
             if run.finished:
                 await self._end_with(pieces)
                 return
@@ -202,8 +204,8 @@ class RunTask:
 
     async def _append(self, pieces: Sequence[bytes], *, is_output: bool) -> None:
         """Append events, and wait while too many of them are uncommitted: backpressure for the backend."""
-        if self.trace is not None:
-            self.trace.wrote(pieces)
+        for tap in self._taps:
+            tap.write(pieces)
         self.log.append(pieces, is_output=is_output)
         uncommitted = self.log.uncommitted
         if uncommitted > self._claimed:
@@ -247,8 +249,8 @@ class RunTask:
         """Store the turn with its last events, then show them."""
         assert self._answer is not None
         self._is_ending = True
-        if self.trace is not None:
-            self.trace.wrote(last)
+        for tap in self._taps:
+            tap.write(last)
         deadline = time.monotonic() + END_TIMEOUT
         try:
             await self._runs.flusher.settle(self.log, deadline)

@@ -24,6 +24,7 @@ from toolwire.dialects.reading import read
 from toolwire.dialects.responses import ParsedRequest
 from toolwire.gateway.body import check_body
 from toolwire.gateway.connections import DRAIN, SocketConnection
+from toolwire.gateway.endpoint import open_turn
 from toolwire.gateway.exchange import Exchange
 from toolwire.gateway.flight import Claim
 from toolwire.gateway.http import ClientGone, send_json
@@ -192,9 +193,10 @@ class SocketSession:
         self._queued_bytes -= len(message)
         self._claim.shrink(len(message))
         shared = self._state.shared
-        sink = SocketSink(self._send, shared.pace, shared.loop, responses.encode_error)
-        exchange = Exchange(shared, "responses", self._scope, sink)
-        exchange.facts["transport"] = "websocket"
+        turn = open_turn(shared, "responses", self._scope)
+        turn.report.transport = "websocket"
+        sink = SocketSink(self._send, turn, shared.pace, shared.loop, responses.encode_error)
+        exchange = Exchange(shared, turn, self._scope, sink, Claim(shared.flight))
         await exchange.serve(SocketTurn(self._state, sink, self._cache, message), self._wait_until_gone)
 
     async def _refuse(self, count: int) -> None:
@@ -230,8 +232,8 @@ class SocketSink(HttpSink):
         frame = error_frame(failure, self.lane, self.upstream_id)
         self._commit(failure.status)
         self.ended = True
-        if self.trace is not None:
-            self.trace.wrote((frame.encode(),))
+        for tap in self._turn.taps:
+            tap.write((frame.encode(),))
         await self._send_text(frame)
 
     async def send_empty(self, answer: ResponsesAnswer) -> None:
@@ -248,8 +250,8 @@ class SocketSink(HttpSink):
         if self.lane:
             head = b'{"stream_id":%b,' % _encode(self.lane)
             pieces = [head + piece[1:] for piece in pieces]
-        if self.trace is not None:
-            self.trace.wrote(pieces)
+        for tap in self._turn.taps:
+            tap.write(pieces)
         for piece in pieces:
             await self._send_text(piece.decode())
 
@@ -306,7 +308,8 @@ class SocketTurn:
             self._answer = ResponsesAnswer(exchange, history, resumed, resumed.request, socket=True)
             model = resumed.request.model
             route, _ = exchange.shared.engine.router.find(model)
-            exchange.facts |= {"backend": route.backend.name, "model": model, "warm_up": True}
+            report = exchange.turn.report
+            report.backend, report.model, report.warm_up = route.backend.name, model, True
             await self._sink.send_empty(self._answer)
             return
         guard = lock if lock.lease is not None else None

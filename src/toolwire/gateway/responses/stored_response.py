@@ -15,11 +15,11 @@ from toolwire.core.events import Event, TurnFailed
 from toolwire.core.loose import CALL_TYPES
 from toolwire.core.notes import Figures, TurnStats
 from toolwire.dialects import responses
-from toolwire.gateway.exchange import Shared
 from toolwire.gateway.http import slices
 from toolwire.gateway.responses.run_log import cut_chunk, make_chunk, select_events
 from toolwire.gateway.responses.run_progress import encode_unfinished
 from toolwire.gateway.responses.run_task import BackgroundRuns
+from toolwire.gateway.shared import Shared
 from toolwire.memory.store import Record, StoreFailed
 
 _encode = msgspec.json.Encoder().encode

@@ -5,7 +5,7 @@ trace later is the watcher's affair. A body that is too large is not held; a str
 there is no room. Either way the trace says that something is missing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from time import perf_counter, time
 
@@ -13,6 +13,7 @@ import msgspec
 
 from toolwire.core.backend import Ask, Dialogue, Opening, Post
 from toolwire.core.events import CallStarted, Event, ReasoningDelta, RefusalDelta, TextDelta
+from toolwire.turns.observers import AttemptInfo
 
 SAID = (TextDelta, ReasoningDelta, RefusalDelta, CallStarted)
 MOST = 8 * 1024 * 1024
@@ -34,7 +35,7 @@ class TurnTrace:
 
     __slots__ = (
         "answer_headers", "attempts", "began", "first", "held", "is_cut", "is_full", "keeps", "path", "request",
-        "request_headers", "results", "round", "seed", "size", "wall", "written",
+        "request_headers", "results", "seed", "size", "wall", "written",
     )  # fmt: skip
 
     def __init__(self, seed: str, request_headers: Mapping[bytes, bytes], held: Held, path: str = "") -> None:
@@ -52,8 +53,6 @@ class TurnTrace:
         self.is_full = False
         """Whether no further piece of a stream is held."""
         self.size = 0
-        self.round = 0
-        """Which turn of the model this is, where the gateway runs tools between them."""
         self.request = b""
         self.results: tuple[str, ...] = ()
         """Calls whose results the request brought."""
@@ -63,27 +62,27 @@ class TurnTrace:
         self.answer_headers: Sequence[tuple[bytes, bytes]] = ()
         self.written: list[tuple[float, Sequence[bytes]]] = []
 
-    def asked(self, body: bytes) -> None:
+    def receive(self, body: bytes) -> None:
         """The client's request."""
         if self.keeps and self.fits(len(body)):
             self.request = body
 
-    def attempt(self, backend: str, kind: str, model: str) -> "AttemptTrace":
+    def attempt(self, info: AttemptInfo) -> "AttemptTrace":
         """An attempt begins."""
-        made = AttemptTrace(self, backend, kind, model)
+        made = AttemptTrace(self, info)
         self.attempts.append(made)
         return made
 
     def look(self, events: Sequence[Event]) -> None:
         """Events of a stream, before the first one with content was found."""
-        if any(isinstance(event, SAID) for event in events):
+        if not self.first and any(isinstance(event, SAID) for event in events):
             self.first = perf_counter()
 
-    def head(self, headers: Sequence[tuple[bytes, bytes]]) -> None:
+    def send_head(self, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """The headers of the answer."""
         self.answer_headers = headers
 
-    def wrote(self, pieces: Sequence[bytes]) -> None:
+    def write(self, pieces: Sequence[bytes]) -> None:
         """A part of the answer leaves."""
         if self.keeps and self.takes(sum(map(len, pieces)) + ENTRY * len(pieces)):
             self.written.append((perf_counter(), pieces))
@@ -134,12 +133,12 @@ class AttemptTrace:
         "status", "turn",
     )  # fmt: skip
 
-    def __init__(self, turn: TurnTrace, backend: str, kind: str, model: str) -> None:
+    def __init__(self, turn: TurnTrace, info: AttemptInfo) -> None:
         self.turn = turn
-        self.round = turn.round
-        self.backend = backend
-        self.kind = kind
-        self.model = model
+        self.round = info.round
+        self.backend = info.backend
+        self.kind = info.kind
+        self.model = info.model
         self.asked_at = self.replied_at = 0.0
         self.sent: list[tuple[float, str, bytes]] = []
         """What the backend was sent, each with its path or method: one body, or the messages of a dialogue."""
@@ -148,17 +147,18 @@ class AttemptTrace:
         self.sent_headers: Mapping[str, str] = {}
         self.reads: list[tuple[float, bytes]] = []
 
-    def ask(self, opening: Opening) -> None:
+    def ask(self, opening: Opening, headers: Callable[[], Mapping[str, str]]) -> None:
         """The backend is asked."""
         self.asked_at = perf_counter()
         if not self.turn.keeps:
             return
+        self.sent_headers = headers()
         if isinstance(opening, Post):
             self._send(opening.path, opening.body)
         elif isinstance(opening, Dialogue):
-            self.answer(opening.outbox)
+            self.send(opening.outbox)
 
-    def answer(self, messages: Sequence[Ask | bytes]) -> None:
+    def send(self, messages: Sequence[Ask | bytes]) -> None:
         """Messages go to a worker."""
         if not self.turn.keeps:
             return
@@ -189,3 +189,9 @@ class AttemptTrace:
         """Some more of the reply is here."""
         if self.turn.keeps and self.turn.takes(len(data) + ENTRY):
             self.reads.append((perf_counter(), data))
+
+    def end(self) -> None:
+        """The reply is whole."""
+
+    def close(self) -> None:
+        """The attempt is over."""

@@ -1,0 +1,75 @@
+"""Endpoints: an operation on an exchange as an ASGI application."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from starlette.types import Receive, Scope, Send
+
+from toolwire.core.request import RequestHead
+from toolwire.gateway.answer import Answer
+from toolwire.gateway.body import stepped
+from toolwire.gateway.exchange import Exchange, Operation
+from toolwire.gateway.flight import Claim
+from toolwire.gateway.http import OUTPUT_MODE
+from toolwire.gateway.ids import random_hex
+from toolwire.gateway.shared import Shared
+from toolwire.gateway.sinks import HttpSink
+from toolwire.gateway.start_run import start_run
+from toolwire.protocols import PROTOCOLS, Decoding, DialectModule
+from toolwire.turns.observers import ObservedTurn, TurnReport
+
+GetShared: TypeAlias = Callable[[], Shared]
+
+REPLAY_OF = "toolwire.replay_of"
+"""The key of a scope under which the console names the turn that its own request repeats."""
+
+
+def open_turn(shared: Shared, name: str, scope: Scope, seed: str = "", *, is_reported: bool = True) -> ObservedTurn:
+    """Begin the turn of a request in the dialect of this name. Ids are made from the seed, or from a random one."""
+    ids = random_hex.take(48)
+    report = TurnReport(seed or ids[:24], f"req_{ids[24:]}", name)
+    head = RequestHead(dict(scope["headers"]), scope.get("path_params", {}), scope.get("query_string", b""))
+    if not is_reported:
+        return ObservedTurn(shared.observers, report, head, is_reported=False)
+    if REPLAY_OF in scope:
+        report.replay_of = scope[REPLAY_OF]
+    path = scope.get("path", "")
+    return ObservedTurn.begin(
+        shared.observers, report, head, f"/{scope[OUTPUT_MODE]}{path}" if OUTPUT_MODE in scope else path
+    )
+
+
+class Endpoint:
+    """An operation as an ASGI application. With `is_turn` false its requests are served and not reported."""
+
+    def __init__(self, shared: GetShared, name: str, operation: Operation, *, is_turn: bool = True) -> None:
+        self._shared = shared
+        self._name = name
+        self._dialect = PROTOCOLS[name].client
+        self._operation = operation
+        self._is_turn = is_turn
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        shared = self._shared()
+        turn = open_turn(shared, self._name, scope, is_reported=self._is_turn)
+        sink = HttpSink(send, turn, shared.pace, shared.loop, self._dialect.module.encode_error)
+        claim = Claim(shared.flight, self._dialect.overload_status)
+        await Exchange(shared, turn, scope, sink, claim).serve(self._operation, receive)
+
+
+def turn_of(dialect: DialectModule, decoding: Decoding) -> Operation:
+    """The operation of a dialect in which a body is the whole request."""
+
+    async def serve_turn(exchange: Exchange, receive: Receive) -> None:
+        shared, caller = exchange.shared, exchange.enter()
+        body = await exchange.read_body(receive)
+        request = await stepped(decoding(body, shared.bounds, exchange.turn.head), len(body))
+        await shared.memory.load(caller.owner, request.entries)
+        if not request.carries_signatures:
+            request = shared.engine.reasoning.restore_reasoning(caller.owner, request)
+        await exchange.pause()
+        run = start_run(exchange, request, caller)
+        await exchange.pause()
+        await exchange.deliver(run, Answer(dialect, request, exchange.seed, shared.memory), receive)
+
+    return serve_turn

@@ -1,0 +1,98 @@
+"""Starts the run that answers a request: by the rules of the settings and the request, with the gateway's own tools."""
+
+from collections.abc import Callable
+from itertools import count
+
+from toolwire.assembly import ToolRules, output_mode
+from toolwire.config.flags import HEADERS, MODE_HEADER, FlagError, with_flags
+from toolwire.core.bounds import LARGE, check_parts
+from toolwire.core.errors import BadRequest
+from toolwire.core.policies import Policy
+from toolwire.core.request import Request
+from toolwire.gateway.exchange import Exchange
+from toolwire.gateway.http import OUTPUT_MODE
+from toolwire.turns.attempt import TurnGuard
+from toolwire.turns.prepare import Caller, Options, prepare
+from toolwire.turns.run import Run
+from toolwire.turns.source import TurnSource
+from toolwire.upstream.scheduling import Alarm
+
+_FLAGS = {name.encode(): name for name in HEADERS}
+
+
+def start_run(
+    exchange: Exchange,
+    request: Request,
+    caller: Caller,
+    *policies: Callable[[], Policy],
+    guard: TurnGuard | None = None,
+) -> TurnSource:
+    """Start the run of this request; the exchange ends it. The given policies come last, new ones for each attempt.
+
+    `guard` is asked before each request to a backend and each tool, where another process could take over the turn.
+    Raises `BadRequest`, which names the field.
+    """
+    shared, turn, claim = exchange.shared, exchange.turn, exchange.claim
+    if exchange.size >= LARGE:
+        check_parts(request, shared.bounds.entries)
+    rules = rules_for(exchange)
+    mode = output_mode(rules, request)
+    exchange.sink.headers.append((b"x-proxy-output-mode", mode.encode()))
+    turn.report.model, turn.report.output_mode = request.model, mode
+    for observer in turn.observers:
+        observer.ask(turn.report, request)
+    rounds = count()
+
+    def begin(asked: Request) -> Run:
+        round = next(rounds)  # each turn of the model makes ids of its own
+        seed = f"{exchange.seed}{round:02x}" if round else exchange.seed
+        options = Options(rules, seed, policies, guard=guard, observers=turn.taps, round=round)
+        return Run(prepare(shared.engine, asked, caller, options), shared.loop, Alarm(shared.ticker), claim.grow)
+
+    if mode != "openai-json":
+        return exchange.own(begin(request))
+    tools = shared.tools if shared.tools is not None and shared.tools.can_join(request) else None
+    search = None
+    if any(tool.searches for tool in request.hosted_tools):
+        from toolwire.gateway.tools.search import adopt_searches  # noqa: PLC0415 - few requests need it
+
+        route, model = shared.engine.router.all_for(request.model)[0]
+        search = adopt_searches(request, route, shared.engine.reasoning.refused(route.backend.name, model))
+    if tools is not None:
+        count_call = _count_calls(exchange)
+        confirm = guard.begin_action if guard is not None else None
+        return exchange.own(tools.run(caller.owner, request, begin, count_call, confirm, search))
+    if search is not None:
+        from toolwire.gateway.tools.run import run_with_search  # noqa: PLC0415
+
+        return exchange.own(run_with_search(search, shared.settings, begin, _count_calls(exchange)))
+    return exchange.own(begin(request))
+
+
+def _count_calls(exchange: Exchange) -> Callable[[str, str], None]:
+    """Counts the calls of the gateway's own tools, each with its outcome, in the report of the turn."""
+    turn, calls, failed = exchange.turn, count(1), count(1)
+    turn.report.gateway_calls = turn.report.gateway_calls_failed = 0
+
+    def count_call(tool: str, outcome: str) -> None:
+        turn.report.gateway_calls = next(calls)
+        if outcome != "ok":
+            turn.report.gateway_calls_failed = next(failed)
+        for observer in turn.observers:
+            observer.call(tool, outcome)
+
+    return count_call
+
+
+def rules_for(exchange: Exchange) -> ToolRules:
+    """The rules of the settings, changed by the prefix of the path and the headers. Raises `BadRequest`."""
+    rules, headers, scope = exchange.shared.settings.tools, exchange.turn.head.headers, exchange.scope
+    if _FLAGS.keys().isdisjoint(headers) and OUTPUT_MODE not in scope:
+        return rules
+    given = {name: headers[key].decode("latin-1") for key, name in _FLAGS.items() if key in headers}
+    if OUTPUT_MODE in scope:
+        given[MODE_HEADER] = scope[OUTPUT_MODE]
+    try:
+        return with_flags(rules, HEADERS, given)
+    except FlagError as error:
+        raise BadRequest(str(error), error.name) from None

@@ -1,0 +1,87 @@
+"""Recordings of attempts, as an observer: `debug.record` names their directory."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from time import monotonic
+
+import msgspec
+
+from toolwire.config.settings import Settings
+from toolwire.core.backend import Ask, Opening
+from toolwire.core.errors import BackendFault
+from toolwire.core.jsonrpc import JSON_LINES, LineReader
+from toolwire.core.recording import Head
+from toolwire.core.sse import Frame, FrameReader
+from toolwire.turns.observers import AttemptInfo, AttemptObserver
+from toolwire.upstream.record import Recorder
+
+
+def recordings_of(settings: Settings) -> Sequence[AttemptObserver]:
+    """The observer that records, if the settings ask for it."""
+    return (Recordings(settings.debug.record),) if settings.debug.record else ()
+
+
+class Recordings:
+    """Records every attempt into a file of its turn; a later attempt replaces an earlier one."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def attempt(self, info: AttemptInfo) -> "AttemptRecording":
+        request = info.request
+        body = request.body or (msgspec.json.encode(request.fields) if request.fields else b"")
+        head = Head(1, info.kind, info.model, dialect=request.dialect)
+        secrets = (info.client_key, os.environ.get(info.key_variable, "") if info.key_variable else "")
+        return AttemptRecording(Recorder(self._folder, info.seed, head, body, secrets))
+
+
+class AttemptRecording:
+    """Records one attempt: a stream frame by frame, a plain reply in one piece."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._reader: FrameReader | LineReader | None = None
+        self._plain: list[bytes] = []
+        self._is_refused = self._is_over = False
+
+    def ask(self, opening: Opening, headers: Callable[[], Mapping[str, str]]) -> None:
+        self._recorder.ask(opening)
+
+    def reply(self, status: int, headers: Mapping[str, str]) -> None:
+        kind = headers.get("content-type", "")
+        self._recorder.start(monotonic(), status, kind)
+        self._is_refused = not 200 <= status < 300
+        if not self._is_refused and "event-stream" in kind:
+            self._reader = FrameReader()
+        elif not self._is_refused and kind == JSON_LINES:
+            self._reader = LineReader()
+
+    def read(self, data: bytes) -> None:
+        if self._reader is None and not self._is_refused and not self._plain:
+            data = data.lstrip()
+            if data and not data.startswith(b"{"):
+                self._reader = FrameReader()
+        if self._reader is None:
+            self._plain += [data] if data else ()
+        elif not self._is_over:
+            try:
+                self._write(self._reader.feed(data))
+            except BackendFault:  # too large a frame, with which the turn fails too
+                self._is_over = True
+
+    def send(self, messages: Sequence[Ask | bytes]) -> None:
+        self._recorder.answer(monotonic(), messages)
+
+    def end(self) -> None:
+        if self._reader is not None and not self._is_over:
+            self._write(self._reader.end())
+        elif self._reader is None and (self._plain or self._is_refused):
+            self._recorder.body(monotonic(), b"".join(self._plain))
+        self._plain, self._is_over = [], True
+
+    def close(self) -> None:
+        self._recorder.close()
+
+    def _write(self, frames: Sequence[Frame]) -> None:
+        for frame in frames:
+            self._recorder.frame(monotonic(), frame)
