@@ -145,7 +145,7 @@ class ScriptedConversation(responses.Conversation):
         self._writer = DemoWriter(request, seed)
 
     def start(self) -> Script:
-        return Script(self._steps(self._model.next_turn(_recorded(self._asked))))
+        return Script(self._steps(self._model.next_turn(_record(self._asked))))
 
     def _steps(self, parts: Sequence[Part]) -> Iterator[Step]:
         for part in parts:
@@ -173,7 +173,7 @@ class ScriptedConversation(responses.Conversation):
                 pass
 
 
-def _recorded(request: Request) -> ModelRequest:
+def _record(request: Request) -> ModelRequest:
     messages = [(entry.role, _text(entry)) for entry in request.entries if isinstance(entry, Message)]
     prompts = [text for role, text in messages if role == "user"]
     results: list[str] = []

@@ -341,7 +341,7 @@ class TestEnding:
         assert die_soon(written(pids))
 
     def test_who_is_asked_to_end_may_say_a_word(self, loop: Loop, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setattr("toolwire.agent.tools.process.GRACE", 60.0)
+        monkeypatch.setattr("toolwire.agent.tools.process.KILL_TIMEOUT", 60.0)
         command = in_shell("trap 'echo bye; exit 3' TERM; echo hello; while :; do :; done")
         outcome = loop(run_into_timeout(command, lambda output: "hello" in output))
         assert (outcome.output, outcome.exit_code) == ("hello\nbye\n", 3)
@@ -360,7 +360,7 @@ class TestEnding:
         assert die_soon(pids)
 
     def test_cancelling_twice_ends_it_at_once(self, loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setattr("toolwire.agent.tools.process.GRACE", 600.0)
+        monkeypatch.setattr("toolwire.agent.tools.process.KILL_TIMEOUT", 600.0)
 
         async def cancel_twice() -> list[int]:
             task = asyncio.create_task(run_command(process_tree(tmp_path / "pids", "TERM")))
@@ -459,7 +459,7 @@ class TestBackground:
         assert die_soon([int(outcome.output)])
 
     def test_what_a_child_says_at_once_is_heard(self, loop: Loop, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setattr("toolwire.agent.tools.process.DRAIN", 60.0)
+        monkeypatch.setattr("toolwire.agent.tools.process.DRAIN_TIMEOUT", 60.0)
         assert loop(run_command(in_shell("(sleep 0.01; echo child) & echo parent"))).output == "parent\nchild\n"
 
 

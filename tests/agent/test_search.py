@@ -170,7 +170,7 @@ def test_too_many_files_are_cut_and_counted(tmp_path: Path):
 
 
 def test_a_search_for_names_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(search, "SECONDS", -1.0)
+    monkeypatch.setattr(search, "SEARCH_TIMEOUT", -1.0)
     put(tmp_path, "a")
     assert run(glob, tmp_path, pattern="*") == "[stopped after -1 seconds; narrow the path]"
 
@@ -517,7 +517,7 @@ def is_running(word: str) -> bool:
 
 @pytest.mark.usefixtures("python")
 def test_a_bad_pattern_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(search, "SECONDS", 1.0)
+    monkeypatch.setattr(search, "SEARCH_TIMEOUT", 1.0)
     put(tmp_path, "a", text="needle a\n")
     put(tmp_path, "b", text="a" * 60 + "b\n")
 

@@ -138,7 +138,7 @@ def _item(raw: msgspec.Raw, fields: _Fields) -> AnyItem:
 
 def user_message(text: str, images: tuple[str, ...] = ()) -> MessageItem:
     """A user message, with images as data URLs."""
-    raw = _encoded(encode_entry(Message("user", (TextPart(text), *map(ImagePart, images)))))
+    raw = _encode(encode_entry(Message("user", (TextPart(text), *map(ImagePart, images)))))
     return MessageItem(raw, "user", text)
 
 
@@ -152,10 +152,10 @@ def output_item(call: ToolCall, result: Result) -> OutputItem:
         fields = encode_entry(ResultEntry(call.call_id, result.parts, kind))
     if result.failed:
         fields["status"] = "incomplete"
-    return OutputItem(_encoded(fields), call.call_id, result.text)
+    return OutputItem(_encode(fields), call.call_id, result.text)
 
 
-def _encoded(fields: dict[str, Any]) -> msgspec.Raw:
+def _encode(fields: dict[str, Any]) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(fields))
 
 
@@ -250,7 +250,7 @@ def _shorten_result(item: AnyItem, max_chars: int) -> AnyItem:
     if not isinstance(item, OutputItem) or len(bytes(item.raw)) <= max_chars:
         return item
     text = shorten(item.text, max_chars)
-    return OutputItem(_encoded({**msgspec.json.decode(item.raw), "output": text}), item.call_id, text)
+    return OutputItem(_encode({**msgspec.json.decode(item.raw), "output": text}), item.call_id, text)
 
 
 def given_item(fields: Mapping[str, Any], index: int) -> AnyItem:

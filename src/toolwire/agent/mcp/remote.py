@@ -114,9 +114,9 @@ class Remote:
         name = self.server.name
         try:
             try:
-                result = await question(await self._connected())
+                result = await question(await self._connect())
             except SessionGone:  # the server has not run the request
-                result = await question(await self._connected())
+                result = await question(await self._connect())
         except NotRunning as error:
             return failure(f"the MCP server {name} is not running: {error}")
         except CallFailed as error:
@@ -136,7 +136,7 @@ class Remote:
         if self._opening is not None:
             await asyncio.wait({self._opening})
 
-    async def _connected(self) -> "Connection":
+    async def _connect(self) -> "Connection":
         if self._opening is None or _is_over(self._opening):
             if self._is_closed:
                 raise NotRunning("it was closed")

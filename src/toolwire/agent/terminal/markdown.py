@@ -101,7 +101,7 @@ class SafeMarkdown(Markdown):
     def __init__(self, text: str, *, is_first: bool = True, continues: bool = False, goes_on: bool = False) -> None:
         super().__init__("", code_theme=CODE_THEME, justify="default", hyperlinks=False)
         self.markup = text
-        self.parsed = [*_cleaned(_parser.parse(text))]
+        self.parsed = [*_clean_tokens(_parser.parse(text))]
         self._is_first = is_first
         self._is_part = continues or goes_on
         self._continues = continues
@@ -141,14 +141,14 @@ def _without_trailing_spaces(line: list[Segment]) -> list[Segment]:
     return kept
 
 
-def _cleaned(tokens: Iterable[Token]) -> Iterator[Token]:
+def _clean_tokens(tokens: Iterable[Token]) -> Iterator[Token]:
     for token in tokens:
         token.content = clean(token.content)
         token.info = clean(token.info)
         token.attrs = {key: clean(value) if isinstance(value, str) else value for key, value in token.attrs.items()}
         if token.type == "softbreak":
             token.type = "hardbreak"  # models mean their line ends
-        token.children = [*_cleaned(token.children)] if token.children else token.children
+        token.children = [*_clean_tokens(token.children)] if token.children else token.children
         yield token
 
 

@@ -33,7 +33,7 @@ def with_files(text: str, cwd: Path) -> PromptWithFiles:
     """Add the files that a prompt mentions. A mention that is not a file of the working directory stays a word."""
     context = Context(cwd)
     parts, images, problems = [text], list[Path](), list[str]()
-    for name, path in dict(_mentioned(text, context)).items():
+    for name, path in dict(_find_mentions(text, context)).items():
         try:
             if path.suffix.lower() in _IMAGES:
                 image_url(path)  # raises if it is not an image or too large
@@ -45,7 +45,7 @@ def with_files(text: str, cwd: Path) -> PromptWithFiles:
     return PromptWithFiles("\n\n".join(parts), tuple(images), tuple(problems))
 
 
-def _mentioned(text: str, context: Context) -> Iterator[tuple[str, Path]]:
+def _find_mentions(text: str, context: Context) -> Iterator[tuple[str, Path]]:
     for _, found in zip(range(MAX_MENTIONS), MENTION.finditer(text), strict=False):
         name: str = found["quoted"] or found["plain"]
         for each in (name, name.rstrip(".,;:!?)]}'\"")):

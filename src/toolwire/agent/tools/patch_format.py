@@ -121,25 +121,25 @@ class _Reader:
         while self._line is not None:
             header = self._line.strip(_WHITE)
             if header.startswith(ADD):
-                yield AddFile(header.removeprefix(ADD), self._added())
+                yield AddFile(header.removeprefix(ADD), self._read_added())
             elif header.startswith(DELETE):
                 self._at += 1
                 yield DeleteFile(header.removeprefix(DELETE))
             elif header.startswith(UPDATE):
-                yield UpdateFile(header.removeprefix(UPDATE), self._move(), tuple(self._chunks(header)))
+                yield UpdateFile(header.removeprefix(UPDATE), self._read_move(), tuple(self._read_chunks(header)))
             elif header == END and not any(line.strip(_WHITE) for line in self._lines[self._at + 1 :]):
                 return  # a second end marker
             else:
                 raise self._wrong(f"expected '{ADD}PATH', '{UPDATE}PATH' or '{DELETE}PATH'")
 
-    def _added(self) -> str:
+    def _read_added(self) -> str:
         self._at += 1
         first = self._at
         while self._line is not None and self._line.startswith("+"):
             self._at += 1
         return "".join(f"{line[1:]}\n" for line in self._lines[first : self._at])
 
-    def _move(self) -> str:
+    def _read_move(self) -> str:
         self._at += 1
         move = ""
         while self._line is not None:
@@ -151,7 +151,7 @@ class _Reader:
             self._at += 1
         return move
 
-    def _chunks(self, header: str) -> Iterator[Chunk]:
+    def _read_chunks(self, header: str) -> Iterator[Chunk]:
         chunk: Chunk | None = None
         while self._line is not None and not self._line.startswith((ADD, DELETE, UPDATE, END)):
             if chunk is not None and chunk.at_end and not self._line.strip(_WHITE):
@@ -162,12 +162,12 @@ class _Reader:
             if not is_marked and chunk is not None:
                 raise self._wrong("expected '@@' or the next file")
             self._at += is_marked
-            chunk = Chunk(line[3:] if is_marked else "", *self._changes())
+            chunk = Chunk(line[3:] if is_marked else "", *self._read_changes())
             yield chunk
         if chunk is None:
             raise ToolError(f"invalid patch: nothing is changed under '{header}'")
 
-    def _changes(self) -> tuple[tuple[Change, ...], bool]:
+    def _read_changes(self) -> tuple[tuple[Change, ...], bool]:
         """The lines of a chunk, and whether the file ends with them."""
         changes: list[Change] = []
         while (line := self._line) is not None:

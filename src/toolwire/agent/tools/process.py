@@ -30,11 +30,11 @@ TIMEOUT = 120.0
 """Seconds that a command may take by default."""
 MAX_TIMEOUT = 600.0
 MIN_TIMEOUT = 0.1
-GRACE = 0.5
+KILL_TIMEOUT = 0.5
 """Seconds between SIGTERM and SIGKILL."""
-DRAIN = 0.25
+DRAIN_TIMEOUT = 0.25
 """Seconds to wait for output after a command has ended, while a descendant holds the pipe open."""
-PAUSE = 0.01
+POLL_INTERVAL = 0.01
 CHUNK = 1 << 16
 MAX_EMITTED = 1 << 20
 """Characters of output that are emitted as events."""
@@ -161,7 +161,7 @@ class Process:
                     try:
                         done += os.write(self._fd, data[done : done + CHUNK])
                     except BlockingIOError:
-                        await asyncio.sleep(PAUSE)
+                        await asyncio.sleep(POLL_INTERVAL)
         return done
 
     def _read(self) -> None:
@@ -193,14 +193,14 @@ class Process:
 
     async def _wait_for_end(self) -> None:
         self._code = await _read_exit_code(self._report, self._supervisor)
-        await _within(DRAIN, self._output_ended)
+        await _within(DRAIN_TIMEOUT, self._output_ended)
         for number in (signal.SIGTERM, signal.SIGKILL):  # for its descendants
             self._tree.signal(number)
-            deadline = time.monotonic() + GRACE
+            deadline = time.monotonic() + KILL_TIMEOUT
             while self._tree.living():
                 if time.monotonic() > deadline:
                     break
-                await asyncio.sleep(PAUSE)
+                await asyncio.sleep(POLL_INTERVAL)
                 if number == signal.SIGKILL:  # for processes that were started meanwhile
                     self._tree.signal(number)
 
@@ -210,7 +210,7 @@ class Process:
                 self._tree.signal(signal.SIGKILL)
             self._supervisor.kill()
             with suppress(subprocess.TimeoutExpired):
-                self._supervisor.wait(GRACE)
+                self._supervisor.wait(KILL_TIMEOUT)
             self._end_output()
         finally:
             os.close(self._fd)
@@ -238,11 +238,11 @@ class Process:
             return
         try:
             self._tree.signal(signal.SIGTERM)
-            await self.wait(GRACE)
+            await self.wait(KILL_TIMEOUT)
         finally:
             if not self.is_over:  # also if this wait was cancelled
                 self._tree.signal(signal.SIGKILL)
-        if not await self.wait(2 * GRACE):
+        if not await self.wait(2 * KILL_TIMEOUT):
             self._monitor.cancel()
 
 

@@ -22,7 +22,7 @@ from toolwire.turns.tools.registry import Context, Result, as_result, tool
 MAX_FILES = 200
 MAX_TEXT = 100_000
 MAX_COLUMNS = 400
-SECONDS = 30.0
+SEARCH_TIMEOUT = 30.0
 MAX_LINE = 16 * 1024 * 1024
 _PIECE = 64 * 1024
 
@@ -37,7 +37,7 @@ def glob(pattern: str, path: str = ".", *, context: Context) -> str:
     """
     folder, is_wanted = compile_glob(pattern)
     target = _confine_folder(path, folder, context)
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + SEARCH_TIMEOUT
     found: list[tuple[float, str]] = []
     is_late = False
     for parts in walk(target.path):
@@ -51,7 +51,7 @@ def glob(pattern: str, path: str = ".", *, context: Context) -> str:
         return f"No files match {pattern}."
     lines = [_printable(each) for _, each in nsmallest(MAX_FILES, found)]
     if is_late:
-        lines.append(f"[stopped after {SECONDS:.0f} seconds; narrow the path]")
+        lines.append(f"[stopped after {SEARCH_TIMEOUT:.0f} seconds; narrow the path]")
     elif len(found) > MAX_FILES:
         lines.append(f"[the newest {MAX_FILES} of {len(found)} files; narrow the pattern or the path]")
     return "\n".join(lines)
@@ -123,7 +123,7 @@ async def _search(command: list[str], environment: dict[str, str], results: "Sea
         raise ToolError(f"the search could not be started: {error}") from None
     assert process.stdout is not None
     try:
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(SEARCH_TIMEOUT):
             while not results.is_full and (line := await process.stdout.readline()):
                 results.feed(line)
     except TimeoutError:
@@ -186,7 +186,7 @@ class SearchResults:
             raise ToolError(f"the pattern {arguments.pattern!r} cannot be used: {(messages or self._errors)[-1]}")
         lines = list(self._lines)
         if self.is_late:
-            lines.append(f"[stopped after {SECONDS:.0f} seconds; narrow the glob or the path]")
+            lines.append(f"[stopped after {SEARCH_TIMEOUT:.0f} seconds; narrow the glob or the path]")
         elif self.is_full:
             what = "lines" if arguments.mode == "lines" else "files"
             lines.append(

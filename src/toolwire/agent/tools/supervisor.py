@@ -21,9 +21,9 @@ from typing import NoReturn
 PR_SET_CHILD_SUBREAPER = 36
 CANNOT_RUN = 127
 """The exit code if there is no such program, as in a shell."""
-GRACE = 0.5
+KILL_TIMEOUT = 0.5
 """Seconds between SIGTERM and SIGKILL."""
-PAUSE = 0.02
+POLL_INTERVAL = 0.02
 _ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
@@ -76,7 +76,7 @@ def _end_all(*, adopts: bool) -> NoReturn:
     """
     os.killpg(0, signal.SIGTERM)  # which is blocked here
     signalled: set[int] = set()
-    deadline = time.monotonic() + GRACE
+    deadline = time.monotonic() + KILL_TIMEOUT
     while True:
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
@@ -89,7 +89,7 @@ def _end_all(*, adopts: bool) -> NoReturn:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(child, signal.SIGKILL if is_late else signal.SIGTERM)
             signalled |= children
-            time.sleep(PAUSE)
+            time.sleep(POLL_INTERVAL)
             continue
         os._exit(0)
 
