@@ -76,7 +76,7 @@ def patched(folder: Path, answer: float = PATIENCE, hung: int = 600, more: str =
         "    from toolwire.memory import threads, write_behind",
         "    from toolwire.upstream.codex import remote",
         f"    remote.ANSWER, worker_pool.HANG_TICKS = {answer}, {hung}",
-        f"    write_behind.PATIENCE = threads.PATIENCE = {PATIENCE}",
+        f"    write_behind.STORE_TIMEOUT = threads.STORE_TIMEOUT = {PATIENCE}",
         more,
     )
     (folder / "sitecustomize.py").write_text("\n".join(lines))

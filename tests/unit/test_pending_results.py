@@ -1,9 +1,9 @@
 """Results of the gateway's own tools that wait for a client's have bounds in bytes, and each owner has a share."""
 
 from toolwire.core.request import CallEntry, ResultEntry, TextPart
-from toolwire.memory.pending_results import KEPT_BYTES, PendingResults
+from toolwire.memory.pending_results import MAX_CACHED_BYTES, PendingResults
 
-LARGE = KEPT_BYTES // 8
+LARGE = MAX_CACHED_BYTES // 8
 
 
 def turn(kept: PendingResults, owner: str, number: int, size: int) -> CallEntry:

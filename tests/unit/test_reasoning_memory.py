@@ -5,7 +5,7 @@ import tracemalloc
 
 from toolwire.core.request import CallEntry, ReasoningEntry, Request
 from toolwire.memory.call_keys import CallKey
-from toolwire.memory.reasoning import KEPT_BYTES, MARKS_BYTES, CallReasoning, ReasoningCache
+from toolwire.memory.reasoning import MAX_CACHED_BYTES, MAX_ORIGIN_BYTES, CallReasoning, ReasoningCache
 
 MB = 1024 * 1024
 
@@ -32,7 +32,7 @@ def test_reasoning_stays_within_the_bounds() -> None:
         kept = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
-    assert kept < KEPT_BYTES + MARKS_BYTES  # the same text three times
+    assert kept < MAX_CACHED_BYTES + MAX_ORIGIN_BYTES  # the same text three times
 
 
 def test_what_one_owner_keeps_is_not_pushed_out_by_another() -> None:

@@ -1,7 +1,7 @@
-"""Which earlier call is this? One answer for everything that is kept by call.
+"""Keys of calls, for everything that is stored by call.
 
-A key is equal in every process and after a restart, and says nothing of the whole conversation, which clients trim and
-rewrite. Some servers only number the calls of a response, so an id alone is not enough.
+A key is the same in every process and after a restart. It does not depend on the whole conversation, because clients
+trim and rewrite it. An id alone is not enough: some servers only number the calls of a response.
 """
 
 from collections import Counter
@@ -13,24 +13,24 @@ from toolwire.core.cache import Cache
 from toolwire.core.request import CallEntry, Entry, Message, TextPart
 
 CallKey: TypeAlias = tuple[str, str, str, str, int]
-"""Owner, id, name, the digest of the user message behind which the call stands, and how many calls with the same id and
-name stand between them, itself included."""
+"""Owner, id, name, digest of the last user message before the call, and the number of calls with this id and name since
+that message, including this one."""
 
 
 def _digest(text: str) -> str:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
-_digests = Cache(_digest)  # a request is walked through several times, and the next one says the same again
+_digests = Cache(_digest)  # a request is walked several times, and the next one repeats its messages
 
 
 def digest(text: str) -> str:
-    """A short name for a text, the same in every process."""
+    """A digest of a text, the same in every process."""
     return _digests[text]
 
 
 class CallKeys:
-    """Finds the keys of calls on a walk through a conversation. A message is digested when a call behind it is."""
+    """Computes keys on a walk through a conversation. A message is digested only if a call follows."""
 
     def __init__(self, owner: str, entries: Sequence[Entry] = ()) -> None:
         self._owner = owner
@@ -44,7 +44,7 @@ class CallKeys:
                 self.see(entry)
 
     def see(self, entry: Entry) -> CallKey | None:
-        """The key of an entry, if it is a call."""
+        """Visit an entry; returns its key if it is a call."""
         if isinstance(entry, CallEntry):
             return self.key(entry.id, entry.name)
         if isinstance(entry, Message) and entry.role == "user":

@@ -1,4 +1,4 @@
-"""The time by which a store counts ages: it never goes back, and a clock that jumps moves it only slowly."""
+"""The clock by which a store counts ages. It never goes back, and follows a jump of the wall clock only slowly."""
 
 import threading
 import time
@@ -9,13 +9,13 @@ DAY = 86_400.0
 
 
 def steady() -> float:
-    """Seconds since the machine was started; time asleep counts, where the system can tell."""
+    """Seconds since the machine was started, including time asleep where the system counts it."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.clock_gettime(clock) if clock is not None else time.monotonic()
 
 
 def boot_id() -> str:
-    """What tells this start of the machine from another one; nothing where the system does not say."""
+    """An id of this start of the machine; empty if the system has none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -25,9 +25,9 @@ def boot_id() -> str:
 class StoreClock:
     """Follows the wall clock from the latest time that the store has seen.
 
-    Where the wall clock is ahead, because it jumped or because nothing ran for a while, the difference is made up for
-    at a rate that lets go of a full store in a day, or in `max_age` if that is less. So a clock that is put right in
-    time costs little of what is kept. Where the wall clock is behind, time goes on at its own pace.
+    If the wall clock is ahead, because it jumped or because nothing ran for a while, this clock catches up at a rate
+    that would expire a whole store in a day, or in `max_age` if that is less. So if a wrong clock is corrected soon,
+    little has expired. If the wall clock is behind, time goes on at its normal rate.
     """
 
     def __init__(self, max_age: float, wall: Callable[[], float], steady: Callable[[], float]) -> None:
@@ -39,7 +39,7 @@ class StoreClock:
         self._lock = threading.Lock()
 
     def start(self, latest: float | None) -> None:
-        """Go on from the latest time in the store, once; an empty store has none."""
+        """Start from the latest time in the store, None if it is empty. Only the first call has an effect."""
         with self._lock:
             if self._now is None:
                 self._now = latest if latest is not None else self._wall()

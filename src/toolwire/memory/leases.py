@@ -1,7 +1,7 @@
-"""What one request may do at a time, in this process and in all others that use the store.
+"""Locks for requests, over all processes that use the store.
 
-Requests of one process wait for each other in the order in which they came; the first of them asks the store, and asks
-again as long as another process has the lease. Nobody waits forever.
+Requests of one process wait in the order in which they came. The first of them polls the store while another process
+has the lease. Every wait has a timeout.
 """
 
 import asyncio
@@ -11,16 +11,16 @@ from hashlib import blake2b
 from toolwire.memory.membership import Membership
 from toolwire.memory.store import Lease, Store, StoreFailed
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.5
-"""Seconds between two questions to the store while another process has a lease."""
+FIRST_PAUSE, MAX_PAUSE = 0.02, 0.5
+"""Seconds between two polls while another process has a lease."""
 
 
 class LeaseTaken(Exception):
-    """Somebody else had the lease for as long as could be waited."""
+    """Another request had the lease until the timeout."""
 
 
 class HeldLease:
-    """A lease that a request has, until it gives it back."""
+    """A lease that a request holds until it releases it."""
 
     def __init__(self, leases: "Leases", lease: Lease) -> None:
         self._leases = leases
@@ -28,14 +28,14 @@ class HeldLease:
         self._is_held = True
 
     async def release(self) -> None:
-        """Let the next one have it."""
+        """Give the lease to the next request."""
         if self._is_held:
             self._is_held = False
-            await self._leases.give_back(self.lease)
+            await self._leases.drop(self.lease)
 
 
 class _Queue:
-    """The requests of this process that want one lease."""
+    """The requests of this process that wait for one lease, or have it."""
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
@@ -43,20 +43,20 @@ class _Queue:
 
 
 class Leases:
-    """All leases of this process that requests wait for."""
+    """The leases that requests of this process have or wait for."""
 
     def __init__(self, store: Store, membership: Membership) -> None:
         self._store = store
         self._membership = membership
         self._queues: dict[str, _Queue] = {}
-        self._left: dict[str, Lease] = {}  # could not be given back, which is tried again
+        self._left: dict[str, Lease] = {}  # could not be dropped; `drop_rest` tries again
 
-    async def take(self, name: str, patience: float) -> HeldLease:
-        """Wait for the lease of this name. Raises `LeaseTaken`, or `StoreFailed`."""
+    async def take(self, name: str, wait: float) -> HeldLease:
+        """Wait for the lease of this name, at most `wait` seconds. Raises `LeaseTaken` or `StoreFailed`."""
         queue = self._queues.setdefault(name, _Queue())
         queue.count += 1
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(wait):
                 await queue.lock.acquire()
                 try:
                     lease = await self._ask(name)
@@ -78,22 +78,22 @@ class Leases:
             try:
                 lease = await asyncio.shield(asking)
             except asyncio.CancelledError:
-                asking.add_done_callback(self._give_back_later)
+                asking.add_done_callback(self._drop_later)
                 raise
             if lease is not None:
                 return lease
             await asyncio.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
+            pause = min(2 * pause, MAX_PAUSE)
 
-    def _give_back_later(self, asking: "asyncio.Future[Lease | None]") -> None:
-        """Nobody waits for this lease any more."""
+    def _drop_later(self, asking: "asyncio.Future[Lease | None]") -> None:
+        """The request that asked for this lease was cancelled."""
         lease = None if asking.cancelled() or asking.exception() is not None else asking.result()
         if lease is not None:
             self._left[lease.name] = lease
 
-    async def give_back(self, lease: Lease) -> None:
+    async def drop(self, lease: Lease) -> None:
         queue = self._queues[lease.name]
-        self._left[lease.name] = lease  # until it is known to be given back, whatever holds that up
+        self._left[lease.name] = lease  # until it is known to be dropped
         try:
             with suppress(StoreFailed):
                 await self._store.drop_lease(lease)
@@ -102,8 +102,8 @@ class Leases:
             queue.lock.release()
             self._leave(lease.name, queue)
 
-    async def give_back_rest(self) -> None:
-        """Try again with those that could not be given back, unless somebody here has taken them again."""
+    async def drop_rest(self) -> None:
+        """Drop the leases that could not be dropped before, unless a request of this process has taken them again."""
         for name, lease in tuple(self._left.items()):
             if name not in self._queues:
                 await self._store.drop_lease(lease)
@@ -116,6 +116,6 @@ class Leases:
 
 
 def lease_name(kind: str, owner: str, id: str) -> str:
-    """A name of bounded length, which nobody can take who does not own the thing."""
+    """A name of bounded length that no other owner can guess."""
     named = f"{owner}\n{id}".encode("utf-8", "surrogatepass")
     return f"{kind}:{blake2b(named, digest_size=16).hexdigest()}"

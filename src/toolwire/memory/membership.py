@@ -1,10 +1,10 @@
-"""This process among those that use a store: it has an id, a heartbeat, and learns when it was taken for dead.
+"""This process as a member of the store: its id, its heartbeat, and what happens when it was taken for dead.
 
-A store that cannot be used for a while harms nobody: the next heartbeat that succeeds is as good as one in time. Only a
-process that could use the store all the while takes others for dead.
+A store that is unreachable for a while does no harm: the next heartbeat that succeeds is as good as one in time. Only a
+process that could reach the store all the time may take others for dead.
 
-Whoever was taken for dead joins anew under another id. Its runs and leases may be somebody else's by then, so those who
-have any are told. They cannot write by what they had: the store refuses that in any case.
+A process that was taken for dead joins again under a new id. Other processes may have its runs and leases by then, so
+`on_lost` is called. Its old fences and leases are useless anyway: the store refuses to write with them.
 """
 
 import asyncio
@@ -16,29 +16,29 @@ from socket import gethostname
 from toolwire.memory.clock import steady
 from toolwire.memory.store import Lease, Member, Store, StoreFailed
 
-BEATS = 4
-"""Heartbeats in the time after which a process without one counts as dead.
+BEATS_PER_LEASE = 4
+"""Heartbeats during a lease.
 
-A store counts a process whose latest heartbeat is two of them old as one that could not reach it. So of two processes
-that cannot reach it for a while, neither takes the other one for dead.
+A process whose latest heartbeat is more than half a lease old counts as one that could not reach the store. So if two
+processes cannot reach it for a while, neither takes the other one for dead.
 """
 
 
 class Membership:
-    """The id of this process, from its first heartbeat to its last."""
+    """Joins the store, and sends heartbeats until it leaves."""
 
     def __init__(self, store: Store, lease: float, socket: str = "", clock: Callable[[], float] = steady) -> None:
         self._store = store
         self._clock = clock
-        self._pause = lease / BEATS
-        self._beat_at = 0.0  # when the latest heartbeat was sent that the store took
+        self._pause = lease / BEATS_PER_LEASE
+        self._beat_at = 0.0  # when the latest successful heartbeat was sent
         self._socket = socket
         self._host = gethostname()
-        self._id = ""  # none while this process is no member
+        self._id = ""  # empty while this process is not a member
         self._joining = asyncio.Lock()
         self._beating: asyncio.Task[None] | None = None
         self.on_lost: list[Callable[[], None]] = []
-        """Called when this process was taken for dead."""
+        """Called when this process has been taken for dead."""
 
     @property
     def member(self) -> Member | None:
@@ -46,13 +46,13 @@ class Membership:
         return Member(self._id, self._host, self._socket) if self._id else None
 
     async def start(self) -> None:
-        """Join, now or as soon as the store can be used, and beat from then on."""
+        """Join, now or as soon as the store can be reached, and send heartbeats from then on."""
         with suppress(StoreFailed):
             await self.id()
         self._beating = asyncio.get_running_loop().create_task(self._beat_on())
 
     async def id(self) -> str:
-        """The id under which this process is a member; it joins if it is none."""
+        """The id of this member; joins first if the process is not one."""
         if not self._id:
             async with self._joining:
                 if not self._id:
@@ -62,19 +62,19 @@ class Membership:
         return self._id
 
     async def is_current(self) -> bool:
-        """Whether no other process can have taken over what this one has.
+        """Whether no other process can have taken over the runs and leases of this one.
 
-        A heartbeat of less than half a lease ago is proof. After a longer pause, in which this process stood still or
-        could not reach the store, a new heartbeat is. Raises `StoreFailed`.
+        A heartbeat less than half a lease ago is proof. After a longer pause, in which this process was stopped or
+        could not reach the store, a new heartbeat is sent. Raises `StoreFailed`.
         """
-        return self._clock() - self._beat_at < self._pause * BEATS / 2 or await self._beat()
+        return self._clock() - self._beat_at < self._pause * BEATS_PER_LEASE / 2 or await self._beat()
 
     async def holds(self, lease: Lease) -> bool:
-        """Whether this process still has a lease that it was granted."""
+        """Whether this process still has a lease. Raises `StoreFailed`."""
         return await self.is_current() and lease.member == self._id
 
     async def leave(self) -> None:
-        """What this process still has is free for others at once."""
+        """Leave the store; runs and leases of this process are free at once."""
         if self._beating is not None:
             self._beating.cancel()
             await asyncio.wait((self._beating,))
@@ -89,19 +89,19 @@ class Membership:
             try:
                 await self._beat()
             except StoreFailed:
-                pass  # the store says so itself
-            except Exception as error:  # noqa: BLE001 - without a heartbeat this process loses all that it has
+                pass  # the store has reported it
+            except Exception as error:  # noqa: BLE001 - without heartbeats this process loses its runs
                 loop.call_exception_handler({"message": "a heartbeat failed", "exception": error})
 
     async def _beat(self) -> bool:
-        """Beat, or join anew; False if this process was taken for dead."""
+        """Send a heartbeat, and join again if need be; False if this process was taken for dead."""
         id, now = self._id, self._clock()
         is_alive = bool(id) and await self._store.beat(id)
         if is_alive:
             self._beat_at = now
         elif id and id == self._id:
             self._id = ""
-            for tell in self.on_lost:
-                tell()
+            for callback in self.on_lost:
+                callback()
         await self.id()
         return is_alive

@@ -1,7 +1,7 @@
-"""Temporary directories of a process. Those of a process that was killed are removed by the next one that starts.
+"""Temporary directories of a process. The next process that starts removes those of one that was killed.
 
-The owner holds a lock in its directory, and so do processes that it has forked; the system releases it when the last of
-them is gone, however it ends. Unlike a process id, a lock is also right where several containers share a directory.
+The owner and the processes that it has forked hold a lock in the directory; the system releases it when the last of
+them ends, however that happens. Unlike a process id, a lock also works if several containers share the directory.
 """
 
 import os
@@ -21,43 +21,40 @@ except ImportError:  # Windows
 LOCK = "owner.lock"
 PREFIX = "toolwire-"
 STALE = 86400.0
-"""Seconds after which a directory without a lock, of an earlier version, is looked at by what is in it."""
+"""Age in seconds above which a directory without a lock, of an earlier version, is judged by its content."""
 YOUNG = 60.0
-"""Seconds for which a directory is spared: its owner may have made the lock file and not locked it yet."""
+"""Age in seconds below which a directory is left alone: its owner may be about to lock it."""
 _CODEX = f"{PREFIX}codex-"
 
 
 class OwnedFolder:
-    """A new directory of this process, under one that is there already."""
+    """A new temporary directory of this process, in `base`."""
 
     def __init__(self, prefix: str, base: str | None = None) -> None:
         self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=base))
-        self._lock = _locked(self.path / LOCK)
+        self._lock = _lock(self.path / LOCK)
 
     def remove(self) -> None:
-        """Remove it with all that is in it."""
+        """Delete the directory with its content."""
         shutil.rmtree(self.path, ignore_errors=True)
         self.release()
 
     def release(self) -> None:
-        """Leave it to other processes that hold it, or to the next that looks for those without an owner."""
+        """Release the lock only: forked processes may still use the directory, or `remove_orphans` deletes it later."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
 
 def remove_orphans(*bases: str) -> None:
-    """Remove the directories of this user under these whose owner is gone."""
+    """Delete the directories in these bases that belong to this user and whose owner is gone."""
     for base in {os.path.realpath(base) for base in bases if os.path.isabs(base)}:
         for path in Path(base).glob(f"{PREFIX}*"):
             with suppress(OSError):
-                if _is_ours(path) and _is_orphan(path):
+                found = path.lstat()
+                is_ours = stat.S_ISDIR(found.st_mode) and fcntl is not None and found.st_uid == os.geteuid()
+                if is_ours and _is_orphan(path):
                     shutil.rmtree(path, ignore_errors=True)
-
-
-def _is_ours(path: Path) -> bool:
-    found = path.lstat()
-    return stat.S_ISDIR(found.st_mode) and fcntl is not None and found.st_uid == os.geteuid()
 
 
 def _is_orphan(path: Path) -> bool:
@@ -65,7 +62,7 @@ def _is_orphan(path: Path) -> bool:
     if age < YOUNG:
         return False
     if (path / LOCK).exists():
-        lock = _locked(path / LOCK)
+        lock = _lock(path / LOCK)
         if lock is not None:
             os.close(lock)
         return lock is not None
@@ -76,11 +73,11 @@ def _is_orphan(path: Path) -> bool:
         return owner.isdecimal() and Path("/proc/self").exists() and not Path(f"/proc/{owner}").exists()
     inside = tuple(path.iterdir())
     are_known = all(each.suffix == ".sock" or each.name == "stderr.lock" for each in inside)
-    return bool(inside) and are_known and not any(map(_answers, inside))
+    return bool(inside) and are_known and not any(map(_is_listening, inside))
 
 
-def _locked(path: Path) -> int | None:
-    """A descriptor that holds the lock; None if another process has it."""
+def _lock(path: Path) -> int | None:
+    """Lock a file; returns its descriptor, or None if another process has the lock."""
     if fcntl is None:
         return None
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -92,8 +89,8 @@ def _locked(path: Path) -> int | None:
     return descriptor
 
 
-def _answers(path: Path) -> bool:
-    """Whether a process listens at a socket."""
+def _is_listening(path: Path) -> bool:
+    """Whether a process listens on a socket."""
     if path.suffix != ".sock":
         return False
     with socket.socket(socket.AF_UNIX) as probe:

@@ -1,10 +1,10 @@
-"""Reasoning: kept on behalf of clients that do not carry it, and from backends that did not make it.
+"""Stores reasoning for clients that cannot return it, and withholds it from other backends.
 
-A model that calls tools loses its thread without its own reasoning, and some servers refuse to go on. Chat has no place
-for encrypted reasoning or signatures, and no other dialect has one for the fields of a chat server: they are kept by
-the calls they led to, and put back before them. So is the signature that a server adds to a call itself. And of all
-reasoning it is known which backend made it, because no other gets it. What is kept is bounded, and belongs to whoever
-asked.
+A model that calls tools needs its own reasoning back, and some servers refuse a request without it. Chat has no field
+for encrypted reasoning or signatures, and no other dialect has one for the fields of a chat server. So these are stored
+by the calls that they led to, and put back before them; so is a signature that a server adds to a call itself. It is
+also stored which backend made which reasoning, because no other backend may get it. Everything belongs to an owner and
+is bounded in bytes.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,46 +30,46 @@ from toolwire.core.shares import Shares
 from toolwire.memory.call_keys import CallKey, CallKeys, digest
 from toolwire.memory.write_behind import CachedTable, Wanted, WriteBehind
 
-KEPT_BYTES = 64 * 1024 * 1024
-"""Most bytes of what is at hand by call, of all owners together."""
+MAX_CACHED_BYTES = 64 * 1024 * 1024
+"""Most bytes of reasoning in memory, of all owners together."""
 
-MARKS_BYTES = 8 * 1024 * 1024
-"""Most bytes of what is known of who made which reasoning, and of what servers refuse."""
+MAX_ORIGIN_BYTES = 8 * 1024 * 1024
+"""Most bytes in memory of the origins of reasoning, and again of what servers refuse."""
 
 OriginKey: TypeAlias = tuple[str, str]
-"""Owner, and the digest of a signature or of a text without its white space."""
+"""Owner, and the digest of a signature, or of a text without white space."""
 
 OF_ONE_BACKEND = (CallEntry, ReasoningEntry)
-"""Entries that hold, or want back, what only their own backend may read."""
+"""Entries that contain, or lack, data that only their own backend may read."""
 Keyed: TypeAlias = tuple[Entry, CallKey | None]
 
 
 class CallReasoning(msgspec.Struct, frozen=True):
-    """What a backend wants back with a call that it has made."""
+    """What a backend wants back with a call that it made."""
 
     backend: str = ""
     reasoning: tuple[ReasoningEntry, ...] = ()
-    """What it thought before the call and signed, for clients that have no place for that."""
+    """Signed reasoning before the call, for clients that cannot return it."""
     fields: str = ""
-    """The same of a chat server: the fields of its message, as JSON."""
+    """Reasoning of a chat server: the fields of its message, as JSON."""
     signature: str = ""
-    """What it signed into the call itself."""
+    """The signature on the call itself."""
 
 
 class ReasoningCache:
-    """What models thought before their calls and signed into them, and who did; and which servers refuse it."""
+    """Reasoning and signatures by call, the backends that made them, and what servers refuse."""
 
     def __init__(self, behind: WriteBehind | None = None) -> None:
         behind = behind or WriteBehind()
-        self._calls: CachedTable[CallKey, CallReasoning] = CachedTable("call", CallReasoning, KEPT_BYTES, behind)
-        # Backends by what they made; a short text may have several.
+        self._calls: CachedTable[CallKey, CallReasoning] = CachedTable("call", CallReasoning, MAX_CACHED_BYTES, behind)
+        # The backends that made a signature or text; several may have made the same short text.
         self._origins: CachedTable[OriginKey, frozenset[str]] = CachedTable(
-            "origin", frozenset[str], MARKS_BYTES, behind
+            "origin", frozenset[str], MAX_ORIGIN_BYTES, behind
         )
-        self._refused: Shares[tuple[str, str], tuple[Omission, ...]] = Shares(MARKS_BYTES)
+        self._refused: Shares[tuple[str, str], tuple[Omission, ...]] = Shares(MAX_ORIGIN_BYTES)
 
     def keep(self, key: CallKey, made: CallReasoning) -> None:
-        """Keep something of a call, beside what the same backend is known to want back with it."""
+        """Store what belongs to a call, merged with what is stored already of the same backend."""
         known = self._calls.get(key)
         if known is not None and known.backend == made.backend:
             made = CallReasoning(
@@ -81,22 +81,22 @@ class ReasoningCache:
         self._calls.put(key, made)
 
     def remember_signature(self, owner: str, signature: str, backend: str) -> None:
-        """Remember who made a signature that clients carry."""
+        """Store which backend made a signature that clients return."""
         self._origins.put((owner, digest(signature)), frozenset((backend,)))
 
     def remember_local_signature(self, owner: str, signature: str, backend: str) -> None:
-        """The same for one that does not leave the gateway but with its call, which is kept."""
+        """The same, in memory only, for a signature that is stored with its call."""
         self._origins.hold((owner, digest(signature)), frozenset((backend,)))
 
     def remember_text(self, owner: str, text: str, backend: str) -> None:
-        """Remember who thought a text, which others may have thought too."""
+        """Store which backend made a text of reasoning; others may have made the same."""
         key = owner, digest(_compact(text))
         known = self._origins.get(key) or frozenset()
         if backend not in known:
             self._origins.put(key, known | {backend})
 
     def wanted(self, owner: str, entries: Sequence[Entry]) -> tuple[list[CallKey], list[Wanted]]:
-        """The keys of the calls of a history, and all that is to be looked for before it is made fit, latest first."""
+        """The keys of the calls of a history, and what to load for it, both latest first."""
         keys, marks = CallKeys(owner), list[str]()
         calls: list[CallKey] = []
         for entry in entries:
@@ -109,7 +109,7 @@ class ReasoningCache:
         return calls, [*((self._calls, key) for key in calls), *origins]
 
     def know_origins(self, loaded: Sequence[Wanted]) -> None:
-        """Remember who made what is kept with calls that were loaded: their signatures are not written down again."""
+        """Note the origins of signatures that were loaded with their calls; these are not stored by themselves."""
         for table, key in loaded:
             made = self._calls.get(key) if table is self._calls else None
             if made is not None:
@@ -117,14 +117,14 @@ class ReasoningCache:
                     self.remember_local_signature(key[0], signature, made.backend)
 
     def refuse(self, backend: str, model: str, part: Omission) -> None:
-        """Remember that a model's server refuses this part of a request."""
+        """Note that the server of a model refuses this part of a request."""
         self._refused.put("", (backend, model), tuple({*self.refused(backend, model), part}), size_of(model))
 
     def refused(self, backend: str, model: str) -> tuple[Omission, ...]:
         return self._refused.get((backend, model)) or ()
 
     def fit_for(self, backend: str, owner: str, request: Request) -> Request:
-        """The request with nothing in it that another backend has made, and with what this one wants back."""
+        """The request without data of other backends, and with the data that this one wants back."""
         for entry in request.entries:
             if isinstance(entry, OF_ONE_BACKEND):
                 break
@@ -135,7 +135,7 @@ class ReasoningCache:
         notes: list[Note] = []
         keys = CallKeys(owner)
         fit: list[Entry] = []
-        turn: list[Keyed] = []  # what the model said and called at once
+        turn: list[Keyed] = []  # entries of one turn of the model
         for entry in request.entries:
             key = keys.see(entry)
             if turn and not _goes_on(turn[-1][0], entry, request):
@@ -153,7 +153,7 @@ class ReasoningCache:
     def _turn(
         self, keyed: list[Keyed], backend: str, owner: str, request: Request, notes: list[Note]
     ) -> Sequence[Entry]:
-        """One turn of the model, with its reasoning if this backend made it."""
+        """The entries of one turn, with their reasoning if this backend made it."""
         kept = [made for _, key in keyed if key is not None and (made := self._calls.get(key)) is not None]
         made = next((each for each in kept if each.fields), None)
         entries = [self._fit(entry, key, backend, owner, notes) for entry, key in keyed]
@@ -187,15 +187,15 @@ class ReasoningCache:
         return entry
 
     def _origins_of(self, owner: str, mark: str) -> frozenset[str] | None:
-        """The backends that may have made something; None if nobody remembers, and any may have."""
+        """The backends that made something; None if that is unknown."""
         return self._origins.get((owner, digest(mark))) if mark else None
 
     def restore_reasoning(self, owner: str, request: Request) -> Request:
-        """The request with the reasoning of its calls in front of them."""
+        """The request with the stored reasoning of its calls put before them."""
         if not self._calls or not any(isinstance(entry, CallEntry) for entry in request.entries):
             return request
         out: list[Entry] = []
-        known: set[tuple[ReasoningEntry, ...]] = set()  # the same led to all calls of a batch
+        known: set[tuple[ReasoningEntry, ...]] = set()  # all calls of a batch have the same
         keys = CallKeys(owner)
         for entry in request.entries:
             key = keys.see(entry)
@@ -208,7 +208,7 @@ class ReasoningCache:
 
 
 def strip_reasoning(entry: Entry) -> Entry:
-    """The entry, or, if it is reasoning, its empty place: a backend may have to know that there was some."""
+    """The entry; reasoning is replaced by an empty entry, because a backend may have to know that there was some."""
     return ReasoningEntry(entry.id, message=entry.message) if isinstance(entry, ReasoningEntry) else entry
 
 
@@ -225,22 +225,22 @@ def _is_of_the_model(entry: Entry) -> bool:
 
 
 def _goes_on(last: Entry, entry: Entry, request: Request) -> bool:
-    """Whether an entry is of the same turn of the model: in chat, of the same message."""
+    """Whether an entry belongs to the same turn of the model; in chat, to the same message."""
     return _is_of_the_model(entry) and (request.dialect != "chat" or entry.message == last.message)
 
 
 def _is_of_chat(entry: Entry) -> bool:
-    """Reasoning of a chat server, as far as can be seen: it has no signature, or a chat server's."""
+    """Whether it is reasoning that a chat server may have made: without a signature, or with a chat server's."""
     return isinstance(entry, ReasoningEntry) and (not entry.signature or entry.origin == "chat")
 
 
 def _may_be_others(entry: Entry) -> bool:
-    """Reasoning of some chat server, which is not known to be that of the backend being asked."""
+    """Whether it is reasoning of a chat server other than, perhaps, the one being asked."""
     return isinstance(entry, ReasoningEntry) and _is_of_chat(entry) and not entry.from_this_backend
 
 
 def _are_own(brought: Sequence[ReasoningEntry], made: ReasoningEntry) -> bool:
-    """Whether a chat client brings reasoning as the server wrote it, or as the client wants it to be."""
+    """Whether a chat client returned the reasoning as the server wrote it, or edited it on purpose."""
     fields = [_fields(entry.signature) if entry.signature else {"reasoning_content": entry.text} for entry in brought]
     if fields == [_fields(made.signature)]:
         return True
@@ -249,12 +249,12 @@ def _are_own(brought: Sequence[ReasoningEntry], made: ReasoningEntry) -> bool:
 
 
 def _mark(entry: CallEntry | ReasoningEntry) -> str:
-    """What tells who made an entry: its signature, or the text of reasoning that has none."""
+    """What identifies the origin of an entry: its signature, or the text of unsigned reasoning."""
     return _compact(entry.text) if isinstance(entry, ReasoningEntry) and _is_of_chat(entry) else entry.signature
 
 
 def _compact(text: str) -> str:
-    """A text without its white space, which clients and dialects change."""
+    """A text without white space, which clients and dialects change."""
     return "".join(text.split())
 
 
@@ -262,7 +262,7 @@ _fields = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def _put_back(reasoning: tuple[ReasoningEntry, ...], out: list[Entry]) -> None:
-    """Reasoning comes before what was said with the calls, in place of what the client could carry of it."""
+    """Insert reasoning before the text of its calls, in place of what the client returned of it."""
     index = len(out)
     if out and isinstance(out[-1], Message) and out[-1].role == "assistant":
         index -= 1
@@ -273,10 +273,10 @@ def _put_back(reasoning: tuple[ReasoningEntry, ...], out: list[Entry]) -> None:
 
 
 class KeepReasoning:
-    """A policy that remembers which backend made which reasoning, and keeps for each call what its server wants back.
+    """A policy that stores the origin of signed reasoning, and for each call what its server wants back.
 
-    That is what is signed into the call, or into the call it stands for, and what a chat server wrote before it:
-    `reasoning` gives that as the fields of the server's message, which may grow until the turn ends.
+    That is the signature on the call, or on its twin, and what a chat server wrote before it: `reasoning` returns the
+    fields of the server's message, which may grow until the turn ends.
     """
 
     handles: ClassVar[Kinds] = (ReasoningEnded, CallStarted, CallTwin, TurnEnded)
@@ -298,7 +298,7 @@ class KeepReasoning:
         self._issued = cache.remember_signature if is_carried else cache.remember_local_signature
         self._reasoning = reasoning
         self._calls: list[CallStarted] = []
-        self._found: list[CallKey] = []  # the keys of as many of them as were needed
+        self._found: list[CallKey] = []  # the keys of the first of them, as far as they were needed
         self._keys: CallKeys | None = None
         self._fields = ""
 
@@ -317,14 +317,14 @@ class KeepReasoning:
             if event.signature:
                 self._issued(self._owner, event.signature, self._backend)
         elif isinstance(event, CallTwin) and event.signature:
-            # Signed into a call in whose place another one was delivered, which has an id of ours.
+            # The signed call was dropped in favour of its twin, which was delivered with an id of ours.
             for call, key in zip(self._calls, self._call_keys(), strict=True):
                 if call.id == event.id:
                     self._keep_signature(key, event.signature)
         return None
 
     def _call_keys(self) -> list[CallKey]:
-        """The keys of all calls so far. Few turns need them, and finding them is a walk through the conversation."""
+        """The keys of all calls so far. They need a walk through the conversation, and few turns need them."""
         found = self._found
         self._keys = self._keys or CallKeys(self._owner, self._entries)
         found += [self._keys.key(call.id, call.name) for call in self._calls[len(found) :]]
@@ -344,14 +344,14 @@ class KeepReasoning:
 
 
 def _entry(written: str) -> ReasoningEntry:
-    """Reasoning that is written in these fields of a chat server's message."""
+    """The reasoning in these fields of a chat server's message."""
     fields = _fields(written)
     texts = [fields[name] for name in ("reasoning_content", "reasoning") if isinstance(fields.get(name), str)]
     return ReasoningEntry(content=tuple(text for text in texts[:1] if text), signature=written, origin="chat")
 
 
 class KeepUnsigned:
-    """A policy that remembers who made the thinking that a Messages server does not sign, as some do not."""
+    """A policy that stores the origin of thinking that a Messages server did not sign, as some do not."""
 
     handles: ClassVar[Kinds] = (ReasoningDelta, ReasoningEnded)
 
@@ -372,7 +372,7 @@ class KeepUnsigned:
 
 
 class KeepSignedReasoning:
-    """A policy that keeps what is signed for the calls that follow it, and remembers which backend thought it."""
+    """A policy that stores signed reasoning by the calls that follow it, and the origin of its text."""
 
     handles: ClassVar[Kinds] = (ReasoningDelta, ReasoningEnded, CallStarted, TurnEnded)
 
@@ -383,9 +383,9 @@ class KeepSignedReasoning:
         self._keys: CallKeys | None = None
         self._backend = backend
         self._texts: list[str] = []
-        self._all: list[str] = []  # that were shown in this turn
+        self._all: list[str] = []  # all texts of this turn
         self._signed: tuple[ReasoningEntry, ...] = ()
-        self._led = False  # they have led to a call
+        self._led = False  # whether a call followed it
 
     def feed(self, event: Event) -> Events | None:
         if isinstance(event, ReasoningDelta):

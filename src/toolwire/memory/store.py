@@ -1,19 +1,19 @@
-"""What the gateway needs of a store, and how a store says that it fails.
+"""The contract of a store, and the errors that it raises.
 
-One store may be used by many processes at once. Everything in it belongs to an owner. Two kinds of writers are guarded,
-so that a process which was taken for dead cannot undo what another one did in its place:
+Many processes may use one store at once. Every row belongs to an owner, and is seen by no other one. A process that was
+taken for dead must not undo what another process did in its place, so two kinds of writers have a guard:
 
-- the process that produces a background run has a `Fence`: the run's id with a number that grows whenever another
+- the process that produces a background run has a `Fence`: the run's id and an epoch, which grows whenever another
   process takes the run over;
-- the process that holds a `Lease` (on a conversation, on a submission, on a thread of Codex, on the sweep) has the
-  number that it was granted with, which is never granted twice.
+- the process that holds a `Lease` (on a conversation, a submission, a thread of Codex, the sweep) has the epoch with
+  which the lease was granted, and which is never granted again.
 
-A guard is checked in the very statement that writes. Who lost it gets `Overtaken`, and nothing is written.
+A guard is checked by the statement that writes, or in its transaction. A writer that lost its guard gets `Overtaken`,
+and nothing is written.
 
-A process is a member as long as its heartbeat comes in time. When it does not, its runs and leases are free to take:
-whoever takes some of them takes the member away with them, and until then a late heartbeat brings it back. A store that
-nobody could reach for a while is no reason to take anything: who takes must itself have beaten for as long as the other
-one did not.
+A process is a member as long as its heartbeats come in time. When they do not, its runs and leases may be taken over;
+that also deletes the member, and until then a late heartbeat revives it. A store that was unreachable for a while is no
+reason to take anything over: only a member that sent its own heartbeats in time may take from one that did not.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -26,7 +26,7 @@ from toolwire.pauses import retry_after
 
 Raw = msgspec.Raw
 Kind: TypeAlias = Literal["response", "conversation", "deleted"]
-"""What holds items. A deleted response is kept as long as others continue it."""
+"""What holds items. A deleted response stays, hidden, as long as others continue it."""
 Reason: TypeAlias = Literal[
     "full", "busy", "readonly", "corrupt", "missing", "in_use", "newer", "io", "unreachable", "overtaken"
 ]
@@ -40,25 +40,25 @@ Id: TypeAlias = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class KeptItem(msgspec.Struct, frozen=True):
-    """An item with the id it is known by."""
+    """An item of a response or conversation, with its id."""
 
     id: str
     raw: Raw
 
 
 class Record(msgspec.Struct, frozen=True):
-    """A response as it is kept. `response` has no output: that is in the items."""
+    """A stored response. `response` is its JSON without the output, which is stored as items."""
 
     id: str
     created: float
     status: str
     fields: bytes
-    """What was asked, as JSON, but for the items."""
+    """The request's fields as JSON, without its input."""
     response: bytes
     previous: str = ""
     conversation: str = ""
     continuation: str = ""
-    """The response that its tool outputs led to, once they were submitted."""
+    """The response that continued this one with its tool outputs."""
 
     @property
     def is_over(self) -> bool:
@@ -66,34 +66,34 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class OwnedRecord(msgspec.Struct, frozen=True):
-    """A response in a list that may have those of several owners. Its record is without what was asked."""
+    """A response in a list of several owners' responses. The record has no `fields`."""
 
     owner: str
     record: Record
 
 
 UNFINISHED = ("queued", "in_progress")
-"""The states of a response that is still being produced."""
+"""Statuses of a response that is still being produced."""
 
 
 class EventChunk(msgspec.Struct, frozen=True):
-    """Some events of a background run, one after the other as they were sent."""
+    """Consecutive events of a background run, as bytes to send."""
 
     first: int
-    """The number of the first one."""
+    """The number of the first event."""
     count: int
     frames: bytes
 
 
 class Effects(msgspec.Struct, frozen=True):
-    """What a response that is kept changes elsewhere, in the same transaction."""
+    """What saving a response changes elsewhere, in the same transaction."""
 
     link: tuple[str, str] | None = None
-    """A response, and what its tool outputs have led to."""
+    """The ids of a response and of the one that continues it."""
     conversation: str = ""
-    """The conversation that the items of the response are added to."""
+    """The conversation to which the items are added."""
     answered: tuple[str, ...] = ()
-    """Calls in that conversation that the response brought results for."""
+    """Ids of the calls in that conversation that this turn answers."""
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -108,7 +108,7 @@ class Conversation(msgspec.Struct, frozen=True):
 
 
 class KeyValue(msgspec.Struct, frozen=True):
-    """A value of some kind that is kept between turns."""
+    """A value that outlives a turn."""
 
     owner: str
     kind: str
@@ -117,45 +117,45 @@ class KeyValue(msgspec.Struct, frozen=True):
 
 
 class Member(msgspec.Struct, frozen=True):
-    """A process that uses the store. Its id is made anew whenever a process begins to use it."""
+    """A process that uses the store. It gets a new id whenever it joins."""
 
     id: str
     host: str = ""
-    """The machine it runs on: processes of the same machine can talk to each other."""
+    """The machine it runs on: processes of one machine can talk to each other."""
     socket: str = ""
-    """The path of its Unix socket there."""
+    """The path of its Unix socket."""
 
 
 class Fence(msgspec.Struct, frozen=True):
-    """The right to write one background run. `epoch` grows by every claim of the run."""
+    """The right to write one background run. `epoch` grows with every claim of it."""
 
     id: str
     epoch: int
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """The right to do something by name that one process may do at a time. No epoch is granted twice."""
+    """The right to do something that one process may do at a time, by name. No epoch is granted twice."""
 
     name: str
     member: str
     epoch: int
     step: int = 0
-    """Moved on by `advance`; what it counts is known to whoever holds the lease."""
+    """A counter for the holder of the lease; see `advance`."""
 
 
 Guard: TypeAlias = Fence | Lease
 
 
 class RunLimits(msgspec.Struct, frozen=True):
-    """Most background runs that may be unfinished, in all processes together."""
+    """Maximum numbers of unfinished background runs, over all processes."""
 
     in_all: int = NO_BOUND
     per_owner: int = NO_BOUND
     reason: str = "server.max_background_runs"
-    """What sets the limit in all."""
+    """The setting behind `in_all`."""
 
     def check(self, in_all: int, owned: int) -> None:
-        """Raise `TooManyRuns` if one more run is too many."""
+        """Raise `TooManyRuns` if one more run would exceed a limit."""
         if owned >= self.per_owner:
             raise TooManyRuns(self, of_owner=True)
         if in_all >= self.in_all:
@@ -163,7 +163,7 @@ class RunLimits(msgspec.Struct, frozen=True):
 
 
 class TooManyRuns(ToolwireError):
-    """The limit of unfinished background runs is reached. Nothing was written."""
+    """A limit of unfinished background runs is reached. Nothing was written."""
 
     def __init__(self, limits: RunLimits, *, of_owner: bool) -> None:
         super().__init__(limits, of_owner)
@@ -177,7 +177,7 @@ class TooManyRuns(ToolwireError):
 
 
 class Append(msgspec.Struct, frozen=True):
-    """New events of one run."""
+    """New events of a run."""
 
     owner: str
     fence: Fence
@@ -185,16 +185,16 @@ class Append(msgspec.Struct, frozen=True):
 
 
 class Appended(msgspec.Struct, frozen=True):
-    """What became of several appends: those that are not named here are committed."""
+    """The outcome of several appends. The events of runs that are not lost are committed."""
 
     lost: frozenset[Fence] = frozenset()
-    """Runs that somebody else has by now, or that were deleted."""
+    """Runs that another process has taken over, or that were deleted."""
     cancelled: frozenset[Fence] = frozenset()
-    """Runs that somebody wants to end. Their events are committed."""
+    """Runs that are to be cancelled."""
 
 
 class Follow(msgspec.Struct, frozen=True):
-    """Somebody waits for the events of a run from number `next` on."""
+    """A request for the events of a run from number `next` on."""
 
     owner: str
     id: str
@@ -202,32 +202,32 @@ class Follow(msgspec.Struct, frozen=True):
 
 
 class Followed(msgspec.Struct, frozen=True):
-    """What there is for a follower, in order and without a gap."""
+    """The events for a follower, in order and without gaps."""
 
     chunks: tuple[EventChunk, ...]
     is_over: bool
-    """No event comes after these."""
+    """Whether no event comes after these."""
 
 
 class ClaimedRun(msgspec.Struct, frozen=True):
-    """A run that had no living process, and is the claiming one's now."""
+    """An orphaned run that now belongs to the member that claimed it."""
 
     owner: str
     fence: Fence
     record: Record
     plan: bytes
-    """What the process that queued it wrote down to run it."""
+    """What is needed to run it, as the process that queued it wrote it."""
     next_event: int
-    """How many events of it are committed."""
+    """The number of committed events."""
     is_started: bool
-    """Something was begun that must not be done twice."""
+    """Whether something was started that must not be done twice."""
     is_cancelled: bool
 
 
 class Row(msgspec.Struct, frozen=True, tag_field="table"):
-    """A row of a store that is copied to another one. As JSON a line says its table, and bytes are base64.
+    """A row of an export. As JSON it names its table, and bytes are base64.
 
-    Values are bounded where rows are read from JSON, which a person may have changed.
+    Values have bounds because an export may have been edited.
     """
 
 
@@ -240,7 +240,7 @@ class HolderRow(Row, frozen=True, tag="holder"):
     created: Time
     used: Time
     size: Count
-    """Bytes that it counts: of its fields, its body, its items and its events."""
+    """Bytes of its fields, body, items and events."""
     status: str
     previous: str
     conversation: str
@@ -253,7 +253,7 @@ class ItemRow(Row, frozen=True, tag="item"):
     holder: Id
     owner: str
     made: bool
-    """Whether it is output, or input, which the items of a conversation are too."""
+    """Whether it is output. The items of a conversation are input."""
     place: Count
     id: str
     item: bytes
@@ -268,7 +268,7 @@ class EventRow(Row, frozen=True, tag="event"):
 
 
 class RunRow(Row, frozen=True, tag="run"):
-    """A background run. It belongs to no member of the new store, so one that is not over can be claimed there."""
+    """A background run. It belongs to no member of the other store, so an unfinished one can be claimed there."""
 
     id: Id
     owner: str
@@ -297,12 +297,12 @@ class StoreStats(msgspec.Struct, frozen=True):
     responses: int = 0
     conversations: int = 0
     runs: int = 0
-    """Background runs that are not over."""
+    """Unfinished background runs."""
     members: int = 0
 
 
 class StoreFailed(ToolwireError):
-    """The store cannot be read or written now."""
+    """The store cannot be read or written now; `reason` says why."""
 
     def __init__(self, reason: Reason, detail: str) -> None:
         super().__init__(detail)
@@ -310,7 +310,7 @@ class StoreFailed(ToolwireError):
 
     @property
     def is_lasting(self) -> bool:
-        """Whether somebody must change something first: waiting alone does not mend it."""
+        """Whether waiting does not help, because something has to be changed first."""
         return self.reason not in ("full", "busy", "unreachable")
 
     @property
@@ -320,7 +320,7 @@ class StoreFailed(ToolwireError):
 
 
 class Overtaken(StoreFailed):
-    """Another process has taken over what this one wanted to write. Nothing was written."""
+    """Another process has taken over the run or lease. Nothing was written."""
 
     def __init__(self, guard: Guard) -> None:
         super().__init__("overtaken", f"another process has taken over {guard!r}")
@@ -341,7 +341,7 @@ _SAID: dict[Reason, str] = {
 
 
 class TooLarge(Exception):
-    """What was asked for has more bytes than whoever asks may take; nothing of it was loaded."""
+    """The result has more bytes than the caller accepts; none of it was loaded."""
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
@@ -349,7 +349,7 @@ class TooLarge(Exception):
 
 
 class Responses(Protocol):
-    """Responses, conversations and their items. Every call is about one owner's things."""
+    """Responses, conversations and their items."""
 
     async def save(
         self,
@@ -362,25 +362,26 @@ class Responses(Protocol):
         guard: Guard | None = None,
         last: EventChunk | None = None,
     ) -> None:
-        """Keep a response, or its new state. `given` is None when its input is kept already.
+        """Save a response or its new state.
 
-        A response that is over stays as it is: saving it again changes nothing, so this may be tried again. An id that
-        belongs to somebody else is left alone. A response that has a run is saved with its fence alone: `last` are then
-        its last events, and a record that is over ends the run.
+        `given` is its input, None if that is saved already; `made` is its output. A finished response does not change
+        any more: saving it again has no effect, so a save may be retried. An id of another owner is left alone. A
+        response with a run can be saved only with the run's fence; `last` are then its last events, and a finished
+        record ends the run. Raises `Overtaken`.
         """
         ...
 
     async def load(self, owner: str, id: str) -> Record | None: ...
 
     async def recent(self, owner: str | None, limit: int, most: int) -> list[OwnedRecord]:
-        """Responses of an owner, or of everybody, those used last first.
+        """The latest used responses of one owner, or of all.
 
-        Once their bodies have `most` bytes together, further records have none.
+        Once the bodies have `most` bytes together, further records come without one.
         """
         ...
 
     async def input(self, owner: str, holder: str, most: int = ...) -> list[Raw]:
-        """The input of a response, or a whole conversation."""
+        """The input of a response, or all items of a conversation. Raises `TooLarge`."""
         ...
 
     async def output(self, owner: str, id: str) -> list[Raw]:
@@ -388,29 +389,32 @@ class Responses(Protocol):
         ...
 
     async def chain(self, owner: str, id: str, most: int = ...) -> list[Raw] | None:
-        """Everything said up to and with this response, oldest first; None if a link of the chain is missing."""
+        """All items of this response and those it continues, oldest first; None if one of them is missing.
+
+        Raises `TooLarge`. A chain that is read does not expire.
+        """
         ...
 
     async def missing_link(self, owner: str, id: str) -> str:
-        """The latest response of a chain that is not there; nothing if the chain is whole."""
+        """The id of the response at which a chain is broken; empty if the chain is complete."""
         ...
 
     async def delete(self, owner: str, id: str, kind: Kind = "response") -> bool:
-        """Forget a response or a conversation; the process that has its run loses it.
+        """Delete a response or a conversation; whether it was there. The process that has its run loses it.
 
-        The items of a response that others continue stay in their chains, and are seen nowhere else.
+        The items of a response that others continue stay in those chains, and are seen nowhere else.
         """
         ...
 
     async def page(self, owner: str, holder: str, after: str, limit: int, order: str, most: int = ...) -> Page | None:
-        """Some of the input of a response, or of a conversation; None if `after` is none of its items.
+        """A page of the items of a conversation, or of a response's input; None if `after` is not one of them.
 
-        A page ends before `most` bytes; its first item is there whatever its size.
+        A page ends before `most` bytes, but has at least one item if there is one.
         """
         ...
 
     async def find(self, owner: str, ids: Sequence[str], most: int = ...) -> dict[str, Raw]:
-        """Items by their ids, wherever they are kept; an id counts as often as it is given."""
+        """Items by id, of any response or conversation. Raises `TooLarge`; an id given twice counts twice."""
         ...
 
     async def put_conversation(self, owner: str, conversation: Conversation) -> None: ...
@@ -418,11 +422,11 @@ class Responses(Protocol):
     async def conversation(self, owner: str, id: str) -> Conversation | None: ...
 
     async def add_items(self, owner: str, holder: str, items: Sequence[KeptItem]) -> None:
-        """Add items to a conversation, if it is still there. Items that are there already are not added again."""
+        """Add items to a conversation, if it exists. Items whose id it has already are not added again."""
         ...
 
     async def add_turn(self, owner: str, id: str, items: Sequence[KeptItem], effects: Effects, guard: Lease) -> None:
-        """Add all items of a turn to its conversation, if that is still there; the response of this id is not kept."""
+        """Add all items of a turn to its conversation, if it exists; the response itself, `id`, is not saved."""
         ...
 
     async def item(self, owner: str, holder: str, id: str) -> Raw | None:
@@ -433,7 +437,7 @@ class Responses(Protocol):
 
 
 class Runs(Protocol):
-    """Background runs and their events. Only who has a run's fence writes it; everybody of its owner may read it."""
+    """Background runs and their events. A run is written with its fence; any process may read it for its owner."""
 
     async def queue(
         self,
@@ -447,84 +451,84 @@ class Runs(Protocol):
         guard: Guard | None = None,
         limits: RunLimits = ...,
     ) -> Fence:
-        """Keep a response whose turn has yet to run, and its run, which this member has claimed.
+        """Save a response whose turn has yet to run, and its run, which belongs to this member.
 
-        The same again gives the same fence, unless the run was taken over in between. Raises `TooManyRuns`: the limits
-        are exact over all processes.
+        Queuing it again returns the same fence, unless the run was taken over. Raises `Overtaken`, and `TooManyRuns`
+        if a limit is reached, exactly over all processes.
         """
         ...
 
     async def append(self, appends: Sequence[Append]) -> Appended:
-        """Commit new events of many runs in one statement.
+        """Commit new events of several runs together.
 
-        The same append again changes nothing: what became of it is not known after a failure, so it is sent again as it
-        was, before any that comes after it.
+        An append that is repeated has no effect. After a failure its outcome is unknown, so repeat it unchanged before
+        any later one.
         """
         ...
 
     async def start(self, fence: Fence) -> bool:
-        """Commit that something begins which must not be done twice; False if the run is somebody else's by now."""
+        """Commit that something starts which must not be done twice; False if the run is lost."""
         ...
 
     async def claim(self, member: str, limit: int) -> list[ClaimedRun]:
-        """Take over runs whose process is dead, each with a higher epoch. Nothing for a member that is not alive.
+        """Take over runs whose process is dead, each with a higher epoch. A member that is not alive gets none.
 
-        Dead is who has left, or has not beaten for a lease while this member did, without missing a beat.
+        A process is dead if it has left, or sent no heartbeat for a lease in which this member sent all of its own.
         """
         ...
 
     async def cancel(self, owner: str, id: str) -> bool:
-        """Want a run to end; whether there is one that is not over."""
+        """Ask for the end of a run; whether there is an unfinished one."""
         ...
 
     async def cancelled(self, member: str) -> list[Fence]:
-        """The runs of a member that somebody wants to end."""
+        """The runs of a member that are to be cancelled."""
         ...
 
     async def follow(self, wanted: Sequence[Follow], most: int = ...) -> list[Followed]:
-        """The committed events that followers wait for, for all of them in one query, an answer for each.
+        """The committed events for each of these followers.
 
-        A run that is not there, or has no events, is over. `most` bounds the bytes of the answers together, but each
-        gets at least one chunk if there is one.
+        A run that does not exist is over. The answers together have at most `most` bytes, but each has at least one
+        chunk if there is one.
         """
         ...
 
     async def events(self, owner: str, id: str, number: int) -> EventChunk | None:
-        """The event of this number with those behind it in its chunk, or the last chunk; None if no events are kept."""
+        """The chunk with the event of this number, or the last chunk; None if there are no events."""
         ...
 
 
 class Members(Protocol):
-    """Which processes are alive, and who may do what one process may do at a time."""
+    """Which processes are alive, and leases on what one process may do at a time."""
 
     async def join(self, member: Member) -> None:
-        """Become a member until the heartbeat stops for longer than a lease lasts."""
+        """Become a member, until no heartbeat comes for longer than a lease."""
         ...
 
     async def beat(self, member: str) -> bool:
-        """Stay a member, or be one again. False if this one was taken for dead: it must join anew, under another id."""
+        """Send a heartbeat. False if the member was taken for dead: the process must join again under a new id."""
         ...
 
     async def leave(self, member: str) -> None:
-        """Stop being a member: its runs and leases are free at once."""
+        """Stop being a member. Its runs and leases are free at once."""
         ...
 
     async def member(self, id: str) -> Member | None:
-        """A member that is alive."""
+        """The member of this id, if it is alive."""
         ...
 
     async def members(self, most: int) -> list[Member]:
-        """Members that are alive, by their ids."""
+        """Living members, ordered by id."""
         ...
 
     async def leases(self, most: int) -> list[Lease]:
-        """Leases that living members have, by their names."""
+        """Leases of living members, ordered by name."""
         ...
 
     async def take_lease(self, name: str, member: str) -> Lease | None:
-        """A new lease, or the one that this member has.
+        """Grant the lease of this name, or return the one that this member has already.
 
-        None if another member has it that is not dead, or if this one is not alive itself.
+        None if another member that is not dead has it, or if this member is not alive.
         """
         ...
 
@@ -533,64 +537,64 @@ class Members(Protocol):
         ...
 
     async def advance(self, lease: Lease) -> Lease | None:
-        """Move the lease on by one step, once; None if it is lost, or somebody has moved it on already."""
+        """Increase the step of a lease by one; None if the lease is lost, or has another step already."""
         ...
 
     async def drop_lease(self, lease: Lease) -> None: ...
 
 
-class Kept(Protocol):
-    """Small values that are kept between turns."""
+class KeyValues(Protocol):
+    """Small values that outlive a turn."""
 
     async def put_values(self, rows: Sequence[KeyValue]) -> None: ...
 
     async def get_values(self, owner: str, keys: Sequence[tuple[str, bytes]], most: int = ...) -> list[bytes | None]:
-        """The values with these kinds and keys, as long as there are not too many bytes of them."""
+        """The values of these kinds and keys, None for each that is missing or follows after `most` bytes."""
         ...
 
 
-class Store(Responses, Runs, Members, Kept, Protocol):
-    """All of it, in one engine."""
+class Store(Responses, Runs, Members, KeyValues, Protocol):
+    """The whole contract. Every operation may raise `StoreFailed`."""
 
     @property
     def failing(self) -> Reason | None:
-        """Why the latest attempt failed, if it did."""
+        """Why the store fails, if it does."""
         ...
 
     @property
     def outlives_process(self) -> bool:
-        """Whether what is kept is there after this process."""
+        """Whether the data is still there after this process."""
         ...
 
     @property
     def version(self) -> int:
-        """The version of the schema that this program makes."""
+        """The version of the schema that this program creates."""
         ...
 
     async def inspect(self) -> int:
-        """The version of the schema that is there, 0 if there is none. Nothing is changed."""
+        """The version of the existing schema, 0 if there is none. Changes nothing."""
         ...
 
     async def open(self) -> None:
-        """Make ready what can be; a store that cannot be reached now is tried again when it is used."""
+        """Prepare the store. One that cannot be reached now is tried again when it is used."""
         ...
 
     async def probe(self) -> bool:
-        """Whether the store works. One that fails is tried once more, but not too often."""
+        """Whether the store works. A failing store is tried again, but not too often."""
         ...
 
     async def maintain(self, member: str) -> None:
-        """Let go of what is too old or too much, if no other process does. Called again and again."""
+        """Delete expired and excess rows, unless another process does so. To be called periodically."""
         ...
 
     async def stats(self) -> StoreStats: ...
 
     def dump(self) -> AsyncIterator[AnyRow]:
-        """Everything that is kept when this begins, the same for every engine; holders come before what is theirs."""
+        """All rows as of the start of the dump, the same for every engine; holders come before their items."""
         ...
 
     async def restore(self, rows: Sequence[AnyRow]) -> None:
-        """Add rows of `dump` in their order; what is there already stays."""
+        """Add rows of `dump`, in its order; existing rows stay."""
         ...
 
     async def close(self) -> None: ...

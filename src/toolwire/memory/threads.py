@@ -17,7 +17,7 @@ from toolwire.core.request import Entry, Message, ResultEntry
 from toolwire.memory.call_keys import CallKey
 from toolwire.memory.membership import Membership
 from toolwire.memory.store import Lease, Member, Store, StoreFailed
-from toolwire.memory.write_behind import PATIENCE, CachedTable, Wanted, WriteBehind
+from toolwire.memory.write_behind import STORE_TIMEOUT, CachedTable, Wanted, WriteBehind
 
 KEPT_BYTES = 32 * 1024 * 1024
 """Most bytes of threads that are at hand, of all owners together."""
@@ -106,7 +106,7 @@ class KeptThreads:
     async def settled(self) -> None:
         """Wait until what was promised is done, but not for long."""
         if self._kept:
-            await asyncio.wait(tuple(self._kept), timeout=PATIENCE)
+            await asyncio.wait(tuple(self._kept), timeout=STORE_TIMEOUT)
 
     # Who may go on with them
 
@@ -145,7 +145,7 @@ class KeptThreads:
     async def close(self) -> None:
         """Wait for what is still being written."""
         if tasks := (*self._kept, *self._dropped):
-            await asyncio.wait(tasks, timeout=PATIENCE)
+            await asyncio.wait(tasks, timeout=STORE_TIMEOUT)
 
 
 def _last_answered(entries: Sequence[Entry]) -> set[str]:

@@ -1,4 +1,4 @@
-"""What a conversation needs of its earlier turns, and its client does not carry."""
+"""What a turn needs of earlier turns of its conversation, and its client does not send."""
 
 from toolwire.core.request import Entry
 from toolwire.memory.pending_results import PendingResults
@@ -9,7 +9,10 @@ from toolwire.memory.write_behind import WriteBehind, load
 
 
 class TurnMemory:
-    """Reasoning by call, results that wait, threads that wait. Without a store they last as long as the process."""
+    """Reasoning by call, pending results and waiting threads.
+
+    Without a store they last as long as the process.
+    """
 
     def __init__(self, store: Store | None = None) -> None:
         self._store = store
@@ -19,25 +22,24 @@ class TurnMemory:
         self.threads = KeptThreads(store, self._behind)
 
     async def flush(self) -> None:
-        """Wait until what was put so far is written, or cannot be, but not for long."""
+        """Wait until everything put so far is written or has failed, within a timeout."""
         await self.threads.settled()
         await self._behind.flush()
 
     async def load(self, owner: str, entries: tuple[Entry, ...]) -> None:
-        """Get from the store what belongs to the calls and signatures of a history, before its request is planned."""
+        """Load what belongs to the calls and signatures of a history, before its request is prepared."""
         for entry in entries:
             if isinstance(entry, OF_ONE_BACKEND):
                 break
         else:
             return
-        if self._store is not None:
-            await self._load(self._store, owner, entries)
-
-    async def _load(self, store: Store, owner: str, entries: tuple[Entry, ...]) -> None:
+        if self._store is None:
+            return
         calls, wanted = self.reasoning.wanted(owner, entries)
         beside = [*self.results.wanted(calls), *self.threads.wanted(calls, entries)]
-        self.reasoning.know_origins(await load(store, owner, [*beside, *wanted]))
-        whole = self.results.merge_into(entries, owner)
-        if whole is not entries:
-            calls, wanted = self.reasoning.wanted(owner, whole)
-            self.reasoning.know_origins(await load(store, owner, [*self.threads.wanted(calls, whole), *wanted]))
+        self.reasoning.know_origins(await load(self._store, owner, [*beside, *wanted]))
+        merged = self.results.merge_into(entries, owner)
+        if merged is not entries:
+            calls, wanted = self.reasoning.wanted(owner, merged)
+            found = await load(self._store, owner, [*self.threads.wanted(calls, merged), *wanted])
+            self.reasoning.know_origins(found)

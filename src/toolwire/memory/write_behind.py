@@ -1,7 +1,7 @@
-"""Tables of what is kept between turns: at hand in memory, and in the store for other processes and later ones.
+"""Write-behind tables: cached in memory, persisted in the store.
 
-What is put is written in the background, before its turn ends. What memory does not have is asked for each time: other
-processes may have put it meanwhile.
+A value that is put is written in the background, before its turn ends. A value that is not in memory is read from the
+store each time, because another process may have written it meanwhile.
 """
 
 import asyncio
@@ -14,13 +14,12 @@ import msgspec
 from toolwire.core.shares import Shares
 from toolwire.memory.store import KeyValue, Store, StoreFailed
 
-PATIENCE = 1.0
-"""Seconds for which a turn waits for the store. It can do without."""
-UNWRITTEN_BYTES = 32 * 1024 * 1024
-"""Most bytes that wait to be written; what comes beyond is at hand in memory only."""
-
-OBJECTS = 512
-"""Bytes that a key and a value take in memory beside those of their JSON."""
+STORE_TIMEOUT = 1.0
+"""Seconds for which a turn waits for the store. It can go on without."""
+MAX_UNWRITTEN_BYTES = 32 * 1024 * 1024
+"""Most bytes that wait to be written; what is put beyond that is only in memory."""
+ENTRY_OVERHEAD = 512
+"""Bytes that a key and a value take in memory besides those of their JSON."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -29,19 +28,19 @@ Value = TypeVar("Value")
 
 
 class WriteBehind:
-    """Writes rows to a store in the background, all that have gathered in one transaction."""
+    """Writes rows to a store in the background, all that are pending in one transaction."""
 
     def __init__(self, store: Store | None = None) -> None:
         self._store = store
         self._rows: dict[tuple[str, str, bytes], KeyValue] = {}
         self._size = 0
-        self._gathered = asyncio.Event()  # set once the rows that gather now are written
-        self._written = self._gathered
+        self._pending = asyncio.Event()  # set once the rows that are pending now are written
+        self._written = self._pending
         self._task: asyncio.Task[None] | None = None
 
     def put(self, owner: str, kind: str, key: bytes, value: bytes) -> None:
-        """Write a value by and by. The later of two with one key counts."""
-        if self._store is None or self._size > UNWRITTEN_BYTES:
+        """Enqueue a value. It replaces a pending one with the same key."""
+        if self._store is None or self._size > MAX_UNWRITTEN_BYTES:
             return
         self._rows[owner, kind, key] = KeyValue(owner, kind, key, value)
         self._size += len(value)
@@ -49,19 +48,19 @@ class WriteBehind:
             self._task = asyncio.get_running_loop().create_task(self._write(self._store))
 
     async def flush(self) -> None:
-        """Wait until what was put so far is written, or cannot be, but not for long."""
+        """Wait until all values put so far are written or have failed, but not longer than the timeout."""
         if self._task is None:
             return
-        written = self._gathered if self._rows else self._written
+        written = self._pending if self._rows else self._written
         with suppress(TimeoutError):
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(STORE_TIMEOUT):
                 await written.wait()
 
     async def _write(self, store: Store) -> None:
         try:
             while self._rows:
                 rows, self._rows, self._size = self._rows, {}, 0
-                self._written, self._gathered = self._gathered, asyncio.Event()
+                self._written, self._pending = self._pending, asyncio.Event()
                 with suppress(StoreFailed):
                     await store.put_values(list(rows.values()))
                 self._written.set()
@@ -70,12 +69,12 @@ class WriteBehind:
 
 
 class CachedTable(Generic[Key, Value]):
-    """Values of one kind by keys that begin with their owner, bounded in memory."""
+    """Values of one kind by keys that begin with their owner. The cache is bounded in bytes."""
 
-    def __init__(self, kind: str, type: Any, most: int, behind: WriteBehind) -> None:
+    def __init__(self, kind: str, type: Any, max_bytes: int, behind: WriteBehind) -> None:
         self.kind = kind
         self._decode = msgspec.json.Decoder(type).decode
-        self._values: Shares[Key, Value] = Shares(most)
+        self._values: Shares[Key, Value] = Shares(max_bytes)
         self._behind = behind
 
     def __len__(self) -> int:
@@ -85,45 +84,45 @@ class CachedTable(Generic[Key, Value]):
         return self._values.get(key)
 
     def put(self, key: Key, value: Value) -> None:
-        """Keep a value, also in the store. One with half a character, which no file of text can hold, is not kept."""
+        """Cache a value and write it to the store. One with a lone surrogate, which JSON cannot hold, is dropped."""
         with suppress(UnicodeEncodeError):
             name, encoded = encode_key(key), _encode(value)
-            self._hold(key, value, len(name) + len(encoded))
+            self._cache(key, value, len(name) + len(encoded))
             self._behind.put(str(key[0]), self.kind, name, encoded)
 
     def hold(self, key: Key, value: Value) -> None:
-        """Keep a value in memory only."""
+        """Cache a value without writing it."""
         with suppress(UnicodeEncodeError):
-            self._hold(key, value, len(encode_key(key)) + len(_encode(value)))
+            self._cache(key, value, len(encode_key(key)) + len(_encode(value)))
 
-    def _hold(self, key: Key, value: Value, size: int) -> None:
-        self._values.put(str(key[0]), key, value, size + OBJECTS)
+    def _cache(self, key: Key, value: Value, size: int) -> None:
+        self._values.put(str(key[0]), key, value, size + ENTRY_OVERHEAD)
 
     def forget(self, key: Key) -> None:
-        """A value is out of date; the store is asked the next time."""
+        """Drop a value from the cache; the next lookup asks the store."""
         self._values.pop(key)
 
     def take(self, key: Key, found: bytes | None) -> None:
-        """Use what the store answered, unless a newer value was put while it was asked.
+        """Cache what the store returned, unless a newer value was put meanwhile.
 
-        A value that cannot be read counts as absent: another version may have written it.
+        A value that cannot be decoded counts as missing: another version may have written it.
         """
         if found is not None and self._values.get(key) is None:
             with suppress(msgspec.DecodeError):
-                self._hold(key, self._decode(found), len(encode_key(key)) + len(found))
+                self._cache(key, self._decode(found), len(encode_key(key)) + len(found))
 
 
 Wanted: TypeAlias = tuple[CachedTable[Any, Any], "tuple[Any, ...]"]
-"""A key that is looked for in a table."""
+"""A table and a key to look up in it."""
 
 
 async def load(store: Store, owner: str, wanted: Sequence[Wanted]) -> Sequence[Wanted]:
-    """Ask the store for what is not at hand; returns what it had. One that fails or takes long has nothing."""
+    """Load what is not cached; returns what was found. Nothing is found if the store fails or takes too long."""
     unknown = [(table, key) for table, key in wanted if table.get(key) is None]
     if not unknown:
         return ()
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(STORE_TIMEOUT):
             found = await store.get_values(owner, [(table.kind, encode_key(key)) for table, key in unknown])
     except (StoreFailed, TimeoutError):
         return ()

@@ -66,7 +66,7 @@ class Maintenance:
                 self._runs.cancel(fence)
         await self._runs.retry_unstored()
         await self._recovery.unconfirmed.delete()
-        await self._leases.give_back_rest()
+        await self._leases.drop_rest()
 
     async def _expire(self) -> None:
         await self._store.maintain(await self._membership.id())

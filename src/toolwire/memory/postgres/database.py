@@ -15,16 +15,16 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 
 from toolwire.memory.postgres.faults import FAULTS, NotUsable, ends_connection, may_pass, store_failed
 from toolwire.memory.postgres.schema import FRAGMENTS, VERSION, Connection, prepare, version_of
 from toolwire.memory.sql.dialect import Dialect
-from toolwire.memory.sql.operation import Row, Transaction, reading, writing
+from toolwire.memory.sql.operation import Row, Side, Transaction, reading, writing
 from toolwire.memory.sql.transfer import Read, TransferOperations
-from toolwire.memory.store import Reason, StoreFailed
+from toolwire.memory.store import StoreFailed
 
 OPERATION_TIMEOUT = 5.0
 """Seconds for one operation, however often it is tried."""
@@ -47,7 +47,6 @@ PROBE_BYTES = 256 * 1024
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
-Side: TypeAlias = Literal["write", "read"]
 DIALECT = Dialect(FRAGMENTS, is_sqlite=False)
 
 _BEGIN = (
@@ -197,15 +196,6 @@ class Engine(TransferOperations):
         self._own = Lane(1, self._open)
         self._tasks: set[asyncio.Task[None]] = set()
         self._probed = 0.0
-        self._faults: dict[Side, Reason] = {}
-        self.tightened: list[str] = []
-        """Files that other users could read: a database has none here."""
-        self.watch: Callable[[StoreFailed | None], None] = _ignore
-        """Called with every failure, and with None when the store works again."""
-
-    @property
-    def failing(self) -> Reason | None:
-        return next(iter(self._faults.values()), None)
 
     @property
     def outlives_process(self) -> bool:
@@ -337,19 +327,11 @@ class Engine(TransferOperations):
                 self._recover(side)
             return result
 
-    def _recover(self, side: Side) -> None:
-        if self._faults.pop(side, None) is not None and not self._faults:
-            self.watch(None)
-
     def _fail(self, side: Side, error: Exception) -> StoreFailed:
         failed = store_failed(error)
-        if failed.reason == "overtaken":  # which is no fault of the store
-            return failed
         if failed.reason == "missing":
             self._is_prepared = False  # whatever is there when it is back may be another database
-        self._faults[side] = failed.reason
-        self.watch(failed)
-        return failed
+        return self._report(side, failed)
 
     async def _open(self, limit: float) -> Connection:
         connection = await connect(self._url, limit, pooler=self._pooler)
@@ -368,7 +350,3 @@ class Engine(TransferOperations):
 def _left(until: float) -> float:
     """Seconds until then; asyncpg does not take less than none."""
     return max(0.01, until - time.monotonic())
-
-
-def _ignore(failed: StoreFailed | None) -> None:
-    pass

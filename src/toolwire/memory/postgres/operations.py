@@ -338,7 +338,7 @@ class PostgresOperations(Engine):
         size = sum(len(item.raw) for item in (*given, *made)) + len(record.fields) + len(record.response)
         link, link_to = effects.link or ("", "")
         statement = save_statement(
-            _kind_of(guard),
+            "none" if guard is None else "fence" if isinstance(guard, Fence) else "lease",
             has_last=last is not None and isinstance(guard, Fence),
             is_over=record.is_over,
             is_run=run is not None,
@@ -446,9 +446,3 @@ class PostgresOperations(Engine):
         await super()._sweep(lease)
         while (await self.change(_CLEAR))[0][0]:
             pass
-
-
-def _kind_of(guard: Guard | None) -> GuardKind:
-    if guard is None:
-        return "none"
-    return "fence" if isinstance(guard, Fence) else "lease"

@@ -18,9 +18,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import wraps
 from types import CoroutineType
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeAlias, TypeVar
+
+from toolwire.memory.store import Reason, StoreFailed
 
 Row: TypeAlias = Sequence[Any]
+Side: TypeAlias = Literal["write", "read"]
 P = ParamSpec("P")
 T = TypeVar("T")
 S = TypeVar("S", bound="SqlStore")
@@ -59,6 +62,26 @@ class SqlStore(ABC):
         self._unconfirmed: dict[str, int] = {}  # runs that were claimed and not yet returned, with their epochs
         self._claiming = asyncio.Lock()
         self._resting_until = 0.0
+        self._faults: dict[Side, Reason] = {}
+        self.tightened: list[str] = []
+        """Files that other users could read until they were opened here."""
+        self.watch: Callable[[StoreFailed | None], None] = lambda _: None
+        """Called with every failure, and with None when the store works again."""
+
+    @property
+    def failing(self) -> Reason | None:
+        return next(iter(self._faults.values()), None)
+
+    def _recover(self, side: Side) -> None:
+        if self._faults.pop(side, None) is not None and not self._faults:
+            self.watch(None)
+
+    def _report(self, side: Side, failed: StoreFailed) -> StoreFailed:
+        """Record a failure; returns it."""
+        if failed.reason != "overtaken":  # which is no fault of the store
+            self._faults[side] = failed.reason
+            self.watch(failed)
+        return failed
 
     @abstractmethod
     async def read(self, operation: Callable[..., Coroutine[Any, Any, T]], *args: Any, **named: Any) -> T: ...

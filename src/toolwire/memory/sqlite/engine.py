@@ -13,21 +13,20 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequen
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing, suppress
 from functools import partial
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
 from toolwire.memory.clock import StoreClock, boot_id
 from toolwire.memory.sql.dialect import Dialect
-from toolwire.memory.sql.operation import Row
+from toolwire.memory.sql.operation import Row, Side
 from toolwire.memory.sql.transfer import Read, TransferOperations
 from toolwire.memory.sqlite.schema import FRAGMENTS, VERSION, migrate, version_of
 from toolwire.memory.sqlite.store_file import FileInUse, StoreFile
 from toolwire.memory.store import Reason, StoreFailed
 
 T = TypeVar("T")
-Side: TypeAlias = Literal["write", "read"]
 
 LOCK_TIMEOUT = 5.0
 """Seconds that a write waits for its turn in this process, and again for a lock of another program."""
@@ -142,17 +141,8 @@ class Engine(TransferOperations):
         self._empty: sqlite3.Connection | None = None  # stands for a file that does not exist yet
         self._abandoned: list[sqlite3.Connection] = []
         self._lock_timeout = LOCK_TIMEOUT
-        self._faults: dict[Side, Reason] = {}
         self._probed = 0.0
         self._probing: asyncio.Future[bool] | None = None
-        self.tightened: list[str] = []
-        """Files that other users could read until they were opened here."""
-        self.watch: Callable[[StoreFailed | None], None] = _ignore
-        """Called with every failure, and with None when the store works again."""
-
-    @property
-    def failing(self) -> Reason | None:
-        return next(iter(self._faults.values()), None)
 
     @property
     def outlives_process(self) -> bool:
@@ -196,7 +186,7 @@ class Engine(TransferOperations):
         """Migrate an existing file to this version; one that cannot be used now is tried again when it is used."""
         if self.exists:
             with suppress(StoreFailed):
-                await self.in_writer(_do_nothing)
+                await self.in_writer(_read_some)
 
     async def probe(self) -> bool:
         if self._file is None:
@@ -216,8 +206,8 @@ class Engine(TransferOperations):
 
     def release(self) -> None:
         """Close the file and end the threads; blocks until that is done."""
-        self._reads.submit(self._close_reader).result()
-        self._writes.submit(self._close_writer).result()
+        self._reads.submit(lambda: self._close(self._reader)).result()
+        self._writes.submit(lambda: self._close(self._writer)).result()
         self._reads.shutdown()
         self._writes.shutdown()
         if self._file is not None:
@@ -268,8 +258,9 @@ class Engine(TransferOperations):
         async def read(statement: str, **values: object) -> Sequence[Row]:
             if opened is None:
                 return []
-            query = partial(_fetch_all, opened.database, DIALECT[statement].text, values)
-            return await self._finish("read", loop.run_in_executor(thread, query))
+            database, query = opened.database, DIALECT[statement].text
+            job = loop.run_in_executor(thread, lambda: database.execute(query, values).fetchall())
+            return await self._finish("read", job)
 
         try:
             if self._file is None:
@@ -298,8 +289,8 @@ class Engine(TransferOperations):
 
     async def in_reader(self, work: Callable[..., T], *given: Any) -> T:
         """The same in the thread that reads."""
-        job = partial(self._do_read, work, given)
-        result = await self._finish("read", asyncio.get_running_loop().run_in_executor(self._reads, job))
+        job = asyncio.get_running_loop().run_in_executor(self._reads, lambda: work(self._readable(), *given))
+        result = await self._finish("read", job)
         self._succeed("read")
         return result
 
@@ -311,7 +302,7 @@ class Engine(TransferOperations):
         try:
             return await job
         except _FAULTS as error:
-            raise self._fail(side, error) from error
+            raise self._report(side, store_failed(error)) from error
 
     def _succeed(self, side: Side) -> None:
         if self._faults.get(side) == "full":  # that a little could be written does not mean that there is room
@@ -319,22 +310,11 @@ class Engine(TransferOperations):
         elif side in self._faults:
             self._recover(side)
 
-    def _recover(self, side: Side) -> None:
-        if self._faults.pop(side, None) is not None and not self._faults:
-            self.watch(None)
-
-    def _fail(self, side: Side, error: Exception) -> StoreFailed:
-        failed = store_failed(error)
-        if failed.reason != "overtaken":  # which is no fault of the store
-            self._faults[side] = failed.reason
-            self.watch(failed)
-        return failed
-
     def _note_outcome(self, job: "asyncio.Future[tuple[None, bool]]") -> None:
         """Record the failure of a background write."""
         error = job.exception() if not job.cancelled() else None
         if isinstance(error, _FAULTS):
-            self._fail("write", error)
+            self._report("write", store_failed(error))
 
     def _do_write(self, submitted: float, work: Callable[..., T], given: tuple[Any, ...]) -> tuple[T, bool]:
         """The result, and whether anything was written: what changes nothing proves nothing about the disk."""
@@ -345,9 +325,6 @@ class Engine(TransferOperations):
         before = database.total_changes
         result = work(database, *given)
         return result, database.total_changes != before
-
-    def _do_read(self, work: Callable[..., T], given: tuple[Any, ...]) -> T:
-        return work(self._readable(), *given)
 
     # The log
 
@@ -463,14 +440,6 @@ class Engine(TransferOperations):
         latest = [database.execute(f"SELECT MAX(used) FROM {table}").fetchone()[0] for table in ("holders", "kept")]
         self._clock.start(max((time for time in latest if time is not None), default=None))
 
-    def _close_writer(self) -> None:
-        opened, self._writer = self._writer, None
-        self._close(opened)
-
-    def _close_reader(self) -> None:
-        opened, self._reader = self._reader, None
-        self._close(opened)
-
     def _close(self, opened: "Opened | None") -> None:
         if opened is not None and (self._file is None or self._file.identity() == opened.identity):
             opened.database.close()
@@ -517,14 +486,6 @@ def _copy(database: sqlite3.Connection) -> Opened:
     return Opened(copy, None)
 
 
-def _fetch_all(database: sqlite3.Connection, query: str, values: dict[str, object]) -> Sequence[Row]:
-    return database.execute(query, values).fetchall()
-
-
-def _do_nothing(database: sqlite3.Connection) -> None:
-    pass
-
-
 def _write_some(database: sqlite3.Connection) -> None:
     """Write a row without meaning, and delete it again."""
     columns = "holder, place, made, id, owner, item"
@@ -537,7 +498,3 @@ def _write_some(database: sqlite3.Connection) -> None:
 
 def _read_some(database: sqlite3.Connection) -> None:
     database.execute("SELECT id FROM holders LIMIT 1").fetchall()
-
-
-def _ignore(failed: StoreFailed | None) -> None:
-    pass

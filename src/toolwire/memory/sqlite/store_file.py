@@ -1,7 +1,7 @@
-"""The file of a store: no other user may read it, it is on a disk of this machine, and it is noticed when it goes away.
+"""The file of a store: readable by its user only, on a local disk, and checked for being removed or replaced.
 
-All processes that use it hold a shared lock on a file beside it. Versions up to 0.1.0 used a store alone, under an
-exclusive lock on that file, and ended whatever they found unfinished; so the two keep each other out.
+All processes that use it hold a shared lock on a file beside it. Version 0.1.0 expected to be the only user, under an
+exclusive lock on that file, and ended all unfinished runs; so the two versions lock each other out.
 """
 
 import errno
@@ -20,13 +20,13 @@ except ImportError:  # Windows
 
 
 class FileInUse(Exception):
-    """A process of an older version uses the file alone."""
+    """A process of version 0.1.0 uses the file and has locked it."""
 
 
 class StoreFile:
-    """A database file with what SQLite puts beside it, and a lock file that says that it is in use.
+    """A database file, the files that SQLite puts beside it, and a lock file.
 
-    `mounts` lists what is mounted where, as Linux does.
+    `mounts` is Linux's table of mounted file systems.
     """
 
     def __init__(self, path: str, mounts: Path = Path("/proc/self/mountinfo")) -> None:
@@ -42,7 +42,7 @@ class StoreFile:
         return self.path.exists()
 
     def check(self) -> None:
-        """Raise an OSError that says why the file could not be used, or made if it is not there."""
+        """Raise `OSError` if the file cannot be used, or cannot be created."""
         self.check_disk()
         if self.exists:
             return
@@ -54,32 +54,31 @@ class StoreFile:
                 pass
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                return  # that may pass
+                return  # there may be room later
             raise OSError(error.errno, f"nothing can be written in {folder}: {error.strerror}") from None
 
     def check_disk(self) -> None:
-        """Raise an OSError if the file is on another machine: processes that share a log must share its memory."""
+        """Raise `OSError` if the file is on a network file system: processes that share SQLite's log share memory."""
         kind = file_system_of(self.path, self._mounts)
         if kind.removeprefix("fuse.") in NETWORK_FILE_SYSTEMS:
             message = f"it is on a network file system ({kind}); use a local disk, or PostgreSQL for many machines"
             raise OSError(errno.EOPNOTSUPP, message)
 
     def claim(self) -> None:
-        """Take the shared lock, which the system gives back when this process ends, however it ends.
+        """Take the shared lock, which the system releases when this process ends. Raises `FileInUse`.
 
-        It is a lock of the process, not of the descriptor: child processes do not have it. Any thread may call this.
+        It belongs to the process, not to the descriptor: child processes do not have it. Any thread may call this.
         """
-        with self._claiming:
-            self._claim()
+        if fcntl is not None:
+            with self._claiming:
+                self._claim(self._beside("lock"))
 
-    def _claim(self) -> None:
-        if fcntl is None:
-            return
-        lock = self._beside("lock")
+    def _claim(self, lock: Path) -> None:
+        assert fcntl is not None
         if self._lock is not None:
             if self._locked_by == os.getpid() and _identity(lock) == _identity(self._lock):
                 return
-            self.release()  # the lock file was taken away from under us, or our parent's
+            self.release()  # the lock file was removed, or the lock is that of our parent
         descriptor = make_private_file(lock, os.O_RDWR)
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -96,21 +95,21 @@ class StoreFile:
             self._lock = None
 
     def make(self) -> None:
-        """Make the file if it is not there, readable for nobody else; SQLite gives its other files the same mode."""
+        """Create the file if it does not exist, with mode 0600, which SQLite also gives to the files beside it."""
         with suppress(FileExistsError):
             os.close(make_private_file(self.path, os.O_RDWR | os.O_EXCL))
 
     def tighten(self) -> list[Path]:
-        """Close to others what is ours and open to them; returns what was."""
+        """Remove the permissions of other users; returns the files that had any."""
         files = (self.path, self._beside("wal"), self._beside("shm"), self._beside("lock"))
         return [file for file in files if close_to_others(file)]
 
     def identity(self) -> tuple[int, int] | None:
-        """What tells this file from another one of the same name; None if there is none."""
+        """Device and inode, which tell this file from another one of the same name; None if it does not exist."""
         return _identity(self.path)
 
     def log_size(self) -> int:
-        """Bytes of what SQLite has written down, and not yet copied into the file."""
+        """Bytes of SQLite's write-ahead log."""
         try:
             return os.stat(self._log).st_size
         except OSError:
@@ -128,7 +127,7 @@ NETWORK_FILE_SYSTEMS = (
 
 
 def file_system_of(path: Path, mounts: Path) -> str:
-    """The kind of file system that a file is on, or will be; nothing if the system does not tell.
+    """The type of the file system of a path; empty if the system does not tell.
 
     36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw
     """
@@ -141,7 +140,7 @@ def file_system_of(path: Path, mounts: Path) -> str:
         fields, _, kind = line.partition(" - ")
         point = fields.split(" ")[4].replace("\\040", " ")
         inside = place == point or place.startswith(point.rstrip("/") + "/")
-        if inside and len(point) >= length:  # of two at one point, the later one hides the earlier
+        if inside and len(point) >= length:  # of two mounts at one point, the later one hides the earlier
             found, length = kind.split(" ")[0], len(point)
     return found
 
