@@ -70,13 +70,11 @@ def _format_table(table: Mapping[str, Setting]) -> Iterator[str]:
 def to_toml(value: Any) -> str:
     """A value as TOML."""
     if isinstance(value, dict):
-        pairs = (f"{_quote_key(key)} = {to_toml(each)}" for key, each in cast("dict[str, Any]", value).items())
-        return f"{{ {', '.join(pairs)} }}" if value else "{}"
+        pairs: list[str] = []
+        for key, each in cast("dict[str, Any]", value).items():
+            is_bare = key.replace("_", "").replace("-", "").isalnum() and key.isascii()
+            pairs.append(f"{key if is_bare else json_module.dumps(key)} = {to_toml(each)}")
+        return f"{{ {', '.join(pairs)} }}" if pairs else "{}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(to_toml(each) for each in cast('Sequence[Any]', value))}]"
     return json_module.dumps(value, ensure_ascii=False)
-
-
-def _quote_key(key: str) -> str:
-    is_bare = key.replace("_", "").replace("-", "").isalnum() and key.isascii()
-    return key if is_bare else json_module.dumps(key)

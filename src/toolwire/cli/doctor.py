@@ -92,13 +92,16 @@ async def examine(config: str | None) -> list[Finding]:
         asyncio.gather(*(_examine_backend(settings, backend) for backend in settings.backends)),
     )
     keys = f"{len(settings.keys)}: {', '.join(key.name for key in settings.keys)}"
+    port = f"{url} is free" if version is None else f"{url}: toolwire {version} answers"
+    if version == "":
+        port = f"{url}: another program answers; choose another with server.port, or serve --port"
     return [
         *_examine_configuration(settings),
         Finding("keys", True, keys if settings.keys else "none: every program on this machine may ask"),
         *backends,
         await _examine_database(settings) if settings.store.is_database else _examine_store(settings),
         Finding("codex", *codex),
-        _examine_port(url, version),
+        Finding("port", version != "", port),
     ]
 
 
@@ -119,14 +122,6 @@ def _examine_configuration(settings: Settings) -> list[Finding]:
     if path is None:
         return [*found, Finding("configuration", True, f"none; toolwire init writes {user_path()}")]
     return found or [Finding("configuration", True, str(path))]
-
-
-def _examine_port(url: str, version: str | None) -> Finding:
-    if version is None:
-        return Finding("port", True, f"{url} is free")
-    if version:
-        return Finding("port", True, f"{url}: toolwire {version} answers")
-    return Finding("port", False, f"{url}: another program answers; choose another with server.port, or serve --port")
 
 
 # The store

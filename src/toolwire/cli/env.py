@@ -55,7 +55,9 @@ def env(client: str, model: str, shell: str, host: str | None, port: int | None,
             model = choose_model(settings, cast("Client", client))
     gateway = GatewayAddress.of(settings)
     setup = set_up_client_for(settings, cast("Client", client), model, gateway)
-    language = cast("Shell", shell) or _find_shell()
+    has_fish = os.path.basename(os.environ.get("SHELL", "")) == "fish"
+    usual = "powershell" if os.name == "nt" else "fish" if has_fish else "sh"
+    language = cast("Shell", shell or usual)
     for name, value in setup.variables.items():
         source = setup.copied.get(name)
         print(_copy_variable(language, name, source) if source else _set_variable(language, name, value))
@@ -63,13 +65,6 @@ def env(client: str, model: str, shell: str, host: str | None, port: int | None,
         print(_wrap_program(language, client, setup.arguments))
     if fetch_version(gateway.url) is None:
         say(f"no gateway answers at {gateway.url} yet: toolwire serve starts it")
-
-
-def _find_shell() -> Shell:
-    """The language of this user's shell."""
-    if os.name == "nt":
-        return "powershell"
-    return "fish" if os.path.basename(os.environ.get("SHELL", "")) == "fish" else "sh"
 
 
 def _set_variable(shell: Shell, name: str, value: str) -> str:

@@ -96,7 +96,7 @@ def init(
         try:
             make_folders(path.parent)
             with open_private(path, "w") as file:
-                file.write(_make_file(chosen).encode())
+                file.write((_HEAD + ("".join(map(_make_entry, chosen)) or _NO_BACKENDS)).encode())
         except OSError as error:
             raise Declined(f"{path}: {error.strerror}") from None
     _print_next_steps(path, chosen)
@@ -214,11 +214,6 @@ def _find_variable_fault(name: str) -> str:
 
 
 # The file
-
-
-def _make_file(chosen: Sequence[ServerChoice]) -> str:
-    """A settings file with these servers, with a comment for everything that one may want to change."""
-    return _HEAD + ("".join(map(_make_entry, chosen)) or _NO_BACKENDS)
 
 
 def _make_entry(chosen: ServerChoice) -> str:

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 import click
 import msgspec
@@ -200,7 +200,7 @@ async def _export(settings: Settings, place: str) -> int:
         if not await store.inspect():
             raise SettingsError(f"{settings.store.shown}: there is no store yet")
         await asyncio.to_thread(store.check)
-        with _open_for_writing(place) as file:
+        with _open(place, "w") as file:
             file.write(_encode(Header(FORMAT, __version__)) + b"\n")
             rows = 0
             async for row in store.dump():
@@ -229,7 +229,7 @@ async def _import(settings: Settings, place: str) -> int:
     """Add the rows of an export to the store; returns their number."""
     store = make_store(settings)
     try:
-        with _open_for_reading(place) as file:
+        with _open(place, "r") as file:
             rows = 0
             for batch in _read_batches(file):
                 await store.restore(batch)
@@ -301,18 +301,10 @@ def _is_object(data: bytes) -> bool:
 
 
 @contextmanager
-def _open_for_writing(place: str) -> Generator[BinaryIO]:
+def _open(place: str, mode: Literal["r", "w"]) -> Generator[BinaryIO]:
+    """A file, or with `-` a pipe."""
     if place == "-":
-        yield sys.stdout.buffer
+        yield sys.stdout.buffer if mode == "w" else sys.stdin.buffer
         return
-    with open_private(Path(place), "w") as file:
-        yield file
-
-
-@contextmanager
-def _open_for_reading(place: str) -> Generator[BinaryIO]:
-    if place == "-":
-        yield sys.stdin.buffer
-        return
-    with open_file(place) as file:
+    with open_private(Path(place), "w") if mode == "w" else open_file(place) as file:
         yield file

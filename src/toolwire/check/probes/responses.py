@@ -73,7 +73,7 @@ def _judge_memory(session: ProbeSession, rule: str, first: Exchange, next: Excha
 
 
 def _response(answer: Exchange) -> Json:
-    """The response in an answer, as it was told last."""
+    """The response object of an answer, from its last event that has one."""
     responses = [as_object(each.fields.get("response")) for each in answer.received if "response" in each.fields]
     return (responses or [answer.fields])[-1]
 

@@ -28,7 +28,7 @@ class StreamCheck:
         self.turn = ObservedTurn()
 
     def feed(self, data: bytes, at: float = 0.0) -> Sequence[Finding]:
-        """Take bytes that arrived `at` so many seconds after the request."""
+        """Take bytes that arrived `at` seconds after the request."""
         self.received += self._frames.feed(data, at)
         return ()
 
