@@ -107,7 +107,7 @@ await page.fill("#filter", "");
 await page.waitForFunction((count) => document.querySelectorAll(".rows .row").length >= count, seen.rows);
 await page.click("text=Pause");
 seen.paused = await page.getAttribute("button[aria-pressed]", "aria-pressed");
-await page.click("text=Go on");
+await page.click("text=Resume");
 await page.focus(".rows .row a");
 const focused = () => page.evaluate(() => document.activeElement.closest(".row").getAttribute("aria-rowindex"));
 seen.keys = {};
@@ -601,12 +601,12 @@ def test_an_answer_is_shown_while_it_comes_and_can_be_stopped(seen):
     assert "Wait." in held["tried"]
     assert "Stopped." in held["stopped"]
     assert "up/b-held" in held["after"]
-    assert "under way" not in held["after"]
+    assert "is running" not in held["after"]
 
 
 def test_a_turn_that_is_under_way_shows_what_was_said_so_far(seen):
     held = seen["held"]
-    for words in ("This turn is under way.", "Wait.", "get_weather", '{"city":"Paris"}', "1 call"):
+    for words in ("This turn is running.", "Wait.", "get_weather", '{"city":"Paris"}', "1 call"):
         assert words in held["before"]
     for words in ("Replay", "withheld", "not complete"):
         assert words not in held["before"]
@@ -637,7 +637,7 @@ def test_the_health_of_a_backend_in_words(seen):
 @pytest.mark.parametrize("view", ["numbers", "backends"])
 def test_a_view_says_that_it_is_old_and_goes_on_asking(seen, view: str):
     assert "the gateway does not answer" in seen["old"][view]
-    assert "What is shown is from" in seen["old"][view]
+    assert "Last updated at" in seen["old"][view]
 
 
 def test_a_line_of_the_list_has_room_for_what_it_says(seen):

@@ -106,7 +106,7 @@ await page.goBack();
 await page.waitForSelector('main[data-view="turns"]');
 await page.waitForFunction(() => /1 new/.test(document.querySelector("button[aria-pressed]").innerText));
 seen.back = [before, await list()];
-await page.click("text=Go on");
+await page.click("text=Resume");
 await page.waitForFunction(() => document.querySelector("button[aria-pressed]").innerText === "Pause");
 await page.click('.rows [aria-rowindex="30"] .c-time'); // anywhere in a row
 await page.waitForSelector('main[data-view="turn"]');
@@ -314,7 +314,7 @@ def test_trying_without_being_signed_in_leads_to_the_sign_in_page(seen):
 
 
 def test_an_address_that_is_not_encoded_shows_an_error(seen):
-    assert "That did not work" in seen["noTurn"]
+    assert "This did not work" in seen["noTurn"]
 
 
 def test_going_back_to_the_list_restores_the_place_the_row_and_the_pause(seen):

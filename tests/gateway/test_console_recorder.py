@@ -19,9 +19,9 @@ from toolwire.gateway.console.conversations import Member, common_bytes, compare
 from toolwire.gateway.console.prompts import make_prompt, read_segment
 from toolwire.gateway.console.recorder import (
     ALL_KEYS,
+    MAX_BURST,
     MAX_HELD,
     MAX_PENDING_SIZE,
-    MAX_TURNS_PER_SECOND,
     ROWS_PER_BATCH,
     Recorder,
 )
@@ -192,11 +192,11 @@ def test_rows_are_made_in_batches_of_bounded_number_and_size_though_nobody_looks
 
 def test_under_load_the_content_of_some_turns_is_kept_and_that_of_all_that_were_asked_for():
     async def use(turns: Turns) -> None:
-        kept = Counter(turns.run().kept for _ in range(4 * MAX_TURNS_PER_SECOND))
-        assert MAX_TURNS_PER_SECOND <= kept["whole"] < 4 * MAX_TURNS_PER_SECOND
-        assert kept["busy"] == turns.recorder.busy.total() == 4 * MAX_TURNS_PER_SECOND - kept["whole"]
-        turns.recorder.capture(ALL_KEYS, 2 * MAX_TURNS_PER_SECOND)
-        assert {turns.run().kept for _ in range(2 * MAX_TURNS_PER_SECOND)} == {"whole"}
+        kept = Counter(turns.run().kept for _ in range(4 * MAX_BURST))
+        assert MAX_BURST <= kept["whole"] < 2 * MAX_BURST
+        assert kept["busy"] == turns.recorder.busy.total() == 4 * MAX_BURST - kept["whole"]
+        turns.recorder.capture(ALL_KEYS, 2 * MAX_BURST)
+        assert {turns.run().kept for _ in range(2 * MAX_BURST)} == {"whole"}
 
     watched(use)
 

@@ -97,8 +97,9 @@ class Handlers:
         }
 
     async def pin(self, viewer: Viewer, *, id: str, pinned: bool) -> dict[str, bool] | None:
-        turn, ring = await self._find(viewer, id), self._recorder.ring
-        if turn is None:
+        ring = self._recorder.ring
+        turn = ring.get(id)
+        if turn is None or not viewer.sees(turn.row.key):
             return None
         if not pinned:
             ring.unpin(id)

@@ -26,8 +26,9 @@ from toolwire.turns.observers import TurnObserver, TurnOutcome, TurnReport
 
 MAX_HELD = 32 * 1024 * 1024
 """Bytes of all traces that are not in the ring yet."""
-MAX_TURNS_PER_SECOND = 20
-"""Turns whose content is recorded unasked. Under load, holding the content of all would cost another tenth."""
+TURNS_PER_SECOND, MAX_BURST = 20, 200
+"""Turns whose content is recorded unasked: in the long run, and at once. Under load, holding the content of all would
+cost another tenth."""
 ROWS_PER_BATCH, MAX_PENDING_SIZE = 32, 256 * 1024
 """Finished turns, and bytes of one, from which rows are made although no viewer asks: in batches they cost half."""
 MAX_LIVE_SIZE = 1024 * 1024
@@ -67,7 +68,7 @@ class Recorder(TurnObserver):
         self._begun: dict[str, TurnTrace] = {}  # not authenticated yet
         self._running: dict[str, tuple[TurnTrace, TurnReport]] = {}
         self._finished: list[tuple[TurnTrace, TurnReport, TurnOutcome]] = []  # not in the ring yet
-        self._second = self._count = 0  # turns of the current second
+        self._allowance, self._allowed_at = float(MAX_BURST), 0.0
         self._ring = Ring(bytes_of(settings.console.max_size))
         self._statistics = Statistics()
 
@@ -107,12 +108,13 @@ class Recorder(TurnObserver):
             self._settle()
 
     def _is_within_rate(self, now: float) -> bool:
-        """Whether the content of one more turn is recorded in this second."""
-        second = int(now)
-        if second != self._second:
-            self._second, self._count = second, 0
-        self._count += 1
-        return self._count <= MAX_TURNS_PER_SECOND
+        """Whether the content of one more turn may be recorded unasked (a token bucket)."""
+        self._allowance = min(MAX_BURST, self._allowance + (now - self._allowed_at) * TURNS_PER_SECOND)
+        self._allowed_at = now
+        if self._allowance < 1:
+            return False
+        self._allowance -= 1
+        return True
 
     def _capture(self, key: str) -> bool:
         """Whether a turn of this key is to be captured; then it is counted."""

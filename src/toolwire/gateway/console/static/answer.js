@@ -1,5 +1,5 @@
-// The text, the reasoning, the calls and the error of an answer, in any dialect, as its bytes come in. Every byte is
-// looked at once.
+// The text, the reasoning, the calls and the error of an answer, in any dialect, as its bytes arrive. Every byte is
+// read once.
 
 import { json } from "./dom.js";
 

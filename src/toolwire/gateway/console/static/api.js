@@ -1,4 +1,4 @@
-// Asks the gateway. Whoever is no longer signed in is sent to the sign-in page.
+// Requests to the gateway. A viewer whose sign-in has expired is sent to the sign-in page.
 
 import { say } from "./dom.js";
 

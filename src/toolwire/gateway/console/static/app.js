@@ -1,4 +1,4 @@
-// Which view is shown: the part of the address behind # says it. A view returns a function that ends it.
+// Shows the view that the address names behind #. A view returns a function that ends it.
 
 import { me } from "./api.js";
 import { clear, h, readable, say } from "./dom.js";
@@ -37,13 +37,13 @@ async function show() {
     main.dataset.view = chosen;
   } catch (error) {
     if (number !== shown) return;
-    clear(place, h("h1", {}, "That did not work"), h("p", { class: "bad", role: "alert" }, error.message));
+    clear(place, h("h1", {}, "This did not work"), h("p", { class: "bad", role: "alert" }, error.message));
     main.dataset.view = "error";
   }
   document.title = `${main.querySelector("h1").textContent} · Toolwire`;
 }
 
-// A part of the address; one that is not encoded as it should be is taken as it is.
+// A part of the address, decoded where possible.
 function decoded(part) {
   try { return decodeURIComponent(part); } catch { return part; }
 }

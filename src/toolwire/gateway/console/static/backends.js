@@ -1,4 +1,4 @@
-// How the backends do, and a check of one.
+// The state of the backends, and checks of them.
 
 import { get, post, urlOf } from "./api.js";
 import { clear, clock, count, duration, h, plural, s } from "./dom.js";
@@ -76,7 +76,7 @@ function hasFailed([, , , status, error]) {
   return status >= 500 || REFUSALS.has(status) || (Boolean(error) && status < 400);
 }
 
-// How it does, in words: a kind and a text.
+// The state in words: a kind and a text.
 export function health({ cooling, failovers, turns }) {
   if (cooling) return ["bad", `cooling down for ${Math.ceil(cooling)} s`];
   if (!turns.length) return failovers ? ["bad", "failing"] : ["", "not asked yet"];
@@ -84,7 +84,7 @@ export function health({ cooling, failovers, turns }) {
   return turns.slice(-20).some(hasFailed) ? ["noted", "answering, some turns failed"] : ["good", "answering"];
 }
 
-// The card of one backend. What it says is drawn anew only if something changed, so that nothing jumps while one reads.
+// The card of one backend. It is redrawn only if something changed, so that nothing moves while it is read.
 function card(name, check) {
   const facts = h("div");
   const button = h("button", { type: "button", hidden: true, onclick: check }, `Check ${name}`);
@@ -140,7 +140,7 @@ function progress({ backend, budget, through_gateway: throughGateway }) {
 }
 
 function itsTurns() {
-  return h("p", { class: "soft" }, "Its requests go through this gateway: they are ",
+  return h("p", { class: "soft" }, "The requests go through this gateway: they are ",
     h("a", { href: "#/turns", onclick: () => sessionStorage.setItem("filter", "client:toolwire-check") }, "turns of the client toolwire-check"), ".");
 }
 

@@ -1,5 +1,5 @@
-// Turns that belong together: what was said, how the context grows, which result answers which call, where the prompt
-// cache broke. Both views are brought up to date while they are shown; what did not change stays as it is.
+// Turns that belong together: excerpts, the growth of the context, which result answers which call, where the prompt
+// cache broke. Both views are updated while they are shown; what did not change is left alone.
 
 import { get } from "./api.js";
 import { clear, clock, count, duration, h, plural, pre, pretty, readable, size } from "./dom.js";
@@ -23,7 +23,7 @@ export async function conversations(main) {
     drawn = now;
   });
   clear(main, h("h1", {}, "Conversations"),
-    h("p", { class: "soft" }, "Turns are joined by previous_response_id, by conversation, by the session that Claude Code and Codex name, by their cache key, and by equal beginnings of their history. The last two never join different sessions. Only turns that are kept whole can be joined; replays are left out."),
+    h("p", { class: "soft" }, "Turns are joined by previous_response_id, by conversation, by the session that Claude Code and Codex name, by cache key, and by a common beginning of their history. The last two never join different sessions. Turns without content, and replays, are left out."),
     poll.stale, body);
   await poll.now();
   return poll.stop;
@@ -34,7 +34,7 @@ function list(found) {
     clock(each.ended), h("a", { href: `#/conversation/${each.id}`, "data-part": each.id }, each.title.slice(0, 90)),
     each.key, (each.client ?? "").split(/[ /]/)[0], each.models.join(", "), count(each.turns), count(each.calls), count(each.input), count(each.output),
     each.errors ? h("span", { class: "bad" }, count(each.errors)) : ""]);
-  return rows.length ? h("section", {}, table("Conversations", COLUMNS, rows)) : h("p", {}, "No turn is kept whole yet.");
+  return rows.length ? h("section", {}, table("Conversations", COLUMNS, rows)) : h("p", {}, "No turn with content yet.");
 }
 
 export async function conversation(main, id) {
@@ -82,7 +82,7 @@ export async function conversation(main, id) {
   return poll.stop;
 }
 
-// Draw something anew; what was unfolded in it stays so, and what had the focus keeps it.
+// Redraw something; parts that are unfolded or focused stay so.
 function keepingFocus(old, draw, fresh = old) {
   const unfolded = new Set([...old.querySelectorAll("details[open]")].map((each) => each.dataset.part));
   const focused = old.contains(document.activeElement) ? document.activeElement.closest("[data-part]")?.dataset.part : undefined;
@@ -140,7 +140,7 @@ function called({ id, name, arguments: given, result, result_turn: turn, result_
       : h("p", {}, h("code", {}, name), " no arguments"),
     result === null ? h("p", { class: "soft" }, "no result yet") : [
       result.text ? fold(`result ${id}`, `result, ${plural(result.size, "character")}`, result, `Result of ${name}`)
-        : h("p", {}, `result, ${plural(result.size, "character")}${result.size ? ", of which no text is kept here" : ""}`),
+        : h("p", {}, `result, ${plural(result.size, "character")}${result.size ? ", its text is not kept here" : ""}`),
       h("p", { class: "soft" }, "brought by ", h("a", { href: `#/turn/${turn}`, "data-part": `brought ${id}` }, `the turn of ${clock(at)}`))]);
 }
 
@@ -166,8 +166,8 @@ function broken(cache) {
   const other = h("a", { href: `#/turn/${cache.against}`, "data-part": "against" }, "an earlier turn");
   if (!cache.broken) {
     return cache.shared < cache.before
-      ? h("p", { class: "soft" }, "All of the prompt is the beginning of that of ", other, ": the cache can hold.")
-      : h("p", { class: "soft" }, `The prompt begins with all ${size(cache.before)} of that of `, other, ": the cache can hold.");
+      ? h("p", { class: "soft" }, "The whole prompt is the beginning of the prompt of ", other, ": the cache can hold.")
+      : h("p", { class: "soft" }, `The prompt begins with all ${size(cache.before)} of the prompt of `, other, ": the cache can hold.");
   }
   return h("div", { class: "note" },
     h("p", {}, `The prompt cache broke at byte ${count(cache.byte)} of ${count(cache.before)}${cache.part ? `, in ${cache.part}: ${readable(cache.label)}` : ""}, compared with `, other, "."),

@@ -32,7 +32,7 @@ function nodes(children) {
 // Attributes that are read out or shown.
 const SPOKEN = new Set(["aria-label", "title", "placeholder"]);
 
-// What cannot be seen is shown, not obeyed: control characters, escape sequences of terminals, marks that turn the
+// Invisible characters are shown, not interpreted: control characters, escape sequences of terminals, marks that turn the
 // direction of text, fillers, tags, and variation selectors other than an emoji's own.
 const HIDDEN = new RegExp(
   "[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u00ad\\u034f\\u061c\\u115f\\u1160\\u17b4\\u17b5\\u180b-\\u180f\\u200b-\\u200f\\u2028-\\u202e" +
@@ -93,14 +93,14 @@ export function plural(number, word) {
   return `${count(number)} ${word}${number === 1 ? "" : "s"}`;
 }
 
-// Names, each once, with how often it stands there.
+// Each name once, with its number.
 export function counted(names) {
   const by = new Map();
   for (const name of names) by.set(name, (by.get(name) ?? 0) + 1);
   return [...by].map(([name, number]) => (number > 1 ? `${name} ×${number}` : name)).join(", ");
 }
 
-// A message at the edge of the window; it leaves by itself.
+// A message at the edge of the window that disappears by itself.
 let saying;
 export function say(text) {
   clearTimeout(saying);

@@ -1,4 +1,4 @@
-// What is typed into the filter: words, fields, comparisons, flags, each with - before it for the opposite.
+// The language of the filter: words, fields, comparisons, flags, each negated by a leading -.
 
 const TEXTS = {
   key: (row) => row.key, client: (row) => row.client, dialect: (row) => row.dialect, backend: (row) => [row.backend, ...(row.tried ?? [])].join(" "),
@@ -59,7 +59,7 @@ function term(field, sign, value) {
   return anywhere(`${field}${sign}${wanted}`.toLowerCase());
 }
 
-// A field without a word behind it: there is something in it.
+// A field without a value matches if it is not empty.
 function has(text, wanted) {
   return wanted ? String(text ?? "").toLowerCase().includes(wanted) : Boolean(text);
 }

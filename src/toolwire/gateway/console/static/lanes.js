@@ -97,7 +97,7 @@ function listed(names) {
   return `${all.slice(0, 5).join(", ")}${all.length > 5 ? ` and ${all.length - 5} more` : ""}`;
 }
 
-// Of a turn that is under way, a call differs from the client's only because more of it is still to come.
+// In a running turn, a call differs from the client's only because more of it is still to come.
 function isChanged(call, row) {
   return call.client && !call.same && (row.kept !== "running" || (call.client.complete && call.model?.complete));
 }

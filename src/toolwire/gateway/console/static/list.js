@@ -1,11 +1,11 @@
 // A long list of which only the rows in sight are in the page. A row is changed in place, so that clicks, selections
-// and the focus stay where they are, and what one looks at stays in sight while rows come in above it.
+// and the focus stay where they are, and the visible rows stay in sight while rows are added above them.
 
 import { h } from "./dom.js";
 
 const AROUND = 10;
 
-// `make` gives a new row: its element, the link that is focused in it, and how it is brought up to date.
+// `make` gives a new row: its element, the link that is focused in it, and a function that updates it.
 export function list(label, head, make) {
   const body = h("div", { class: "rows", role: "rowgroup" });
   const top = h("div", { class: "fixed", role: "rowgroup" }, head);
@@ -92,7 +92,7 @@ export function list(label, head, make) {
   });
   element.addEventListener("scroll", render, { passive: true });
 
-  // Where one is: the first row in sight and how much of it is above the edge, and the row that has the focus.
+  // The position: the first row in sight and how much of it is above the edge, and the row that has the focus.
   function position() {
     const first = Math.floor(element.scrollTop / height());
     return { first: element.scrollTop > 0 ? shown[first]?.id : undefined, above: element.scrollTop - first * height(), active, isFocused: body.contains(document.activeElement) };

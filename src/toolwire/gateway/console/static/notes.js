@@ -8,7 +8,7 @@ export async function notes(main, chosen) {
   const [{ notes: meanings }, advice] = await Promise.all([me(), get("advice")]);
   const rows = Object.entries(meanings).sort(([one], [other]) => one.localeCompare(other));
   clear(main, h("h1", {}, chosen ? `Note ${chosen}` : "Notes"),
-    h("p", { class: "soft" }, "A note is one recorded deviation: something was dropped, repaired, renamed, cut or made up on the way."),
+    h("p", { class: "soft" }, "A note is one recorded deviation: something was dropped, repaired, renamed, cut or synthesised on the way."),
     chosen ? one(chosen, meanings[chosen], advice[chosen]) : null,
     h("section", {}, chosen ? h("h2", {}, "All notes") : null,
       table("All notes", [["Code", "title code"], ["What happened", "text plain"], ["What to do", "text"]],
@@ -17,7 +17,7 @@ export async function notes(main, chosen) {
 
 function one(code, says, advice) {
   return h("section", { class: "chosen" }, h("h2", {}, h("span", { class: "chip noted" }, code)),
-    h("p", { class: "says" }, says ?? "This gateway does not know such a note."),
+    h("p", { class: "says" }, says ?? "This gateway has no such note."),
     says ? h("p", {}, h("b", {}, "What to do: "), marked(advice ?? "Nothing.")) : null,
     h("p", {}, h("a", { href: "#/turns", onclick: () => sessionStorage.setItem("filter", `note:${code}`) }, "Turns with this note")));
 }

@@ -18,7 +18,7 @@ export async function numbers(main) {
 function draw(body, found) {
   const since = `${new Date(found.since * 1000).toLocaleDateString("en-CA")} ${clock(found.since)}`;
   clear(body,
-    found.own ? h("p", { class: "note" }, "These are the turns of your own key that are still kept.") : null,
+    found.own ? h("p", { class: "note" }, "These are the turns of your own key that are still in memory.") : null,
     found.own ? null : [h("h2", {}, "The last hour"), plot(found.minutes), block(found.hour, "in the last hour")],
     h("h2", {}, found.own ? "Your turns" : `Since ${since}`), block(found.start, found.own ? "still kept" : "since the start"));
 }

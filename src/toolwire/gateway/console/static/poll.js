@@ -1,4 +1,4 @@
-// Asks again and again, whatever happens, and says in the page when what is shown is old.
+// Polls, whatever happens, and shows in the page when its content is out of date.
 
 import { clear, clock, h } from "./dom.js";
 
@@ -17,7 +17,7 @@ export function polled(every, work) {
         clear(stale);
       }
     } catch (error) {
-      clear(stale, at ? `What is shown is from ${clock(at / 1000)}: ${error.message}` : error.message);
+      clear(stale, at ? `Last updated at ${clock(at / 1000)}: ${error.message}` : error.message);
     } finally {
       if (!ended) timer = setTimeout(tick, every);
     }

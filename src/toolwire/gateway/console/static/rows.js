@@ -32,14 +32,14 @@ async function load() {
   }
 }
 
-// What one process says; whether it has more to say.
+// Take the answer of one process; returns whether it has more rows.
 function take({ process, seq, rows, more }) {
   cursors.set(process, seq);
   for (const row of rows) known.set(row.id, { ...row, process });
   return more;
 }
 
-// What a process kept is gone when it ends.
+// The turns of a process are gone when it ends.
 function forget(process) {
   cursors.delete(process);
   for (const row of known.values()) if (row.process === process) known.delete(row.id);
@@ -56,7 +56,7 @@ export async function pin(id, wanted) {
   try {
     const { pinned } = await post(`turns/${id}/pin`, { pinned: wanted });
     if (known.has(id)) known.get(id).pinned = pinned;
-    say(pinned ? "Pinned." : wanted ? "It cannot be pinned: there is no room for more pinned turns. Unpin another one first." : "Unpinned: it makes room when that is needed.");
+    say(pinned ? "Pinned." : wanted ? "There is no room for more pinned turns. Unpin another one first." : "Unpinned: it may be dropped for newer turns.");
     return pinned;
   } catch (error) {
     say(error.message);

@@ -21,7 +21,7 @@ export async function stored(main) {
     draw(body, rows);
   });
   clear(main, h("h1", {}, "Stored responses"),
-    h("p", { class: "soft" }, "What the store has, of every process and machine that uses it; the last used first."), poll.stale, body);
+    h("p", { class: "soft" }, "Responses in the store, of every process and machine that uses it; the last used first."), poll.stale, body);
   await poll.now();
   return poll.stop;
 }
@@ -41,10 +41,10 @@ export async function storedOne(main, id, owner = "") {
     h("p", { class: "soft" }, `${moment(found.created)}, ${count(found.input_tokens)} tokens in, ${count(found.output_tokens)} out. `, continued(found)),
     turn ? h("p", {}, turnLink(turn)) : null,
     found.shown ? [side("Input", found.input), side("Output", found.output)]
-      : h("p", { class: "note" }, "What was said is shown to the key that it belongs to."));
+      : h("p", { class: "note" }, "The content is shown only to the key that owns it."));
 }
 
-// The turn that a response is of, if it is still kept: resp_ID is the response of the turn ID.
+// The turn of a response, if it is still in memory: resp_ID is the response of the turn ID.
 function turnOf(id) {
   const turn = id.replace(/^resp_/, "");
   return known.has(turn) || running.has(turn) ? turn : "";
@@ -56,7 +56,7 @@ function turnLink(turn) {
 
 function side(name, items) {
   return h("section", {}, h("h2", {}, name),
-    items === null ? h("p", {}, "It is too large to be shown here.")
+    items === null ? h("p", {}, "Too large to be shown here.")
       : items.length ? items.map((item, index) => pre(pretty(item), `${name} ${index + 1}`)) : h("p", { class: "soft" }, "Nothing."));
 }
 

@@ -1,4 +1,4 @@
-// One turn: who said what and when, every call as it was made, changed and delivered, and all bytes of both sides.
+// One turn: its time line, every call as it was made, changed and delivered, and all bytes of both sides.
 
 import { get, me, post, urlOf } from "./api.js";
 import { clear, clock, count, counted, download, duration, h, json, plural, pre, pretty, say, size } from "./dom.js";
@@ -23,7 +23,7 @@ export async function turn(main, id) {
     await refresh();
     const found = await get(`turns/${encodeURIComponent(id)}`);
     const now = JSON.stringify([found.row.kept, found.whole]);
-    if (now === drawn) main.querySelector(".facts").replaceWith(facts(found.row)); // nothing new was said
+    if (now === drawn) main.querySelector(".facts").replaceWith(facts(found.row)); // nothing new
     else draw(main, who, found, leaving.signal, poll.stale);
     drawn = now;
     return found.row.kept === "running";
@@ -36,7 +36,7 @@ export async function turn(main, id) {
   };
 }
 
-// A turn that is under way is drawn again and again; what was unfolded stays so, and keeps the focus.
+// A running turn is redrawn; parts that are unfolded or focused stay so.
 function draw(main, who, { row, whole }, signal, stale) {
   const unfolded = new Set([...main.querySelectorAll("details[open]")].map((each) => each.dataset.part));
   const focused = main.contains(document.activeElement) ? document.activeElement.parentElement.dataset.part : undefined;
@@ -61,7 +61,7 @@ function section(name, ...content) {
   return h("section", {}, h("h2", {}, name), content);
 }
 
-// A part that is folded at first; it is known by its name when it is drawn again.
+// A part that is folded at first; its name identifies it when it is redrawn.
 function fold(name, summary, ...content) {
   return h("details", { "data-part": name }, h("summary", {}, summary), content);
 }
@@ -82,26 +82,26 @@ function facts(row) {
 
 function summary(row, whole) {
   const missing = {
-    metadata: "Only the metadata of this turn is kept. Where the gateway has keys, that is the rule; “Capture the next turns” on the list of turns keeps more.",
-    busy: "Only the metadata of this turn is kept: the gateway was too busy to keep more.",
+    metadata: "Only the metadata of this turn is kept, which is the default where the gateway has keys. “Capture the next turns” in the list of turns keeps their content.",
+    busy: "Only the metadata of this turn is kept, because of load.",
     large: "Only the metadata of this turn is kept: its content is larger than a quarter of the console’s memory.",
     failed: "Only the metadata of this turn is kept: its content could not be prepared. The gateway’s log has the reason.",
-    running: "What was said is shown when the turn is over, if it is kept.",
+    running: "The content is shown when the turn is over, if it is kept.",
   }[row.kept ?? "metadata"];
-  return h("section", {}, facts(row), failure(row, whole), row.kept === "running" ? h("p", { class: "note", role: "status" }, "This turn is under way.") : null,
+  return h("section", {}, facts(row), failure(row, whole), row.kept === "running" ? h("p", { class: "note", role: "status" }, "This turn is running.") : null,
     row.replay_of && row.replay_of !== "form" ? h("p", {}, "A replay of ", h("a", { href: `#/turn/${row.replay_of}` }, row.replay_of), ".") : null,
     whole ? null : h("p", { class: "note" }, missing ?? ""),
-    whole?.cut ? h("p", { class: "note" }, "This turn is larger than what is kept of one; a part of it is missing here.") : null);
+    whole?.cut ? h("p", { class: "note" }, "A part of this turn is missing: it is larger than the limit for one turn.") : null);
 }
 
 // Why it failed.
 function failure(row, whole) {
   if (row.kept === "running" || (row.status < 400 && !row.error)) return null;
   const why = whole?.answer.failure || whole?.attempts.at(-1)?.failure;
-  return h("p", { class: "bad", role: "alert" }, row.status === 499 ? "The client left before the end." : `Failed${row.error ? `, ${row.error}` : ""}${why ? `: ${why}` : "."}`);
+  return h("p", { class: "bad", role: "alert" }, row.status === 499 ? "The client disconnected before the end." : `Failed${row.error ? `, ${row.error}` : ""}${why ? `: ${why}` : "."}`);
 }
 
-// Notes of one kind stand together.
+// Notes of one kind are grouped.
 function notes(row, whole, who) {
   const list = whole?.notes ?? (row.notes ?? []).map((code) => ({ code, subject: "", says: who.notes[code] }));
   if (!list.length) return null;
@@ -115,7 +115,7 @@ function noteLink(note) {
   return h("a", { class: "chip noted", href: `#/notes/${note.code}` }, note.code);
 }
 
-// The later turns that brought results of this one's calls.
+// Later turns with the results of this turn's calls.
 function results(row) {
   const found = new Map();
   for (const later of known.values()) {
@@ -148,8 +148,8 @@ function calls(whole, row, answered, who) {
 
 function got(call, row) {
   if (call.client) return form(call.client, row);
-  if (call.ran) return h("p", { class: "soft" }, "Nothing: the gateway ran it.");
-  return row.kept === "running" ? h("p", { class: "soft" }, "Not yet.") : h("p", { class: "bad" }, "It was withheld.");
+  if (call.ran) return h("p", { class: "soft" }, "Nothing: the gateway ran the call.");
+  return row.kept === "running" ? h("p", { class: "soft" }, "Not yet.") : h("p", { class: "bad" }, "The call was withheld.");
 }
 
 function kind(call, row) {
@@ -162,20 +162,20 @@ function column(name, ...content) {
 }
 
 function form(call, row) {
-  const missing = row.kept === "running" ? h("p", { class: "soft" }, "The rest of it is still to come.") : h("p", { class: "bad" }, "The call is not complete.");
+  const missing = row.kept === "running" ? h("p", { class: "soft" }, "The rest is still to come.") : h("p", { class: "bad" }, "The call is not complete.");
   return [call.complete ? null : missing, pre(call.arguments || "(no arguments)", `Arguments of ${call.name}`)];
 }
 
 function change(call, row) {
-  if (row.kept === "running" && !(call.client?.complete && call.model?.complete)) return h("p", { class: "soft" }, "It is not known yet.");
-  if (call.ran) return h("p", { class: "soft" }, "It is a tool of the gateway’s own.");
-  if (!call.client || !call.model) return h("p", {}, call.client ? "Text became a call." : "Nothing of it reached the client.");
+  if (row.kept === "running" && !(call.client?.complete && call.model?.complete)) return h("p", { class: "soft" }, "Not known yet.");
+  if (call.ran) return h("p", { class: "soft" }, "This is one of the gateway’s own tools.");
+  if (!call.client || !call.model) return h("p", {}, call.client ? "Text became a call." : "The client did not get it.");
   if (call.same) return h("p", { class: "soft" }, "Nothing.");
   const parts = [["name", call.model.name, call.client.name], ["id", call.model.id, call.client.id], ["arguments", call.model.arguments, call.client.arguments]];
   return parts.filter(([, was, is]) => was !== is).map(([name, was, is]) => h("div", {}, h("p", { class: "soft" }, `${name}:`), marked(was, is)));
 }
 
-// What the client was told, and what was changed in it: calls taken out of the text, or written into it.
+// The text that the client got, and what was changed in it: calls taken out of the text, or written into it.
 function said(whole, row) {
   const { text, reasoning, withheld } = whole.answer;
   const isChanged = row.kept !== "running" && !withheld && whole.attempts.length > 0 && whole.text !== text;
@@ -198,7 +198,7 @@ function requests(whole, row) {
   return section("Requests", fold("requests", `The client’s, ${size(given.length)}${sent.length ? `, beside what ${attempt.backend} was sent, ${size(other.length)}` : ""}`,
     sent.length
       ? compared(pretty(given), sent.length === 1 ? pretty(other) : other, [`From the client, ${row.dialect}`, `To ${attempt.backend}, ${attempt.kind}`])
-      : [h("p", { class: "soft" }, "This backend runs inside the gateway and is sent nothing."), pre(pretty(given), "Request of the client")]));
+      : [h("p", { class: "soft" }, "This backend runs inside the gateway; nothing was sent."), pre(pretty(given), "Request of the client")]));
 }
 
 function streams(whole, row) {
@@ -226,7 +226,7 @@ function buttons(row, whole, who, article, signal) {
   const model = h("input", { id: "model", list: "models", value: json(whole?.request.body ?? "")?.model ?? row.model ?? "", autocomplete: "off" });
   const replay = h("form", { class: "inline", onsubmit: async (event) => {
     event.preventDefault();
-    clear(compare, h("p", { class: "soft", role: "status" }, "Asking…"));
+    clear(compare, h("p", { class: "soft", role: "status" }, "Sending…"));
     try {
       const done = await post(`turns/${row.id}/replay`, { model: model.value }, signal);
       const other = done.turn ? await get(`turns/${done.turn}`) : undefined;
@@ -262,7 +262,7 @@ function replayed(whole, other, done) {
     : h("div", { class: "columns two" }, column("Then", pre(whole.answer.text || "(no text)", "Text then")), column("Now", pre(other.whole.answer.text || "(no text)", "Text now")))];
 }
 
-// The request as a command. Its body is standard input, for which no limit is too small.
+// The request as a command. The body is standard input, which has no limit of length.
 export function curl(row, whole) {
   const quoted = (text) => `'${text.replaceAll("'", `'\\''`)}'`;
   const headers = ["content-type: application/json"];

@@ -13,11 +13,11 @@ const COLUMNS = [
   ["Tokens", "tokens"], ["Calls", "calls"], ["Notes", "notes"], ["Kept", "kept"],
 ];
 const KEPT = {
-  running: ["", "It is under way"], whole: ["whole", "All of it is kept"], waiting: ["whole", "All of it is kept"], cut: ["part", "It was very long: a part of it is kept"],
-  busy: ["metadata", "Only its metadata is kept, because of load"], large: ["metadata", "Only its metadata is kept: it is too large"], failed: ["metadata", "Only its metadata is kept: its content could not be prepared"],
+  running: ["", "Running"], whole: ["whole", "All content is kept"], cut: ["part", "A part of the content is kept: the turn was very long"],
+  busy: ["metadata", "Only metadata is kept, because of load"], large: ["metadata", "Only metadata is kept: the content is too large"], failed: ["metadata", "Only metadata is kept: the content could not be prepared"],
 };
 
-// Outlives the view: what was typed and where one was in the list when one left it, and the rows of a pause, by id.
+// Survives a change of view: the filter and the position in the list, and the rows of a pause, by id.
 let left;
 let paused;
 
@@ -45,17 +45,17 @@ export async function turns(main) {
     draw();
   });
 
-  // During a pause no rows are added; those that are listed still show how they go on.
+  // During a pause no rows are added; those in the list are still updated.
   function draw() {
     const now = all();
     const every = paused ? [...paused.values()].map((row) => known.get(row.id) ?? running.get(row.id) ?? row) : now;
     const matches = typed.trim() ? filter(typed) : () => true;
     const added = paused ? now.filter((row) => !paused.has(row.id) && matches(row)).length : 0;
     pause.setAttribute("aria-pressed", String(Boolean(paused)));
-    put(pause, paused ? `Go on${added ? ` (${count(added)} new)` : ""}` : "Pause");
+    put(pause, paused ? `Resume${added ? ` (${count(added)} new)` : ""}` : "Pause");
     const shown = every.filter(matches);
     about.textContent = said(shown.length, every.length, who);
-    empty.textContent = shown.length ? "" : every.length ? "No turn matches." : "No turns yet. Ask the gateway something, or use Try it.";
+    empty.textContent = shown.length ? "" : every.length ? "No turn matches." : "No turns yet. Send a request to the gateway, or use Try it.";
     rows.set(shown);
   }
 
@@ -77,7 +77,7 @@ function said(shown, known, who) {
     `${plural(shown, "turn")}${shown === known ? "" : ` of ${count(known)}`}`,
     `${size(facts.bytes)} of ${size(bytesOf(who.max_size) * facts.workers)} kept${facts.workers > 1 ? ` by ${facts.workers} workers` : ""}`,
     facts.busy ? `${count(facts.busy)} with metadata only, because of load` : "",
-    who.keeps_everything ? "" : facts.capturing ? `the next ${facts.capturing} are kept whole` : "only metadata is kept",
+    who.keeps_everything ? "" : facts.capturing ? `the content of the next ${facts.capturing} is kept` : "only metadata is kept",
   ].filter(Boolean).join(" · ");
 }
 
@@ -88,7 +88,7 @@ function capture(poll) {
     try {
       const wanted = Number(number.value);
       await post("capture", { count: wanted });
-      say(wanted ? `The next ${plural(wanted, "turn")} will be kept whole.` : "No further turns will be kept whole.");
+      say(wanted ? `The content of the next ${plural(wanted, "turn")} will be kept.` : "No further content will be kept.");
       await poll.now();
     } catch (error) { say(error.message); }
   } }, h("label", { for: "number" }, "Capture the next turns:"), number, h("button", {}, "Capture"));
@@ -120,7 +120,7 @@ function line(id) {
   }
 
   function update(row) {
-    const [word, says] = KEPT[row.kept] ?? ["metadata", "Only its metadata is kept"];
+    const [word, says] = KEPT[row.kept] ?? ["metadata", "Only metadata is kept"];
     const texts = {
       key: row.key ?? "", client: short(row.client), way: `${row.dialect}${row.transport ? " (ws)" : ""}${row.background ? " (bg)" : ""} › ${row.backend ?? "–"}`,
       first: duration(row.first_ms), total: duration(row.ms), tokens: row.input || row.output ? `${count(row.input ?? 0)} / ${count(row.output ?? 0)}` : "",
@@ -147,7 +147,7 @@ function state(row) {
   return row.status >= 400 || row.error ? "bad" : row.notes ? "noted" : "good";
 }
 
-// Change nothing that is right already: the text may be selected.
+// Leave a text that is right: it may be selected.
 function put(element, text, title) {
   const clean = readable(text);
   if (element.textContent !== clean) element.textContent = clean;
