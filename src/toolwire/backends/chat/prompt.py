@@ -31,7 +31,6 @@ from toolwire.core.request import (
     Request,
     ResultEntry,
     TextPart,
-    Tool,
     ToolChoice,
 )
 from toolwire.notations.registry import PromptNotation
@@ -76,9 +75,14 @@ def with_prompted_tools(request: Request, prompt_notation: PromptNotation) -> tu
 def tool_prompt(request: Request, prompt_notation: PromptNotation) -> str:
     """The prompt that declares the tools. The wording is that of Hermes and Qwen, on which many models were trained."""
     choice = request.tool_choice or ToolChoice()
-    shown = request.allowed_tools
     markers = (*prompt_notation.markers, *RESULT, *_TOOLS)
-    tools = "\n".join(guarded_json(_declaration(tool), markers) for tool in shown)
+    declared: list[str] = []
+    for tool in request.allowed_tools:
+        described = {"description": tool.description} if tool.description else {}
+        function = {"name": tool.name, **described, "parameters": tool.parameters or NO_PARAMETERS}
+        json = msgspec.json.encode({"type": "function", "function": function}).decode()
+        declared.append(guarded_json(json, markers))
+    tools = "\n".join(declared)
     example = prompt_notation.write("function_name", _EXAMPLE).text
     paragraphs = [
         "# Tools",
@@ -103,12 +107,6 @@ def _rules(request: Request, choice: ToolChoice) -> Iterable[str]:
         yield "Call at least one function in this answer."
     if request.parallel_calls is False and choice.mode != "none":
         yield "Call at most one function in this answer."
-
-
-def _declaration(tool: Tool) -> str:
-    described = {"description": tool.description} if tool.description else {}
-    function = {"name": tool.name, **described, "parameters": tool.parameters or NO_PARAMETERS}
-    return msgspec.json.encode({"type": "function", "function": function}).decode()
 
 
 def _with_prompt(entries: tuple[Entry, ...], instructions: str, text: str) -> tuple[tuple[Entry, ...], str]:

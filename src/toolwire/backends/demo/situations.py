@@ -16,10 +16,10 @@ Situation: TypeAlias = Callable[[TurnPlan, DemoWriter], Iterator[Step]]
 
 _json = msgspec.json.encode
 _DEMO_TOOL = Tool("demo_tool")
-"""What is called where no tool is declared."""
+"""The tool that is called if none is declared."""
 
 
-def _usual(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
+def play_usual(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
     yield writer.created()
     if plan.results or plan.choice is None:
         yield from writer.text(plan.answer())
@@ -35,33 +35,33 @@ def _usual(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
 
 
 def _unless_answered(situation: Situation) -> Situation:
-    """The situation until results of its calls come, so that an agent comes to an end."""
-    return lambda plan, writer: _usual(plan, writer) if plan.results else situation(plan, writer)
+    """The situation, or an answer if the history ends with results, so that an agent's loop ends."""
+    return lambda plan, writer: play_usual(plan, writer) if plan.results else situation(plan, writer)
 
 
-def _slow(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
-    for step in _usual(plan, writer):
+def play_slow(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
+    for step in play_usual(plan, writer):
         yield step
         yield Wait(0.1)
 
 
-def _error(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
+def play_error(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
     yield Refuse(503, b'{"error":{"message":"The demo model is overloaded.","code":"server_is_overloaded"}}')
 
 
-def _rate_limit(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
+def play_rate_limit(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
     body = b'{"error":{"message":"The demo model is busy.","type":"rate_limit_error","code":"rate_limit_exceeded"}}'
     yield Refuse(429, body, {"retry-after": "60"})
 
 
-def _error_middle(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
+def play_error_middle(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
     yield writer.created()
     yield from writer.text("This answer will not be finished,")
     error = {"code": "server_error", "message": "The demo model broke down."}
     yield writer.event("response.failed", response={"status": "failed", "error": error})
 
 
-def _cut(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
+def play_cut(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
     yield writer.created()
     call = _any_call(plan)
     steps = list(writer.call(call.tool, call.text))
@@ -69,13 +69,13 @@ def _cut(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
     yield Break()
 
 
-def _huge(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
+def play_huge(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
     yield writer.created()
     yield from writer.call(_any_call(plan).tool, _json({"content": "0123456789abcdef" * 65536}).decode(), step=4096)
     yield writer.complete()
 
 
-def _parallel(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
+def play_parallel(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
     yield writer.created()
     for number in range(3):
         call = _numbered_call(plan, number)
@@ -83,20 +83,20 @@ def _parallel(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
     yield writer.complete()
 
 
-def _text(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
+def play_use_tool(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
     yield writer.created()
     call = _any_call(plan)
     yield from writer.text(f"Let me look.\n\n{write_use_tool(call.tool.name, call.text).text}\n")
     yield writer.complete()
 
 
-def _refusal(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
+def play_refusal(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
     yield writer.created()
     yield from writer.refuse("I cannot help with that.")
     yield writer.complete()
 
 
-def _length(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
+def play_length(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
     yield writer.created()
     call = _any_call(plan)
     steps = list(writer.call(call.tool, call.text, step=4))
@@ -104,14 +104,14 @@ def _length(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
     yield writer.complete("incomplete", incomplete_details={"reason": "max_output_tokens"}, output=[])
 
 
-def _short(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
+def play_short(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
     yield writer.created()
     steps = list(writer.text(plan.answer()))
     yield from steps[: max(2, len(steps) // 2)]
     yield writer.complete("incomplete", incomplete_details={"reason": "max_output_tokens"}, output=[])
 
 
-def _silent(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
+def play_silent(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
     yield writer.created()
     yield Wait(3600)
 
@@ -132,19 +132,19 @@ def _numbered_call(plan: TurnPlan, number: int) -> PlannedCall:
 
 
 SITUATIONS: dict[str, Situation] = {
-    "": _usual,
-    "slow": _slow,
-    "error": _error,
-    "rate-limit": _rate_limit,
-    "error-middle": _error_middle,
-    "cut": _cut,
-    "huge": _unless_answered(_huge),
-    "parallel": _unless_answered(_parallel),
-    "use-tool": _unless_answered(_text),
-    "refusal": _refusal,
-    "length": _length,
-    "short": _short,
-    "silent": _silent,
+    "": play_usual,
+    "slow": play_slow,
+    "error": play_error,
+    "rate-limit": play_rate_limit,
+    "error-middle": play_error_middle,
+    "cut": play_cut,
+    "huge": _unless_answered(play_huge),
+    "parallel": _unless_answered(play_parallel),
+    "use-tool": _unless_answered(play_use_tool),
+    "refusal": play_refusal,
+    "length": play_length,
+    "short": play_short,
+    "silent": play_silent,
 }
 """What each `demo-NAME` plays."""
 

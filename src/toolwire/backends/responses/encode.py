@@ -248,19 +248,16 @@ def encode_entry(entry: Entry) -> Any:
                 return {"type": "custom_tool_call", **called, "input": arguments}
             return {"type": "function_call", **called, "arguments": "{}" if is_blank(arguments) else arguments}
         case ResultEntry(call_id, _, kind):
-            return {"type": OUTPUTS[kind], "call_id": call_id, "output": _output(entry.parts_with_error)}
+            parts = entry.parts_with_error
+            texts = [part.text for part in parts if isinstance(part, TextPart)]
+            is_text = len(texts) == len(parts)
+            output = "\n".join(texts) if is_text else [_part(part, "user") for part in parts]
+            return {"type": OUTPUTS[kind], "call_id": call_id, "output": output}
         case ReasoningEntry(id, summary, _, signature):
-            parts = [{"type": "summary_text", "text": text} for text in summary]
-            return {"type": "reasoning", "id": id, "summary": parts, "encrypted_content": signature}
+            shown = [{"type": "summary_text", "text": text} for text in summary]
+            return {"type": "reasoning", "id": id, "summary": shown, "encrypted_content": signature}
         case OtherEntry() | ToolsEntry():
             return entry.raw  # always of this dialect: others were left out
-
-
-def _output(parts: tuple[Part, ...]) -> str | list[Json]:
-    texts = [part.text for part in parts if isinstance(part, TextPart)]
-    if len(texts) == len(parts):
-        return "\n".join(texts)
-    return [_part(part, "user") for part in parts]
 
 
 def _part(part: Part, role: str) -> Json:
