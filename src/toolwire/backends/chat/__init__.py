@@ -27,9 +27,9 @@ __all__ = ["HOSTS_TOOLS", "OPENAI", "PATH", "RESULTS_ANYWHERE", "Conversation", 
 PATH = "/chat/completions"
 """What follows the base URL."""
 HOSTS_TOOLS: tuple[str, ...] = ()
-"""The dialects whose names for tools it knows that it runs itself, such as web search."""
+"""Dialects whose hosted tools, such as web search, it supports by name."""
 RESULTS_ANYWHERE = False
-"""Whether results may stand anywhere behind their calls; if not, they must follow them."""
+"""Whether results may come anywhere after their calls; if not, they must follow them directly."""
 
 
 class Conversation(LoweredConversation):

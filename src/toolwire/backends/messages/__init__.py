@@ -30,9 +30,9 @@ __all__ = [
 PATH = "/messages"
 """What follows the base URL."""
 HOSTS_TOOLS: tuple[str, ...] = ("messages",)
-"""The dialects whose names for tools it knows that it runs itself, such as web search."""
+"""Dialects whose hosted tools, such as web search, it supports by name."""
 RESULTS_ANYWHERE = False
-"""Whether results may stand anywhere behind their calls; if not, they must follow them."""
+"""Whether results may come anywhere after their calls; if not, they must follow them directly."""
 
 MODELS_PATH = "/models?limit=1000"
 """The list of its models. Anthropic gives twenty at a time unless more are asked for."""

@@ -32,9 +32,9 @@ __all__ = [
 PATH = "/responses"
 """What follows the base URL."""
 HOSTS_TOOLS: tuple[str, ...] = ("chat", "responses")
-"""The dialects whose names for tools it knows that it runs itself, such as web search."""
+"""Dialects whose hosted tools, such as web search, it supports by name."""
 RESULTS_ANYWHERE = True
-"""Whether results may stand anywhere behind their calls; if not, they must follow them."""
+"""Whether results may come anywhere after their calls; if not, they must follow them directly."""
 
 
 class Conversation(LoweredConversation):

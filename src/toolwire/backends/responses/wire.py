@@ -71,7 +71,7 @@ class ReplyItem(CallHolder):
 
 
 class TokenUsage(msgspec.Struct, gc=False):
-    """The token counts of a response, in the order that `usage_of` takes them."""
+    """The token counts of a response, in the order of the parameters of `usage_of`."""
 
     input_tokens: float | None = None
     output_tokens: float | None = None
