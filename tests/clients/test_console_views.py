@@ -319,7 +319,7 @@ def test_an_address_that_is_not_encoded_shows_an_error(seen):
 
 def test_going_back_to_the_list_restores_the_place_the_row_and_the_pause(seen):
     before, after = seen["back"]
-    assert after == {**before, "pause": "Go on (1 new)"}
+    assert after == {**before, "pause": "Resume (1 new)"}
     assert after["top"] == 1000
     assert after["focused"]
     assert len(set(seen["clicked"])) == 1

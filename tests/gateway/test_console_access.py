@@ -23,15 +23,15 @@ from tests.support.frames import completed, created, stream, text
 from tests.support.gateway import Gateway, backend, chat_body, tool
 from tests.support.upstream import Hold, Reply, Upstream
 from toolwire.config.settings import Backend, Key, Settings, Store
-from toolwire.config.validate import faults
+from toolwire.config.validate import find_faults
 from toolwire.core import recording
 from toolwire.gateway.console import access, backends, secrets
 from toolwire.gateway.console.access import COOKIE_SECONDS, OWN_KEY_SECONDS, Access, Viewer
-from toolwire.gateway.console.routes import Console
-from toolwire.gateway.console.rows import Row
+from toolwire.gateway.console.routes import ConsoleApp
+from toolwire.gateway.console.rows import TurnRow
 from toolwire.gateway.console.secrets import known_secrets, redact
 from toolwire.gateway.console.stored_trace import pack, remove_secrets
-from toolwire.gateway.console.trace import Held, TurnTrace
+from toolwire.gateway.console.trace import HeldBytes, TurnTrace
 from toolwire.gateway.keys import Keys
 from toolwire.gateway.log import Log
 from toolwire.turns.observers import AttemptInfo
@@ -259,7 +259,7 @@ def test_a_page_behind_a_proxy_may_change_something_if_the_settings_list_it(tmp_
 
 
 def test_no_key_is_called_as_the_console_is(tmp_path: Path):
-    fault = "\n".join(faults(Settings(keys=(Key("(console)", "k"), Key("*", "l")))))
+    fault = "\n".join(find_faults(Settings(keys=(Key("(console)", "k"), Key("*", "l")))))
     assert "(console)" in fault
     assert "*" not in fault
 
@@ -323,7 +323,7 @@ def test_a_fault_of_ours_is_said_as_json_and_in_the_log(monkeypatch: pytest.Monk
         raise ZeroDivisionError("with something secret")
 
     async def main() -> list[Any]:
-        console, sent = Console(broken, Log("info", asyncio.get_running_loop())), list[Any]()
+        console, sent = ConsoleApp(broken, Log("info", asyncio.get_running_loop())), list[Any]()
 
         async def send(message: Any) -> None:
             sent.append(message)
@@ -525,14 +525,14 @@ def test_a_secret_that_is_being_written_is_not_shown_either(keyless: Gateway, up
 
 def packed_secrets() -> bytes:
     """What is shown of a turn that holds secrets."""
-    trace = TurnTrace("seed", {b"authorization": f"Bearer {CLIENTS}".encode()}, Held(10**9))
+    trace = TurnTrace("seed", {b"authorization": f"Bearer {CLIENTS}".encode()}, HeldBytes(10**9))
     trace.keeps = True
     trace.receive(f'{{"messages":[{{"content":"{VENDOR} {CLIENTS}"}}],"password":"{NAMED}"}}'.encode())
     attempt = trace.attempt(AttemptInfo("up", "responses", "m"))
     attempt.reply(200, {"content-type": "text/event-stream"})
     attempt.read(stream(created(), text(f"{VENDOR} {OWN}"), completed()))
     trace.write([f'data: {{"choices":[{{"index":0,"delta":{{"content":"{OWN}"}}}}]}}\n\n'.encode()])
-    return zlib.decompress(pack(remove_secrets(trace, Row("id", 0.0, "chat"), [], (OWN.encode(),))))
+    return zlib.decompress(pack(remove_secrets(trace, TurnRow("id", 0.0, "chat"), [], (OWN.encode(),))))
 
 
 def test_nothing_secret_is_in_what_is_shown_and_sent_to_other_workers():

@@ -18,7 +18,7 @@ from toolwire.config.settings import Settings
 from toolwire.gateway.console import handlers, prompts
 from toolwire.gateway.console.access import Viewer
 from toolwire.gateway.console.conversations import (
-    Member,
+    ConversationTurn,
     compare_prompts,
     group_turns,
     locate_difference,
@@ -28,11 +28,11 @@ from toolwire.gateway.console.conversations import (
 )
 from toolwire.gateway.console.handlers import Handlers
 from toolwire.gateway.console.prompts import make_prompt, read_segment
-from toolwire.gateway.console.recorder import Recorder
+from toolwire.gateway.console.recorder import TurnRecorder
 from toolwire.gateway.console.ring import RecordedTurn
-from toolwire.gateway.console.rows import Row
+from toolwire.gateway.console.rows import TurnRow
 from toolwire.gateway.console.stored_trace import pack, remove_secrets
-from toolwire.gateway.console.trace import Held, TurnTrace
+from toolwire.gateway.console.trace import HeldBytes, TurnTrace
 from toolwire.gateway.log import Log
 from toolwire.gateway.process import Process
 from toolwire.turns.observers import AttemptInfo
@@ -48,8 +48,8 @@ def kept(
 ) -> RecordedTurn:
     """A turn with this request, and what a backend was sent for it."""
     at = next(_moments)
-    row = Row(f"turn-{at:.0f}", at, dialect, **{"model": "m", "status": 200, **facts})
-    trace = TurnTrace(row.id, {}, Held(10**9))
+    row = TurnRow(f"turn-{at:.0f}", at, dialect, **{"model": "m", "status": 200, **facts})
+    trace = TurnTrace(row.id, {}, HeldBytes(10**9))
     trace.keeps = True
     trace.receive(msgspec.json.encode({"model": "m", **body}))
     if sent is not None:
@@ -61,11 +61,11 @@ def kept(
     return RecordedTurn(row, "o", packed=pack(remove_secrets(trace, row, [], ())))
 
 
-def member(turn: RecordedTurn) -> Member:
-    return Member(turn.row, make_prompt(turn.packed, turn.row))
+def member(turn: RecordedTurn) -> ConversationTurn:
+    return ConversationTurn(turn.row, make_prompt(turn.packed, turn.row))
 
 
-def chat(*messages: Json, answer: Json | None = None, **facts: Any) -> Member:
+def chat(*messages: Json, answer: Json | None = None, **facts: Any) -> ConversationTurn:
     said = {"choices": [{"index": 0, "message": answer, "finish_reason": "stop"}]} if answer else None
     return member(kept({"model": "m", "messages": messages}, said, **facts))
 
@@ -83,7 +83,7 @@ def result(id: str, words: str) -> Json:
     return {"role": "tool", "tool_call_id": id, "content": words}
 
 
-def sizes(*members: Member) -> list[int]:
+def sizes(*members: ConversationTurn) -> list[int]:
     return sorted(map(len, group_turns(members)))
 
 
@@ -120,7 +120,7 @@ def test_a_session_finds_the_turn_without_one_though_another_session_said_the_sa
 
 
 def test_a_cache_key_joins_turns_but_not_sessions():
-    def keyed(words: str, session: str = "") -> Member:
+    def keyed(words: str, session: str = "") -> ConversationTurn:
         return member(kept({"messages": [user(words)], "prompt_cache_key": "app"}, session=session))
 
     assert sizes(keyed("a"), keyed("b")) == [2]
@@ -161,7 +161,7 @@ def test_a_conversation_that_changes_has_another_make_version():
 # The prompt cache
 
 
-def state(own: Member, *earlier: Member) -> Json:
+def state(own: ConversationTurn, *earlier: ConversationTurn) -> Json:
     found = compare_prompts(own, earlier)
     assert found is not None
     return found
@@ -207,7 +207,7 @@ def test_a_broken_cache_is_found_to_the_byte():
     ],
 )
 def test_what_the_gateway_adds_to_a_stored_message_breaks_nothing(stored: Json):
-    def given(*messages: Json) -> Member:
+    def given(*messages: Json) -> ConversationTurn:
         return member(kept({"input": []}, None, "responses", {"input": messages}))
 
     assert not state(given(stored, MORE), given(HI))["broken"]
@@ -217,7 +217,7 @@ def test_what_the_gateway_adds_to_a_stored_message_breaks_nothing(stored: Json):
 
 
 def test_references_are_resolved_in_what_the_backend_was_sent():
-    def given(*messages: Json) -> Member:
+    def given(*messages: Json) -> ConversationTurn:
         reference: Json = {"input": [{"type": "item_reference", "id": "msg_1"}]}
         return member(kept(reference, None, "responses", {"input": messages}))
 
@@ -341,7 +341,7 @@ def test_calls_of_an_answer_that_is_not_kept_have_their_names():
 def test_a_prompt_is_made_once_and_counts_with_its_turn(monkeypatch: pytest.MonkeyPatch):
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        recorder = Recorder(Settings(), loop, "t" * 40, Process("v", 1.0), Log("info", loop))
+        recorder = TurnRecorder(Settings(), loop, "t" * 40, Process("v", 1.0), Log("info", loop))
         recorder.ring.add(kept({"messages": [user(f"{number}")]}) for number in range(50))
         asked = Handlers(recorder, cast("Any", None), cast("Any", None))
         before = recorder.ring.size
@@ -357,7 +357,7 @@ def test_a_prompt_is_made_once_and_counts_with_its_turn(monkeypatch: pytest.Monk
 def test_a_prompt_goes_between_processes_as_it_is():
     given = chat(HI, HELLO, MORE, answer=HELLO)
     sent = msgspec.msgpack.decode(msgspec.msgpack.encode(msgspec.to_builtins((given.row, given.prompt))))
-    assert msgspec.convert(sent, tuple[Row, prompts.TurnPrompt]) == (given.row, given.prompt)
+    assert msgspec.convert(sent, tuple[TurnRow, prompts.TurnPrompt]) == (given.row, given.prompt)
 
 
 # With a gateway

@@ -15,7 +15,7 @@ from toolwire.core.events import TurnEnded, Usage
 from toolwire.core.notes import TurnStats
 from toolwire.core.request import CallEntry, Message, RequestHead, ResultEntry, TextPart
 from toolwire.gateway.console import recorder, statistics
-from toolwire.gateway.console.conversations import Member, common_bytes, compare_prompts
+from toolwire.gateway.console.conversations import ConversationTurn, common_bytes, compare_prompts
 from toolwire.gateway.console.prompts import make_prompt, read_segment
 from toolwire.gateway.console.recorder import (
     ALL_KEYS,
@@ -23,13 +23,13 @@ from toolwire.gateway.console.recorder import (
     MAX_HELD,
     MAX_PENDING_SIZE,
     ROWS_PER_BATCH,
-    Recorder,
+    TurnRecorder,
 )
 from toolwire.gateway.console.ring import RecordedTurn, Ring
-from toolwire.gateway.console.rows import MAX_NAME_LENGTH, Row, results_of
+from toolwire.gateway.console.rows import MAX_NAME_LENGTH, TurnRow, results_of
 from toolwire.gateway.console.statistics import MAX_NAMES, OTHERS, Statistics, count_rows, merge_reports
 from toolwire.gateway.console.stored_trace import pack, remove_secrets, shown_headers, unpack
-from toolwire.gateway.console.trace import MOST, Held, TurnTrace
+from toolwire.gateway.console.trace import MAX_TRACE_SIZE, HeldBytes, TurnTrace
 from toolwire.gateway.log import Log
 from toolwire.gateway.process import Process
 from toolwire.turns.observers import AttemptInfo, TurnOutcome, TurnReport
@@ -41,7 +41,7 @@ KEYS = (Key("ann", "ann-key-123456", console=True), Key("bob", "bob-key-123456",
 class Turns:
     """A recorder, and turns for it."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: TurnRecorder) -> None:
         self.recorder = recorder
         self._count = 0
 
@@ -54,14 +54,14 @@ class Turns:
         trace.receive(request)
         return trace, report
 
-    def end(self, trace: TurnTrace, report: TurnReport, stats: TurnStats | None = None, **more: Any) -> Row:
+    def end(self, trace: TurnTrace, report: TurnReport, stats: TurnStats | None = None, **more: Any) -> TurnRow:
         report = msgspec.structs.replace(report, **more)
         self.recorder.end(report, TurnOutcome(stats or TurnStats(), 0.1, report.key or "", None))
         kept = self.recorder.ring.get(trace.seed)
         assert kept is not None
         return kept.row
 
-    def run(self, key: str = "", request: bytes = b"{}", **more: Any) -> Row:
+    def run(self, key: str = "", request: bytes = b"{}", **more: Any) -> TurnRow:
         return self.end(*self.begin(key, request), **more)
 
 
@@ -69,7 +69,7 @@ def watched(use: Callable[[Turns], Coroutine[Any, Any, None]], settings: Setting
     async def main() -> None:
         loop = asyncio.get_running_loop()
         log = Log("info", loop)
-        made = Recorder(settings or Settings(), loop, "t" * 40, Process("v", 1.0), log)
+        made = TurnRecorder(settings or Settings(), loop, "t" * 40, Process("v", 1.0), log)
         try:
             await asyncio.wait_for(use(Turns(made)), 60)
         finally:
@@ -103,7 +103,7 @@ def test_a_row_counts_for_the_memory_it_takes():
         before = tracemalloc.get_traced_memory()[0]
         for number in range(300):
             calls = tuple(f"{number}{name}" for name in names)
-            ring.add([RecordedTurn(Row(f"id{number}", 0.0, "chat", calls=calls, error="x" * 120), "o")])
+            ring.add([RecordedTurn(TurnRow(f"id{number}", 0.0, "chat", calls=calls, error="x" * 120), "o")])
         taken = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
@@ -231,21 +231,21 @@ def test_two_viewers_at_once_see_the_same():
 
 
 def test_what_is_held_of_turns_is_bounded_in_bytes():
-    held = Held(20_000_000)
+    held = HeldBytes(20_000_000)
     traces = [TurnTrace(f"seed{number}", {}, held) for number in range(4)]
     for trace in traces:
         trace.keeps = True
         attempt = trace.attempt(AttemptInfo("up", "chat", "m"))
         for _ in range(20):
             attempt.read(b"x" * 1_000_000)
-    assert [trace.size <= MOST and trace.is_cut for trace in traces] == [True] * 4
+    assert [trace.size <= MAX_TRACE_SIZE and trace.is_cut for trace in traces] == [True] * 4
     assert held.size <= 20_000_000
     assert sum(len(data) for trace in traces for _, data in trace.attempts[0].reads) > 18_000_000
 
 
 def test_a_body_that_is_too_large_does_not_cost_the_answer():
     async def use(turns: Turns) -> None:
-        trace, facts = turns.begin(request=b"x" * (MOST + 1))
+        trace, facts = turns.begin(request=b"x" * (MAX_TRACE_SIZE + 1))
         trace.write((b'data: {"choices":[{"index":0,"delta":{"content":"Hi"}}]}\n\n',))
         row = turns.end(trace, facts)
         kept = await turns.recorder.find(row.id)
@@ -284,7 +284,7 @@ def test_a_turn_that_takes_a_quarter_of_the_room_is_kept_as_metadata():
 
 
 def test_a_request_that_is_sent_as_it_came_is_held_and_kept_once():
-    held = Held(10**9)
+    held = HeldBytes(10**9)
     trace = TurnTrace("seed", {}, held)
     trace.keeps = True
     body = b'{"x":"' + b"y" * 100_000 + b'"}'
@@ -299,7 +299,7 @@ def test_a_request_that_is_sent_as_it_came_is_held_and_kept_once():
 def test_small_pieces_count_for_the_memory_they_take():
     tracemalloc.start()
     try:
-        trace = TurnTrace("seed", {}, Held(10**9))
+        trace = TurnTrace("seed", {}, HeldBytes(10**9))
         trace.keeps = True
         attempt = trace.attempt(AttemptInfo("up", "chat", "m"))
         before = tracemalloc.get_traced_memory()[0]
@@ -365,7 +365,7 @@ def test_one_key_pins_no_more_than_its_share():
         ring.add(
             [
                 RecordedTurn(
-                    Row(f"id{number}", 0.0, "chat", key="ann" if number < 10 else "bob"), "o", packed=b"x" * 2000
+                    TurnRow(f"id{number}", 0.0, "chat", key="ann" if number < 10 else "bob"), "o", packed=b"x" * 2000
                 )
             ]
         )
@@ -380,7 +380,7 @@ def test_one_key_pins_no_more_than_its_share():
 def test_an_unpinned_turn_makes_room_first():
     ring = Ring(10**6)
     for number in range(3):
-        ring.add([RecordedTurn(Row(f"id{number}", 0.0, "chat"), "o")])
+        ring.add([RecordedTurn(TurnRow(f"id{number}", 0.0, "chat"), "o")])
     ring.pin("id0")
     ring.unpin("id0")
     assert [kept.row.id for kept in ring] == ["id0", "id1", "id2"]
@@ -388,7 +388,7 @@ def test_an_unpinned_turn_makes_room_first():
 
 def test_a_pinned_turn_that_becomes_whole_counts_with_its_bytes():
     ring = Ring(10**6)
-    kept = RecordedTurn(Row("id", 0.0, "chat"), "o")
+    kept = RecordedTurn(TurnRow("id", 0.0, "chat"), "o")
     ring.add([kept])
     ring.pin("id", "ann")
     ring.fill(kept, b"x" * 5000)
@@ -405,10 +405,10 @@ def test_every_key_that_may_look_has_its_share_of_pins():
 def test_numbers_of_changes_say_nothing_of_others():
     ring = Ring(10**6)
     for number in range(5):
-        ring.add([RecordedTurn(Row(f"id{number}", 0.0, "chat", key="ann"), "o")])
+        ring.add([RecordedTurn(TurnRow(f"id{number}", 0.0, "chat", key="ann"), "o")])
     cursor = ring.now()
     assert ring.since(cursor, 100) == []
-    ring.add([RecordedTurn(Row("last", 0.0, "chat", key="bob"), "o")])
+    ring.add([RecordedTurn(TurnRow("last", 0.0, "chat", key="bob"), "o")])
     [row] = ring.since(cursor, 100)
     assert (row.id, row.seq > 10**15) == ("last", True)
     assert [row.id for row in ring.since(0, 3)] == ["id0", "id1", "id2"]
@@ -420,8 +420,10 @@ def test_numbers_of_changes_say_nothing_of_others():
 
 def test_a_stream_that_breaks_off_is_an_error():
     counted = Statistics()
-    counted.count([Row("a", 0.0, "chat", status=200, ms=1.0, error="connection_lost")])
-    counted.count([Row("b", 0.0, "chat", status=200, ms=1.0), Row("c", 0.0, "chat", status=499, ms=1.0, error="x")])
+    counted.count([TurnRow("a", 0.0, "chat", status=200, ms=1.0, error="connection_lost")])
+    counted.count(
+        [TurnRow("b", 0.0, "chat", status=200, ms=1.0), TurnRow("c", 0.0, "chat", status=499, ms=1.0, error="x")]
+    )
     found = merge_reports([counted.report()])
     assert (found["start"]["errors"], found["hour"]["errors"], found["minutes"][0][1:]) == (1, 1, [3, 1])
 
@@ -439,7 +441,7 @@ def test_so_many_names_of_tools_are_told_apart_and_no_more(monkeypatch: pytest.M
     for minute in range(20):
         clock.now += 60
         for turn in range(10):
-            counted.count([Row("x", 0.0, "chat", ms=1.0, calls=tuple(f"t{minute}_{turn}_{i}" for i in range(30)))])
+            counted.count([TurnRow("x", 0.0, "chat", ms=1.0, calls=tuple(f"t{minute}_{turn}_{i}" for i in range(30)))])
     found = counted.report().all
     assert len(found.calls) <= MAX_NAMES + 1
     assert found.calls[OTHERS] > 1000
@@ -448,9 +450,9 @@ def test_so_many_names_of_tools_are_told_apart_and_no_more(monkeypatch: pytest.M
 
 def test_results_are_matched_with_calls_of_another_process():
     one, two = Statistics(), Statistics()
-    one.count([Row("a", 0.0, "chat", ms=1.0, calls=("look", "find"), call_ids=("c1", "c2"))])
-    two.count([Row("b", 0.0, "chat", ms=1.0, results=("c1 failed", "c2", "c3"))])
-    one.count([Row("c", 0.0, "chat", ms=1.0, results=("c2",))])
+    one.count([TurnRow("a", 0.0, "chat", ms=1.0, calls=("look", "find"), call_ids=("c1", "c2"))])
+    two.count([TurnRow("b", 0.0, "chat", ms=1.0, results=("c1 failed", "c2", "c3"))])
+    one.count([TurnRow("c", 0.0, "chat", ms=1.0, results=("c2",))])
     for when in ("start", "hour"):
         assert merge_reports([one.report(), two.report()])[when]["tools"] == {
             "look": {"calls": 1, "results": 1, "failed": 1},
@@ -460,8 +462,8 @@ def test_results_are_matched_with_calls_of_another_process():
 
 def test_the_rows_of_a_key_are_counted_as_those_of_a_process():
     rows = [
-        Row("b", 2.0, "chat", ms=1.0, results=("c1",)),
-        Row("a", 1.0, "chat", ms=1.0, calls=("look",), call_ids=("c1",)),
+        TurnRow("b", 2.0, "chat", ms=1.0, results=("c1",)),
+        TurnRow("a", 1.0, "chat", ms=1.0, calls=("look",), call_ids=("c1",)),
     ]
     assert merge_reports([count_rows(rows)])["start"]["tools"] == {"look": {"calls": 1, "results": 1, "failed": 0}}
 
@@ -498,14 +500,14 @@ def test_the_first_difference_is_found(common: int):
 
 
 def turn_with(id: str, messages: list[Any]) -> RecordedTurn:
-    trace = TurnTrace(id, {}, Held(10**9), "/v1/messages")
+    trace = TurnTrace(id, {}, HeldBytes(10**9), "/v1/messages")
     trace.keeps = True
     trace.receive(msgspec.json.encode({"model": "m", "messages": messages}))
-    whole = remove_secrets(trace, Row("id", 0.0, "messages"), [], ())
+    whole = remove_secrets(trace, TurnRow("id", 0.0, "messages"), [], ())
     assert whole.path == "/v1/messages"
     packed = pack(whole)
     assert unpack(packed).path == whole.path
-    return RecordedTurn(Row(id, 0.0, "messages", model="m"), "o", packed=packed)
+    return RecordedTurn(TurnRow(id, 0.0, "messages", model="m"), "o", packed=packed)
 
 
 def test_a_mark_of_the_cache_that_moves_on_breaks_no_cache():
@@ -515,7 +517,7 @@ def test_a_mark_of_the_cache_that_moves_on_breaks_no_cache():
     marked = {"cache_control": {"type": "ephemeral"}}
     first = turn_with("a", [said("one", **marked)])
     second = turn_with("b", [said("one"), said("two", **marked)])
-    members = [Member(kept.row, make_prompt(kept.packed, kept.row)) for kept in (first, second)]
+    members = [ConversationTurn(kept.row, make_prompt(kept.packed, kept.row)) for kept in (first, second)]
     state = compare_prompts(members[1], members[:1])
     assert state is not None
     assert not state["broken"]

@@ -20,7 +20,7 @@ from toolwire.config.settings import AnyStore, Settings
 from toolwire.core.errors import Failure, ToolwireError
 from toolwire.core.request import RequestHead
 from toolwire.gateway.body import read_body, stepped
-from toolwire.gateway.console.routes import Console, open_console, serves_console
+from toolwire.gateway.console.routes import ConsoleApp, open_console, serves_console
 from toolwire.gateway.endpoint import Endpoint, turn_of
 from toolwire.gateway.flight import Claim, Flight
 from toolwire.gateway.guard import Guard
@@ -52,7 +52,7 @@ class Gateway:
         sockets: dict[str, ASGIApp],
         rest: Starlette,
         count_running: Callable[[], int],
-        find_console: Callable[[], Console | None],
+        find_console: Callable[[], ConsoleApp | None],
     ) -> None:
         self._guard = guard
         self._find_console = find_console
@@ -124,7 +124,7 @@ def make_app(
     """The application for these settings, with a store that was opened for it or one of its own, with what else
     counts the bytes in flight, and with what else knows of this process."""
     states: dict[str, State] = {}
-    consoles: dict[str, Console | None] = {}
+    consoles: dict[str, ConsoleApp | None] = {}
     this = process or Process(hash_settings(settings), settings.server.drain)
     guard = Guard(settings)
 

@@ -11,7 +11,7 @@ from toolwire.core.shares import Shares
 from toolwire.core.terminal import clean
 from toolwire.gateway.answer import Pace
 from toolwire.gateway.console.access import load_token
-from toolwire.gateway.console.recorder import Recorder
+from toolwire.gateway.console.recorder import TurnRecorder
 from toolwire.gateway.files import file_limit
 from toolwire.gateway.flight import Flight
 from toolwire.gateway.guard import Guard
@@ -78,7 +78,7 @@ async def opened_state(
         log = Log(settings.debug.level, loop, log_format(settings), this.slot)
         observers: list[TurnObserver] = [log, this.metrics]
         if settings.console.enabled:
-            observers.append(Recorder(settings, loop, load_token(), this, log))
+            observers.append(TurnRecorder(settings, loop, load_token(), this, log))
         everything = Shared(
             settings,
             Engine(settings, router, memory.reasoning, recordings_of(settings)),

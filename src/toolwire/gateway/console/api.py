@@ -19,7 +19,7 @@ from toolwire.dialects.reading import read
 from toolwire.gateway.console.access import Access, Viewer
 from toolwire.gateway.console.backends import Checks, CheckState, ModelLists
 from toolwire.gateway.console.conversations import (
-    Member,
+    ConversationTurn,
     group_turns,
     locate_difference,
     make_timeline,
@@ -30,11 +30,11 @@ from toolwire.gateway.console.fan_out import FanOut
 from toolwire.gateway.console.handlers import Handlers
 from toolwire.gateway.console.http import HEADERS, address_of, read_body
 from toolwire.gateway.console.prompts import TurnPrompt
-from toolwire.gateway.console.recorder import MAX_CAPTURES, Recorder
+from toolwire.gateway.console.recorder import MAX_CAPTURES, TurnRecorder
 from toolwire.gateway.console.replays import Replays
-from toolwire.gateway.console.rows import Row
+from toolwire.gateway.console.rows import TurnRow
 from toolwire.gateway.console.statistics import CountReport, latencies, merge_reports
-from toolwire.gateway.console.stored import StoredResponses
+from toolwire.gateway.console.stored import StoreBrowser
 from toolwire.gateway.console.threads import in_thread
 from toolwire.gateway.flight import Claim
 from toolwire.gateway.keys import Caller
@@ -70,16 +70,18 @@ class CheckBody(msgspec.Struct):
 _decode_after = msgspec.json.Decoder(dict[str, Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]]).decode
 
 
-class Api:
+class ConsoleApi:
     """The handlers of all paths below `/console/api`."""
 
-    def __init__(self, shared: Shared, recorder: Recorder, endpoints: Mapping[str, ASGIApp], access: Access) -> None:
+    def __init__(
+        self, shared: Shared, recorder: TurnRecorder, endpoints: Mapping[str, ASGIApp], access: Access
+    ) -> None:
         self._shared = shared
         self._access = access
         self._recorder = recorder
         self._replays = Replays(endpoints)
         self._checks = Checks(shared.settings, recorder.secrets)
-        self._stored = StoredResponses(shared.store, recorder.secrets, shows_everything=recorder.keeps_everything)
+        self._stored = StoreBrowser(shared.store, recorder.secrets, shows_everything=recorder.keeps_everything)
         self._models = ModelLists(shared.engine.router)
         self._fan_out = FanOut(Handlers(recorder, shared.engine.router, self._checks).questions, shared.process)
         self._breaks: BoundedDict[tuple[str, str], dict[str, Any]] = BoundedDict(
@@ -177,13 +179,13 @@ class Api:
 
     # Conversations
 
-    async def _group(self, viewer: Viewer) -> list[list[Member]]:
+    async def _group(self, viewer: Viewer) -> list[list[ConversationTurn]]:
         """All conversations. A thread groups them, because there may be many turns."""
         answers = await self._fan_out.ask("prompts", viewer)
 
-        def group() -> list[list[Member]]:
-            found = [each for answer in answers for each in msgspec.convert(answer, list[tuple[Row, TurnPrompt]])]
-            return group_turns({row.id: Member(row, prompt) for row, prompt in found}.values())
+        def group() -> list[list[ConversationTurn]]:
+            found = [each for answer in answers for each in msgspec.convert(answer, list[tuple[TurnRow, TurnPrompt]])]
+            return group_turns({row.id: ConversationTurn(row, prompt) for row, prompt in found}.values())
 
         return await in_thread(group)
 

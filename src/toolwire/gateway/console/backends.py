@@ -90,14 +90,8 @@ class Checks:
         self._task: asyncio.Task[None] | None = None
 
     def start(self, backend: Backend, model: str, gateway: str, key: str) -> bool:
-        """Start a check; False if one is running.
-
-        Args:
-            backend: The backend to check.
-            model: The model to ask; may be empty.
-            gateway: The address of this gateway, through which a backend without an address is checked.
-            key: A key for that.
-        """
+        """Start a check; False if one is running. A backend without an address is checked through the gateway at this
+        address, with this key."""
         if self.state.running:
             return False
         through_gateway = not _has_address(backend)

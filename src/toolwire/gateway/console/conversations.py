@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from toolwire.gateway.console.excerpts import Excerpt, Excerpts, ResultExcerpt, unpack_excerpts
+from toolwire.gateway.console.excerpts import Excerpts, ResultExcerpt, TextExcerpt, unpack_excerpts
 from toolwire.gateway.console.prompts import PREFIX_SIZE, SEGMENT, TurnPrompt
-from toolwire.gateway.console.rows import MAX_NAME_LENGTH, Row
+from toolwire.gateway.console.rows import MAX_NAME_LENGTH, TurnRow
 
 MAX_COMPARED = 10
 """Earlier turns of a conversation whose prompts are compared with that of a turn."""
@@ -31,14 +31,14 @@ Mark: TypeAlias = tuple[str, str, str | bytes]
 """A key, a kind of name, and the name."""
 
 
-class Member(msgspec.Struct, frozen=True):
+class ConversationTurn(msgspec.Struct, frozen=True):
     """A turn of a conversation."""
 
-    row: Row
+    row: TurnRow
     prompt: TurnPrompt
 
 
-def group_turns(members: Iterable[Member]) -> list[list[Member]]:
+def group_turns(members: Iterable[ConversationTurn]) -> list[list[ConversationTurn]]:
     """The conversations, each in the order of time; the one with the latest turn first."""
     turns = [each for each in members if each.row.replay_of in ("", FORM)]
     turns.sort(key=lambda each: each.row.at)
@@ -51,13 +51,13 @@ def group_turns(members: Iterable[Member]) -> list[list[Member]]:
 class _Groups:
     """Sets of turns that are joined one by one (union-find); each knows the sessions and conversations in it."""
 
-    def __init__(self, turns: Sequence[Member]) -> None:
+    def __init__(self, turns: Sequence[ConversationTurn]) -> None:
         self._turns = turns
         self._parents = list(range(len(turns)))
         self._named: list[set[str]] = [{kind for kind, _ in _names(each.prompt)} for each in turns]
         self._known: defaultdict[Mark, list[int]] = defaultdict(list)
 
-    def add(self, index: int, turn: Member) -> None:
+    def add(self, index: int, turn: ConversationTurn) -> None:
         """Join a turn with earlier ones."""
         key, prompt = turn.row.key, turn.prompt
         names = [(key, kind, name) for kind, name in _names(prompt)]
@@ -75,8 +75,8 @@ class _Groups:
         for mark in (*names, *cached, *whole, (key, "response", prompt.response)):
             self._known[mark].append(index)
 
-    def found(self) -> Iterable[list[Member]]:
-        out: defaultdict[int, list[Member]] = defaultdict(list)
+    def found(self) -> Iterable[list[ConversationTurn]]:
+        out: defaultdict[int, list[ConversationTurn]] = defaultdict(list)
         for index, turn in enumerate(self._turns):
             out[self._root(index)].append(turn)
         return out.values()
@@ -112,7 +112,7 @@ def _names(prompt: TurnPrompt) -> Iterator[tuple[str, str]]:
         yield "session", prompt.session
 
 
-def summarize(members: Sequence[Member]) -> dict[str, Any]:
+def summarize(members: Sequence[ConversationTurn]) -> dict[str, Any]:
     """A conversation in one line."""
     first, last = members[0], members[-1]
     return {
@@ -131,13 +131,13 @@ def summarize(members: Sequence[Member]) -> dict[str, Any]:
     }
 
 
-def make_version(members: Sequence[Member]) -> str:
+def make_version(members: Sequence[ConversationTurn]) -> str:
     """A text that changes with every turn that is added, dropped or changed."""
     rows = "".join(f"{each.row.id} {each.row.seq}\n" for each in members)
     return hashlib.blake2b(rows.encode(), digest_size=8).hexdigest()
 
 
-def make_timeline(members: Sequence[Member]) -> list[dict[str, Any]]:
+def make_timeline(members: Sequence[ConversationTurn]) -> list[dict[str, Any]]:
     """The last turns of a conversation, each with its context and excerpts."""
     begin = max(0, len(members) - MAX_SHOWN_TURNS)
     turns = members[begin:]
@@ -166,7 +166,7 @@ def make_timeline(members: Sequence[Member]) -> list[dict[str, Any]]:
 class _Results:
     """Which turn brought the result of which call. Later requests repeat it."""
 
-    def __init__(self, turns: Sequence[Member], excerpts: Sequence[Excerpts]) -> None:
+    def __init__(self, turns: Sequence[ConversationTurn], excerpts: Sequence[Excerpts]) -> None:
         self._turns = turns
         self._excerpts = excerpts
         self._by_call: defaultdict[str, dict[int, ResultExcerpt]] = defaultdict(dict)
@@ -194,11 +194,11 @@ class _Results:
         return max(awaited, self._excerpts[index].new_results)
 
 
-def _show(excerpt: Excerpt) -> dict[str, Any]:
+def _show(excerpt: TextExcerpt) -> dict[str, Any]:
     return {"text": excerpt.text, "size": excerpt.size, "cut": len(excerpt.text) < excerpt.size}
 
 
-def compare_prompts(member: Member, earlier: Sequence[Member]) -> dict[str, Any] | None:
+def compare_prompts(member: ConversationTurn, earlier: Sequence[ConversationTurn]) -> dict[str, Any] | None:
     """How far a prompt begins like the earlier one it is most like, and where the cache broke.
 
     None if there is no earlier one, or if a part of either prompt is not known here.
@@ -208,7 +208,7 @@ def compare_prompts(member: Member, earlier: Sequence[Member]) -> dict[str, Any]
     if not candidates or not _is_known(own):
         return None
 
-    def likeness(other: Member) -> tuple[int, bool]:
+    def likeness(other: ConversationTurn) -> tuple[int, bool]:
         """The number of equal segments, and whether the other prompt has no more than these."""
         common = common_bytes(own.segments, other.prompt.segments) // SEGMENT.size
         return common, common == len(other.prompt.segments) // SEGMENT.size

@@ -20,7 +20,7 @@ from toolwire.core.request import (
     ResultEntry,
     TextPart,
 )
-from toolwire.gateway.console.rows import MAX_NAME_LENGTH, Row
+from toolwire.gateway.console.rows import MAX_NAME_LENGTH, TurnRow
 from toolwire.gateway.console.stream_view import StreamView
 
 MAX_EXCERPT_LENGTH = 2000
@@ -34,7 +34,7 @@ new ones follows everything that the model wrote."""
 NO_TEXT = "(no text)"
 
 
-class Excerpt(msgspec.Struct, array_like=True, frozen=True):
+class TextExcerpt(msgspec.Struct, array_like=True, frozen=True):
     """The beginning of a text, and the number of characters of the whole."""
 
     text: str = ""
@@ -46,24 +46,24 @@ class CallExcerpt(msgspec.Struct, array_like=True, frozen=True):
 
     id: str
     name: str
-    arguments: Excerpt
+    arguments: TextExcerpt
 
 
 class ResultExcerpt(msgspec.Struct, array_like=True, frozen=True):
     """The result of a call, as a request carried it."""
 
     call: str
-    content: Excerpt
+    content: TextExcerpt
 
 
 class Excerpts(msgspec.Struct, array_like=True, frozen=True):
     """The excerpts of one turn."""
 
-    asked: Excerpt
+    asked: TextExcerpt
     """The user's last message; `NO_TEXT` if it has none."""
     is_new: bool
     """Whether the model has not answered that message before this turn."""
-    answer: Excerpt
+    answer: TextExcerpt
     reasoning: int
     """Characters."""
     calls: tuple[CallExcerpt, ...]
@@ -87,13 +87,10 @@ def unpack_excerpts(data: bytes) -> Excerpts:
     return _decode(zlib.decompress(data))
 
 
-def take_excerpts(entries: Sequence[Entry], answer: StreamView, row: Row) -> Excerpts:
-    """The excerpts of a turn.
+def take_excerpts(entries: Sequence[Entry], answer: StreamView, row: TurnRow) -> Excerpts:
+    """The excerpts of a turn, from the history that the client sent and the answer that it got.
 
-    Args:
-        entries: The history that the client sent.
-        answer: What the client was sent; empty if a secret was spread over its frames.
-        row: The turn's row, which names the calls of an answer that is not kept.
+    An answer is empty if a secret was spread over its frames; then the row names its calls.
     """
     messages = [(index, each) for index, each in enumerate(entries) if isinstance(each, Message)]
     asked = [(index, each) for index, each in messages if each.role == "user"]
@@ -106,7 +103,7 @@ def take_excerpts(entries: Sequence[Entry], answer: StreamView, row: Row) -> Exc
     if not calls:
         calls = [(id, name, "") for id, name in zip(row.call_ids, row.calls, strict=False)]
     return Excerpts(
-        _excerpt(text_of(asked[-1][1].parts) or NO_TEXT) if asked else Excerpt(),
+        _excerpt(text_of(asked[-1][1].parts) or NO_TEXT) if asked else TextExcerpt(),
         bool(asked) and asked[-1][0] > last,
         _excerpt(answer.text),
         len(answer.reasoning),
@@ -126,8 +123,8 @@ def take_excerpts(entries: Sequence[Entry], answer: StreamView, row: Row) -> Exc
     )
 
 
-def _excerpt(text: str, length: int = MAX_EXCERPT_LENGTH) -> Excerpt:
-    return Excerpt(text[:length], len(text))
+def _excerpt(text: str, length: int = MAX_EXCERPT_LENGTH) -> TextExcerpt:
+    return TextExcerpt(text[:length], len(text))
 
 
 def _result(entry: Entry) -> ResultEntry | None:

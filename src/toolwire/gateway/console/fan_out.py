@@ -24,23 +24,18 @@ Question: TypeAlias = Callable[..., Awaitable[Any]]
 """Takes a viewer and plain named values; returns a plain value within the viewer's rights, or None."""
 
 
-class _Asked(msgspec.Struct):
+class _Query(msgspec.Struct):
     question: str
     viewer: Viewer
     given: dict[str, Any]
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(_Asked).decode
+_decode = msgspec.msgpack.Decoder(_Query).decode
 
 
 class FanOut:
-    """Wraps the questions that one process answers, so that all processes answer them.
-
-    Args:
-        questions: What this process answers, by name.
-        process: This process, which knows the others.
-    """
+    """Wraps the questions that this process answers, by name, so that all processes answer them."""
 
     def __init__(self, questions: Mapping[str, Question], process: Process) -> None:
         self._questions = questions
@@ -79,7 +74,7 @@ class FanOut:
     async def _ask_others(self, question: str, viewer: Viewer, given: dict[str, Any]) -> list[Any]:
         if self._colleagues is None:
             return []
-        payload, peers = _encode(_Asked(question, viewer, given)), self._colleagues.peers
+        payload, peers = _encode(_Query(question, viewer, given)), self._colleagues.peers
 
         async def ask(incarnation: str) -> Any:
             try:

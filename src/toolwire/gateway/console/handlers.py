@@ -15,9 +15,9 @@ from toolwire.gateway.console.access import Viewer
 from toolwire.gateway.console.backends import Checks
 from toolwire.gateway.console.fan_out import Question
 from toolwire.gateway.console.prompts import make_prompt, read_segment
-from toolwire.gateway.console.recorder import ALL_KEYS, Recorder
+from toolwire.gateway.console.recorder import ALL_KEYS, TurnRecorder
 from toolwire.gateway.console.ring import RecordedTurn
-from toolwire.gateway.console.rows import Row
+from toolwire.gateway.console.rows import TurnRow
 from toolwire.gateway.console.statistics import count_rows
 from toolwire.gateway.console.stored_trace import unpack
 from toolwire.gateway.console.threads import in_thread
@@ -37,7 +37,7 @@ REPLAYED_HEADERS = re.compile(r"x-proxy-[\w-]+|anthropic-(version|beta)|openai-b
 class Handlers:
     """The turns of this process."""
 
-    def __init__(self, recorder: Recorder, router: Router, checks: Checks) -> None:
+    def __init__(self, recorder: TurnRecorder, router: Router, checks: Checks) -> None:
         self._recorder = recorder
         self._router = router
         self._checks = checks
@@ -164,10 +164,10 @@ class Handlers:
         return (self._checks.state.began, self._checks.report) if self._checks.report else None
 
 
-def _by_backend(rows: list[Row]) -> tuple[Counter[str], dict[str, list[Any]]]:
+def _by_backend(rows: list[TurnRow]) -> tuple[Counter[str], dict[str, list[Any]]]:
     """How often another backend replaced each one, and the times of its last turns."""
     failovers: Counter[str] = Counter()
-    by_name: dict[str, list[Row]] = {}
+    by_name: dict[str, list[TurnRow]] = {}
     for row in rows:
         failovers.update(each.rpartition(" ")[0] for each in row.tried[:-1] if not each.startswith(f"{row.backend} "))
         if row.backend:

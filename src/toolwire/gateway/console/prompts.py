@@ -32,7 +32,7 @@ from toolwire.core.request import (
     ToolsEntry,
 )
 from toolwire.gateway.console.excerpts import NO_TEXT, pack_excerpts, take_excerpts
-from toolwire.gateway.console.rows import Row
+from toolwire.gateway.console.rows import TurnRow
 from toolwire.gateway.console.stored_trace import StoredTrace, unpack
 from toolwire.protocols import dialects
 
@@ -88,7 +88,7 @@ def read_segment(packed: bytes, dialect: str, index: int) -> tuple[Section, str,
     return section, name, data.decode(errors="replace")
 
 
-def make_prompt(packed: bytes, row: Row) -> TurnPrompt:
+def make_prompt(packed: bytes, row: TurnRow) -> TurnPrompt:
     """Split the prompt of a turn: what a backend was sent, or else what the client sent."""
     trace = unpack(packed)
     own, sent = _decode(row.dialect, trace.request), _sent_request(trace)

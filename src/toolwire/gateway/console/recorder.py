@@ -14,12 +14,12 @@ from secrets import token_hex
 from toolwire.config.settings import Settings, bytes_of
 from toolwire.core.request import Request, RequestHead
 from toolwire.gateway.console.ring import RecordedTurn, Ring
-from toolwire.gateway.console.rows import NameCleaner, Row, finished_row, is_large, results_of, running_row
+from toolwire.gateway.console.rows import NameCleaner, TurnRow, finished_row, is_large, results_of, running_row
 from toolwire.gateway.console.secrets import known_secrets
 from toolwire.gateway.console.statistics import Statistics
 from toolwire.gateway.console.stored_trace import pack, remove_secrets
 from toolwire.gateway.console.threads import in_thread
-from toolwire.gateway.console.trace import Held, TurnTrace
+from toolwire.gateway.console.trace import HeldBytes, TurnTrace
 from toolwire.gateway.log import Log
 from toolwire.gateway.process import Process
 from toolwire.turns.observers import TurnObserver, TurnOutcome, TurnReport
@@ -41,7 +41,7 @@ ALL_KEYS = ""
 """Stands for all keys; no key has an empty name."""
 
 
-class Recorder(TurnObserver):
+class TurnRecorder(TurnObserver):
     """The turns of one process, as an observer of them."""
 
     def __init__(
@@ -64,7 +64,7 @@ class Recorder(TurnObserver):
         """Called when one of them is captured, so that other processes count it too."""
         self.secrets = known_secrets(settings, token)
         self._names = NameCleaner(self.secrets)
-        self._held = Held(MAX_HELD)
+        self._held = HeldBytes(MAX_HELD)
         self._begun: dict[str, TurnTrace] = {}  # not authenticated yet
         self._running: dict[str, tuple[TurnTrace, TurnReport]] = {}
         self._finished: list[tuple[TurnTrace, TurnReport, TurnOutcome]] = []  # not in the ring yet
@@ -83,7 +83,7 @@ class Recorder(TurnObserver):
         """The client is authenticated. Decide whether to record the content."""
         trace = self._begun.pop(report.turn)
         self._running[report.turn] = (trace, report)
-        if self._held.size < self._held.most:
+        if self._held.size < self._held.limit:
             trace.keeps = (
                 bool(report.replay_of)
                 or (bool(self.captures) and self._capture(report.key or ""))
@@ -168,7 +168,7 @@ class Recorder(TurnObserver):
         else:
             self.captures.pop(key, None)
 
-    def running(self, sees: Callable[[str], bool] = lambda _: True) -> list[Row]:
+    def running(self, sees: Callable[[str], bool] = lambda _: True) -> list[TurnRow]:
         """The rows of the running turns whose key `sees` accepts, the latest last."""
         now = time.perf_counter()
         found = [each for each in self._running.values() if sees(each[1].key or "")][-MAX_RUNNING_ROWS:]
@@ -211,6 +211,6 @@ class Recorder(TurnObserver):
             return b""
 
 
-def recorder_of(observers: Sequence[TurnObserver]) -> Recorder:
+def recorder_of(observers: Sequence[TurnObserver]) -> TurnRecorder:
     """The recorder among the observers of an application that has a console."""
-    return next(each for each in observers if isinstance(each, Recorder))
+    return next(each for each in observers if isinstance(each, TurnRecorder))

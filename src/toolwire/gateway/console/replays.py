@@ -39,14 +39,9 @@ class Replays:
     async def replay(
         self, viewer: str, recorded: dict[str, Any], id: str, model: str, receive: Receive
     ) -> "ReplayOutcome":
-        """Send a recorded request to another model; it is cancelled when the viewer disconnects.
+        """Send the request of a recorded turn, as `Handlers.request` gives it, to another model.
 
-        Args:
-            viewer: The viewer's key.
-            recorded: The answer of `Handlers.request`.
-            id: The recorded turn.
-            model: The model to ask.
-            receive: Reports that the viewer disconnected.
+        It is cancelled when `receive` reports that the viewer disconnected.
         """
         prefix, _, rest = recorded["path"][1:].partition("/")
         path = f"/{rest}" if prefix in MODES else recorded["path"]
@@ -68,14 +63,7 @@ class Replays:
         return outcome
 
     def submit_form(self, dialect: str, body: bytes, caller: Caller, claim: Claim) -> ASGIApp:
-        """The answer to a request that the page composed, streamed as it comes.
-
-        Args:
-            dialect: The dialect of the body.
-            body: The request.
-            caller: The viewer, as the caller of an endpoint.
-            claim: Counts the body until the endpoint does.
-        """
+        """The answer to a request that the page composed, streamed. `claim` counts the body until the endpoint does."""
         if dialect not in dialects():
             raise BadRequest(f"dialect must be one of {', '.join(dialects())}.", "dialect")
         scope = {"path": dialects()[dialect].module.PATH, "headers": ()}

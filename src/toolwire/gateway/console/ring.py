@@ -14,18 +14,18 @@ import msgspec
 
 from toolwire.core.events import Note
 from toolwire.gateway.console.prompts import TurnPrompt
-from toolwire.gateway.console.rows import Row
-from toolwire.gateway.console.trace import ENTRY, TurnTrace
+from toolwire.gateway.console.rows import TurnRow
+from toolwire.gateway.console.trace import ENTRY_SIZE, TurnTrace
 
 
 class RecordedTurn(msgspec.Struct):
     """A row with the content of its turn: raw until it is first viewed, then packed and without secrets."""
 
-    row: Row
+    row: TurnRow
     owner: str
     """Owner of the turn, and of what is stored for it."""
     trace: TurnTrace | None = None
-    """The raw content. It may hold secrets: only `Recorder` reads it."""
+    """The raw content. It may hold secrets: only `TurnRecorder` reads it."""
     notes: Sequence[Note] = ()
     packed: bytes = b""
     """The content as `stored_trace.pack` writes it."""
@@ -45,8 +45,8 @@ class RecordedTurn(msgspec.Struct):
         size = self.row.size + len(self.packed) + (self.prompt.size if self.prompt is not None else 0)
         if self.trace is not None:
             headers = (*self.trace.request_headers.items(), *self.trace.answer_headers)
-            size += self.trace.size + sum([len(name) + len(value) + ENTRY for name, value in headers])
-            size += ENTRY * len(self.notes)
+            size += self.trace.size + sum([len(name) + len(value) + ENTRY_SIZE for name, value in headers])
+            size += ENTRY_SIZE * len(self.notes)
         return size
 
     def drop_raw(self) -> None:
@@ -105,12 +105,9 @@ class Ring:
         self._shrink()
 
     def pin(self, id: str, by: str = "", share: float = 1.0) -> bool:
-        """Protect a turn from being dropped; False if all pins, or those of this key, would take too much room.
+        """Protect a turn from being dropped, for this key, which may take this share of the room for pinned turns.
 
-        Args:
-            id: The turn.
-            by: The key that pins it.
-            share: How much of the room for pinned turns this key may take.
+        False if there is not enough room.
         """
         turn, room = self._turns.get(id), self._limit // 2
         if turn is None or turn.row.pinned:
@@ -129,10 +126,10 @@ class Ring:
             self.pinned_sizes[turn.pinned_by] -= turn.size
             turn.row.pinned, turn.row.seq = False, self.now()
 
-    def since(self, seq: int, limit: int, size: int = sys.maxsize) -> list[Row]:
+    def since(self, seq: int, limit: int, size: int = sys.maxsize) -> list[TurnRow]:
         """At most `limit` rows, of about `size` bytes, that changed after this number, the earliest changes first."""
         changed = sorted((turn.row for turn in self if turn.row.seq > seq), key=lambda row: row.seq)
-        found: list[Row] = []
+        found: list[TurnRow] = []
         for row in islice(changed, limit):
             found.append(row)
             size -= row.size

@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from toolwire import __version__
 from toolwire.core.errors import BadRequest, Failure, InternalError, ToolwireError
 from toolwire.gateway.console.access import COOKIE_SECONDS, Access, Viewer, cookie_name, load_token
-from toolwire.gateway.console.api import Api, Handler
+from toolwire.gateway.console.api import ConsoleApi, Handler
 from toolwire.gateway.console.http import HEADERS, SharedAnswers, as_failure, port_of, prefix_of, read_body
 from toolwire.gateway.console.recorder import recorder_of
 from toolwire.gateway.console.threads import in_thread
@@ -42,11 +42,11 @@ def serves_console(path: str) -> bool:
 
 
 @asynccontextmanager
-async def open_console(shared: Shared, endpoints: Mapping[str, ASGIApp]) -> AsyncGenerator["Console"]:
+async def open_console(shared: Shared, endpoints: Mapping[str, ASGIApp]) -> AsyncGenerator["ConsoleApp"]:
     """The console of a gateway, for as long as it serves; `endpoints` are the model endpoints by path."""
     access = Access(shared.settings, shared.keys, load_token())
     shared.keys.is_of_console = access.is_own_key
-    api = Api(shared, recorder_of(shared.observers), endpoints, access)
+    api = ConsoleApi(shared, recorder_of(shared.observers), endpoints, access)
     pages, answers = Pages(access), SharedAnswers(shared.flight)
     routes = [
         Route("/", pages.index),
@@ -57,12 +57,12 @@ async def open_console(shared: Shared, endpoints: Mapping[str, ASGIApp]) -> Asyn
         *(Route(API + path, guard(access, answers, handler), methods=[method]) for method, path, handler in api.routes),
     ]
     try:
-        yield Console(Router(routes, redirect_slashes=False), shared.log)
+        yield ConsoleApp(Router(routes, redirect_slashes=False), shared.log)
     finally:
         await api.close()
 
 
-class Console:
+class ConsoleApp:
     """Calls the routes, and answers with what went wrong."""
 
     def __init__(self, router: ASGIApp, log: Log) -> None:

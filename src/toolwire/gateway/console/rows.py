@@ -41,7 +41,7 @@ SESSION_HEADERS = (b"x-claude-code-session-id", b"session_id", b"session-id", b"
 """Headers in which Claude Code, Codex and other clients name the session of a turn."""
 
 
-class Row(msgspec.Struct, gc=False, omit_defaults=True):
+class TurnRow(msgspec.Struct, gc=False, omit_defaults=True):
     """The metadata of one turn. `seq` grows with every change of any row."""
 
     id: str
@@ -104,7 +104,7 @@ class NameCleaner:
         self._texts = [secret.decode(errors="replace") for secret in secrets]
         self._clean_cached = lru_cache(maxsize=4096)(self._clean_name)
 
-    def clean(self, rows: Sequence[Row]) -> None:
+    def clean(self, rows: Sequence[TurnRow]) -> None:
         """Clean all names of these rows in place."""
         clean = self._clean_cached
         for row in rows:
@@ -140,12 +140,12 @@ def is_large(report: TurnReport, stats: TurnStats) -> bool:
     )
 
 
-def running_row(trace: TurnTrace, report: TurnReport, now: float, worker: str) -> Row:
+def running_row(trace: TurnTrace, report: TurnReport, now: float, worker: str) -> TurnRow:
     """The row of a running turn, with names as they came."""
     return _remove_own_key(_make_row(trace, report, now - trace.began, worker), trace.request_headers)
 
 
-def finished_row(trace: TurnTrace, report: TurnReport, outcome: TurnOutcome, worker: str) -> Row:
+def finished_row(trace: TurnTrace, report: TurnReport, outcome: TurnOutcome, worker: str) -> TurnRow:
     """The row of a finished turn, with names as they came."""
     stats, usage = outcome.stats, outcome.stats.usage
     row = _make_row(trace, report, outcome.seconds, worker)
@@ -170,9 +170,9 @@ def finished_row(trace: TurnTrace, report: TurnReport, outcome: TurnOutcome, wor
     return _remove_own_key(row, trace.request_headers)
 
 
-def _make_row(trace: TurnTrace, report: TurnReport, seconds: float, worker: str) -> Row:
+def _make_row(trace: TurnTrace, report: TurnReport, seconds: float, worker: str) -> TurnRow:
     headers = trace.request_headers
-    return Row(
+    return TurnRow(
         trace.seed,
         trace.wall,
         report.dialect,
@@ -198,7 +198,7 @@ def _tried(attempts: Sequence[AttemptTrace]) -> tuple[str, ...]:
     return tuple([f"{each.backend} {each.status}" for each in (*failed[:MAX_NAMES], attempts[-1])]) if failed else ()
 
 
-def _remove_own_key(row: Row, headers: Mapping[bytes, bytes]) -> Row:
+def _remove_own_key(row: TurnRow, headers: Mapping[bytes, bytes]) -> TurnRow:
     """Remove the key that the client sent, which this gateway may not know."""
     key = presented_key(headers).decode("latin-1")
     if len(key) >= MIN_SECRET_SIZE:

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import msgspec
 
-from toolwire.gateway.console.rows import FAILED, Row
+from toolwire.gateway.console.rows import FAILED, TurnRow
 
 MINUTES = 60
 MAX_NAMES = 200
@@ -57,7 +57,7 @@ class Counts(msgspec.Struct):
     answered: dict[str, int] = {}
     notes: dict[str, int] = {}
 
-    def add(self, row: Row) -> None:
+    def add(self, row: TurnRow) -> None:
         """Count a turn."""
         self.turns += 1
         self.errors += row.failed
@@ -131,7 +131,7 @@ def latencies(turns: Iterable[Sequence[Any]]) -> dict[str, Any]:
     """Times and failures of a backend in these turns, each `[AT, FIRST_MS, MS, STATUS, ERROR]`."""
     counts = Counts()
     for at, first_ms, ms, status, error in turns:
-        counts.add(Row("", at, "", first_ms=first_ms, ms=ms, status=status, error=error))
+        counts.add(TurnRow("", at, "", first_ms=first_ms, ms=ms, status=status, error=error))
     shown = counts.shown()
     return {name: shown[name] for name in ("errors", "first_p50", "first_p99", "total_p50", "total_p99")}
 
@@ -158,7 +158,7 @@ class Statistics:
         self._calls: dict[str, str] = {}
         self._results: dict[str, tuple[int, bool]] = {}
 
-    def count(self, rows: Iterable[Row], minute: int = 0) -> None:
+    def count(self, rows: Iterable[TurnRow], minute: int = 0) -> None:
         """Count turns that ended in this minute, or now. Minutes must not decrease."""
         minute = minute or int(time.time() // 60)
         if minute > self._minutes[-1].minute:
@@ -191,7 +191,7 @@ def _shorten(entries: dict[str, Any]) -> None:
             del entries[id]
 
 
-def count_rows(rows: Iterable[Row]) -> CountReport:
+def count_rows(rows: Iterable[TurnRow]) -> CountReport:
     """The counts of these turns, as a process would report them."""
     ordered = sorted(rows, key=lambda row: row.at + row.ms / 1000)
     counted = Statistics(min((row.at for row in ordered), default=None))

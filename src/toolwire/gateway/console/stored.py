@@ -21,21 +21,21 @@ MAX_CONTENT_SIZE = 4 * 1024 * 1024
 """Bytes of input, and of output, that are shown of one response."""
 
 
-class _Usage(msgspec.Struct):
+class _StoredUsage(msgspec.Struct):
     input_tokens: int = 0
     output_tokens: int = 0
 
 
-class _Body(msgspec.Struct):
+class _StoredFields(msgspec.Struct):
     model: str = ""
     background: bool | None = None
-    usage: _Usage | None = None
+    usage: _StoredUsage | None = None
 
 
-_decode_body = msgspec.json.Decoder(_Body).decode
+_decode_body = msgspec.json.Decoder(_StoredFields).decode
 
 
-class StoredResponses:
+class StoreBrowser:
     """Shows responses of the store."""
 
     def __init__(self, store: Store, secrets: tuple[bytes, ...], *, shows_everything: bool) -> None:
@@ -66,7 +66,7 @@ class StoredResponses:
         try:
             body = _decode_body(record.response)
         except msgspec.DecodeError:
-            body = _Body()
+            body = _StoredFields()
         return {
             "id": record.id,
             "owner": found.owner,

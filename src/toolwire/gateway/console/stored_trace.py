@@ -16,7 +16,7 @@ import msgspec
 from toolwire.core.events import Note
 from toolwire.core.jsonrpc import JSON_LINES
 from toolwire.core.recording import REMOVED, without_spans
-from toolwire.gateway.console.rows import MAX_NAME_LENGTH, Row
+from toolwire.gateway.console.rows import MAX_NAME_LENGTH, TurnRow
 from toolwire.gateway.console.secrets import MIN_SECRET_SIZE, find_secrets, redact, redact_text
 from toolwire.gateway.console.stream_view import StreamView, read_stream
 from toolwire.gateway.console.trace import AttemptTrace, TurnTrace
@@ -51,7 +51,7 @@ class StoredStream(msgspec.Struct, array_like=True, gc=False):
         return [(t, self.data[start:end]) for start, (t, end) in zip(starts, self.marks, strict=False)]
 
 
-class StoredBody(msgspec.Struct, array_like=True, gc=False):
+class SentBody(msgspec.Struct, array_like=True, gc=False):
     """A body or a message that was sent to a backend."""
 
     t: float
@@ -70,7 +70,7 @@ class StoredAttempt(msgspec.Struct, array_like=True):
     status: int
     headers: Headers
     sent_headers: Headers
-    sent: list[StoredBody]
+    sent: list[SentBody]
     reply: StoredStream
     content_type: str = ""
     round: int = 0
@@ -106,7 +106,7 @@ def unpack(packed: bytes) -> StoredTrace:
     return _decode(zlib.decompress(packed))
 
 
-def remove_secrets(trace: TurnTrace, row: Row, notes: Sequence[Note], secrets: tuple[bytes, ...]) -> StoredTrace:
+def remove_secrets(trace: TurnTrace, row: TurnRow, notes: Sequence[Note], secrets: tuple[bytes, ...]) -> StoredTrace:
     """A trace without secrets. This takes long for a large one.
 
     Args:
@@ -163,7 +163,7 @@ class _Remover:
             shown_headers(trace.headers, self.secrets),
             shown_headers(trace.sent_headers, self.secrets),
             [
-                StoredBody(
+                SentBody(
                     self._since_begin(now),
                     path,
                     request if body is self._client_body else redact(body, self.secrets),

@@ -61,7 +61,7 @@ class StreamView(msgspec.Struct):
 
 def read_stream(kind: str, content_type: str, parts: Sequence[tuple[float, bytes]]) -> StreamView:
     """Read a reply of a backend of this kind, or an answer in this dialect; `parts` are bytes with their times."""
-    reader = _Reader()
+    reader = _StreamReader()
     conversation = converse_as(kind, Request("", (), stream=True, include_usage=True), "console")
     last = parts[-1][0] if parts else 0.0
     is_lines = content_type == JSON_LINES
@@ -83,7 +83,7 @@ def read_stream(kind: str, content_type: str, parts: Sequence[tuple[float, bytes
     return reader.view()
 
 
-class _Reader:
+class _StreamReader:
     """Collects frames and events in linear time."""
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
-"""What a turn leaves for whoever watches it: references to bytes that exist anyway, and when they passed.
+"""The trace of a turn: references to bytes that exist anyway, and the times at which they passed.
 
-Nothing is copied, joined or looked at here, because every read and every write of a turn comes by. What is done with a
-trace later is the watcher's affair. A body that is too large is not held; a stream is held up to the piece for which
-there is no room. Either way the trace says that something is missing.
+Nothing is copied, joined or inspected here, because every read and every write of a turn passes. A body that is too
+large is not held; a stream is held up to the piece for which there is no room. In both cases the trace is marked as
+cut.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,18 +15,18 @@ from toolwire.core.backend import Ask, Dialogue, Opening, Post
 from toolwire.core.events import CallStarted, Event, ReasoningDelta, RefusalDelta, TextDelta
 from toolwire.turns.observers import AttemptInfo
 
-SAID = (TextDelta, ReasoningDelta, RefusalDelta, CallStarted)
-MOST = 8 * 1024 * 1024
-"""Bytes of one turn that are held for the watcher."""
-ENTRY = 160
-"""Bytes that holding a piece takes beside those of the piece."""
+CONTENT = (TextDelta, ReasoningDelta, RefusalDelta, CallStarted)
+MAX_TRACE_SIZE = 8 * 1024 * 1024
+"""Bytes that are held of one turn."""
+ENTRY_SIZE = 160
+"""Bytes of memory that a piece takes beside its own."""
 
 
-class Held:
-    """Bytes that all traces hold together, at most `most`."""
+class HeldBytes:
+    """Bytes that all running turns hold together, at most `limit`."""
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
         self.size = 0
 
 
@@ -38,16 +38,16 @@ class TurnTrace:
         "request_headers", "results", "seed", "size", "wall", "written",
     )  # fmt: skip
 
-    def __init__(self, seed: str, request_headers: Mapping[bytes, bytes], held: Held, path: str = "") -> None:
+    def __init__(self, seed: str, request_headers: Mapping[bytes, bytes], held: HeldBytes, path: str = "") -> None:
         self.seed = seed
         self.path = path
         self.began = perf_counter()
-        """All times are of this clock: that of the event loop counts milliseconds."""
+        """All times are of this clock; that of the event loop counts milliseconds."""
         self.wall = time()
         self.request_headers = request_headers
         self.held = held
         self.keeps = False
-        """Whether bytes are held, and not only counted."""
+        """Whether bytes are held, or only metadata."""
         self.is_cut = False
         """Whether something is missing."""
         self.is_full = False
@@ -55,10 +55,10 @@ class TurnTrace:
         self.size = 0
         self.request = b""
         self.results: tuple[str, ...] = ()
-        """Calls whose results the request brought."""
+        """Calls whose results came with the request."""
         self.attempts: list[AttemptTrace] = []
         self.first = 0.0
-        """When the model first said something: text, reasoning or a call. Zero if nothing came before the end."""
+        """When the first text, reasoning or call arrived; zero if none did."""
         self.answer_headers: Sequence[tuple[bytes, bytes]] = ()
         self.written: list[tuple[float, Sequence[bytes]]] = []
 
@@ -74,8 +74,8 @@ class TurnTrace:
         return made
 
     def look(self, events: Sequence[Event]) -> None:
-        """Events of a stream, before the first one with content was found."""
-        if not self.first and any(isinstance(event, SAID) for event in events):
+        """Note the time of the first event with content."""
+        if not self.first and any(isinstance(event, CONTENT) for event in events):
             self.first = perf_counter()
 
     def send_head(self, headers: Sequence[tuple[bytes, bytes]]) -> None:
@@ -84,24 +84,24 @@ class TurnTrace:
 
     def write(self, pieces: Sequence[bytes]) -> None:
         """A part of the answer leaves."""
-        if self.keeps and self.takes(sum(map(len, pieces)) + ENTRY * len(pieces)):
+        if self.keeps and self.takes(sum(map(len, pieces)) + ENTRY_SIZE * len(pieces)):
             self.written.append((perf_counter(), pieces))
 
     def finish(self) -> None:
-        """The turn is over: its bytes do not count as held any more."""
+        """The turn is over: its bytes no longer count as held."""
         self.held.size -= self.size
-        self.held = Held(0)
+        self.held = HeldBytes(0)
 
     def takes(self, size: int) -> bool:
-        """Whether another piece of a stream is held, which has so many bytes."""
+        """Reserve room for another piece of a stream; after the first one without room no more are held."""
         if not self.keeps or self.is_full:
             return False
         self.is_full = not self.fits(size)
         return not self.is_full
 
     def fits(self, size: int) -> bool:
-        """Whether there is room for so many bytes; then it is taken."""
-        if self.size + size > MOST or self.held.size + size > self.held.most:
+        """Reserve room for this many bytes; False if there is none."""
+        if self.size + size > MAX_TRACE_SIZE or self.held.size + size > self.held.limit:
             self.is_cut = True
             return False
         self.size += size
@@ -109,14 +109,14 @@ class TurnTrace:
         return True
 
     def snapshot(self) -> "TurnTrace":
-        """A copy of what has passed by now, to which nothing is added any more."""
+        """A copy that does not change any more."""
         made = copy(self)
         made.written = list(self.written)
         made.attempts = [each.snapshot(made) for each in self.attempts]
         return made
 
     def release(self) -> None:
-        """Hold nothing any more. Attempts know their turn, and would stay with it until the collector finds them."""
+        """Drop all content. This breaks the cycle between attempts and their turn, which only the collector would."""
         self.held.size -= self.size
         self.size = 0
         self.keeps = False
@@ -126,7 +126,7 @@ class TurnTrace:
 
 
 class AttemptTrace:
-    """One attempt: what a backend was sent, and what it said."""
+    """One attempt: what a backend was sent, and its reply."""
 
     __slots__ = (
         "asked_at", "backend", "headers", "kind", "model", "reads", "replied_at", "round", "sent", "sent_headers",
@@ -170,7 +170,7 @@ class AttemptTrace:
 
     def _send(self, path: str, body: bytes) -> None:
         size = 0 if body is self.turn.request else len(body)
-        if self.turn.fits(size + ENTRY):
+        if self.turn.fits(size + ENTRY_SIZE):
             self.sent.append((perf_counter(), path, body))
 
     def snapshot(self, turn: TurnTrace) -> "AttemptTrace":
@@ -187,7 +187,7 @@ class AttemptTrace:
 
     def read(self, data: bytes) -> None:
         """Some more of the reply is here."""
-        if self.turn.keeps and self.turn.takes(len(data) + ENTRY):
+        if self.turn.keeps and self.turn.takes(len(data) + ENTRY_SIZE):
             self.reads.append((perf_counter(), data))
 
     def end(self) -> None:
