@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import asyncpg
 import pytest
 
 from tests.store.examples import ANN, events, item, items, record
@@ -184,6 +185,37 @@ def test_connections_that_are_ended_in_the_midst_of_a_write_lose_and_double_noth
 
     writers = asyncio.run(under_load(url, end_connections))
     assert sum(writer.failures for writer in writers) == 0, "a lost connection alone fails nothing"
+
+
+@pytest.mark.parametrize("is_committed", [True, False], ids=["after", "before"])
+def test_a_transaction_whose_connection_is_lost_at_its_commit_is_done_once(url, monkeypatch, is_committed):
+    execute = asyncpg.Connection.execute
+    lost: list[str] = []
+
+    async def lose(connection: Any, query: str, *args: Any, **named: Any) -> str:
+        if query != "COMMIT" or len(lost) == 3:
+            return await execute(connection, query, *args, **named)
+        lost.append(query)
+        if is_committed:
+            await execute(connection, query, *args, **named)
+            lost.extend(("", ""))
+        connection.terminate()
+        raise ConnectionResetError
+
+    async def write() -> None:
+        async with opened(url) as store:
+            await store.put_conversation(ANN, Conversation("conv", 1.0, b"{}"))
+            await store.save(ANN, record("r1"), (), ())
+            monkeypatch.setattr(asyncpg.Connection, "execute", lose)
+            await store.add_items(ANN, "conv", [item("")])
+            assert len(lost) == 3
+            assert len(await store.input(ANN, "conv")) == 1
+            lost.clear()
+            assert await store.delete(ANN, "r1")
+            assert len(lost) == 3
+            assert await store.load(ANN, "r1") is None
+
+    asyncio.run(write())
 
 
 FULL = """

@@ -456,11 +456,11 @@ class Overtaking(SqliteStore):
 
     step = ""
 
-    async def transact(self, operation: Any, *args: Any, **named: Any) -> Any:
+    async def run(self, need: Any, operation: Any, *args: Any, **named: Any) -> Any:
         if operation.__name__ == self.step:
             with sqlite3.connect(self._file.path) as database:
                 database.execute("UPDATE leases SET member = 'two', epoch = epoch + 1")
-        return await super().transact(operation, *args, **named)
+        return await super().run(need, operation, *args, **named)
 
 
 @pytest.mark.parametrize("step", ["", "_forget_members", "_sweep_expired", "_sweep_share"])

@@ -168,11 +168,11 @@ class TooManyRuns(ToolwireError):
     def __init__(self, limits: RunLimits, *, of_owner: bool) -> None:
         super().__init__(limits, of_owner)
         own = f"{limits.per_owner} of yours (server.max_background_runs_per_owner)"
-        self._said = own if of_owner else f"{limits.in_all} ({limits.reason})"
+        self._limit = own if of_owner else f"{limits.in_all} ({limits.reason})"
 
     @property
     def failure(self) -> Failure:
-        message = f"Too many unfinished background responses: the limit is {self._said}. Try again when one has ended."
+        message = f"Too many unfinished background responses: the limit is {self._limit}. Try again when one has ended."
         return Failure(429, "too_many_background_runs", message, retry_after=retry_after(5), retryable=True)
 
 

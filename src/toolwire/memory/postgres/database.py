@@ -22,7 +22,7 @@ import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 from toolwire.memory.postgres.faults import FAULTS, NotUsable, ends_connection, may_pass, store_failed
 from toolwire.memory.postgres.schema import FRAGMENTS, VERSION, Connection, prepare, version_of
 from toolwire.memory.sql.dialect import Dialect
-from toolwire.memory.sql.operation import Row, Side, Transaction, reading, writing
+from toolwire.memory.sql.operation import Need, Row, Side, Transaction, reading, writing
 from toolwire.memory.sql.transfer import Read, TransferOperations
 from toolwire.memory.store import StoreFailed
 
@@ -263,34 +263,25 @@ class Engine(TransferOperations):
     async def change(self, tx: Transaction, statement: str, **values: object) -> Sequence[Row]:
         return await tx.fetch(statement, **values)
 
-    async def read(self, operation: Callable[..., Coroutine[Any, Any, T]], *args: Any, **named: Any) -> T:
-        return await self._run(self._shared, "read", self._statement(operation, args, named))
+    async def run(self, need: Need, operation: Callable[..., Coroutine[Any, Any, T]], *args: Any, **named: Any) -> T:
+        async def work(tx: Transaction) -> T:
+            return await operation(self, tx, *args, **named)
 
-    async def write(self, operation: Callable[..., Coroutine[Any, Any, T]], *args: Any, **named: Any) -> T:
-        return await self._run(self._shared, "write", self._statement(operation, args, named))
+        async def send(connection: Connection, until: float) -> T:
+            return await work(PostgresTransaction(connection, until))
 
-    async def write_urgently(self, operation: Callable[..., Coroutine[Any, Any, T]], *args: Any, **named: Any) -> T:
-        return await self._run(self._own, "write", self._statement(operation, args, named))
-
-    async def transact(self, operation: Callable[..., Coroutine[Any, Any, T]], *args: Any, **named: Any) -> T:
-        return await self._run(self._shared, "write", _Commit(lambda tx: operation(self, tx, *args, **named)))
+        lane = self._own if need == "urgent" else self._shared
+        side: Side = "read" if need == "reading" else "write"
+        return await self._try(lane, side, _Commit(work) if need == "transaction" else send)
 
     def write_later(self, operation: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
         async def write() -> None:
             with suppress(StoreFailed):
-                await self.write(operation, *args)
+                await self.run("writing", operation, *args)
 
         task = asyncio.get_running_loop().create_task(write())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    def _statement(
-        self, operation: Callable[..., Coroutine[Any, Any, T]], args: tuple[Any, ...], named: dict[str, Any]
-    ) -> Work[T]:
-        async def work(connection: Connection, until: float) -> T:
-            return await operation(self, PostgresTransaction(connection, until), *args, **named)
-
-        return work
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncGenerator[Read]:
@@ -310,7 +301,7 @@ class Engine(TransferOperations):
         except FAULTS as error:
             raise self._fail("read", error) from error
 
-    async def _run(self, lane: Lane, side: Side, work: Work[T]) -> T:
+    async def _try(self, lane: Lane, side: Side, work: Work[T]) -> T:
         """Do something, again for a while if its connection is lost."""
         until = time.monotonic() + (SHORT_OPERATION_TIMEOUT if side in self._faults else OPERATION_TIMEOUT)
         pause = FIRST_PAUSE

@@ -18,12 +18,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import wraps
 from types import CoroutineType
-from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, get_args
 
 from toolwire.memory.store import Reason, StoreFailed
 
 Row: TypeAlias = Sequence[Any]
 Side: TypeAlias = Literal["write", "read"]
+Need: TypeAlias = Literal["reading", "writing", "urgent", "transaction"]
 P = ParamSpec("P")
 T = TypeVar("T")
 S = TypeVar("S", bound="SqlStore")
@@ -84,20 +85,12 @@ class SqlStore(ABC):
         return failed
 
     @abstractmethod
-    async def read(self, operation: Callable[..., Coroutine[Any, Any, T]], *args: Any, **named: Any) -> T: ...
-
-    @abstractmethod
-    async def write(self, operation: Callable[..., Coroutine[Any, Any, T]], *args: Any, **named: Any) -> T: ...
-
-    @abstractmethod
-    async def write_urgently(self, operation: Callable[..., Coroutine[Any, Any, T]], *args: Any, **named: Any) -> T: ...
-
-    @abstractmethod
-    async def transact(self, operation: Callable[..., Coroutine[Any, Any, T]], *args: Any, **named: Any) -> T: ...
+    async def run(self, need: Need, operation: Callable[..., Coroutine[Any, Any, T]], *args: Any, **named: Any) -> T:
+        """Run an operation: call it with this store, a transaction, and these arguments."""
 
     @abstractmethod
     def write_later(self, operation: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
-        """Write something in the background. A failure is reported to whoever watches the store."""
+        """Write something in the background. A failure is reported to `watch`."""
 
     @abstractmethod
     def key(self, id: str) -> str:
@@ -113,33 +106,19 @@ _Operation: TypeAlias = Callable[Concatenate[S, Transaction, P], Coroutine[Any, 
 _Method: TypeAlias = "Callable[Concatenate[S, P], CoroutineType[Any, Any, T]]"
 
 
-def reading(operation: _Operation[S, P, T]) -> "_Method[S, P, T]":
-    @wraps(operation)
-    async def call(self: S, *args: P.args, **named: P.kwargs) -> T:
-        return await self.read(operation, *args, **named)
-
-    return call
+class _Decorator(Protocol):
+    def __call__(self, operation: _Operation[S, P, T]) -> "_Method[S, P, T]": ...
 
 
-def writing(operation: _Operation[S, P, T]) -> "_Method[S, P, T]":
-    @wraps(operation)
-    async def call(self: S, *args: P.args, **named: P.kwargs) -> T:
-        return await self.write(operation, *args, **named)
+def _needing(need: Need) -> _Decorator:
+    def decorate(operation: _Operation[S, P, T]) -> "_Method[S, P, T]":
+        @wraps(operation)
+        async def call(self: S, *args: P.args, **named: P.kwargs) -> T:
+            return await self.run(need, operation, *args, **named)
 
-    return call
+        return call
 
-
-def urgent(operation: _Operation[S, P, T]) -> "_Method[S, P, T]":
-    @wraps(operation)
-    async def call(self: S, *args: P.args, **named: P.kwargs) -> T:
-        return await self.write_urgently(operation, *args, **named)
-
-    return call
+    return decorate
 
 
-def transaction(operation: _Operation[S, P, T]) -> "_Method[S, P, T]":
-    @wraps(operation)
-    async def call(self: S, *args: P.args, **named: P.kwargs) -> T:
-        return await self.transact(operation, *args, **named)
-
-    return call
+reading, writing, urgent, transaction = map(_needing, get_args(Need))

@@ -170,7 +170,7 @@ _FORGET = (
     "DELETE FROM toolwire.items WHERE holder = ANY (:ids::text[])",
     _DELETE_EVENTS,
 )
-"""A run is always locked before its response. Items and events go last: by then nobody can add any."""
+"""A run is always locked before its response. Items and events go last: by then none can be added."""
 
 
 class ResponseOperations(MemberOperations):

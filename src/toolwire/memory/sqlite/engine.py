@@ -20,7 +20,7 @@ import msgspec
 
 from toolwire.memory.clock import StoreClock, boot_id
 from toolwire.memory.sql.dialect import Dialect
-from toolwire.memory.sql.operation import Row, Side
+from toolwire.memory.sql.operation import Need, Row, Side
 from toolwire.memory.sql.transfer import Read, TransferOperations
 from toolwire.memory.sqlite.schema import FRAGMENTS, VERSION, migrate, version_of
 from toolwire.memory.sqlite.store_file import FileInUse, StoreFile
@@ -218,13 +218,10 @@ class Engine(TransferOperations):
     def key(self, id: str) -> str:
         return id
 
-    async def read(self, operation: Callable[..., Coroutine[Any, Any, T]], *args: Any, **named: Any) -> T:
-        return await self.in_reader(self._run, operation, args, named)
-
-    async def transact(self, operation: Callable[..., Coroutine[Any, Any, T]], *args: Any, **named: Any) -> T:
+    async def run(self, need: Need, operation: Callable[..., Coroutine[Any, Any, T]], *args: Any, **named: Any) -> T:
+        if need == "reading":
+            return await self.in_reader(self._run, operation, args, named)
         return await self.in_writer(self._run_transaction, operation, args, named)
-
-    write = write_urgently = transact
 
     def write_later(self, operation: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
         self._submit(self._run_transaction, operation, args, {}).add_done_callback(self._note_outcome)
