@@ -63,7 +63,7 @@ class ResponsesAnswer(Answer):
         )
         self._is_begun = False  # the client may have seen something
         self.response = self._own.response
-        if resumed.asked.body.background:
+        if resumed.parsed.body.background:
             self.response.status = "queued"
 
     def encoder(self, run: TurnSource | None) -> StreamEncoder:
@@ -98,11 +98,11 @@ class ResponsesAnswer(Answer):
         """Wait until everything else that later turns need of this one is stored."""
         await self._memory.flush()
 
-    def turn(self) -> StoredTurn:
+    def make_turn(self) -> StoredTurn:
         """The finished turn of a background run."""
-        return self._history.turn(self._resumed, self.response, self._own.output, self._own.stats.figures)
+        return self._history.make_turn(self._resumed, self.response, self._own.output, self._own.stats.figures)
 
-    def unstored(self, last: Sequence[bytes], error: StoreFailed) -> list[bytes]:
+    def mark_unstored(self, last: Sequence[bytes], error: StoreFailed) -> list[bytes]:
         """The last events of a turn that could not be stored for this reason."""
         self._own.stats.note(Note("not_stored", error.reason))
         return self._own.unstored(last)

@@ -37,7 +37,7 @@ class ConversationLock(msgspec.Struct, frozen=True):
     refusal: StoreFailed | None = None
     """Why there is no lease: the store failed. The turn is answered, and cannot be stored."""
 
-    def store_guard(self) -> Lease | None:
+    def require_lease(self) -> Lease | None:
         """The lease that the store checks when the turn is stored. Raises the refusal."""
         if self.refusal is not None:
             raise self.refusal

@@ -58,7 +58,7 @@ class ResumedRequest(msgspec.Struct, frozen=True):
     """A request with everything it continues."""
 
     owner: str
-    asked: ParsedRequest
+    parsed: ParsedRequest
     request: Request
     earlier: Sequence[Raw]
     store: bool
@@ -70,12 +70,12 @@ class ResumedRequest(msgspec.Struct, frozen=True):
 
     @property
     def previous(self) -> str:
-        return self.asked.body.previous_response_id or ""
+        return self.parsed.body.previous_response_id or ""
 
     @property
     def answered(self) -> list[str]:
         """The calls that this request brings results for."""
-        added = self.request.entries[max(0, len(self.request.entries) - len(self.asked.items)) :]
+        added = self.request.entries[max(0, len(self.request.entries) - len(self.parsed.items)) :]
         return [entry.call_id for entry in added if isinstance(entry, ResultEntry)]
 
     @property
@@ -106,7 +106,7 @@ class ResponseHistory:
     async def open(
         self,
         owner: str,
-        asked: ParsedRequest,
+        parsed: ParsedRequest,
         claim: Claim,
         cache: SocketCache | None = None,
         lock: ConversationLock = UNLOCKED,
@@ -115,36 +115,32 @@ class ResponseHistory:
 
         Raises `BadRequest` if what it continues or refers to is not there, or is too large.
         """
-        body = asked.body
+        body = parsed.body
         earlier: Sequence[Raw] = ()
-        own = sum(map(len, asked.items))
+        field = "input"
+        own = sum(map(len, parsed.items))
         room = self._bounds.body - own
         try:
             if body.previous_response_id:
+                field = "previous_response_id"
                 earlier = await self._load_chain(owner, body.previous_response_id, cache, room)
-            elif asked.conversation:
-                if await self._store.conversation(owner, asked.conversation) is None:
-                    message = f"There is no conversation {asked.conversation!r} here."
+            elif parsed.conversation:
+                field = "conversation"
+                if await self._store.conversation(owner, parsed.conversation) is None:
+                    message = f"There is no conversation {parsed.conversation!r} here."
                     raise BadRequest(message, "conversation", "conversation_not_found", status=404)
-                earlier = await self._store.input(owner, asked.conversation, room)
-            items = await self._resolve_references(owner, asked.items, earlier, room)
+                earlier = await self._store.input(owner, parsed.conversation, room)
+            items = await self._resolve_references(owner, parsed.items, earlier, room)
         except TooLarge:
-            field = (
-                "previous_response_id"
-                if body.previous_response_id
-                else "conversation"
-                if asked.conversation
-                else "input"
-            )
             message = f"{field}: With all that it continues or refers to, the request has more than "
             message += f"{self._bounds.body} bytes (server.max_body). Compact the conversation, or begin a new one."
             raise BadRequest(message, field, "request_too_large", status=413) from None
-        asked = msgspec.structs.replace(asked, items=items)
+        parsed = msgspec.structs.replace(parsed, items=items)
         store = self._stores_by_default if body.store is None else body.store
-        size = sum(map(len, earlier)) + sum(map(len, asked.items))
+        size = sum(map(len, earlier)) + sum(map(len, parsed.items))
         claim.grow(max(0, size - own))
-        request = await stepped(asked.decoding(earlier, self._bounds, store=store), size)
-        return ResumedRequest(owner, asked, request, earlier, store, asked.conversation, cache, lock)
+        request = await stepped(parsed.decoding(earlier, self._bounds, store=store), size)
+        return ResumedRequest(owner, parsed, request, earlier, store, parsed.conversation, cache, lock)
 
     async def _load_chain(self, owner: str, id: str, cache: SocketCache | None, room: int) -> Sequence[Raw]:
         items = cache.get(id) if cache is not None else None
@@ -189,11 +185,11 @@ class ResponseHistory:
         """Store a turn that is over. A turn with `store: false` is still added to its conversation."""
         if opened.cache is not None and response.status in ("completed", "incomplete"):
             # An item is a view of the whole message it came in: a copy lets go of that.
-            items = (*opened.earlier, *(item.copy() for item in opened.asked.items), *output)
+            items = (*opened.earlier, *(item.copy() for item in opened.parsed.items), *output)
             opened.cache.put(response.id, items)
         if not opened.store and not opened.conversation:
             return
-        turn, guard = self.turn(opened, response, output, figures), opened.lock.store_guard()
+        turn, guard = self.make_turn(opened, response, output, figures), opened.lock.require_lease()
         if not opened.store:
             if turn.effects.conversation and guard is not None:
                 items = [*(turn.given or ()), *turn.made]
@@ -201,31 +197,33 @@ class ResponseHistory:
             return
         await self._store.save(turn.owner, turn.record, turn.given, turn.made, turn.effects, guard=guard)
 
-    def turn(self, opened: ResumedRequest, response: ResponseObject, output: list[Raw], figures: Figures) -> StoredTurn:
+    def make_turn(
+        self, opened: ResumedRequest, response: ResponseObject, output: list[Raw], figures: Figures
+    ) -> StoredTurn:
         """A turn that is over. The input of a background run was stored when it was queued."""
-        is_known = opened.asked.body.background and not opened.conversation
-        given = None if is_known else given_items(opened.asked.items, response.id.partition("_")[2])
+        is_known = opened.parsed.body.background and not opened.conversation
+        given = None if is_known else make_input_items(opened.parsed.items, response.id.partition("_")[2])
         made = [KeptItem(_read_head(item).id or "", item) for item in output]
-        record = self.record(opened, response, figures.comment())
+        record = self._make_record(opened, response, figures.comment())
         return StoredTurn(opened.owner, record, given, made, _effects(opened, response))
 
     async def queue(self, opened: ResumedRequest, response: ResponseObject, plan: bytes, member: str) -> Fence:
         """Store a response whose turn has yet to run, and its run, which this member owns. Raises `TooManyRuns`."""
-        record, guard = self.record(opened, response), opened.lock.store_guard()
-        given = given_items(opened.asked.items, response.id.partition("_")[2])
+        record, guard = self._make_record(opened, response), opened.lock.require_lease()
+        given = make_input_items(opened.parsed.items, response.id.partition("_")[2])
         effects = Effects((opened.previous, response.id) if opened.answers_calls else None)
         limits = self._limits
         return await self._store.queue(
             opened.owner, record, given, effects, plan=plan, member=member, guard=guard, limits=limits
         )
 
-    def record(self, opened: ResumedRequest, response: ResponseObject, figures: bytes = b"") -> Record:
+    def _make_record(self, opened: ResumedRequest, response: ResponseObject, figures: bytes = b"") -> Record:
         """A response as it is stored, with the figures of its turn once it is over."""
         return Record(
             response.id,
             response.created,
             response.status,
-            _encode({name: value for name, value in opened.asked.fields.items() if name != "input"}),
+            _encode({name: value for name, value in opened.parsed.fields.items() if name != "input"}),
             bytes(response.encoded([], figures)),
             opened.previous,
             opened.conversation,
@@ -240,15 +238,15 @@ def _effects(opened: ResumedRequest, response: ResponseObject) -> Effects:
         link = (continued, response.id) if continued else None
         return Effects(link, opened.conversation, tuple(answered) if opened.conversation else ())
     # A background run was linked when it was queued; now its outputs may be submitted again.
-    return Effects((continued, "") if continued and opened.asked.body.background else None)
+    return Effects((continued, "") if continued and opened.parsed.body.background else None)
 
 
-def given_items(items: Sequence[Raw], seed: str) -> list[KeptItem]:
+def make_input_items(items: Sequence[Raw], seed: str) -> list[KeptItem]:
     """Items of an input as they are stored and listed: each with an id and a type."""
-    return [_given_item(item, f"{seed}i{index + 1:02d}") for index, item in enumerate(items)]
+    return [_make_input_item(item, f"{seed}i{index + 1:02d}") for index, item in enumerate(items)]
 
 
-def _given_item(item: Raw, seed: str) -> KeptItem:
+def _make_input_item(item: Raw, seed: str) -> KeptItem:
     read = _read_head(item)
     if read.id and read.type != "message":
         return KeptItem(read.id, item)

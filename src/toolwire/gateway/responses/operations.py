@@ -117,10 +117,10 @@ class Operations:
                 raise BadRequest(message, "tool_outputs", "outputs_already_submitted", status=409)
             continuation = await store.load(caller.owner, record.continuation) if earlier else None
             if continuation is not None and given.stream:
-                await self._send(exchange, await state.stored.stream(caller.owner, continuation), receive)
+                await self._send(exchange, await state.stored.open_stream(caller.owner, continuation), receive)
                 return
             if continuation is not None:
-                stored = await state.stored.body(caller.owner, continuation)
+                stored = await state.stored.read_body(caller.owner, continuation)
                 exchange.sink.headers += stored.headers
                 await self._send(exchange, stored.body, receive)
                 return
@@ -144,7 +144,7 @@ class Operations:
         whole: Callable[[bytes], bytes] | None = None,
     ) -> None:
         """Answer a request with its turn, or with the queued response of a background run."""
-        if resumed.asked.body.background:
+        if resumed.parsed.body.background:
             await self._send(exchange, await self._start_background(exchange, resumed, caller), receive)
             return
         guard = resumed.lock if resumed.lock.lease is not None else None

@@ -19,7 +19,7 @@ from toolwire.gateway.body import stepped
 from toolwire.gateway.endpoint import Endpoint
 from toolwire.gateway.exchange import Exchange
 from toolwire.gateway.http import number
-from toolwire.gateway.responses.history import given_items
+from toolwire.gateway.responses.history import make_input_items
 from toolwire.gateway.responses.operations import State
 from toolwire.gateway.responses.stored_response import response_not_found
 from toolwire.gateway.sinks import SSE_HEADERS, HttpSink
@@ -103,7 +103,7 @@ class ResourceRequest:
         if not streamed:
             return await self._respond(record)
         after = number(self._request, "starting_after", -1, -1)
-        stream = await self._state.stored.stream(self._owner, record, after + 1)
+        stream = await self._state.stored.open_stream(self._owner, record, after + 1)
         headers = {name.decode(): value.decode() for name, value in SSE_HEADERS}
         return StreamingResponse(stream, headers=headers)
 
@@ -119,7 +119,7 @@ class ResourceRequest:
     async def cancel(self) -> Response:
         id = self._params["response_id"]
         await self._stop(id)
-        unstored = self._state.runs.unstored(self._owner, id)
+        unstored = self._state.runs.get_unstored(self._owner, id)
         record = unstored.turn.record if unstored is not None else await self._state.stored.load(self._owner, id)
         if not msgspec.json.decode(record.fields, type=_Background).background:
             message = "Only a response that was created with background: true can be cancelled."
@@ -132,15 +132,15 @@ class ResourceRequest:
 
     async def count_input_tokens(self) -> Response:
         body, shared = await self._exchange.read_body(self._receive), self._state.shared
-        asked = await stepped(responses.reading_request(body, shared.bounds, needs_input=False), len(body))
-        opened = await self._state.history.open(self._owner, asked, self._exchange.claim)
+        parsed = await stepped(responses.reading_request(body, shared.bounds, needs_input=False), len(body))
+        opened = await self._state.history.open(self._owner, parsed, self._exchange.claim)
         tokens, headers = await counted(shared.engine.router, opened.request, self._caller.upstream_key)
         answer = _json({"object": "response.input_tokens", "input_tokens": tokens})
         answer.headers.update(headers)
         return answer
 
     async def _respond(self, record: Record) -> Response:
-        stored = await self._state.stored.body(self._owner, record)
+        stored = await self._state.stored.read_body(self._owner, record)
         response = _json_bytes(stored.body)
         response.raw_headers += stored.headers
         return response
@@ -148,7 +148,7 @@ class ResourceRequest:
     async def _stop(self, id: str) -> None:
         """Stop a background run, whichever process owns it, and wait for its end within a timeout."""
         running = self._state.runs.get(self._owner, id)
-        if self._state.runs.unstored(self._owner, id) is not None:
+        if self._state.runs.get_unstored(self._owner, id) is not None:
             return
         try:
             is_running = await self._store.cancel(self._owner, id)
@@ -168,11 +168,11 @@ class ResourceRequest:
     # Conversations
 
     async def create_conversation(self) -> Response:
-        asked = read(_decode_conversation, await self._exchange.read_body(self._receive) or b"{}")
+        parsed = read(_decode_conversation, await self._exchange.read_body(self._receive) or b"{}")
         seed = token_hex(12)
-        conversation = Conversation(f"conv_{seed}", int(time.time()), _encode(asked.metadata or {}))
+        conversation = Conversation(f"conv_{seed}", int(time.time()), _encode(parsed.metadata or {}))
         await self._store.put_conversation(self._owner, conversation)
-        await self._add(conversation.id, asked.items or (), seed)
+        await self._add(conversation.id, parsed.items or (), seed)
         return _json_conversation(conversation)
 
     async def retrieve_conversation(self) -> Response:
@@ -180,8 +180,8 @@ class ResourceRequest:
 
     async def update_conversation(self) -> Response:
         conversation = await self._load_conversation()
-        asked = read(_decode_conversation, await self._exchange.read_body(self._receive))
-        changed = msgspec.structs.replace(conversation, metadata=_encode(asked.metadata or {}))
+        parsed = read(_decode_conversation, await self._exchange.read_body(self._receive))
+        changed = msgspec.structs.replace(conversation, metadata=_encode(parsed.metadata or {}))
         await self._store.put_conversation(self._owner, changed)
         return _json_conversation(changed)
 
@@ -192,8 +192,8 @@ class ResourceRequest:
 
     async def create_items(self) -> Response:
         conversation = await self._load_conversation()
-        asked = read(_decode_items, await self._exchange.read_body(self._receive))
-        items = await self._add(conversation.id, asked.items, token_hex(12))
+        parsed = read(_decode_items, await self._exchange.read_body(self._receive))
+        items = await self._add(conversation.id, parsed.items, token_hex(12))
         return _json_page(Page(items, has_more=False))
 
     async def list_items(self) -> Response:
@@ -225,7 +225,7 @@ class ResourceRequest:
 
     async def _add(self, holder: str, items: Sequence[Raw], seed: str) -> list[KeptItem]:
         responses.check_items(items, "items")
-        kept = given_items(items, seed)
+        kept = make_input_items(items, seed)
         if kept:
             await self._store.add_items(self._owner, holder, kept)
         return kept

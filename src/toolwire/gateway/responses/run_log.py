@@ -124,7 +124,7 @@ class RunLog:
         self._is_sealed = True
         self._wake()
 
-    def remaining(self, last: Sequence[bytes]) -> EventChunk:
+    def join_remaining(self, last: Sequence[bytes]) -> EventChunk:
         """The events that were not sent, and the last ones."""
         first = self.committed if self._in_flight is None else self._in_flight.first + self._in_flight.count
         return make_chunk(first, [*self._pending, select_events(last)])

@@ -50,7 +50,7 @@ def encode_spec(exchange: Exchange, resumed: ResumedRequest, caller: Caller, *, 
     headers = exchange.turn.head.headers
     return _encode(
         RunSpec(
-            msgspec.Raw(_encode({**resumed.asked.fields, "input": resumed.asked.items})),
+            msgspec.Raw(_encode({**resumed.parsed.fields, "input": resumed.parsed.items})),
             {name: headers[name.encode()].decode("latin-1") for name in HEADERS if name.encode() in headers},
             exchange.scope.get(OUTPUT_MODE, ""),
             caller.name,

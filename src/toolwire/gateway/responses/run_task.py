@@ -255,14 +255,14 @@ class RunTask:
         try:
             await self._runs.flusher.settle(self.log, deadline)
             await self._answer.settle_memory()
-            await self._store_end(self._answer.turn(), last, deadline)
+            await self._store_end(self._answer.make_turn(), last, deadline)
         except Overtaken:
             self.lose()
         except StoreFailed as error:
             self._end_unstored(self._answer, last, error)
 
     async def _store_end(self, turn: StoredTurn, last: Sequence[bytes], deadline: float) -> None:
-        remaining = self.log.remaining(last)
+        remaining = self.log.join_remaining(last)
         while not self.log.is_lost:
             try:
                 await self._runs.save(turn, self.log.fence, remaining)
@@ -278,12 +278,12 @@ class RunTask:
 
     def _end_unstored(self, answer: ResponsesAnswer, last: Sequence[bytes], error: StoreFailed) -> None:
         """Show the end of a turn that cannot be stored now; the response says so."""
-        last = answer.unstored(last, error)
+        last = answer.mark_unstored(last, error)
         if self._is_cancelled:
             answer.encoder(None).cancel()
-        remaining = self.log.remaining(last)
+        remaining = self.log.join_remaining(last)
         self.log.end(remaining, last)
-        self.unstored = UnstoredRun(self.log, answer.turn(), remaining, bytes(answer.response.encoded()))
+        self.unstored = UnstoredRun(self.log, answer.make_turn(), remaining, bytes(answer.response.encoded()))
 
 
 class BackgroundRuns:
@@ -330,7 +330,7 @@ class BackgroundRuns:
     def get(self, owner: str, id: str) -> RunTask | None:
         return self._runs.get((owner, id))
 
-    def unstored(self, owner: str, id: str) -> UnstoredRun | None:
+    def get_unstored(self, owner: str, id: str) -> UnstoredRun | None:
         return self._unstored.get((owner, id))
 
     def forget(self, owner: str, id: str) -> bool:
@@ -344,7 +344,7 @@ class BackgroundRuns:
         found = self._runs.get((owner, id)) or self._unstored.get((owner, id))
         return found.log if found is not None and not found.log.is_lost else None
 
-    def reader(self, owner: str, id: str, number: int) -> RunReader:
+    def open_reader(self, owner: str, id: str, number: int) -> RunReader:
         """A reader of the events of a run from this number on, whichever process produces it."""
         return RunReader(self._follower, lambda: self.find_log(owner, id), owner, id, number)
 

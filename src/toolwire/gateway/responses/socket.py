@@ -159,7 +159,7 @@ class SocketSession:
         return message
 
     async def _close_with(self, failure: Failure, code: int) -> None:
-        await self._send({"type": "websocket.send", "text": error_frame(failure)})
+        await self._send({"type": "websocket.send", "text": encode_error_frame(failure)})
         await self._send({"type": "websocket.close", "code": code})
 
     async def _read(self) -> None:
@@ -204,14 +204,14 @@ class SocketSession:
         limit = f"{MAX_QUEUED} requests or {self._state.shared.bounds.body} bytes of them"
         busy = Failure(429, "too_many_requests", f"More than {limit} wait on this connection.")
         for _ in range(count):
-            await self._send({"type": "websocket.send", "text": error_frame(busy)})
+            await self._send({"type": "websocket.send", "text": encode_error_frame(busy)})
 
     async def _wait_until_gone(self) -> Message:
         await self._gone.wait()
         return {"type": "http.disconnect"}
 
 
-def error_frame(failure: Failure, lane: str = "", request_id: str = "") -> str:
+def encode_error_frame(failure: Failure, lane: str = "", request_id: str = "") -> str:
     """The message of a failure that ends a turn."""
     frame: dict[str, Any] = {"type": "error", "status": failure.status, "error": error_object(failure)}
     headers = {"retry-after": failure.retry_after, "x-upstream-request-id": request_id}  # Codex waits by the first
@@ -229,7 +229,7 @@ class SocketSink(HttpSink):
     async def refuse(self, failure: Failure, run: TurnSource | None) -> None:
         if run is not None:
             self._passed_on(run)
-        frame = error_frame(failure, self.lane, self.upstream_id)
+        frame = encode_error_frame(failure, self.lane, self.upstream_id)
         self._commit(failure.status)
         self.ended = True
         for tap in self._turn.taps:

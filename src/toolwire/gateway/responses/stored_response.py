@@ -48,9 +48,9 @@ class StoredResponses:
             raise response_not_found(id)
         return record
 
-    async def body(self, owner: str, record: Record) -> StoredBody:
+    async def read_body(self, owner: str, record: Record) -> StoredBody:
         """A response as it is now."""
-        unstored = self._runs.unstored(owner, record.id)
+        unstored = self._runs.get_unstored(owner, record.id)
         if unstored is not None:
             return StoredBody(unstored.response, _figures(unstored.turn.record, ()).headers())
         if not record.is_over:
@@ -58,7 +58,7 @@ class StoredResponses:
         output = await self._store.output(owner, record.id)
         return StoredBody(_encode_finished(record, output), _figures(record, output).headers())
 
-    async def stream(self, owner: str, record: Record, number: int = 0) -> AsyncIterator[bytes]:
+    async def open_stream(self, owner: str, record: Record, number: int = 0) -> AsyncIterator[bytes]:
         """The events of a response from this number on, and those to come."""
         if record.is_over and await self._store.events(owner, record.id, 0) is None:
             return _iterate(_replay(record, await self._store.output(owner, record.id), number))
@@ -66,7 +66,7 @@ class StoredResponses:
 
     async def follow(self, owner: str, id: str, number: int = 0) -> AsyncIterator[bytes]:
         """The stream of a background run from this event on, with keepalives in between."""
-        reader, metrics = self._runs.reader(owner, id, number), self._shared.metrics
+        reader, metrics = self._runs.open_reader(owner, id, number), self._shared.metrics
         metrics.follows += 1
         try:
             while True:
