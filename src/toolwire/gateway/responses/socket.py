@@ -129,11 +129,9 @@ class SocketSession:
         limit = self._state.shared.settings.server.websocket_limit
         ends = time.monotonic() + limit if limit else float("inf")
         try:
-            while not self._gone.is_set() and (message := await self._next(ends)) is not None:
-                if isinstance(message, _Refused):
-                    await self._refuse(message.count)
-                else:
-                    await self._answer(message)
+            while not self._gone.is_set():
+                if not await self._answer(await self._next(ends)):
+                    break
         except asyncio.CancelledError:
             await self._close_with(Failure(503, "shutting_down", "The gateway is shutting down."), 1012)
         finally:
@@ -188,7 +186,13 @@ class SocketSession:
                 self._queue.put_nowait(self._refused)
             self._refused.count += 1
 
-    async def _answer(self, message: bytes) -> None:
+    async def _answer(self, message: "bytes | _Refused | None") -> bool:
+        """Answer a request; False if there is none. No message is held while the next one is awaited."""
+        if message is None:
+            return False
+        if isinstance(message, _Refused):
+            await self._refuse(message.count)
+            return True
         self._queued -= 1
         self._queued_bytes -= len(message)
         self._claim.shrink(len(message))
@@ -198,6 +202,7 @@ class SocketSession:
         sink = SocketSink(self._send, turn, shared.pace, shared.loop, responses.encode_error)
         exchange = Exchange(shared, turn, self._scope, sink, Claim(shared.flight))
         await exchange.serve(SocketTurn(self._state, sink, self._cache, message), self._wait_until_gone)
+        return True
 
     async def _refuse(self, count: int) -> None:
         self._refused = None
