@@ -4,19 +4,16 @@ import asyncio
 import multiprocessing
 import os
 import socket
-import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from random import Random
 
 import pytest
 from prometheus_client import values
 
 from toolwire.gateway.metrics import Metrics, SharedFiles
-from toolwire.gateway.peers import Peers, PeerServer
 from toolwire.gateway.workers import channel as module
 from toolwire.gateway.workers.channel import Channel
-from toolwire.gateway.workers.messages import Beat, Failed, Fleet, LineSplitter, Ready, decode_from_worker, encode_line
+from toolwire.gateway.workers.messages import Beat, Failed, LineSplitter, Ready, decode_from_worker, encode_line
 from toolwire.memory.store import StoreStats
 
 
@@ -35,11 +32,9 @@ def test_a_supervisor_that_does_not_read_gets_whole_lines_when_it_does(monkeypat
             return False
         return True
 
-    async def main(folder: Path) -> None:
-        name = "0123456789abcdef"
-        fleet = Fleet(2, 2, started=True)
-        channel = Channel(ours, 0, Peers(folder, name), PeerServer(folder, name), fleet, Metrics())
-        await channel.open(lambda message: None)
+    async def main() -> None:
+        channel = Channel(ours, lambda: None)
+        channel.open(lambda message: None)
         assert not all([await send(channel, reason) for reason in reasons])
         lines, received = LineSplitter(), list[object]()
 
@@ -54,8 +49,8 @@ def test_a_supervisor_that_does_not_read_gets_whole_lines_when_it_does(monkeypat
             await read_until(lambda: sum(isinstance(each, Beat) for each in received) > 3)
         await channel.close()
 
-    with tempfile.TemporaryDirectory(prefix="run-") as name, ours, theirs:
-        asyncio.run(main(Path(name)))
+    with ours, theirs:
+        asyncio.run(main())
 
 
 @pytest.mark.parametrize("size", [1, 7, 100_000])
@@ -86,7 +81,7 @@ def count(files: SharedFiles, seat: str, durations: list[float], running: int = 
     def work() -> None:
         metrics = Metrics(files, seat)
         for seconds in durations:
-            metrics.gateway_call("find", "ok")
+            metrics.call("find", "ok")
             metrics.flushed(seconds)
         metrics.running, metrics.stored = running, StoreStats(members=running)
         metrics.store("full")
@@ -116,7 +111,7 @@ def test_counters_are_added_up_and_gauges_leave_with_their_process(files: Shared
 
 def test_one_worker_shows_what_a_process_alone_shows(files: SharedFiles):
     def shown(metrics: Metrics) -> dict[str, float]:
-        metrics.gateway_call("find", "ok")
+        metrics.call("find", "ok")
         metrics.store("full")
         metrics.flushed(2)
         return numbers_in(metrics.text())
@@ -135,5 +130,5 @@ def test_sums_of_durations_do_not_decrease_when_workers_come_and_go(files: Share
 def test_numbers_of_workers_are_not_for_child_processes(files: SharedFiles, monkeypatch):
     monkeypatch.delenv("PROMETHEUS_MULTIPROC_DIR", raising=False)
     metrics = Metrics(files, "0")
-    metrics.gateway_call("find", "ok")
+    metrics.call("find", "ok")
     assert "PROMETHEUS_MULTIPROC_DIR" not in os.environ

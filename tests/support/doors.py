@@ -73,10 +73,10 @@ def patched(folder: Path, answer: float = PATIENCE, hung: int = 600, more: str =
         "import sys",
         "if 'toolwire' in sys.orig_argv:",
         "    from toolwire.gateway.workers import worker_pool",
-        "    from toolwire.memory import threads, write_behind",
-        "    from toolwire.upstream.codex import remote",
-        f"    remote.ANSWER, worker_pool.HANG_TICKS = {answer}, {hung}",
-        f"    write_behind.STORE_TIMEOUT = threads.STORE_TIMEOUT = {PATIENCE}",
+        "    from toolwire.memory import write_behind",
+        "    from toolwire.upstream.codex import host",
+        f"    host.FIND_TIMEOUT, worker_pool.HANG_TICKS = {answer}, {hung}",
+        f"    write_behind.STORE_TIMEOUT = host.PARK_TIMEOUT = {PATIENCE}",
         more,
     )
     (folder / "sitecustomize.py").write_text("\n".join(lines))

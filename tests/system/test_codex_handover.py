@@ -1,4 +1,4 @@
-"""Codex threads of several workers: results that land elsewhere, workers that die or stand still, and no turn twice.
+"""Codex threads of several workers: results that land elsewhere, processes that die or stand still, and no turn twice.
 
 The app-server is scripted (`tests/support/app_server.py`) and logs all it hears. A client picks its worker by the
 connection that it uses.
@@ -8,6 +8,7 @@ import json
 import os
 import random
 import signal
+import socket
 import sys
 import threading
 from collections import Counter
@@ -35,14 +36,35 @@ Json = dict[str, Any]
 
 THEIRS = "key-of-theirs"
 HEAD = "[server]\ndrain = 5\nidle_timeout = 600\n"
-UNFENCED = """
-    from toolwire.memory.threads import KeptThreads
-    async def begin(self, lease):
-        return lease
-    KeptThreads.begin = begin
-    remote.RemoteThread._hang_up = lambda self: None
+STOPPED = """
+    import asyncio, os, pathlib, signal
+    connect = host.HostedCodexUpstream._connect
+    async def connect_to_stopped(self, message):
+        file = pathlib.Path("stop")
+        if message.turn is not None and file.exists():
+            os.kill(pid := int(file.read_text()), signal.SIGSTOP)
+            while ") T" not in pathlib.Path(f"/proc/{pid}/stat").read_text():
+                pass
+            file.unlink()
+            return await connect_as_usual(self, message)
+        return await connect(self, message)
+    connect_as_usual = connect
+    host.HostedCodexUpstream._connect = connect_to_stopped
 """
-"""Everybody may take every step. Who gives up has not hung up yet, as when the other wakes at that moment."""
+"""The process whose id is in the file `stop` is stopped right before a turn that waits is continued."""
+UNFENCED = (
+    STOPPED
+    + """
+    async def connect_as_usual(self, message):
+        reader, writer = await asyncio.open_unix_connection(self._host.path)
+        host._write(writer, message)
+        return host.HostedThread(reader, writer, {}, self._host)
+    async def open_at_once(self, backend, dialogue, reader):
+        return await self._upstreams[backend].open(dialogue, "")
+    host.CodexHostServer._open_while_connected = open_at_once
+"""
+)
+"""Results are sent before the host has said that it has opened the thread, and it takes them."""
 
 each_client = pytest.mark.parametrize("client", CLIENTS)
 streamed_and_plain = pytest.mark.parametrize("stream", [True, False], ids=["stream", "plain"])
@@ -91,7 +113,7 @@ class Stage:
         self.slots = iter(slots)
         return AGENTS[client](self, model, ScriptedConversation(()), stream=stream)  # pyright: ignore[reportArgumentType]
 
-    def keeper(self) -> int:
+    def host(self) -> int:
         """The process of the gateway that has the latest thread."""
         [*_, row] = [row for row in self.crew.rows() if "thread" in row.get("line", {}).get("result", {})]
         return parent_of(row["pid"])
@@ -307,21 +329,27 @@ def test_a_client_that_leaves_interrupts_its_turn_elsewhere(stage: Stage):
     assert times_run(rows, "one") == 1
 
 
-def pid_of(stage: Stage, slot: int) -> int:
-    """The process behind a slot, by a thread that it begins."""
-    stage.agent("chat", stage.crew.script(say("Here.")), slot).take(go())
-    return stage.keeper()
+def pid_behind(stage: Stage, response: httpx.Response) -> int:
+    """The worker at the other end of a connection."""
+    _, port = response.extensions["network_stream"].get_extra_info("client_addr")
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()]
+    [inode] = [row[9] for row in rows if row[2].endswith(f":{port:04X}")]
+
+    def holds(pid: int) -> bool:
+        return any(os.readlink(link) == f"socket:[{inode}]" for link in Path(f"/proc/{pid}/fd").iterdir())
+
+    [found] = [pid for pid in stage.fleet.pids if holds(pid)]
+    return found
 
 
 def test_a_front_that_is_killed_leaves_no_turn_running_elsewhere(stage: Stage):
-    front = pid_of(stage, 1)
     agent = stage.agent("chat", stage.crew.script(call("c1") + say("Half") + hang()), 0, 1)
     agent.take(go())
     body = agent.request(bring(Result("c1", "one")))
     with stage.doors[1].stream("POST", PATHS["chat"], json=body) as response:
         lines = response.iter_lines()
         assert any("Half" in line for line in lines)
-        signal_to(front, signal.SIGKILL)
+        signal_to(pid_behind(stage, response), signal.SIGKILL)
         with pytest.raises(httpx.HTTPError):
             list(lines)
     rows = stage.crew.wait_for(lambda rows: rows.heard("turn/interrupt"), PATIENCE)
@@ -329,17 +357,17 @@ def test_a_front_that_is_killed_leaves_no_turn_running_elsewhere(stage: Stage):
 
 
 @pytest.mark.parametrize("shown", ["Half", ""])
-def test_a_keeper_that_is_killed_in_the_middle_of_a_turn_is_told_and_nothing_is_asked_again(stage: Stage, shown: str):
+def test_a_host_that_is_killed_in_the_middle_of_a_turn_is_told_and_nothing_is_asked_again(stage: Stage, shown: str):
     words = say(shown) if shown else []
     agent = stage.agent("chat", stage.crew.script(call("c1") + words + hang(), say("Again.")), 0, 1)
     agent.take(go())
-    keeper = stage.keeper()
+    host = stage.host()
 
     def kill() -> None:
         stage.crew.wait_for(lambda rows: times_run(rows, "one"), PATIENCE)
         if shown:
             stage.crew.wait_for(lambda rows: rows.said("item/agentMessage/delta"), PATIENCE)
-        signal_to(keeper, signal.SIGKILL)
+        signal_to(host, signal.SIGKILL)
 
     killer = threading.Thread(target=kill, daemon=True)
     killer.start()
@@ -359,10 +387,19 @@ def test_a_keeper_that_is_killed_in_the_middle_of_a_turn_is_told_and_nothing_is_
     assert (len(rows.threads), times_run(rows, "one")) == (1, 1)
 
 
-def test_calls_that_wait_at_a_worker_that_was_killed_are_told_anew(stage: Stage):
+def test_calls_of_a_worker_that_was_killed_wait_at_the_host(stage: Stage):
+    agent = stage.agent("chat", stage.crew.script(call("c1") + say("Same.")), 0, 1)
+    agent.take(go())
+    with stage.doors[0].stream("GET", "/healthz") as response:
+        signal_to(pid_behind(stage, response), signal.SIGKILL)
+    assert the_text(agent.take(bring(Result("c1", "one")))) == "Same."
+    assert times_run(stage.crew.rows(), "one") == 1
+
+
+def test_calls_that_wait_at_a_host_that_was_killed_are_told_anew(stage: Stage):
     agent = stage.agent("chat", stage.crew.script(call("c1") + say("Same."), say("New.")), 0, 1)
     agent.take(go())
-    signal_to(stage.keeper(), signal.SIGKILL)
+    signal_to(stage.host(), signal.SIGKILL)
     assert the_text(agent.take(bring(Result("c1", "one")))) == "New."
     assert times_run(stage.crew.rows(), "one") == 1
 
@@ -377,18 +414,18 @@ def test_calls_that_wait_at_an_app_server_that_died_are_told_anew(stage: Stage):
     assert times_run(stage.crew.rows(), "one") == 1
 
 
-def test_a_turn_that_was_handed_over_ends_before_its_keeper_is_replaced(stage: Stage):
+def test_a_turn_that_was_handed_over_ends_before_its_host_is_replaced(stage: Stage):
     """New settings replace all workers, one by one."""
     agent = stage.agent("chat", stage.crew.script(call("c1") + say("Half") + sleep(2) + say(" and whole.")), 0, 1)
     agent.take(go())
-    keeper, before = stage.keeper(), stage.fleet.pids
+    host, before = stage.host(), stage.fleet.pids
     body = agent.request(bring(Result("c1", "one")))
     with stage.doors[1].stream("POST", PATHS["chat"], json=body) as response:
         lines: list[str] = []
         for line in response.iter_lines():
             lines.append(line)
             if "Half" in line:
-                assert keeper in before
+                assert host in before
                 stage.fleet.reload()
     assert '" and whole."' in "".join(lines)
     assert '"error"' not in "".join(lines)
@@ -397,30 +434,44 @@ def test_a_turn_that_was_handed_over_ends_before_its_keeper_is_replaced(stage: S
     assert len(stage.crew.rows().threads) == 1
 
 
-# Keepers that stand still
+# Hosts that stand still
 
 
-def after_a_keeper_stood_still(stage: Stage) -> Rows:
-    """The keeper of a thread is stopped when the results come, and wakes when they were told anew."""
+def test_a_host_that_stands_still_is_replaced_and_its_turns_are_told_anew(start):
+    stage = start(2, 0.5, 4)
     agent = stage.agent("chat", stage.crew.script(call("c1") + say("Same."), say("New.")), 0, 1)
     agent.take(go())
-    keeper = stage.keeper()
-    signal_to(keeper, signal.SIGSTOP)
-    try:
-        assert the_text(agent.take(bring(Result("c1", "one")))) == "New."
-    finally:
-        signal_to(keeper, signal.SIGCONT)
-    return stage.crew.wait_for(lambda rows: rows.heard("turn/interrupt") or rows.answers(), PATIENCE)
+    signal_to(stage.host(), signal.SIGSTOP)
+    assert the_text(agent.take(bring(Result("c1", "one")))) == "New."
+    assert times_run(stage.crew.rows(), "one") == 1
 
 
-def test_a_keeper_that_stood_still_does_not_run_the_turn_when_it_wakes(start):
-    stage = start(2, 0.5, 600, head=HEAD + '[store]\nurl = "sqlite:kept.db"\nlease = 600\n')
-    assert times_run(after_a_keeper_stood_still(stage), "one") == 1
+def after_a_host_stood_still(stage: Stage, folder: Path) -> Rows:
+    """The host is stopped when a turn is continued, and wakes when the client has given up. Then the client asks again."""
+    agent = stage.agent("chat", stage.crew.script(call("c1") + say("Same."), say("New.")), 0, 1)
+    agent.take(go())
+    host, body = stage.host(), agent.request(bring(Result("c1", "one")))
+    turns = len(stage.fleet.turns())
+    (folder / "stop").write_text(str(host))
+    address, data = stage.fleet.url.removeprefix("http://"), json.dumps(body, separators=(",", ":")).encode()
+    with socket.create_connection((address.partition(":")[0], int(address.partition(":")[2])), PATIENCE) as client:
+        head = f"POST {PATHS['chat']} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {KEY}\r\n"
+        client.sendall(f"{head}content-type: application/json\r\ncontent-length: {len(data)}\r\n\r\n".encode() + data)
+        until(lambda: not (folder / "stop").exists())
+    until(lambda: len(stage.fleet.turns()) > turns)
+    signal_to(host, signal.SIGCONT)
+    stage.crew.wait_for(lambda rows: rows.heard("turn/interrupt"), PATIENCE)
+    stage.slots = iter((0,))
+    assert the_text(stage.ask("chat", body).seen) == "New."
+    return stage.crew.rows()
 
 
-def test_without_the_fence_a_keeper_that_stood_still_runs_the_turn_a_second_time(start):
-    stage = start(2, 0.5, 600, UNFENCED, HEAD + '[store]\nurl = "sqlite:kept.db"\nlease = 600\n')
-    assert times_run(after_a_keeper_stood_still(stage), "one") == 2
+def test_a_host_that_stood_still_does_not_run_the_turn_when_it_wakes(start, tmp_path):
+    assert times_run(after_a_host_stood_still(start(2, 90, 600, STOPPED), tmp_path), "one") == 1
+
+
+def test_without_the_fence_a_host_that_stood_still_runs_the_turn_a_second_time(start, tmp_path):
+    assert times_run(after_a_host_stood_still(start(2, 90, 600, UNFENCED), tmp_path), "one") == 2
 
 
 # Chaos

@@ -182,7 +182,7 @@ started = Metrics.__init__
 def count_many(self, *shared):
     started(self, *shared)
     for number in range(20_000):
-        self.gateway_call("x" * 100 + str(number), "ok")
+        self.call("x" * 100 + str(number), "ok")
 Metrics.__init__ = count_many
 """
 

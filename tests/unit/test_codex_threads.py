@@ -16,19 +16,19 @@ class AppServer:
         return "1"
 
 
-def test_a_stop_that_nobody_heard_does_not_cut_the_next_turn():
-    """It comes while lines are on their way to another worker, when nobody waits for more of them."""
+def test_lines_that_come_when_a_reader_gives_up_are_for_the_next():
+    """Its worker parks the thread while the next lines arrive."""
 
     async def main() -> None:
         thread = Thread(cast("Any", AppServer()), cast("Any", None), Profile(), lambda thread: None)
-        thread.inbox.put(b"one")
-        assert await thread.arrived() == b"one\n"
-        thread.inbox.stop()
-        thread.resume()
         reading = asyncio.create_task(thread.arrived())
         await asyncio.sleep(0)
         thread.inbox.put(b"two")
-        assert await reading == b"two\n"
+        reading.cancel()
+        await asyncio.wait((reading,))
+        assert reading.cancelled()
+        thread.put_back(b"one\n")
+        assert await thread.arrived() == b"one\ntwo\n"
         thread.stop_timer()
 
     asyncio.run(main())

@@ -17,7 +17,6 @@ from toolwire.gateway.flight import Flight
 from toolwire.gateway.guard import Guard
 from toolwire.gateway.keys import Keys
 from toolwire.gateway.log import Format, Log
-from toolwire.gateway.neighbours import sharing_of
 from toolwire.gateway.process import Process
 from toolwire.gateway.responses.history import ResponseHistory
 from toolwire.gateway.responses.maintenance import Maintenance
@@ -36,6 +35,7 @@ from toolwire.turns.observers import TurnObserver
 from toolwire.turns.prepare import Engine
 from toolwire.turns.recordings import recordings_of
 from toolwire.turns.routes import Router
+from toolwire.upstream.codex.host import CodexHost
 from toolwire.upstream.http import make_session
 from toolwire.upstream.scheduling import Ticker
 
@@ -71,10 +71,11 @@ async def opened_state(
     """Everything that requests need. A store that was opened for it is used, or one of its own."""
     loop = asyncio.get_running_loop()
     store = opened or make_store(settings)
-    memory = TurnMemory(store if store.outlives_process else None)
+    codex_host = CodexHost(this.codex_socket) if this.codex_socket else None
+    memory = TurnMemory(store if store.outlives_process else None, codex_host)
     membership = Membership(store, settings.store.lease, this.socket)
     async with make_session(settings.timeouts) as session, _gateway_tools(settings, memory.results) as own:
-        router = Router(settings, session, sharing_of(settings, this, membership, memory.threads))
+        router = Router(settings, session, codex_host)
         log = Log(settings.debug.level, loop, log_format(settings), this.slot)
         observers: list[TurnObserver] = [log, this.metrics]
         if settings.console.enabled:
@@ -112,12 +113,10 @@ async def opened_state(
         router.start()
         yield state
         this.condition = "draining"
-        # Background runs, and turns of other workers; those of its own clients are over.
-        while this.retired and (this.metrics.running or memory.threads.lent):  # noqa: ASYNC110
+        while this.retired and this.metrics.running:  # noqa: ASYNC110
             await asyncio.sleep(CHECKED_EVERY)
         await runs.close(settings.server.drain)
         await router.stop()
-        await memory.threads.close()
         await memory.flush()
         await maintenance.stop()
         await store.close()

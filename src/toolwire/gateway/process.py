@@ -1,31 +1,27 @@
 """This process: a gateway of its own or one of several workers; starting, ready or draining."""
 
 import asyncio
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 from toolwire.gateway.metrics import Metrics
 from toolwire.gateway.peers import Peers, PeerServer
+from toolwire.gateway.workers.messages import Fleet
 
 Condition: TypeAlias = Literal["starting", "ready", "draining"]
 
 
-class Colleagues(Protocol):
+class Colleagues:
     """The workers of one machine, as one of them knows them."""
 
-    slot: int
-    """The number of this worker."""
-    peers: Peers
-    server: PeerServer
-
-    @property
-    def count(self) -> int:
-        """The desired number of workers."""
-        ...
-
-    @property
-    def ready(self) -> int:
-        """The number of ready workers."""
-        ...
+    def __init__(self, slot: int, peers: Peers, server: PeerServer, codex_socket: str, fleet: Fleet) -> None:
+        self.slot = slot
+        """The number of this worker."""
+        self.peers = peers
+        self.server = server
+        self.codex_socket = codex_socket
+        """The path of the socket of the process that hosts Codex; empty if there is none."""
+        self.fleet = fleet
+        """Desired and ready workers, as the supervisor last reported them."""
 
 
 class Process:
@@ -57,12 +53,17 @@ class Process:
         return self.colleagues.server.path if self.colleagues is not None else ""
 
     @property
+    def codex_socket(self) -> str:
+        """The path of the socket of the process that hosts Codex; empty if this one does."""
+        return self.colleagues.codex_socket if self.colleagues is not None else ""
+
+    @property
     def facts(self) -> dict[str, object]:
         """What `/readyz` shows of it."""
         facts: dict[str, object] = {"configuration": self.configuration}
         if self.colleagues is not None:
-            colleagues = self.colleagues
-            facts |= {"worker": colleagues.slot, "workers": {"count": colleagues.count, "ready": colleagues.ready}}
+            fleet = self.colleagues.fleet
+            facts |= {"worker": self.slot, "workers": {"count": fleet.workers, "ready": fleet.ready}}
         return facts
 
     async def numbers(self) -> bytes:

@@ -1,29 +1,48 @@
 """What a turn needs of earlier turns of its conversation, and its client does not send."""
 
-from toolwire.core.request import Entry
+from collections.abc import Sequence
+from typing import Protocol
+
+from toolwire.core.request import Entry, Message, ResultEntry
+from toolwire.memory.call_keys import CallKey
 from toolwire.memory.pending_results import PendingResults
 from toolwire.memory.reasoning import OF_ONE_BACKEND, ReasoningCache
 from toolwire.memory.store import Store
-from toolwire.memory.threads import KeptThreads
 from toolwire.memory.write_behind import WriteBehind, load
+
+MAX_AWAITED_CALLS = 64
+"""How many of the last calls of a history may have a thread that waits for their results."""
+
+
+class ThreadHost(Protocol):
+    """The process that has the threads of all workers (`upstream/codex/host.py`)."""
+
+    async def find(self, calls: Sequence[CallKey]) -> None:
+        """Learn which threads wait for results of these calls."""
+        ...
+
+    async def wait_until_parked(self) -> None:
+        """Wait until the threads of turns that are over can be found, but not for long."""
+        ...
 
 
 class TurnMemory:
-    """Reasoning by call, pending results and waiting threads.
+    """Reasoning by call, pending results, and the host of waiting threads.
 
     Without a store they last as long as the process.
     """
 
-    def __init__(self, store: Store | None = None) -> None:
+    def __init__(self, store: Store | None = None, threads: ThreadHost | None = None) -> None:
         self._store = store
         self._behind = WriteBehind(store)
         self.reasoning = ReasoningCache(self._behind)
         self.results = PendingResults(self._behind)
-        self.threads = KeptThreads(store, self._behind)
+        self._threads = threads
 
     async def flush(self) -> None:
         """Wait until everything put so far is written or has failed, within a timeout."""
-        await self.threads.settled()
+        if self._threads is not None:
+            await self._threads.wait_until_parked()
         await self._behind.flush()
 
     async def load(self, owner: str, entries: tuple[Entry, ...]) -> None:
@@ -36,10 +55,21 @@ class TurnMemory:
         if self._store is None:
             return
         calls, wanted = self.reasoning.wanted(owner, entries)
-        beside = [*self.results.wanted(calls), *self.threads.wanted(calls, entries)]
-        self.reasoning.know_origins(await load(self._store, owner, [*beside, *wanted]))
+        self.reasoning.know_origins(await load(self._store, owner, [*self.results.wanted(calls), *wanted]))
         merged = self.results.merge_into(entries, owner)
         if merged is not entries:
             calls, wanted = self.reasoning.wanted(owner, merged)
-            found = await load(self._store, owner, [*self.threads.wanted(calls, merged), *wanted])
-            self.reasoning.know_origins(found)
+            self.reasoning.know_origins(await load(self._store, owner, wanted))
+        if self._threads is not None and (answered := _last_answered(merged)):
+            await self._threads.find([key for key in calls[:MAX_AWAITED_CALLS] if key[1] in answered])
+
+
+def _last_answered(entries: Sequence[Entry]) -> set[str]:
+    """The ids of the calls whose results end the history, apart from what the user adds."""
+    ids = set[str]()
+    for entry in reversed(entries):
+        if isinstance(entry, ResultEntry):
+            ids.add(entry.call_id)
+        elif ids or not isinstance(entry, Message) or entry.role != "user":
+            break
+    return ids

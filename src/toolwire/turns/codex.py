@@ -9,7 +9,7 @@ from toolwire import __version__
 from toolwire.backends.codex import Profile, config
 from toolwire.config.settings import Backend, Settings
 from toolwire.core.terminal import clean
-from toolwire.upstream.codex.upstream import CodexUpstream, Sharing
+from toolwire.upstream.codex.upstream import CodexUpstream
 from toolwire.upstream.codex.worker import WorkerSpec
 from toolwire.upstream.credentials import login_file, login_tokens
 from toolwire.upstream.environment import inherited
@@ -17,10 +17,8 @@ from toolwire.upstream.environment import inherited
 CATALOGUE = "models.json"
 
 
-def codex_upstream(
-    backend: Backend, profile: Profile, settings: Settings, sharing: Sharing | None = None
-) -> CodexUpstream:
-    """The workers of a backend, none of them started yet. With `sharing` other processes can go on with its threads."""
+def codex_upstream(backend: Backend, profile: Profile, settings: Settings) -> CodexUpstream:
+    """The app-servers of a backend, none of them started yet."""
     allowed = frozenset((*backend.inherit, backend.api_key_env, *config.key_variables(backend.overrides)))
     spec = WorkerSpec(
         command=(*backend.command, "app-server", *config.arguments(backend.overrides)),
@@ -32,7 +30,7 @@ def codex_upstream(
     )
     models = frozenset((*backend.literal_models, *backend.aliases.values()))
     say = partial(_say, backend.name)
-    return CodexUpstream(backend.name, spec, backend.workers, profile, models, say, sharing)
+    return CodexUpstream(spec, backend.workers, profile, models, say)
 
 
 def _files(backend: Backend, idle: float, home: str, models: Sequence[str]) -> Mapping[str, bytes]:

@@ -29,7 +29,7 @@ from toolwire.turns.codex import codex_upstream
 from toolwire.turns.explain import AskedBackend, KeySource
 from toolwire.turns.retries import RetryBudget
 from toolwire.turns.validate import validate
-from toolwire.upstream.codex.upstream import Sharing
+from toolwire.upstream.codex.host import CodexHost, HostedCodexUpstream
 from toolwire.upstream.credentials import ApiKey, CodexLogin
 from toolwire.upstream.http import Credentials, HttpUpstream
 from toolwire.upstream.in_process import ScriptUpstream
@@ -129,13 +129,13 @@ class Router:
         self,
         settings: Settings,
         session: aiohttp.ClientSession,
-        sharing: Sharing | None = None,
+        codex_host: CodexHost | None = None,
         *,
         listing: str = "GET /v1/models lists them",
     ) -> None:
         self._settings = settings
         self._listing = listing  # where somebody finds out which models there are
-        routes = (_route(backend, settings, session, sharing) for backend in settings.backends)
+        routes = (_route(backend, settings, session, codex_host) for backend in settings.backends)
         is_open = not settings.keys
         self._routes = {route.backend.name: msgspec.structs.replace(route, shows_url=is_open) for route in routes}
         self.budgets = {backend.name: RetryBudget(backend.retry_budget) for backend in settings.backends}
@@ -278,13 +278,13 @@ def check_backends(settings: Settings) -> None:
             raise SettingsError(f"{settings.file}: backends[{index}] ({backend.name}).file: {error}") from None
 
 
-def _route(backend: Backend, settings: Settings, session: aiohttp.ClientSession, sharing: Sharing | None) -> Route:
+def _route(backend: Backend, settings: Settings, session: aiohttp.ClientSession, codex_host: CodexHost | None) -> Route:
     side = PROTOCOLS[backend.kind].backend
     if side is not None and side.http is not None:
         return _http_route(backend, side.http, settings, session)
     match backend.kind:
         case "codex":
-            return _codex(backend, settings, sharing)
+            return _codex(backend, settings, codex_host)
         case "replay":
             return _replay(backend)
         case _:
@@ -297,9 +297,12 @@ def _ownerless(converse: Converse) -> Callable[[Request, str, str], LoweredConve
     return lambda request, seed, _: converse(request, seed)
 
 
-def _codex(backend: Backend, settings: Settings, sharing: Sharing | None) -> Route:
+def _codex(backend: Backend, settings: Settings, host: CodexHost | None) -> Route:
     profile = codex.profile_from(backend.profile)
-    upstream = codex_upstream(backend, profile, settings, sharing)
+    if host is None:
+        upstream = codex_upstream(backend, profile, settings)
+    else:
+        upstream = HostedCodexUpstream(backend.name, host, profile)
     provider = str(backend.overrides.get("model_provider", codex.PROVIDER))
 
     def converse(request: Request, seed: str, owner: str) -> LoweredConversation:

@@ -9,11 +9,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
-from toolwire.gateway.metrics import Metrics
-from toolwire.gateway.peers import Peers, PeerServer
 from toolwire.gateway.workers.messages import (
     Beat,
-    Fleet,
     FromSupervisor,
     FromWorker,
     LineSplitter,
@@ -36,42 +33,21 @@ class _Unsent(NamedTuple):
 
 
 class Channel:
-    """The supervisor and the other workers, as this worker knows them."""
+    """The socket to the supervisor. `refresh` is called before each heartbeat."""
 
-    def __init__(
-        self, sock: socket.socket, slot: int, peers: Peers, server: PeerServer, fleet: Fleet, metrics: Metrics
-    ) -> None:
+    def __init__(self, sock: socket.socket, refresh: Callable[[], None]) -> None:
         sock.setblocking(False)
-        self.slot = slot
-        self.peers = peers
-        self.server = server
         self._sock = sock
-        self._fleet = fleet
-        self._metrics = metrics
+        self._refresh = refresh
         self._unsent: asyncio.Queue[_Unsent] = asyncio.Queue(MAX_UNSENT)
         self._tasks: list[asyncio.Task[None]] = []
 
-    @property
-    def count(self) -> int:
-        return self._fleet.workers
-
-    @property
-    def ready(self) -> int:
-        return self._fleet.ready
-
-    @property
-    def has_started(self) -> bool:
-        """Whether all workers have been ready once."""
-        return self._fleet.started
-
-    async def open(self, obey: Callable[[FromSupervisor | None], None]) -> None:
+    def open(self, obey: Callable[[FromSupervisor | None], None]) -> None:
         """Start heartbeats. `obey` gets each message of the supervisor, and None when it is gone."""
-        await self.server.start()
         self._tasks = [asyncio.create_task(work) for work in (self._write(), self._beat(), self._read(obey))]
 
     async def close(self) -> None:
-        self._metrics.refresh()
-        await self.server.stop()
+        self._refresh()
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -104,7 +80,7 @@ class Channel:
 
     async def _beat(self) -> None:
         while True:
-            self._metrics.refresh()
+            self._refresh()
             try:
                 await self.send(Beat())
             except TimeoutError:
@@ -118,7 +94,5 @@ class Channel:
         with suppress(OSError, LineTooLong):
             while data := await loop.sock_recv(self._sock, 65536):
                 for message in map(decode_from_supervisor, lines.feed(data)):
-                    if isinstance(message, Fleet):
-                        self._fleet = message
                     obey(message)
         obey(None)

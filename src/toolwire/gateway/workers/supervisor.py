@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import TypeAlias
 
@@ -113,10 +114,12 @@ class _Supervisor:
         read: Callable[[], Settings],
     ) -> None:
         self._selector = selectors.DefaultSelector()
-        self._generation = Generation(settings, hash_settings(settings))
+        self._generations = count()
+        self._generation = Generation(settings, hash_settings(settings), next(self._generations))
         """The settings in force."""
         self._log = SupervisorLog(settings, folder / LOCK)
         self._pool = WorkerPool(self._generation, sockets, folder, self._log, self._selector)
+        self._sock = sockets[0]
         self._announce = announce
         self._announcer: Child | None = None
         self._read = read
@@ -201,7 +204,7 @@ class _Supervisor:
         return self._pool.fork_helper(partial(check_settings, generation.settings))
 
     def _announce_ready(self) -> None:
-        sock = self._pool.slots[0].sock
+        sock = self._sock
         self._log.print(f"toolwire ready on {address_of(sock)}")
         if line := console_line(self._generation.settings, address_of(sock)):
             self._log.print(line)
@@ -296,7 +299,7 @@ class _Supervisor:
         try:
             settings = self._read()
             self._refuse_fixed_changes(settings)
-            after = Generation(settings, hash_settings(settings))
+            after = Generation(settings, hash_settings(settings), next(self._generations))
             child = self._fork_check(after)
         except SettingsError as error:
             self._refuse(str(error))

@@ -20,8 +20,8 @@ from toolwire.gateway.app import Gateway
 from toolwire.gateway.files import allow_files
 from toolwire.gateway.flight import Flight
 from toolwire.gateway.metrics import Metrics, SharedFiles
-from toolwire.gateway.peers import Peers, PeerServer
-from toolwire.gateway.process import Process
+from toolwire.gateway.peers import Peers, PeerServer, socket_path
+from toolwire.gateway.process import Colleagues, Process
 from toolwire.gateway.serve import GatewayServer, check, make_server
 from toolwire.gateway.stderr import written_aside
 from toolwire.gateway.workers.channel import SEND_TIMEOUT, Channel
@@ -52,8 +52,15 @@ class WorkerPlan(msgspec.Struct, frozen=True):
     folder: Path
     """The runtime directory."""
     sock: socket.socket
+    codex_socket: str
+    """The socket of the process that hosts Codex; empty without a backend of that kind."""
     started: bool
     """Whether all workers have been ready already."""
+
+    @property
+    def peer_socket(self) -> str:
+        """The path of the socket that other workers reach it by."""
+        return socket_path(self.folder, self.incarnation)
 
 
 def divide_limits(settings: Settings, slot: int) -> Settings:
@@ -72,7 +79,6 @@ def divide_limits(settings: Settings, slot: int) -> Settings:
         settings,
         server=replace(server, max_in_flight=max(share(total), least), max_connections=share(server.max_connections)),
         console=replace(console, max_size=share(bytes_of(console.max_size))),
-        backends=tuple(replace(backend, workers=share(backend.workers)) for backend in settings.backends),
     )
 
 
@@ -88,20 +94,23 @@ class WorkerServer(GatewayServer):
         process: Process,
         *,
         channel: Channel,
+        colleagues: Colleagues,
         startup_errors: "StartupErrors",
     ) -> None:
         super().__init__(config, gateway, limits, flight, process)
         self._channel = channel
+        self._colleagues = colleagues
         self._startup_errors = startup_errors
         self.is_orphaned = False
         """Whether the supervisor is gone."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await self._channel.open(self._obey)
+        await self._colleagues.server.start()
+        self._channel.open(self._obey)
         with self._startup_errors.caught():
             await super().startup(sockets)
         if self.started:
-            if not self._channel.has_started:
+            if not self._colleagues.fleet.started:
                 self.process.condition = "starting"
             await self._channel.send(Ready())
 
@@ -110,10 +119,12 @@ class WorkerServer(GatewayServer):
             async with asyncio.timeout(SEND_TIMEOUT):
                 await self._channel.send(Draining())
         await super().shutdown(sockets)
+        await self._colleagues.server.stop()
         await self._channel.close()
 
     def _obey(self, message: FromSupervisor | None) -> None:
         if isinstance(message, Fleet):
+            self._colleagues.fleet = message
             if message.started and self.process.condition == "starting" and self.started:
                 self.process.condition = "ready"
             return
@@ -148,9 +159,10 @@ def run_worker(plan: WorkerPlan, sock: socket.socket) -> int:
             metrics = Metrics(SharedFiles(plan.folder / METRICS), plan.seat)
             fleet = Fleet(settings.server.workers, 0, plan.started)
             peers, peer_server = Peers(plan.folder, plan.incarnation), PeerServer(plan.folder, plan.incarnation)
-            channel = Channel(sock, plan.slot, peers, peer_server, fleet, metrics)
-            process = Process(plan.version, settings.server.drain, metrics, channel)
-            make = partial(WorkerServer, channel=channel, startup_errors=errors)
+            colleagues = Colleagues(plan.slot, peers, peer_server, plan.codex_socket, fleet)
+            process = Process(plan.version, settings.server.drain, metrics, colleagues)
+            channel = Channel(sock, metrics.refresh)
+            make = partial(WorkerServer, channel=channel, colleagues=colleagues, startup_errors=errors)
             server = make_server(settings, store, process, make)
             server.run(sockets=[plan.sock])
         except (SettingsError, OSError) as error:

@@ -6,6 +6,9 @@ time out workers that were suspended with it.
 A slot is the place of one worker after the other:
 
     (none) → starting → serving → retired → (none)
+
+With `codex` backends there is one slot more for each generation of settings in use: a process that hosts the threads of
+all workers (`codex_host.py`). It ends after the last worker with its settings.
 """
 
 import os
@@ -23,9 +26,10 @@ import msgspec
 
 from toolwire.config.settings import Settings
 from toolwire.gateway.metrics import SharedFiles, SupervisorMetrics
-from toolwire.gateway.peers import new_incarnation, socket_path
+from toolwire.gateway.peers import new_incarnation
+from toolwire.gateway.workers.codex_host import CodexHostPlan, run_codex_host
 from toolwire.gateway.workers.fork import Body, Child, describe_ending
-from toolwire.gateway.workers.messages import Beat, Drain, Draining, Failed, Fleet, FromSupervisor, Ready, Retire
+from toolwire.gateway.workers.messages import Beat, Drain, Draining, End, Failed, Fleet, FromSupervisor, Ready, Retire
 from toolwire.gateway.workers.sockets import METRICS
 from toolwire.gateway.workers.supervisor_log import SupervisorLog
 from toolwire.gateway.workers.worker import WorkerPlan, run_worker
@@ -51,14 +55,22 @@ class Generation(msgspec.Struct, frozen=True, eq=False):
 
     settings: Settings
     version: str
+    number: int
+
+    @property
+    def codex_socket(self) -> str:
+        """The name of the socket of its Codex host; empty if it needs none."""
+        has_codex = any(backend.kind == "codex" for backend in self.settings.backends)
+        return f"codex{self.number}" if has_codex else ""
 
 
 class Slot:
     """The listening socket of one worker after the other, and how often they failed."""
 
-    def __init__(self, number: int, sock: socket.socket, generation: Generation) -> None:
+    def __init__(self, number: int | str, sock: socket.socket | None, generation: Generation) -> None:
         self.number = number
         self.sock = sock
+        """None for a Codex host."""
         self.generation = generation
         """That of its serving worker, and of the next if that one ends."""
         self.failures = 0
@@ -68,21 +80,24 @@ class Slot:
 
 
 class Worker(Child):
-    """A process that serves clients."""
+    """A process that serves clients, or hosts Codex for those that do."""
 
     def __init__(
         self,
-        plan: WorkerPlan,
+        plan: WorkerPlan | CodexHostPlan,
         close: Iterator[socket.socket],
         selector: selectors.BaseSelector,
         slot: Slot,
         generation: Generation,
     ) -> None:
-        super().__init__(partial(run_worker, plan), close, selector)
+        body = partial(run_worker, plan) if isinstance(plan, WorkerPlan) else partial(run_codex_host, plan)
+        super().__init__(body, close, selector)
         self.slot = slot
         self.generation = generation
-        self.incarnation = plan.incarnation
-        self.seat = plan.seat
+        self.seat = plan.seat if isinstance(plan, WorkerPlan) else ""
+        """Which metrics files are its own."""
+        self.socket = plan.peer_socket if isinstance(plan, WorkerPlan) else plan.socket
+        """The path of the socket that other workers reach it by."""
         self.state: State = "starting"
         self.served = 0
         """Ticks since it was ready."""
@@ -109,6 +124,7 @@ class WorkerPool:
         selector: selectors.BaseSelector,
     ) -> None:
         self.slots = [Slot(number, sock, generation) for number, sock in enumerate(sockets)]
+        self._host_slots: list[Slot] = []
         self.workers: list[Worker] = []
         self.started = False
         """Whether all slots have been ready."""
@@ -136,7 +152,7 @@ class WorkerPool:
 
     @property
     def ready(self) -> int:
-        return sum(worker.state == "serving" for worker in self.workers)
+        return sum(worker.state == "serving" and worker.slot in self.slots for worker in self.workers)
 
     @property
     def is_empty(self) -> bool:
@@ -159,19 +175,11 @@ class WorkerPool:
         """Start a worker, unless the system has no room for it; then the caller has to try again."""
         if time.monotonic() < self._fork_due:
             return
-        seats = {worker.seat for worker in self.workers}
-        plan = WorkerPlan(
-            generation.settings,
-            generation.version,
-            slot.number,
-            next(seat for seat in map(str, count()) if seat not in seats),
-            new_incarnation(),
-            self._folder,
-            slot.sock,
-            self.started,
-        )
+        if generation.codex_socket and all(each.generation is not generation for each in self._host_slots):
+            self._host_slots.append(host := Slot("codex", None, generation))
+            self.fork(host, generation)
         try:
-            worker = Worker(plan, self._not_for_child(slot), self._selector, slot, generation)
+            worker = Worker(self._plan(slot, generation), self._not_for_child(slot), self._selector, slot, generation)
         except OSError as error:
             self._fork_due = time.monotonic() + FORK_PAUSE
             facts = {"worker": slot.number, "failure": str(error), "pause": FORK_PAUSE}
@@ -180,9 +188,26 @@ class WorkerPool:
         self.workers.append(worker)
         self._children[worker.pid] = worker
 
+    def _plan(self, slot: Slot, generation: Generation) -> WorkerPlan | CodexHostPlan:
+        codex_socket = str(self._folder / generation.codex_socket) if generation.codex_socket else ""
+        if slot.sock is None:
+            return CodexHostPlan(generation.settings, self._folder, codex_socket)
+        seats = {worker.seat for worker in self.workers}
+        return WorkerPlan(
+            generation.settings,
+            generation.version,
+            int(slot.number),
+            next(seat for seat in map(str, count()) if seat not in seats),
+            new_incarnation(),
+            self._folder,
+            slot.sock,
+            codex_socket,
+            self.started,
+        )
+
     def fork_missing(self) -> None:
         """Start a worker for each slot that has none and whose pause is over."""
-        for slot in self.slots:
+        for slot in (*self.slots, *self._host_slots):
             is_missing = not (self.in_slot(slot, "serving") or self.in_slot(slot, "starting"))
             if is_missing and not self.ending and time.monotonic() >= slot.due:
                 self.fork(slot, slot.generation)
@@ -190,7 +215,7 @@ class WorkerPool:
     def _not_for_child(self, slot: Slot | None) -> Iterator[socket.socket]:
         """What a child closes: other listening sockets, and channels, whose ends would outlive the supervisor in it."""
         own = slot.sock if slot is not None else None
-        yield from {each.sock for each in self.slots if each.sock is not own}
+        yield from {each.sock for each in self.slots if each.sock is not None and each.sock is not own}
         yield from {child.channel for child in (*self.workers, *self._children.values())}
 
     # Watching
@@ -204,6 +229,7 @@ class WorkerPool:
         lost = [worker for worker in gone if worker.state == "starting"]
         for worker in gone:
             self._remove(worker)
+        self._end_unused_hosts()
         self.started = self.started or self.ready == len(self.slots)
         fleet = Fleet(len(self.slots), self.ready, self.started)
         if fleet != self._fleet:
@@ -211,6 +237,18 @@ class WorkerPool:
             self.metrics.ready.set(self.ready)
             self.send(fleet)
         return lost
+
+    def _end_unused_hosts(self) -> None:
+        """End Codex hosts whose settings no worker has any longer."""
+        in_use = [worker.generation for worker in self.workers if worker.slot in self.slots]
+        in_use += [slot.generation for slot in self.slots if not self.ending]
+        for slot in tuple(self._host_slots):
+            if all(slot.generation is not generation for generation in in_use):
+                self._host_slots.remove(slot)
+                for worker in self.workers:
+                    if worker.slot is slot:
+                        worker.state = "retired"
+                        worker.send(End())
 
     def reap(self) -> None:
         """Ask the system which children have ended. As the first process of a container it has those of others too."""
@@ -254,7 +292,7 @@ class WorkerPool:
         self.workers.remove(worker)
         self._files.leave(worker.seat)
         with suppress(OSError):
-            os.unlink(socket_path(self._folder, worker.incarnation))
+            os.unlink(worker.socket)
         if self.ending or worker.state == "retired":
             return
         slot = worker.slot

@@ -16,7 +16,6 @@ class Inbox:
         self._pieces: list[bytes] = []
         self._size = 0
         self._reader: asyncio.Future[None] | None = None
-        self._is_stopped = False
         self.fault: BackendFault | None = None
 
     def put(self, piece: bytes) -> None:
@@ -53,21 +52,11 @@ class Inbox:
         return self._end.join(pieces)
 
     async def arrived(self) -> bytes:
-        """What comes next; nothing once after `stop`."""
-        while not self._pieces and self.fault is None and not self._is_stopped:
+        """The next pieces. Raises the fault once all were read."""
+        while not self._pieces and self.fault is None:
             self._reader = asyncio.get_running_loop().create_future()
             await self._reader
-        self._is_stopped = False
         return self.take()
-
-    def stop(self) -> None:
-        """Let whoever waits go on, though nothing has come."""
-        self._is_stopped = True
-        self._wake()
-
-    def resume(self) -> None:
-        """Whoever reads next is another: a stop that nobody has heard was not for them."""
-        self._is_stopped = False
 
     def _wake(self) -> None:
         if self._reader is not None and not self._reader.done():

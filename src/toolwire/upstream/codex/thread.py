@@ -12,7 +12,6 @@ from toolwire.backends.codex import Profile
 from toolwire.backends.codex.protocol import Envelope, ThreadTracker
 from toolwire.core.backend import Ask, PendingTurn
 from toolwire.core.errors import BackendFault
-from toolwire.memory.store import Lease
 from toolwire.upstream.codex.inbox import Inbox
 from toolwire.upstream.codex.pool import Pool
 from toolwire.upstream.codex.worker import Worker
@@ -31,8 +30,6 @@ class Thread:
     def __init__(self, worker: Worker, pool: Pool, profile: Profile, expire: "Callable[[Thread], None]") -> None:
         self.worker = worker
         self.waiting: PendingTurn | None = None
-        self.lease: Lease | None = None
-        """The right to go on with it, once other processes know of it."""
         self.inbox = Inbox(b"\n")
         self._tracker = ThreadTracker()
         self._pool = pool
@@ -63,6 +60,10 @@ class Thread:
         """The next lines."""
         return await self.inbox.arrived()
 
+    def put_back(self, data: bytes) -> None:
+        """Let lines be read again, before all others."""
+        self.inbox.put_back(data)
+
     @property
     def headers(self) -> Mapping[str, str]:
         """The rate limits of the account."""
@@ -76,7 +77,6 @@ class Thread:
         """It serves a client, who has a slot for it."""
         self._state = "served"
         self._has_slot = True
-        self.inbox.resume()
         self.stop_timer()
         self._received_at = self._loop.time()
         self._timer = self._loop.call_later(self._profile.silence, self._probe)
