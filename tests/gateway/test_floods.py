@@ -144,7 +144,7 @@ BEHIND = {
 
 @pytest.mark.parametrize("kind", BEHIND)
 def test_content_that_waits_behind_a_call_is_content(kind: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("toolwire.turns.attempt.MAX_EMPTY_FRAMES", 500)
+    monkeypatch.setattr("toolwire.reader.MAX_EMPTY_FRAMES", 500)
     waiting, rest = BEHIND[kind]
     server = RawBackend(lambda: (STREAM, b"".join(waiting), b"".join(rest)))
     said, _ = uvloop.run(ask(server.url, Flood(b"", kind=kind)))

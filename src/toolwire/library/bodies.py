@@ -14,7 +14,7 @@ from toolwire.core.notes import TurnStats
 from toolwire.core.request import Request
 from toolwire.core.surrogates import whole_text
 from toolwire.library.options import DecodeOptions, EncodeOptions, TranslateOptions, check_options
-from toolwire.library.reply import TurnReader, checked_dialect, plan_of
+from toolwire.library.reply import TurnStream, checked_dialect, plan_of
 from toolwire.library.writer import Heading, checked_reason, completing, new_seed, write_turn, written_for
 from toolwire.protocols import dialects
 
@@ -46,7 +46,7 @@ def decode_body(dialect: Dialect, body: Body, **options: Unpack[DecodeOptions]) 
     """The turn in an answer that is not streamed. That of an error object, or of no answer at all, has a `failure`."""
     check_options(options, DecodeOptions)
     plan = plan_of(checked_dialect(dialect), options)
-    return fold(TurnReader(plan, options.get("seed") or new_seed()).feed_plain(as_bytes(body)))
+    return fold(TurnStream(plan, options.get("seed") or new_seed()).feed_plain(as_bytes(body)))
 
 
 def encode_body(dialect: Dialect, turn: Turn, **options: Unpack[EncodeOptions]) -> bytes:
@@ -66,7 +66,7 @@ def translate_body(source: Dialect, target: Dialect, body: Body, **options: Unpa
     check_options(options, TranslateOptions)
     plan, target = plan_of(checked_dialect(source), options), checked_dialect(target)
     seed = options.get("seed") or new_seed()
-    turn = fold(TurnReader(plan, seed, target).feed_plain(as_bytes(body)))
+    turn = fold(TurnStream(plan, seed, target).feed_plain(as_bytes(body)))
     return write_turn(target, turn, written_for(plan.request, options), Heading.of(target, options, seed))
 
 

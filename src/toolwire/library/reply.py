@@ -12,15 +12,15 @@ import msgspec
 from toolwire.assembly import Assembly, Reader, ToolRules, policies_for
 from toolwire.backends.lowered import LoweredConversation
 from toolwire.config.decode import convert_table
-from toolwire.core.delta_batch import decoded
 from toolwire.core.errors import MAX_CALLS, BackendFault, FedAfterEnd, TooManyCalls, WrongDialect
 from toolwire.core.events import CallStarted, Dialect, Event, Note, Origin, TurnFailed
 from toolwire.core.order import TurnOrder
 from toolwire.core.request import Request, Tool
-from toolwire.core.sse import Frame, FrameReader
+from toolwire.core.sse import Frame
 from toolwire.core.text import checked_names
 from toolwire.library.options import DecodeOptions, rules_of
 from toolwire.protocols import PROTOCOLS, HttpBackend, dialect_of, dialects, http_backends
+from toolwire.reader import EVENT_STREAM, TurnReader
 from toolwire.turns.validate import validate
 
 LOOKED_AT = 20
@@ -101,8 +101,8 @@ def plan_of(kind: Dialect, options: DecodeOptions) -> ReplyPlan:
     )
 
 
-class TurnReader:
-    """Reads one reply, streamed or plain. `for_dialect` is that of whoever gets it, empty for a reader of events."""
+class TurnStream:
+    """One reply, read and passed through the policies. `for_dialect` is that of the writer behind it, if any."""
 
     def __init__(self, plan: ReplyPlan, seed: str, for_dialect: Origin = "") -> None:
         if plan.request.dialect != for_dialect:
@@ -116,7 +116,8 @@ class TurnReader:
             plan.request, plan.rules, seed, self._conversation.stand_in, (), validate, reader
         )
         # In events a batch of frames would show how much was read at once; a writer takes it apart again.
-        self._frames = FrameReader(delta_fields=self._conversation.delta_fields if for_dialect else ())
+        batches = bool(for_dialect)
+        self._reader = TurnReader(self._conversation, EVENT_STREAM, batches=batches, on_frames=self._recognise_frames)
         self._order = TurnOrder()
         self._unrecognised = LOOKED_AT
         self._opening: list[Event] = [*plan.request.notes] if not for_dialect else []
@@ -128,22 +129,22 @@ class TurnReader:
 
     def feed(self, data: bytes) -> Sequence[Event]:
         """The events of the next bytes of a stream."""
-        return self._read(lambda: self._converse(self._frames.feed(data)))
+        return self._read(self._reader.feed, data)
 
     def end(self) -> Sequence[Event]:
         """The events caused by the end of the stream."""
-        return self._read(lambda: [*self._converse(self._frames.end()), *self._conversation.end()])
+        return self._read(self._reader.end)
 
     def feed_plain(self, body: bytes) -> Sequence[Event]:
         """The events of a reply that is not streamed."""
         self._recognise(body)
-        return self._read(lambda: self._conversation.feed_plain(body))
+        return self._read(self._conversation.feed_plain, body)
 
-    def _read(self, read: Callable[[], Sequence[Event]]) -> Sequence[Event]:
-        if self.ended:
+    def _read(self, read: Callable[..., Sequence[Event]], *data: bytes) -> Sequence[Event]:
+        if self.assembly.policies.closed:
             return ()
         try:
-            events = self._bounded(read())
+            events = self._bounded(read(*data))
         except BackendFault as fault:
             events = (TurnFailed(fault.failure),)
         if self._opening and events:
@@ -161,11 +162,11 @@ class TurnReader:
         calls = [index for index, event in enumerate(events) if isinstance(event, CallStarted)]
         return events if len(calls) <= left else [*events[: calls[left]], TurnFailed(TooManyCalls().failure)]
 
-    def _converse(self, frames: Sequence[Frame]) -> Sequence[Event]:
-        if self._unrecognised:
-            for frame in frames[: self._unrecognised]:
-                self._recognise(frame.data)
-        return decoded(self._conversation.feed, frames)
+    def _recognise_frames(self, frames: Sequence[Frame]) -> None:
+        for frame in frames[: self._unrecognised]:
+            self._recognise(frame.data)
+        if not self._unrecognised:
+            self._reader.on_frames = None
 
     def _recognise(self, data: bytes) -> None:
         """Look whether this is the dialect that it is said to be, until it is certain."""

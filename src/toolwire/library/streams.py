@@ -14,7 +14,7 @@ from toolwire.core.notes import TurnStats
 from toolwire.core.order import TurnOrder
 from toolwire.core.request import Request
 from toolwire.library.options import DecodeOptions, EncodeOptions, TranslateOptions, check_options
-from toolwire.library.reply import Once, TurnReader, checked_chunks, checked_dialect, plan_of
+from toolwire.library.reply import Once, TurnStream, checked_chunks, checked_dialect, plan_of
 from toolwire.library.writer import Heading, TurnWriter, checked_reason, completing, new_seed, written_for
 
 
@@ -27,7 +27,7 @@ class StreamDecoder(Once):
     def __init__(self, dialect: Dialect, **options: Unpack[DecodeOptions]) -> None:
         check_options(options, DecodeOptions)
         plan = plan_of(checked_dialect(dialect), options)
-        self._reader = TurnReader(plan, options.get("seed") or new_seed())
+        self._reader = TurnStream(plan, options.get("seed") or new_seed())
 
     @property
     def ended(self) -> bool:
@@ -81,7 +81,7 @@ class Translator(Once):
         check_options(options, TranslateOptions)
         plan, target = plan_of(checked_dialect(source), options), checked_dialect(target)
         seed = options.get("seed") or new_seed()
-        self._reader = TurnReader(plan, seed, target)
+        self._reader = TurnStream(plan, seed, target)
         heading, request = Heading.of(target, options, seed), written_for(plan.request, options)
         self._writer = TurnWriter(target, request, heading, self._reader.assembly.stats)
 

@@ -22,14 +22,12 @@ from toolwire.core.events import (
     TurnFailed,
     Usage,
 )
-from toolwire.core.jsonrpc import JSON_LINES, LineReader
 from toolwire.core.notes import CODES
 from toolwire.core.order import TurnOrder
 from toolwire.core.recording import Line, Recording
 from toolwire.core.request import CallEntry, Entry, Message, Part, ReasoningEntry, Request, ResultEntry, TextPart
-from toolwire.core.sse import FrameReader
-from toolwire.core.stage import Pipeline
 from toolwire.protocols import converse_as, dialects
+from toolwire.reader import TurnReader
 
 Direction: TypeAlias = Literal["client", "sent", "received"]
 """The client's request, the request to the backend, the reply of the backend."""
@@ -150,17 +148,16 @@ def make_conversation(recording: Recording, request: Request) -> LoweredConversa
 
 def read_events(recording: Recording, conversation: LoweredConversation) -> Iterator[tuple[float, Event]]:
     """The events of the reply as the backend's decoder makes them, each with its time."""
-    lines = recording.reply
-    is_jsonl = recording.head.content_type == JSON_LINES
-    if lines and lines[0].body.lstrip().startswith("{") and not is_jsonl:
-        for line in lines:
-            yield from ((line.t, event) for event in conversation.feed_plain(line.body.encode()))
-        return
-    pipeline = Pipeline(LineReader() if is_jsonl else FrameReader(), conversation, TurnOrder())
-    for line in lines:
-        data = line.body.encode() if line.body else recording.frame(line)
-        yield from ((line.t, event) for event in pipeline.feed(data))
-    yield from ((lines[-1].t if lines else 0.0, event) for event in pipeline.end())
+    reader, order, t = TurnReader(conversation, recording.head.content_type), TurnOrder(), 0.0
+    for line in recording.reply:
+        t = line.t
+        for event in reader.feed(line.body.encode() if line.body else recording.frame(line)):
+            order.see((event,))
+            yield t, event
+    for event in reader.end():
+        order.see((event,))
+        yield t, event
+    order.end()
 
 
 def _read_reply(recording: Recording) -> Iterator[Step]:

@@ -9,9 +9,9 @@ import msgspec
 from toolwire.config.settings import Settings
 from toolwire.core.backend import Ask, Opening
 from toolwire.core.errors import BackendFault
-from toolwire.core.jsonrpc import JSON_LINES, LineReader
 from toolwire.core.recording import Head
-from toolwire.core.sse import Frame, FrameReader
+from toolwire.core.sse import Frame
+from toolwire.reader import ReplySplitter
 from toolwire.turns.observers import AttemptInfo, AttemptObserver
 from toolwire.upstream.record import Recorder
 
@@ -40,9 +40,9 @@ class AttemptRecording:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._reader: FrameReader | LineReader | None = None
-        self._plain: list[bytes] = []
-        self._is_refused = self._is_over = False
+        self._splitter = ReplySplitter()
+        self._refusal: list[bytes] | None = None  # the body of an error
+        self._is_over = False
 
     def ask(self, opening: Opening, headers: Callable[[], Mapping[str, str]]) -> None:
         self._recorder.ask(opening)
@@ -50,22 +50,15 @@ class AttemptRecording:
     def reply(self, status: int, headers: Mapping[str, str]) -> None:
         kind = headers.get("content-type", "")
         self._recorder.start(monotonic(), status, kind)
-        self._is_refused = not 200 <= status < 300
-        if not self._is_refused and "event-stream" in kind:
-            self._reader = FrameReader()
-        elif not self._is_refused and kind == JSON_LINES:
-            self._reader = LineReader()
+        self._splitter = ReplySplitter(kind)
+        self._refusal = None if 200 <= status < 300 else []
 
     def read(self, data: bytes) -> None:
-        if self._reader is None and not self._is_refused and not self._plain:
-            data = data.lstrip()
-            if data and not data.startswith(b"{"):
-                self._reader = FrameReader()
-        if self._reader is None:
-            self._plain += [data] if data else ()
+        if self._refusal is not None:
+            self._refusal.append(data)
         elif not self._is_over:
             try:
-                self._write(self._reader.feed(data))
+                self._write(self._splitter.feed(data))
             except BackendFault:  # too large a frame, with which the turn fails too
                 self._is_over = True
 
@@ -73,11 +66,13 @@ class AttemptRecording:
         self._recorder.answer(monotonic(), messages)
 
     def end(self) -> None:
-        if self._reader is not None and not self._is_over:
-            self._write(self._reader.end())
-        elif self._reader is None and (self._plain or self._is_refused):
-            self._recorder.body(monotonic(), b"".join(self._plain))
-        self._plain, self._is_over = [], True
+        if self._refusal is not None:
+            self._recorder.body(monotonic(), b"".join(self._refusal))
+        elif self._splitter.is_plain:
+            self._recorder.body(monotonic(), self._splitter.body)
+        elif not self._is_over:
+            self._write(self._splitter.end())
+        self._is_over = True
 
     def close(self) -> None:
         self._recorder.close()

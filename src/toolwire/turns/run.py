@@ -105,7 +105,7 @@ class Run:
     def commit(self) -> Sequence[Event]:
         """The client has an answer: from here on no new attempt. Returns the events that waited for content."""
         self._shown = True
-        self._attempt.progressed = self._loop.time()
+        self._attempt.reader.progressed = self._loop.time()
         held, self._held = self._held, []
         return held
 
@@ -126,7 +126,7 @@ class Run:
             await give_way()
             self._gives_way_at = perf_counter() + STEP
         try:
-            self._attempt.check_calls()
+            self._attempt.reader.check_calls()
         except BackendFault as fault:
             self._ahead = None
             return (TurnFailed(fault.failure),)
@@ -170,10 +170,10 @@ class Run:
             self._watch_burst()
         if self._shown:
             if out:
-                attempt = self._attempt
-                attempt.progressed = attempt.heard_at
+                reader = self._attempt.reader
+                reader.progressed = reader.heard_at
                 if type(out[-1]) not in HELD:
-                    attempt.held_bytes = 0
+                    reader.held_bytes = 0
             return out
         self._held += out
         if not self.finished and not any(isinstance(event, CONTENT) for event in out):
@@ -188,7 +188,7 @@ class Run:
         self._attempt.close()
         self._start(question)
         if self._attempts.pause:
-            self._retry_at = self._attempt.progressed = now + self._attempts.pause
+            self._retry_at = self._attempt.reader.progressed = now + self._attempts.pause
         return True
 
     def _watch_burst(self) -> None:

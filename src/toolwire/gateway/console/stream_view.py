@@ -19,10 +19,9 @@ from toolwire.core.events import (
     TextDelta,
     TurnFailed,
 )
-from toolwire.core.jsonrpc import JSON_LINES, LineReader
 from toolwire.core.request import Request
-from toolwire.core.sse import FrameReader
 from toolwire.protocols import converse_as
+from toolwire.reader import ReplySplitter
 
 Lane: TypeAlias = Literal["text", "reasoning", "call", "other"]
 
@@ -64,18 +63,16 @@ def read_stream(kind: str, content_type: str, parts: Sequence[tuple[float, bytes
     reader = _StreamReader()
     conversation = converse_as(kind, Request("", (), stream=True, include_usage=True), "console")
     last = parts[-1][0] if parts else 0.0
-    is_lines = content_type == JSON_LINES
+    splitter = ReplySplitter(content_type)
     try:
-        if not is_lines and b"".join([data for _, data in parts[:2]])[:64].lstrip().startswith(b"{"):
-            body = b"".join([data for _, data in parts])
-            frame = reader.add_frame(last, b"", body)
-            reader.feed(last, conversation.feed_plain(body), frame)
-            return reader.view()
-        frames = LineReader() if is_lines else FrameReader()
         for t, data in parts:
-            for frame in frames.feed(data):
+            for frame in splitter.feed(data):
                 reader.feed(t, conversation.feed(frame), reader.add_frame(t, frame.event, frame.data))
-        for frame in frames.end():
+        if splitter.is_plain:
+            frame = reader.add_frame(last, b"", splitter.body)
+            reader.feed(last, conversation.feed_plain(splitter.body), frame)
+            return reader.view()
+        for frame in splitter.end():
             reader.feed(last, conversation.feed(frame), reader.add_frame(last, frame.event, frame.data))
         reader.feed(last, conversation.end(), FrameView(last, "", ""))
     except ToolwireError as error:

@@ -9,13 +9,12 @@ from typing import Any
 
 import msgspec
 
-from toolwire.core.jsonrpc import JSON_LINES, LineReader
 from toolwire.core.notes import CODES
 from toolwire.core.recording import Attempt, Head, Line, Sent
-from toolwire.core.sse import FrameReader
 from toolwire.gateway.console.ring import RecordedTurn
 from toolwire.gateway.console.stored_trace import StoredAttempt, StoredStream, unpack
 from toolwire.gateway.console.stream_view import CallView, StreamView, read_stream
+from toolwire.reader import ReplySplitter
 
 CONTEXT = 400
 """Characters of a text that are shown around a call that was written in it."""
@@ -208,14 +207,10 @@ def _lines(recorded: RecordedTurn) -> Iterator[Head | Line]:
 
 
 def _reply_lines(attempt: StoredAttempt) -> Iterator[Line]:
-    parts = attempt.reply.parts()
-    body = attempt.reply.data.lstrip()
-    is_lines = attempt.content_type == JSON_LINES
-    if body.startswith(b"{") and not is_lines:
-        yield Line(round(parts[-1][0] - attempt.replied, 4), body=_text(body))
-        return
-    reader = LineReader() if is_lines else FrameReader()
+    parts, splitter = attempt.reply.parts(), ReplySplitter(attempt.content_type)
     for t, data in parts:
-        for frame in reader.feed(data):
+        for frame in splitter.feed(data):
             event = frame.event.decode(errors="replace")
             yield Line(max(0.0, round(t - attempt.replied, 4)), event=event, data=_text(frame.data))
+    if splitter.is_plain:
+        yield Line(round(parts[-1][0] - attempt.replied, 4), body=_text(splitter.body))
