@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from toolwire.check.rules import RULES
     from toolwire.check.turns.rule import Finding, Rule
     from toolwire.config.settings import Settings
-    from toolwire.gateway.mounted import GatewayApp, create_app
+    from toolwire.gateway.embedding import GatewayApp, create_app
     from toolwire.library.bodies import Body, decode_body, encode_body, encode_error, translate_body
     from toolwire.library.options import ConvertOptions, DecodeOptions, EncodeOptions, PolicyOptions, TranslateOptions
     from toolwire.library.requests import ConvertedRequest, convert_request
@@ -139,7 +139,7 @@ _LOADED_LATER = {
     "toolwire.check.library": ("check_body", "check_stream"),
     "toolwire.check.rules": ("RULES",),
     "toolwire.check.turns.rule": ("Finding", "Rule"),
-    "toolwire.gateway.mounted": ("GatewayApp", "create_app"),
+    "toolwire.gateway.embedding": ("GatewayApp", "create_app"),
     "toolwire.library.bodies": ("Body", "decode_body", "encode_body", "encode_error", "translate_body"),
     "toolwire.library.options": (
         "ConvertOptions",

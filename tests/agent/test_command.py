@@ -803,7 +803,7 @@ def test_a_model_that_repeats_a_failing_call_ends_the_run_with_1(run: Run, upstr
 def test_the_timeouts_of_the_settings_hold(
     run: Run, desk: Desk, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolwire.pauses.FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("toolwire.backoff.FIRST_DELAY", 0.001)
     upstream.replies["run-slow"] = Reply([Hold()])
     settings = f'[timeouts]\nfirst_byte = 0.1\n[[backends]]\nname = "up"\nkind = "chat"\nbase_url = "{upstream.url}"\n'
     (desk.folder / "slow.toml").write_text(settings)

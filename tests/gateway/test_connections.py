@@ -30,7 +30,7 @@ from toolwire.gateway.connections import (
     HttpConnection,
     SocketConnection,
 )
-from toolwire.gateway.flight import Flight
+from toolwire.gateway.memory_budget import MemoryBudget
 
 PATIENCE = 90
 """Seconds to wait for what must come."""
@@ -550,7 +550,7 @@ class Served:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, limits: Server) -> None:
         self._loop = loop
-        self._state = Connections(limits, Flight(1 << 20))
+        self._state = Connections(limits, MemoryBudget(1 << 20))
         self._ours, self._theirs = socket.socketpair()
         self._ours.setblocking(False)
         self._theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)

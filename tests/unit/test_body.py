@@ -16,8 +16,8 @@ from toolwire.core.bounds import ENTRIES_PER_STEP, LARGE, Bounds, check_parts, r
 from toolwire.core.errors import BadRequest
 from toolwire.dialects import chat, messages, responses
 from toolwire.gateway.body import read_body
-from toolwire.gateway.flight import Claim, Flight, Overloaded
 from toolwire.gateway.http import WHOLE, send_pieces
+from toolwire.gateway.memory_budget import MemoryBudget, Overloaded, Reservation
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -29,10 +29,12 @@ USER = {"role": "user", "content": "hi"}
 
 def sent(body: bytes, encoding: str = "", *, declared: bool = True, limit: int = 10**7, **most: int) -> bytes:
     """What is read of a body that comes in two pieces."""
-    return asyncio.run(_sent(body, encoding, Claim(Flight(10**8)), Bounds(body=limit, **most), declared=declared))
+    return asyncio.run(
+        _sent(body, encoding, Reservation(MemoryBudget(10**8)), Bounds(body=limit, **most), declared=declared)
+    )
 
 
-async def _sent(body: bytes, encoding: str, claim: Claim, most: Bounds, *, declared: bool = True) -> bytes:
+async def _sent(body: bytes, encoding: str, claim: Reservation, most: Bounds, *, declared: bool = True) -> bytes:
     pieces = [body[: len(body) // 2], body[len(body) // 2 :]]
 
     async def receive() -> Message:
@@ -72,12 +74,12 @@ def test_a_packed_body_is_one_whole_stream(encoding, change):
 
 @pytest.mark.parametrize("encoding", PACK)
 def test_unpacking_stops_at_the_limit(encoding):
-    flight = Flight(10**9)
+    flight = MemoryBudget(10**9)
     packed = PACK[encoding](bytes(50_000_000))
-    with pytest.raises(BadRequest) as refused, Claim(flight) as claim:
+    with pytest.raises(BadRequest) as refused, Reservation(flight) as claim:
         asyncio.run(_sent(packed, encoding, claim, Bounds(body=3_000_000)))
     assert refused.value.status == 413
-    assert flight.held == 0
+    assert flight.reserved == 0
 
 
 @pytest.mark.parametrize("body", [b'{"a":"\xff"}', b'{"a":"\xed\xa0\x80"}', b'{"a":"\xc3', '{"a":1}'.encode("utf-16")])
@@ -98,13 +100,13 @@ def test_letters_beyond_ascii_are_whole_wherever_a_step_ends():
 
 @pytest.mark.parametrize("declared", [True, False])
 def test_bytes_are_claimed_before_they_are_read(declared):
-    flight = Flight(1000)
+    flight = MemoryBudget(1000)
     body = b'"' + b"x" * 598 + b'"'
 
     async def both() -> None:
-        with Claim(flight) as first, Claim(flight, 529) as second:
+        with Reservation(flight) as first, Reservation(flight, 529) as second:
             await _sent(body, "", first, Bounds(), declared=declared)
-            assert flight.held == 600
+            assert flight.reserved == 600
             with pytest.raises(Overloaded) as full:
                 await _sent(body, "", second, Bounds(), declared=declared)
             assert (full.value.failure.status, full.value.failure.retry_after.isdigit()) == (529, True)
@@ -113,7 +115,7 @@ def test_bytes_are_claimed_before_they_are_read(declared):
             assert await _sent(body, "", second, Bounds(), declared=declared) == body
 
     asyncio.run(both())
-    assert flight.held == 0
+    assert flight.reserved == 0
 
 
 def test_nothing_is_read_of_a_declared_body_for_which_there_is_no_room():
@@ -122,14 +124,14 @@ def test_nothing_is_read_of_a_declared_body_for_which_there_is_no_room():
 
     headers = {b"content-length": b"2000"}
     with pytest.raises(Overloaded):
-        asyncio.run(read_body(headers, receive, Bounds(), Claim(Flight(1000))))
+        asyncio.run(read_body(headers, receive, Bounds(), Reservation(MemoryBudget(1000))))
 
 
 def test_what_is_unpacked_counts_and_what_was_packed_no_longer_does():
-    flight = Flight(10**8)
-    with Claim(flight) as claim:
+    flight = MemoryBudget(10**8)
+    with Reservation(flight) as claim:
         asyncio.run(_sent(gzip.compress(TEXT), "gzip", claim, Bounds()))
-        assert flight.held == len(TEXT)
+        assert flight.reserved == len(TEXT)
 
 
 # How much a body holds

@@ -14,8 +14,8 @@ import pytest
 from toolwire.agent import Agent, ModelFailed, Session
 from toolwire.agent import errors as agent_errors
 from toolwire.core.errors import BackendFault, Failure, ToolwireError
-from toolwire.gateway.flight import Overloaded
 from toolwire.gateway.keys import Unauthorized
+from toolwire.gateway.memory_budget import Overloaded
 from toolwire.gateway.responses.conversation_lock import Locked
 from toolwire.gateway.workers.supervisor import StartFailed
 from toolwire.memory.postgres.faults import NotUsable

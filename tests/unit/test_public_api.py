@@ -11,7 +11,7 @@ import pytest
 import toolwire
 from toolwire.agent import AnswerCut, LimitReached, MaxTurnsExceeded, OutputInvalid, SessionError, ToolError
 from toolwire.core import errors, order
-from toolwire.gateway.flight import Overloaded
+from toolwire.gateway.memory_budget import Overloaded
 from toolwire.gateway.responses.conversation_lock import Locked
 from toolwire.memory.postgres.faults import NotUsable
 from toolwire.memory.store import Overtaken, StoreFailed

@@ -1,10 +1,9 @@
 """Who fails is not asked again without end, nor by everybody at once."""
 
+from toolwire.backoff import MAX_SAVED_RETRIES, RESERVE, SPREAD, RetryBudget, add_spread, retry_after
 from toolwire.core.errors import Failure
-from toolwire.gateway.flight import Overloaded
+from toolwire.gateway.memory_budget import Overloaded
 from toolwire.memory.store import StoreFailed
-from toolwire.pauses import SPREAD, retry_after, spread
-from toolwire.turns.retries import MOST, RESERVE, RetryBudget
 
 
 def _spent(budget: RetryBudget, now: float = 1.0) -> int:
@@ -29,9 +28,9 @@ def test_requests_earn_retries_by_their_share() -> None:
 
 def test_retries_that_nobody_needs_are_not_saved_up_for_ever() -> None:
     budget = RetryBudget(1.0)
-    for _ in range(10 * MOST):
+    for _ in range(10 * MAX_SAVED_RETRIES):
         budget.earn()
-    assert _spent(budget) == MOST
+    assert _spent(budget) == MAX_SAVED_RETRIES
 
 
 def test_the_reserve_comes_back_in_a_minute_and_no_more_than_that() -> None:
@@ -51,10 +50,10 @@ def test_retries_stay_within_the_share_however_many_requests_fail() -> None:
 
 
 def test_a_pause_that_a_server_asks_for_is_kept_and_spread() -> None:
-    pauses = {spread(4.0) for _ in range(200)}
+    pauses = {add_spread(4.0) for _ in range(200)}
     assert len(pauses) > 100
     assert all(4.0 <= pause <= 4.0 * (1 + SPREAD) for pause in pauses)
-    assert spread(0.0) == 0.0
+    assert add_spread(0.0) == 0.0
 
 
 def test_our_own_retry_after_is_spread_and_in_whole_seconds() -> None:

@@ -23,12 +23,12 @@ from toolwire.agent.model import Model
 from toolwire.agent.output import FINAL_RESULT, OutputTool
 from toolwire.agent.session import Session
 from toolwire.agent.step import Step
+from toolwire.backoff import retry_delay
 from toolwire.core.errors import CONTEXT_LENGTH_EXCEEDED, BackendFault, Failure, ToolwireError
 from toolwire.core.events import TurnFailed, Usage
 from toolwire.core.surrogates import whole_text
 from toolwire.core.tokens import CHARS_PER_TOKEN
 from toolwire.dialects.responses import compaction
-from toolwire.pauses import backoff
 from toolwire.turns.tools.call import ToolCall
 from toolwire.turns.tools.calls import CallHooks, Finished
 from toolwire.turns.tools.concurrency import call_function
@@ -235,7 +235,7 @@ class Task:
                 return await ask()
             except BackendFault as fault:
                 attempt += 1
-                seconds = backoff(fault.failure, attempt, self._config.longest_wait)
+                seconds = retry_delay(fault.failure, attempt, self._config.longest_wait)
                 if seconds is None or attempt > self._config.retries:
                     raise
                 reason = fault.failure.message

@@ -14,7 +14,7 @@
     ├── TooManyRuns         the limit of unfinished background runs is reached (memory/store.py)
     ├── TooManyTools        the gateway adds more tools than a request may have (gateway/tools/tools.py)
     ├── Locked              what is continued is being continued by another (gateway/responses/ordering.py)
-    ├── Overloaded          too much is in flight (gateway/flight.py)
+    ├── Overloaded          too much is in flight (gateway/memory_budget.py)
     └── InternalError       ours
         └── OutOfOrder      an event that the order of events does not allow
 

@@ -19,16 +19,15 @@ from toolwire.config.flags import MODES
 from toolwire.config.settings import AnyStore, Settings
 from toolwire.core.errors import Failure, ToolwireError
 from toolwire.core.request import RequestHead
-from toolwire.gateway.body import read_body, stepped
+from toolwire.gateway.body import read_body, run_in_steps
 from toolwire.gateway.console.routes import ConsoleApp, open_console, serves_console
 from toolwire.gateway.endpoint import Endpoint, turn_of
-from toolwire.gateway.flight import Claim, Flight
-from toolwire.gateway.guard import Guard
 from toolwire.gateway.health import Health
-from toolwire.gateway.http import EXPOSED, OUTPUT_MODE, PREFIX, send_json
-from toolwire.gateway.lifespan import opened_state
+from toolwire.gateway.http import EXPOSED, OUTPUT_MODE, PREFIX, nearest_path, path_below, send_json, served_path
+from toolwire.gateway.lifespan import open_application
+from toolwire.gateway.memory_budget import MemoryBudget, Reservation
 from toolwire.gateway.models import Models
-from toolwire.gateway.paths import nearest_path, path_below, served_path
+from toolwire.gateway.origin_check import OriginCheck
 from toolwire.gateway.process import Process
 from toolwire.gateway.responses.operations import Operations, State
 from toolwire.gateway.responses.resources import resource_routes
@@ -46,7 +45,7 @@ class Gateway:
 
     def __init__(
         self,
-        guard: Guard,
+        guard: OriginCheck,
         endpoints: dict[str, ASGIApp],
         patterns: Sequence[tuple[re.Pattern[str], ASGIApp]],
         sockets: dict[str, ASGIApp],
@@ -118,7 +117,7 @@ async def _no_socket(scope: Scope, receive: Receive, send: Send) -> None:
 def make_app(
     settings: Settings,
     opened: "AnyStore | None" = None,
-    flight: Flight | None = None,
+    flight: MemoryBudget | None = None,
     process: Process | None = None,
 ) -> Gateway:
     """The application for these settings, with a store that was opened for it or one of its own, with what else
@@ -126,7 +125,7 @@ def make_app(
     states: dict[str, State] = {}
     consoles: dict[str, ConsoleApp | None] = {}
     this = process or Process(hash_settings(settings), settings.server.drain)
-    guard = Guard(settings)
+    guard = OriginCheck(settings)
 
     def state() -> State:
         return states["state"]
@@ -136,7 +135,7 @@ def make_app(
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None]:
-        async with opened_state(settings, guard, this, opened, flight) as state:
+        async with open_application(settings, guard, this, opened, flight) as state:
             states["state"] = state
             async with open_console(state.shared, endpoints) if settings.console.enabled else nullcontext() as console:
                 consoles["console"] = console
@@ -203,10 +202,10 @@ def _count_routes(shared: Callable[[], Shared]) -> Iterator[Route]:
         async def count_tokens(request: Request) -> Response:
             given, query = dict(request.scope["headers"]), request.scope["query_string"]
             caller = shared().keys.check(given, query)
-            with Claim(shared().flight, side.overload_status) as claim:
+            with Reservation(shared().memory_budget, side.overload_status) as claim:
                 body = await read_body(given, request.receive, shared().bounds, claim)
                 head = RequestHead(given, request.path_params, query)
-                asked = await stepped(decoding(body, shared().bounds, head), len(body))
+                asked = await run_in_steps(decoding(body, shared().bounds, head), len(body))
                 tokens, headers = await counted(shared().engine.router, asked, caller.upstream_key)
             return Response(msgspec.json.encode({"input_tokens": tokens}), 200, headers, "application/json")
 

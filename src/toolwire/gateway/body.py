@@ -10,8 +10,8 @@ from starlette.types import Receive
 
 from toolwire.core.bounds import BYTES_PER_STEP, LARGE, Bounds, Steps, check_values, run_steps
 from toolwire.core.errors import BadRequest
-from toolwire.gateway.flight import Claim
 from toolwire.gateway.http import ClientGone
+from toolwire.gateway.memory_budget import Reservation
 from toolwire.upstream.scheduling import give_way
 
 if sys.version_info >= (3, 14):
@@ -27,7 +27,7 @@ WINDOW_LOG = 25
 """Of zstd: how far back a body may refer, as a power of two. A window is memory that comes before any content."""
 
 
-async def stepped(steps: Steps[T], size: int) -> T:
+async def run_in_steps(steps: Steps[T], size: int) -> T:
     """The result of a computation on so many bytes, which is only left in between if they are many."""
     return run_steps(steps) if size < LARGE else await in_steps(steps)
 
@@ -42,12 +42,14 @@ async def in_steps(steps: Steps[T]) -> T:
         await give_way()
 
 
-async def read_body(headers: Mapping[bytes, bytes], receive: Receive, bounds: Bounds, claim: Claim) -> bytes:
+async def read_body(
+    headers: Mapping[bytes, bytes], receive: Receive, bounds: Bounds, reservation: Reservation
+) -> bytes:
     """The whole body, unpacked: UTF-8, and neither too long nor of too many values."""
-    body = await _received(headers, receive, bounds.body, claim)
+    body = await _received(headers, receive, bounds.body, reservation)
     encoding = headers.get(b"content-encoding", b"").strip().lower()
     if encoding not in (b"", b"identity"):
-        body = await in_steps(_unpacked(body, encoding, bounds.body, claim))
+        body = await in_steps(_unpacked(body, encoding, bounds.body, reservation))
     await check_body(body, bounds)
     return body
 
@@ -62,12 +64,12 @@ async def check_body(body: bytes, bounds: Bounds) -> None:
     await in_steps(check_values(body, bounds.values))
 
 
-async def _received(headers: Mapping[bytes, bytes], receive: Receive, limit: int, claim: Claim) -> bytes:
+async def _received(headers: Mapping[bytes, bytes], receive: Receive, limit: int, reservation: Reservation) -> bytes:
     declared = headers.get(b"content-length", b"")
     if declared.isdigit():
         if len(declared) > len(str(limit)) + 1 or int(declared) > limit:
             raise _too_large(limit)
-        claim.check(int(declared))  # what is only declared takes no room from others
+        reservation.check(int(declared))  # what is only declared takes no room from others
     pieces: list[bytes] = []
     size = 0
     while True:
@@ -78,13 +80,13 @@ async def _received(headers: Mapping[bytes, bytes], receive: Receive, limit: int
         size += len(piece)
         if size > limit:
             raise _too_large(limit)
-        claim.grow(len(piece))
+        reservation.grow(len(piece))
         if not message.get("more_body"):
             return b"".join((*pieces, piece)) if pieces else piece
         pieces.append(piece)
 
 
-def _unpacked(body: bytes, encoding: bytes, limit: int, claim: Claim) -> Steps[bytes]:
+def _unpacked(body: bytes, encoding: bytes, limit: int, reservation: Reservation) -> Steps[bytes]:
     """A compressed body, never unpacked further than the limit. Codex with a ChatGPT login sends zstd."""
     if encoding in (b"gzip", b"x-gzip", b"deflate"):
         unpacking = _inflated(body)
@@ -100,12 +102,12 @@ def _unpacked(body: bytes, encoding: bytes, limit: int, claim: Claim) -> Steps[b
             size += len(piece)
             if size > limit:
                 raise _too_large(limit)
-            claim.grow(len(piece))
+            reservation.grow(len(piece))
             pieces.append(piece)
             yield
     except (zlib.error, zstd.ZstdError) as error:
         raise _wrongly_packed(str(error)) from None
-    claim.shrink(len(body))
+    reservation.shrink(len(body))
     return b"".join(pieces)
 
 

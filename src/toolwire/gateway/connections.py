@@ -22,9 +22,8 @@ from websockets.frames import Frame
 from toolwire.config.settings import Server, bytes_of
 from toolwire.core.errors import Failure
 from toolwire.gateway.body import is_utf8
-from toolwire.gateway.flight import Claim, Flight
-from toolwire.gateway.http import send_json
-from toolwire.gateway.paths import HEALTH_PATHS
+from toolwire.gateway.http import HEALTH_PATHS, send_json
+from toolwire.gateway.memory_budget import MemoryBudget, Reservation
 from toolwire.protocols import dialect_for
 
 MOST_OVERHEAD = 64 * 1024
@@ -63,10 +62,10 @@ DRAIN = "websocket.drain"
 class Connections(ServerState):
     """All connections, and what each may take."""
 
-    def __init__(self, server: Server, flight: Flight) -> None:
+    def __init__(self, server: Server, budget: MemoryBudget) -> None:
         super().__init__()
         self.limits = server
-        self.flight = flight
+        self.budget = budget
         self.draining = False
         """Whether connections end with the answer that comes next."""
         self.idle = server.idle_timeout
@@ -386,7 +385,7 @@ class SocketConnection(WebSocketsSansIOProtocol):
         self._limits = server_state.limits
         self._told_to_drain = False
         self._began = self.loop.time()
-        self._claim = Claim(server_state.flight)  # of a message that is not whole yet
+        self._claim = Reservation(server_state.budget)  # of a message that is not whole yet
         self._message = bytearray()  # its fragments
         self._is_text = False
         self._heard = self.loop.time()
@@ -398,7 +397,7 @@ class SocketConnection(WebSocketsSansIOProtocol):
         super().data_received(data)
         if self.conn.handshake_exc is not None and not self.handshake_initiated and not self.handshake_complete:
             self._refuse_handshake()
-        if not self._claim.holds(self._unfinished):
+        if not self._claim.try_resize(self._unfinished):
             self._fail(1013, "The gateway holds as many bytes as it may (server.max_in_flight); try again soon.")
 
     def connection_lost(self, exc: Exception | None) -> None:

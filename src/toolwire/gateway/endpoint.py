@@ -7,11 +7,10 @@ from starlette.types import Receive, Scope, Send
 
 from toolwire.core.request import RequestHead
 from toolwire.gateway.answer import Answer
-from toolwire.gateway.body import stepped
+from toolwire.gateway.body import run_in_steps
 from toolwire.gateway.exchange import Exchange, Operation
-from toolwire.gateway.flight import Claim
-from toolwire.gateway.http import OUTPUT_MODE
-from toolwire.gateway.ids import random_hex
+from toolwire.gateway.http import OUTPUT_MODE, random_hex
+from toolwire.gateway.memory_budget import Reservation
 from toolwire.gateway.shared import Shared
 from toolwire.gateway.sinks import HttpSink
 from toolwire.gateway.start_run import start_run
@@ -53,8 +52,8 @@ class Endpoint:
         shared = self._shared()
         turn = open_turn(shared, self._name, scope, is_reported=self._is_turn)
         sink = HttpSink(send, turn, shared.pace, shared.loop, self._dialect.module.encode_error)
-        claim = Claim(shared.flight, self._dialect.overload_status)
-        await Exchange(shared, turn, scope, sink, claim).serve(self._operation, receive)
+        reservation = Reservation(shared.memory_budget, self._dialect.overload_status)
+        await Exchange(shared, turn, scope, sink, reservation).serve(self._operation, receive)
 
 
 def turn_of(dialect: DialectModule, decoding: Decoding) -> Operation:
@@ -63,7 +62,7 @@ def turn_of(dialect: DialectModule, decoding: Decoding) -> Operation:
     async def serve_turn(exchange: Exchange, receive: Receive) -> None:
         shared, caller = exchange.shared, exchange.enter()
         body = await exchange.read_body(receive)
-        request = await stepped(decoding(body, shared.bounds, exchange.turn.head), len(body))
+        request = await run_in_steps(decoding(body, shared.bounds, exchange.turn.head), len(body))
         await shared.memory.load(caller.owner, request.entries)
         if not request.carries_signatures:
             request = shared.engine.reasoning.restore_reasoning(caller.owner, request)

@@ -19,9 +19,9 @@ from toolwire.core.events import TurnFailed
 from toolwire.core.notes import TurnStats
 from toolwire.gateway.answer import Answer
 from toolwire.gateway.body import read_body
-from toolwire.gateway.flight import Claim
 from toolwire.gateway.http import ClientGone, UntilClientGone
 from toolwire.gateway.keys import CALLER, Caller
+from toolwire.gateway.memory_budget import Reservation
 from toolwire.gateway.shared import Shared
 from toolwire.gateway.sinks import upstream_request_id
 from toolwire.turns.observers import ObservedTurn, TurnOutcome
@@ -65,18 +65,18 @@ class Exchange:
         turn: ObservedTurn,
         scope: Scope,
         sink: Sink,
-        claim: Claim,
+        reservation: Reservation,
         origin: "Exchange | None" = None,
     ) -> None:
         """Begin an exchange, or continue that of `origin`, which has begun its run, with another sink.
 
-        `claim` holds the bytes of the request and of its reply.
+        `reservation` holds the bytes of the request and of its reply.
         """
         self.shared = shared
         self.turn = turn
         self.scope = scope
         self.sink = sink
-        self.claim = claim
+        self.reservation = reservation
         self.seed = turn.report.turn
         """What ids are made from."""
         self.size = 0
@@ -88,7 +88,7 @@ class Exchange:
         else:
             self._began, self._owner, self._run = time.perf_counter(), "", None
             sink.headers.append((b"x-request-id", turn.report.request_id.encode()))
-            sink.headers += shared.guard.cors(turn.head.headers)
+            sink.headers += shared.origin_check.cors(turn.head.headers)
         self._answer: Answer | None = None
         self._failure: Failure | None = None
         self._collected = 0  # bytes of the reply
@@ -133,7 +133,7 @@ class Exchange:
             return
         if self._run is not None:
             await self._run.finish()
-        self.claim.release()
+        self.reservation.release()
         self._report()
         if self.sink.status == 499 and self._answer is not None:
             await self._answer.cancel()
@@ -156,13 +156,13 @@ class Exchange:
 
     async def read_body(self, receive: Receive) -> bytes:
         """Read the body of the request. Raises `BadRequest`, or `Overloaded` if there is no room for it."""
-        body = await read_body(self.turn.head.headers, receive, self.shared.bounds, self.claim)
+        body = await read_body(self.turn.head.headers, receive, self.shared.bounds, self.reservation)
         self._note_body(body)
         return body
 
     def take_body(self, body: bytes) -> None:
         """Account for a body that was not read from this exchange's connection."""
-        self.claim.grow(len(body))
+        self.reservation.grow(len(body))
         self._note_body(body)
 
     def _note_body(self, body: bytes) -> None:
@@ -197,14 +197,14 @@ class Exchange:
         """
         self.turn.report.background = True
         self._owns_turn = False
-        other = Exchange(self.shared, self.turn.detach(), self.scope, sink, self.claim, origin=self)
+        other = Exchange(self.shared, self.turn.detach(), self.scope, sink, self.reservation, origin=self)
         if keeps_locks:
             other.closing, self.closing = self.closing, []
         return other
 
     def _hold(self, size: int) -> None:
         """Reserve `size` more bytes of a reply that is collected. Raises `ReplyTooLarge` or `Overloaded`."""
-        self.claim.grow(size)
+        self.reservation.grow(size)
         self._collected += size
         if self._collected > self.shared.max_reply:
             raise ReplyTooLarge(self.shared.max_reply)

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from toolwire import __version__
-from toolwire.gateway.paths import HEALTH_PATHS
+from toolwire.gateway.http import HEALTH_PATHS
 from toolwire.gateway.shared import Shared
 
 

@@ -1,13 +1,17 @@
-"""ASGI in small pieces: header and query values, one-piece answers, clients that leave."""
+"""HTTP in small parts: paths, query values, ids, one-piece answers, clients that leave."""
 
 import asyncio
+import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from difflib import get_close_matches
+from secrets import token_hex
 
 from starlette.requests import Request
 from starlette.types import Receive, Send
 
 from toolwire.core.errors import BadRequest
+from toolwire.protocols import dialects
 from toolwire.upstream.scheduling import Ticker
 
 Headers = Iterable[tuple[bytes, bytes]]
@@ -125,3 +129,80 @@ def slices(pieces: Iterable[bytes]) -> Iterator[bytes]:
                 some, size = [], 0
     if some:
         yield b"".join(some)
+
+
+# Paths
+
+HEALTH_PATHS = ("/healthz", "/readyz", "/metrics")
+BASE = "/v1/"
+_BASE_WORDS = frozenset(("api", "openai", "anthropic", "v1"))
+"""What base URLs end in."""
+MAX_PATH_LENGTH = 1000
+"""Longer paths are not corrected."""
+
+
+def path_below(path: str, prefix: str) -> str:
+    """The rest of a path below the prefix that an application is mounted at."""
+    rest = path.removeprefix(prefix.rstrip("/"))
+    return rest if rest.startswith("/") else path if rest else "/"
+
+
+def served_path(path: str) -> str:
+    """The path that is meant by `/chat/completions`, `/v1/v1/messages`, `/v1/messages/v1/messages`, `//messages/`, …"""
+    if len(path) > MAX_PATH_LENGTH or path.startswith(f"{BASE}models/"):  # names of models may hold anything
+        return path
+    words = [word for word in path.split("/") if word]
+    while length := _base_length(words):
+        del words[:length]
+    return BASE + "/".join(words) if _operation_at_start(words) else path
+
+
+def _base_length(words: Sequence[str]) -> int:
+    """How many words at the start belong to the base URL, which may be that of an operation itself."""
+    if words and words[0] in _BASE_WORDS:
+        return 1
+    operation = _operation_at_start(words)
+    rest = words[len(operation) :]
+    return len(operation) if operation and rest and (rest[0] == "v1" or _operation_at_start(rest)) else 0
+
+
+def _operation_at_start(words: Sequence[str]) -> Sequence[str]:
+    paths = (side.module.PATH for side in dialects().values())
+    operations = (*(path.removeprefix(BASE).split("/") for path in paths), ["models"], ["conversations"])
+    return next((each for each in operations if words[: len(each)] == each), ())
+
+
+def nearest_path(path: str, served: Collection[str]) -> str:
+    """The served path that looks most like this one, if any does."""
+    return next(iter(get_close_matches(path[:MAX_PATH_LENGTH], served, n=1)), "")
+
+
+# Ids
+
+RANDOM_BATCH = 8192
+"""Random bytes that are read at once: each read is a system call."""
+
+
+class RandomHex:
+    """Unpredictable hexadecimal digits, each returned once. Randomness is read in batches to save system calls."""
+
+    def __init__(self) -> None:
+        self._digits = ""
+        self._used = 0
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self.forget)  # two processes must not return the same digits
+
+    def take(self, count: int) -> str:
+        """The next digits."""
+        start = self._used
+        self._used = start + count
+        if self._used > len(self._digits):
+            self._digits, start, self._used = token_hex(max(RANDOM_BATCH, count)), 0, count
+        return self._digits[start : self._used]
+
+    def forget(self) -> None:
+        """Drop the digits that were read in advance."""
+        self._digits, self._used = "", 0
+
+
+random_hex = RandomHex()

@@ -13,10 +13,10 @@ from toolwire.gateway.answer import Pace
 from toolwire.gateway.console.access import load_token
 from toolwire.gateway.console.recorder import TurnRecorder
 from toolwire.gateway.files import file_limit
-from toolwire.gateway.flight import Flight
-from toolwire.gateway.guard import Guard
 from toolwire.gateway.keys import Keys
 from toolwire.gateway.log import Format, Log
+from toolwire.gateway.memory_budget import MemoryBudget
+from toolwire.gateway.origin_check import OriginCheck
 from toolwire.gateway.process import Process
 from toolwire.gateway.responses.history import ResponseHistory
 from toolwire.gateway.responses.maintenance import Maintenance
@@ -61,12 +61,12 @@ def run_limits(server: Server) -> RunLimits:
 
 
 @asynccontextmanager
-async def opened_state(
+async def open_application(
     settings: Settings,
-    guard: Guard,
+    guard: OriginCheck,
     this: Process,
     opened: "AnyStore | None",
-    flight: Flight | None,
+    flight: MemoryBudget | None,
 ) -> AsyncGenerator[State]:
     """Everything that requests need. A store that was opened for it is used, or one of its own."""
     loop = asyncio.get_running_loop()
@@ -88,7 +88,7 @@ async def opened_state(
             log,
             this.metrics,
             bounds := bounds_of(settings),
-            flight or Flight(bytes_of(settings.server.max_in_flight)),
+            flight or MemoryBudget(bytes_of(settings.server.max_in_flight)),
             Pace(settings.server.commit_after, settings.server.keepalive),
             loop,
             Ticker(loop),

@@ -17,7 +17,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
-from toolwire.gateway.stderr import dropped_lines
+from toolwire.gateway.nonblocking_stderr import dropped_lines
 from toolwire.memory.store import StoreStats
 from toolwire.turns.observers import TurnObserver, TurnOutcome, TurnReport
 

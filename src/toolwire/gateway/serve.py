@@ -20,9 +20,9 @@ from toolwire.gateway.app import Gateway, make_app
 from toolwire.gateway.connections import Connections, HttpConnection, SocketConnection
 from toolwire.gateway.console.access import console_line
 from toolwire.gateway.files import allow_files
-from toolwire.gateway.flight import Flight
+from toolwire.gateway.memory_budget import MemoryBudget
+from toolwire.gateway.nonblocking_stderr import write_stderr_in_thread
 from toolwire.gateway.process import Process
-from toolwire.gateway.stderr import written_aside
 from toolwire.gateway.workers.sockets import address_of, listen, runtime_bases
 from toolwire.memory.owned_folders import remove_orphans
 from toolwire.memory.pending_results import PendingResults
@@ -54,7 +54,7 @@ class GatewayServer(uvicorn.Server):
         config: uvicorn.Config,
         gateway: Gateway,
         limits: Server,
-        flight: Flight,
+        flight: MemoryBudget,
         process: Process,
         announce: Callable[[], Coroutine[None, None, None]] | None = None,
     ) -> None:
@@ -175,7 +175,7 @@ def serve(
     allow_files(settings.server.max_connections)
     sock = listen(settings)
     store = prepare_store(settings, _print)
-    with written_aside():
+    with write_stderr_in_thread():
         process = Process(hash_settings(settings), settings.server.drain)
         make = partial(GatewayServer, announce=partial(_announce_ready, sock, settings, announce))
         make_server(settings, store, process, make).run(sockets=[sock])
@@ -195,10 +195,10 @@ def make_server(
     settings: Settings,
     store: AnyStore,
     process: Process,
-    make: Callable[[uvicorn.Config, Gateway, Server, Flight, Process], ServerType],
+    make: Callable[[uvicorn.Config, Gateway, Server, MemoryBudget, Process], ServerType],
 ) -> ServerType:
     """The gateway, ready to run."""
-    flight = Flight(bytes_of(settings.server.max_in_flight))
+    flight = MemoryBudget(bytes_of(settings.server.max_in_flight))
     gateway = make_app(settings, store, flight, process)
     config = uvicorn.Config(
         gateway,

@@ -10,11 +10,11 @@ from toolwire.config.settings import Settings
 from toolwire.core.bounds import Bounds
 from toolwire.core.request import Request
 from toolwire.gateway.answer import Pace
-from toolwire.gateway.flight import Flight
-from toolwire.gateway.guard import Guard
 from toolwire.gateway.keys import Keys
 from toolwire.gateway.log import Log
+from toolwire.gateway.memory_budget import MemoryBudget
 from toolwire.gateway.metrics import Metrics
+from toolwire.gateway.origin_check import OriginCheck
 from toolwire.gateway.process import Process
 from toolwire.memory.store import Store
 from toolwire.memory.turn_memory import TurnMemory
@@ -53,12 +53,12 @@ class Shared(msgspec.Struct, frozen=True):
 
     settings: Settings
     engine: Engine
-    guard: Guard
+    origin_check: OriginCheck
     keys: Keys
     log: Log
     metrics: Metrics
     bounds: Bounds
-    flight: Flight
+    memory_budget: MemoryBudget
     pace: Pace
     loop: asyncio.AbstractEventLoop
     """Known here once: asking for it costs a system call each time."""

@@ -32,7 +32,7 @@ def start_run(
     `guard` is asked before each request to a backend and each tool, where another process could take over the turn.
     Raises `BadRequest`, which names the field.
     """
-    shared, turn, claim = exchange.shared, exchange.turn, exchange.claim
+    shared, turn, reserve = exchange.shared, exchange.turn, exchange.reservation.grow
     if exchange.size >= LARGE:
         check_parts(request, shared.bounds.entries)
     rules = rules_for(exchange)
@@ -47,7 +47,7 @@ def start_run(
         round = next(rounds)  # each turn of the model makes ids of its own
         seed = f"{exchange.seed}{round:02x}" if round else exchange.seed
         options = Options(rules, seed, policies, guard=guard, observers=turn.taps, round=round)
-        return Run(prepare(shared.engine, asked, caller, options), shared.loop, Alarm(shared.ticker), claim.grow)
+        return Run(prepare(shared.engine, asked, caller, options), shared.loop, Alarm(shared.ticker), reserve)
 
     if mode != "openai-json":
         return exchange.own(begin(request))

@@ -21,8 +21,8 @@ from typing import Annotated, Literal, Protocol, TypeAlias
 
 import msgspec
 
+from toolwire.backoff import retry_after
 from toolwire.core.errors import Failure, ToolwireError
-from toolwire.pauses import retry_after
 
 Raw = msgspec.Raw
 Kind: TypeAlias = Literal["response", "conversation", "deleted"]
@@ -143,7 +143,7 @@ class Lease(msgspec.Struct, frozen=True):
     """A counter for the holder of the lease; see `advance`."""
 
 
-Guard: TypeAlias = Fence | Lease
+OriginCheck: TypeAlias = Fence | Lease
 
 
 class RunLimits(msgspec.Struct, frozen=True):
@@ -322,7 +322,7 @@ class StoreFailed(ToolwireError):
 class Overtaken(StoreFailed):
     """Another process has taken over the run or lease. Nothing was written."""
 
-    def __init__(self, guard: Guard) -> None:
+    def __init__(self, guard: OriginCheck) -> None:
         super().__init__("overtaken", f"another process has taken over {guard!r}")
 
 
@@ -359,7 +359,7 @@ class Responses(Protocol):
         made: Sequence[KeptItem],
         effects: Effects = ...,
         *,
-        guard: Guard | None = None,
+        guard: OriginCheck | None = None,
         last: EventChunk | None = None,
     ) -> None:
         """Save a response or its new state.
@@ -448,7 +448,7 @@ class Runs(Protocol):
         *,
         plan: bytes,
         member: str,
-        guard: Guard | None = None,
+        guard: OriginCheck | None = None,
         limits: RunLimits = ...,
     ) -> Fence:
         """Save a response whose turn has yet to run, and its run, which belongs to this member.

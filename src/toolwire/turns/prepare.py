@@ -7,13 +7,13 @@ import msgspec
 
 from toolwire.assembly import Reader, ToolRules, policies_for, request_for_backend
 from toolwire.backends.failures import find_refused_part
+from toolwire.backoff import retry_delay
 from toolwire.config.settings import Settings, bytes_of
 from toolwire.core.errors import THREAD_GONE, BadRequest, Failure
 from toolwire.core.events import Note
 from toolwire.core.policies import Policy
 from toolwire.core.request import Entry, Omission, ReasoningEntry, Request
 from toolwire.memory.reasoning import KeepReasoning, KeepSignedReasoning, KeepUnsigned, ReasoningCache, strip_reasoning
-from toolwire.pauses import backoff
 from toolwire.turns.attempt import Question, TurnGuard
 from toolwire.turns.observers import AttemptInfo, AttemptObserver
 from toolwire.turns.routes import Route, Router
@@ -119,7 +119,7 @@ class Attempts:
             return self._next()
         if not failure.retryable:
             return None
-        pause = backoff(failure, self._tried, LONGEST_PAUSE)
+        pause = retry_delay(failure, self._tried, LONGEST_PAUSE)
         route, _ = self._targets[0]
         retries = self._job.options.retries
         if pause is None or self._tried > (route.backend.retries if retries is None else retries):

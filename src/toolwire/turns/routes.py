@@ -13,6 +13,7 @@ import msgspec
 
 from toolwire.backends import codex, demo, replay
 from toolwire.backends.lowered import LoweredConversation
+from toolwire.backoff import RetryBudget
 from toolwire.config.settings import Backend, Settings, SettingsError, is_glob
 from toolwire.core.backend import Post
 from toolwire.core.cache import size_of
@@ -27,7 +28,6 @@ from toolwire.memory.private_files import read_file
 from toolwire.protocols import PROTOCOLS, HttpBackend, converse_as
 from toolwire.turns.codex import codex_upstream
 from toolwire.turns.explain import AskedBackend, KeySource
-from toolwire.turns.retries import RetryBudget
 from toolwire.turns.validate import validate
 from toolwire.upstream.codex.host import CodexHost, HostedCodexUpstream
 from toolwire.upstream.credentials import ApiKey, CodexLogin

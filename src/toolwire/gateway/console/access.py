@@ -19,8 +19,8 @@ import msgspec
 
 from toolwire.config.settings import Server, Settings
 from toolwire.core.errors import BadRequest
-from toolwire.gateway.guard import host_name
 from toolwire.gateway.keys import Keys, presented_key
+from toolwire.gateway.origin_check import host_name
 from toolwire.memory.private_files import make_folders, make_private_file, read_file, state_folder
 
 TOKEN_FILE = "console-token"

@@ -36,8 +36,8 @@ from toolwire.gateway.console.rows import TurnRow
 from toolwire.gateway.console.statistics import CountReport, latencies, merge_reports
 from toolwire.gateway.console.stored import StoreBrowser
 from toolwire.gateway.console.threads import in_thread
-from toolwire.gateway.flight import Claim
 from toolwire.gateway.keys import Caller
+from toolwire.gateway.memory_budget import Reservation
 from toolwire.gateway.shared import Shared
 
 REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'; sandbox"
@@ -168,7 +168,7 @@ class ConsoleApi:
 
     async def try_request(self, request: Request, viewer: Viewer) -> object:
         """Answer a request that the page composed."""
-        claim = Claim(self._shared.flight)
+        claim = Reservation(self._shared.memory_budget)
         try:
             body = await read_body(request, MAX_FORM_SIZE, claim)
             caller = Caller(viewer.key or (CONSOLE_NAME if self._shared.settings.keys else ""))

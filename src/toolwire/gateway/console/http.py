@@ -10,8 +10,8 @@ from starlette.responses import Response
 from starlette.types import Send
 
 from toolwire.core.errors import BadRequest, Failure
-from toolwire.gateway.flight import Claim, Flight
 from toolwire.gateway.http import PREFIX, ClientGone, send_pieces
+from toolwire.gateway.memory_budget import MemoryBudget, Reservation
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -45,7 +45,7 @@ def address_of(request: Request) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}{prefix_of(request)}"
 
 
-async def read_body(request: Request, limit: int, claim: Claim | None = None) -> bytes:
+async def read_body(request: Request, limit: int, claim: Reservation | None = None) -> bytes:
     """The body of a request; its bytes are added to the claim. Raises `BadRequest` beyond the limit."""
     body = bytearray()
     async for piece in request.stream():
@@ -72,7 +72,7 @@ class SharedAnswers:
     request sees what has changed since.
     """
 
-    def __init__(self, flight: Flight) -> None:
+    def __init__(self, flight: MemoryBudget) -> None:
         self._flight = flight
         self._shared: dict[object, _SharedAnswer] = {}
 
@@ -80,7 +80,7 @@ class SharedAnswers:
         """Send the answer for this key, which `make` builds if no request is waiting for it."""
         shared = self._shared.get(key)
         if shared is None or shared.task.done():
-            shared = self._shared[key] = _SharedAnswer(make(), Claim(self._flight))
+            shared = self._shared[key] = _SharedAnswer(make(), Reservation(self._flight))
         shared.users += 1
         try:
             response = await asyncio.shield(shared.task)  # a viewer that disconnects does not cancel it for others
@@ -102,7 +102,7 @@ class SharedAnswers:
 class _SharedAnswer:
     """An answer that is being built, or sent to the viewers that requested it."""
 
-    def __init__(self, making: Coroutine[None, None, Response], claim: Claim) -> None:
+    def __init__(self, making: Coroutine[None, None, Response], claim: Reservation) -> None:
         self.users = 0
         self.claim = claim
         self.task = asyncio.create_task(self._make(making))

@@ -17,9 +17,9 @@ from toolwire.gateway.console.conversations import FORM
 from toolwire.gateway.console.http import HEADERS
 from toolwire.gateway.console.threads import in_thread
 from toolwire.gateway.endpoint import REPLAY_OF
-from toolwire.gateway.flight import Claim
 from toolwire.gateway.http import OUTPUT_MODE
 from toolwire.gateway.keys import CALLER, Acting, Caller
+from toolwire.gateway.memory_budget import Reservation
 from toolwire.protocols import dialects
 
 TURN_HEADER = b"x-toolwire-turn"
@@ -62,7 +62,7 @@ class Replays:
             self._running[viewer] -= 1
         return outcome
 
-    def submit_form(self, dialect: str, body: bytes, caller: Caller, claim: Claim) -> ASGIApp:
+    def submit_form(self, dialect: str, body: bytes, caller: Caller, claim: Reservation) -> ASGIApp:
         """The answer to a request that the page composed, streamed. `claim` counts the body until the endpoint does."""
         if dialect not in dialects():
             raise BadRequest(f"dialect must be one of {', '.join(dialects())}.", "dialect")

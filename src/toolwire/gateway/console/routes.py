@@ -47,7 +47,7 @@ async def open_console(shared: Shared, endpoints: Mapping[str, ASGIApp]) -> Asyn
     access = Access(shared.settings, shared.keys, load_token())
     shared.keys.is_of_console = access.is_own_key
     api = ConsoleApi(shared, recorder_of(shared.observers), endpoints, access)
-    pages, answers = Pages(access), SharedAnswers(shared.flight)
+    pages, answers = Pages(access), SharedAnswers(shared.memory_budget)
     routes = [
         Route("/", pages.index),
         Route("/console", pages.index),

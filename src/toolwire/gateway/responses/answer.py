@@ -53,7 +53,7 @@ class ResponsesAnswer(Answer):
         self.pace = EXTENDED_PACE if extended else None
         self._history = history
         self._resumed = resumed
-        self._claim = exchange.claim
+        self._claim = exchange.reservation
         self._metrics = exchange.shared.metrics
         self._max_reply = exchange.shared.max_reply
         self._whole = whole

@@ -8,12 +8,12 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from toolwire.backoff import retry_after
 from toolwire.core.errors import Failure, ToolwireError
 from toolwire.gateway.exchange import Exchange
 from toolwire.memory.leases import Leases, LeaseTaken, lease_name
 from toolwire.memory.membership import Membership
 from toolwire.memory.store import Lease, StoreFailed
-from toolwire.pauses import retry_after
 
 LOCK_TIMEOUT = 20.0
 """Seconds for which a request waits for the one before it."""

@@ -15,8 +15,8 @@ from toolwire.core.notes import Figures
 from toolwire.core.request import Request, ResultEntry
 from toolwire.dialects.responses import ParsedRequest
 from toolwire.dialects.responses.response import ResponseObject
-from toolwire.gateway.body import stepped
-from toolwire.gateway.flight import Claim
+from toolwire.gateway.body import run_in_steps
+from toolwire.gateway.memory_budget import Reservation
 from toolwire.gateway.responses.conversation_lock import UNLOCKED, ConversationLock
 from toolwire.gateway.responses.socket_cache import SocketCache
 from toolwire.memory.store import Effects, Fence, KeptItem, Record, RunLimits, Store, TooLarge
@@ -107,7 +107,7 @@ class ResponseHistory:
         self,
         owner: str,
         parsed: ParsedRequest,
-        claim: Claim,
+        claim: Reservation,
         cache: SocketCache | None = None,
         lock: ConversationLock = UNLOCKED,
     ) -> ResumedRequest:
@@ -139,7 +139,7 @@ class ResponseHistory:
         store = self._stores_by_default if body.store is None else body.store
         size = sum(map(len, earlier)) + sum(map(len, parsed.items))
         claim.grow(max(0, size - own))
-        request = await stepped(parsed.decoding(earlier, self._bounds, store=store), size)
+        request = await run_in_steps(parsed.decoding(earlier, self._bounds, store=store), size)
         return ResumedRequest(owner, parsed, request, earlier, store, parsed.conversation, cache, lock)
 
     async def _load_chain(self, owner: str, id: str, cache: SocketCache | None, room: int) -> Sequence[Raw]:

@@ -13,7 +13,7 @@ from toolwire.core.events import Usage
 from toolwire.dialects import responses
 from toolwire.dialects.responses import ParsedRequest
 from toolwire.dialects.responses.response import usage_object
-from toolwire.gateway.body import stepped
+from toolwire.gateway.body import run_in_steps
 from toolwire.gateway.endpoint import Endpoint
 from toolwire.gateway.exchange import Exchange
 from toolwire.gateway.http import UntilClientGone
@@ -76,7 +76,7 @@ class Operations:
         lock = UNLOCKED
         if parsed.conversation:
             lock = await self._state().recovery.lock_conversation(exchange, caller.owner, parsed.conversation)
-        resumed = await self._state().history.open(caller.owner, parsed, exchange.claim, lock=lock)
+        resumed = await self._state().history.open(caller.owner, parsed, exchange.reservation, lock=lock)
         await self._answer(exchange, resumed, caller, receive)
 
     async def compact(self, exchange: Exchange, receive: Receive) -> None:
@@ -86,7 +86,7 @@ class Operations:
         trigger = msgspec.Raw(b'{"type":"compaction_trigger"}')
         body = msgspec.structs.replace(parsed.body, stream=False, store=False, background=False)
         parsed = msgspec.structs.replace(parsed, body=body, items=(*parsed.items, trigger))
-        resumed = await self._state().history.open(caller.owner, parsed, exchange.claim)
+        resumed = await self._state().history.open(caller.owner, parsed, exchange.reservation)
         resumed = msgspec.structs.replace(resumed, conversation="")
         await self._answer(exchange, resumed, caller, receive, whole=_to_compaction)
 
@@ -130,7 +130,7 @@ class Operations:
         if _forces_call(fields.get("tool_choice")):
             del fields["tool_choice"]  # it had its call; forcing another would never end
         parsed = await read_request(exchange, _encode(fields))
-        resumed = await state.history.open(caller.owner, parsed, exchange.claim, lock=lock)
+        resumed = await state.history.open(caller.owner, parsed, exchange.reservation, lock=lock)
         if record.conversation:
             resumed = msgspec.structs.replace(resumed, conversation=record.conversation)
         await self._answer(exchange, resumed, caller, receive)
@@ -159,7 +159,7 @@ class Operations:
         state, owner = self._state(), resumed.owner
         needs_key = exchange.shared.engine.router.passes_key(resumed.request.model, caller.upstream_key)
         fence = Fence(responses.new_id(exchange.seed), epoch=1)  # the fence of every new run
-        task = RunTask(state.runs, RunLog(owner, fence), exchange.claim, exchange.turn.taps, needs_key=needs_key)
+        task = RunTask(state.runs, RunLog(owner, fence), exchange.reservation, exchange.turn.taps, needs_key=needs_key)
         run, answer = await begin_turn(exchange, state.history, resumed, caller, task)
         spec = encode_spec(exchange, resumed, caller, needs_key=needs_key)
         member = await state.membership.id()
@@ -186,7 +186,7 @@ async def _deliver(run: TurnSource, answer: ResponsesAnswer, exchange: Exchange,
 
 
 async def read_request(exchange: Exchange, body: bytes) -> ParsedRequest:
-    return await stepped(responses.reading_request(body, exchange.shared.bounds), len(body))
+    return await run_in_steps(responses.reading_request(body, exchange.shared.bounds), len(body))
 
 
 def _to_compaction(response: bytes) -> bytes:

@@ -20,11 +20,11 @@ from toolwire.dialects import responses
 from toolwire.dialects.openai import error_object
 from toolwire.dialects.responses.response import failed_code
 from toolwire.dialects.responses.writer import Writer
-from toolwire.gateway.body import stepped
+from toolwire.gateway.body import run_in_steps
 from toolwire.gateway.endpoint import open_turn
 from toolwire.gateway.exchange import Exchange
-from toolwire.gateway.flight import Claim
 from toolwire.gateway.keys import CALLER, Acting
+from toolwire.gateway.memory_budget import Reservation
 from toolwire.gateway.responses.answer import begin_turn
 from toolwire.gateway.responses.conversation_lock import LOCK_TIMEOUT, UNLOCKED, ConversationLock, acquire
 from toolwire.gateway.responses.history import ResponseHistory
@@ -84,7 +84,7 @@ class Recovery:
         self._pending: dict[Fence, tuple[ClaimedRun, Failure | None]] = {}
 
     async def recover(self) -> None:
-        """Claim and recover all orphaned runs. Raises `StoreFailed`; then the rest waits for the next call."""
+        """Reservation and recover all orphaned runs. Raises `StoreFailed`; then the rest waits for the next call."""
         await self._recover_pending()
         while found := await self._store.claim(await self._membership.id(), MAX_CLAIMS_AT_ONCE):
             self._pending.update((claimed.fence, (claimed, None)) for claimed in found)
@@ -144,7 +144,7 @@ class Recovery:
 
     def _start_again(self, claimed: ClaimedRun) -> None:
         self._shared.metrics.took_over("asked_again")
-        spec, claim = decode_spec(claimed.plan), Claim(self._shared.flight)
+        spec, claim = decode_spec(claimed.plan), Reservation(self._shared.memory_budget)
         log = RunLog(claimed.owner, claimed.fence, claimed.next_event)
         scope = {**spec.scope, CALLER: Acting(spec.key_name, "", claimed.owner)}
         turn = open_turn(self._shared, "responses", scope, claimed.record.id.partition("_")[2])
@@ -159,7 +159,7 @@ class Recovery:
         """Produce the turn of a run anew."""
         caller, body = exchange.enter(), bytes(spec.body)
         exchange.take_body(body)
-        parsed = await stepped(responses.reading_request(body, exchange.shared.bounds), len(body))
+        parsed = await run_in_steps(responses.reading_request(body, exchange.shared.bounds), len(body))
         lock = UNLOCKED
         if spec.conversation:
             lock = await self.lock_conversation(exchange, claimed.owner, spec.conversation, RECOVERY_LOCK_TIMEOUT)
@@ -167,7 +167,7 @@ class Recovery:
             run.log.lose()
             self._pending[claimed.fence] = claimed, None
             return
-        resumed = await self._history.open(claimed.owner, parsed, exchange.claim, lock=lock)
+        resumed = await self._history.open(claimed.owner, parsed, exchange.reservation, lock=lock)
         resumed = msgspec.structs.replace(resumed, conversation=spec.conversation)
         created = int(claimed.record.created)
         source, answer = await begin_turn(exchange, self._history, resumed, caller, run, created=created)

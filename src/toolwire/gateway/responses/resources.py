@@ -15,7 +15,7 @@ from starlette.types import Receive
 from toolwire.core.errors import BadRequest
 from toolwire.dialects import responses
 from toolwire.dialects.reading import read
-from toolwire.gateway.body import stepped
+from toolwire.gateway.body import run_in_steps
 from toolwire.gateway.endpoint import Endpoint
 from toolwire.gateway.exchange import Exchange
 from toolwire.gateway.http import number
@@ -132,8 +132,8 @@ class ResourceRequest:
 
     async def count_input_tokens(self) -> Response:
         body, shared = await self._exchange.read_body(self._receive), self._state.shared
-        parsed = await stepped(responses.reading_request(body, shared.bounds, needs_input=False), len(body))
-        opened = await self._state.history.open(self._owner, parsed, self._exchange.claim)
+        parsed = await run_in_steps(responses.reading_request(body, shared.bounds, needs_input=False), len(body))
+        opened = await self._state.history.open(self._owner, parsed, self._exchange.reservation)
         tokens, headers = await counted(shared.engine.router, opened.request, self._caller.upstream_key)
         answer = _json({"object": "response.input_tokens", "input_tokens": tokens})
         answer.headers.update(headers)

@@ -17,7 +17,7 @@ from toolwire.core.events import TurnFailed
 from toolwire.core.shares import Shares
 from toolwire.dialects.responses.encode import EVENT_KEEPALIVE_AFTER
 from toolwire.gateway.answer import Answer
-from toolwire.gateway.flight import Claim
+from toolwire.gateway.memory_budget import Reservation
 from toolwire.gateway.metrics import Metrics
 from toolwire.gateway.responses.answer import ResponsesAnswer
 from toolwire.gateway.responses.history import StoredTurn
@@ -62,7 +62,7 @@ class RunTask:
         self,
         runs: "BackgroundRuns",
         log: RunLog,
-        claim: Claim,
+        claim: Reservation,
         taps: Sequence[TurnTap] = (),
         *,
         needs_key: bool = False,

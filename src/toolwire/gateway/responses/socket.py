@@ -26,9 +26,9 @@ from toolwire.gateway.body import check_body
 from toolwire.gateway.connections import DRAIN, SocketConnection
 from toolwire.gateway.endpoint import open_turn
 from toolwire.gateway.exchange import Exchange
-from toolwire.gateway.flight import Claim
 from toolwire.gateway.http import ClientGone, send_json
 from toolwire.gateway.keys import Caller, Unauthorized
+from toolwire.gateway.memory_budget import Reservation
 from toolwire.gateway.responses.answer import ResponsesAnswer, begin_turn
 from toolwire.gateway.responses.conversation_lock import UNLOCKED
 from toolwire.gateway.responses.operations import State, read_request
@@ -116,7 +116,7 @@ class SocketSession:
         self._queue: asyncio.Queue[bytes | _Refused | Literal["drain", "gone"]] = asyncio.Queue()
         self._queued = 0  # requests, and the bytes of them
         self._queued_bytes = 0
-        self._claim = Claim(state.shared.flight)  # of those bytes
+        self._claim = Reservation(state.shared.memory_budget)  # of those bytes
         self._refused: _Refused | None = None  # the last in the queue, if it is one
         self._gone = asyncio.Event()
 
@@ -175,7 +175,7 @@ class SocketSession:
             text = message.get("text")
             request = text.encode() if text is not None else message.get("bytes") or b""
             has_room = self._queued_bytes + len(request) <= self._state.shared.bounds.body
-            if has_room and self._queued < MAX_QUEUED and self._claim.takes(len(request)):
+            if has_room and self._queued < MAX_QUEUED and self._claim.try_grow(len(request)):
                 self._queued += 1
                 self._queued_bytes += len(request)
                 self._refused = None
@@ -200,7 +200,7 @@ class SocketSession:
         turn = open_turn(shared, "responses", self._scope)
         turn.report.transport = "websocket"
         sink = SocketSink(self._send, turn, shared.pace, shared.loop, responses.encode_error)
-        exchange = Exchange(shared, turn, self._scope, sink, Claim(shared.flight))
+        exchange = Exchange(shared, turn, self._scope, sink, Reservation(shared.memory_budget))
         await exchange.serve(SocketTurn(self._state, sink, self._cache, message), self._wait_until_gone)
         return True
 
@@ -308,7 +308,7 @@ class SocketTurn:
         history, lock = self._state.history, UNLOCKED
         if parsed.conversation:
             lock = await self._state.recovery.lock_conversation(exchange, caller.owner, parsed.conversation)
-        resumed = await history.open(caller.owner, parsed, exchange.claim, self._cache, lock)
+        resumed = await history.open(caller.owner, parsed, exchange.reservation, self._cache, lock)
         if parsed.body.generate is False:  # a warm-up: the request is only remembered, and the next one continues it
             self._answer = ResponsesAnswer(exchange, history, resumed, resumed.request, socket=True)
             model = resumed.request.model

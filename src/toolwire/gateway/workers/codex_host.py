@@ -15,7 +15,7 @@ import msgspec
 from toolwire.backends import codex
 from toolwire.config.settings import Settings
 from toolwire.gateway.files import allow_files
-from toolwire.gateway.stderr import written_aside
+from toolwire.gateway.nonblocking_stderr import write_stderr_in_thread
 from toolwire.gateway.workers.channel import Channel
 from toolwire.gateway.workers.messages import End, FromSupervisor, Ready
 from toolwire.gateway.workers.sockets import LOCK, leave_runtime_folder
@@ -44,7 +44,7 @@ def run_codex_host(plan: CodexHostPlan, sock: socket.socket) -> int:
         from uvloop import new_event_loop  # noqa: PLC0415 - where it can be had
     except ImportError:
         from asyncio import new_event_loop  # noqa: PLC0415
-    with written_aside(plan.folder / LOCK), asyncio.Runner(loop_factory=new_event_loop) as runner:
+    with write_stderr_in_thread(plan.folder / LOCK), asyncio.Runner(loop_factory=new_event_loop) as runner:
         if runner.run(_host(plan, sock)):
             leave_runtime_folder(plan.folder, is_last=False)
     return 0

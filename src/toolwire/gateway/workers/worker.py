@@ -18,12 +18,12 @@ from msgspec.structs import replace
 from toolwire.config.settings import Server, Settings, SettingsError, bytes_of, make_store, prepare_store
 from toolwire.gateway.app import Gateway
 from toolwire.gateway.files import allow_files
-from toolwire.gateway.flight import Flight
+from toolwire.gateway.memory_budget import MemoryBudget
 from toolwire.gateway.metrics import Metrics, SharedFiles
+from toolwire.gateway.nonblocking_stderr import write_stderr_in_thread
 from toolwire.gateway.peers import Peers, PeerServer, socket_path
 from toolwire.gateway.process import Colleagues, Process
 from toolwire.gateway.serve import GatewayServer, check, make_server
-from toolwire.gateway.stderr import written_aside
 from toolwire.gateway.workers.channel import SEND_TIMEOUT, Channel
 from toolwire.gateway.workers.messages import (
     Draining,
@@ -90,7 +90,7 @@ class WorkerServer(GatewayServer):
         config: uvicorn.Config,
         gateway: Gateway,
         limits: Server,
-        flight: Flight,
+        flight: MemoryBudget,
         process: Process,
         *,
         channel: Channel,
@@ -153,7 +153,7 @@ def run_worker(plan: WorkerPlan, sock: socket.socket) -> int:
     settings = divide_limits(plan.settings, plan.slot)
     allow_files(plan.settings.server.max_connections)
     errors = StartupErrors()
-    with written_aside(plan.folder / LOCK):
+    with write_stderr_in_thread(plan.folder / LOCK):
         try:
             store = make_store(settings)  # opened by its event loop: a database may be slow, and heartbeats are due
             metrics = Metrics(SharedFiles(plan.folder / METRICS), plan.seat)

@@ -30,9 +30,9 @@ from toolwire.memory.store import (
     Fence,
     Follow,
     Followed,
-    Guard,
     KeptItem,
     Lease,
+    OriginCheck,
     Overtaken,
     Record,
     RunLimits,
@@ -288,7 +288,7 @@ class PostgresOperations(Engine):
         made: Sequence[KeptItem],
         effects: Effects = Effects(),  # noqa: B008 - frozen
         *,
-        guard: Guard | None = None,
+        guard: OriginCheck | None = None,
         last: EventChunk | None = None,
     ) -> None:
         [[is_saved]] = await self._save(owner, record, given or (), made, effects, guard, last=last)
@@ -304,7 +304,7 @@ class PostgresOperations(Engine):
         *,
         plan: bytes,
         member: str,
-        guard: Guard | None = None,
+        guard: OriginCheck | None = None,
         limits: RunLimits = RunLimits(),  # noqa: B008 - frozen
     ) -> Fence:
         run = NewRun(member, plan, limits)
@@ -324,7 +324,7 @@ class PostgresOperations(Engine):
         given: Sequence[KeptItem],
         made: Sequence[KeptItem],
         effects: Effects,
-        guard: Guard | None,
+        guard: OriginCheck | None,
         *,
         last: EventChunk | None = None,
         run: NewRun | None = None,
@@ -381,7 +381,7 @@ class PostgresOperations(Engine):
             values |= {"most_in_all": run.limits.in_all, "most_owned": run.limits.per_owner}
         return await self.change(statement, **values)
 
-    async def _check_unsaved(self, owner: str, id: str, guard: Guard | None) -> None:
+    async def _check_unsaved(self, owner: str, id: str, guard: OriginCheck | None) -> None:
         """Raise `Overtaken`, unless nothing had to be saved: an earlier attempt may have saved it."""
         rows = await self.query(_STATE, id=self.key(id), owner=owner, unfinished=UNFINISHED)
         is_unfinished, epoch = rows[0] if rows else (False, None)

@@ -22,9 +22,9 @@ from toolwire.memory.store import (
     Fence,
     Follow,
     Followed,
-    Guard,
     KeptItem,
     Lease,
+    OriginCheck,
     Overtaken,
     Record,
     RunLimits,
@@ -106,7 +106,7 @@ class SqliteOperations(Engine):
         made: Sequence[KeptItem],
         effects: Effects = Effects(),  # noqa: B008 - frozen
         *,
-        guard: Guard | None = None,
+        guard: OriginCheck | None = None,
         last: EventChunk | None = None,
     ) -> None:
         state = await tx.fetch_one(_STATE, id=record.id)
@@ -140,7 +140,7 @@ class SqliteOperations(Engine):
         *,
         plan: bytes,
         member: str,
-        guard: Guard | None = None,
+        guard: OriginCheck | None = None,
         limits: RunLimits = RunLimits(),  # noqa: B008 - frozen
     ) -> Fence:
         run = {"id": record.id, "owner": owner, "member": member}
@@ -158,7 +158,7 @@ class SqliteOperations(Engine):
         await tx.fetch(_PUT_RUN, **run, plan=plan)
         return Fence(record.id, 1)
 
-    async def _check_guard(self, tx: Transaction, guard: Guard) -> None:
+    async def _check_guard(self, tx: Transaction, guard: OriginCheck) -> None:
         """Raise `Overtaken` if another process has taken what the guard stands for."""
         if isinstance(guard, Lease):
             await self.check_lease(tx, guard)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from toolwire.backends.codex import Profile
+from toolwire.backoff import retry_after
 from toolwire.core.errors import BackendFault, Failure
-from toolwire.pauses import retry_after
 from toolwire.upstream.codex.worker import Worker, WorkerSpec
 from toolwire.upstream.reply import Broken
 

@@ -24,7 +24,7 @@ _EXPOSED = (b"access-control-expose-headers", ", ".join(EXPOSED).encode())
 _ANY_ORIGIN = ((b"access-control-allow-origin", b"*"), _EXPOSED)
 
 
-class Guard:
+class OriginCheck:
     """Looks at every request, upgrade and preflight before anything else does."""
 
     def __init__(self, settings: Settings) -> None:

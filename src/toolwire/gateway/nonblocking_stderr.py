@@ -127,7 +127,7 @@ def held(lock: int | None) -> Generator[None]:
 
 
 @contextmanager
-def written_aside(lock: Path | None = None) -> Generator[None]:
+def write_stderr_in_thread(lock: Path | None = None) -> Generator[None]:
     """Have a thread write all that goes to standard error; with a lock, in turn with other processes."""
     usual = sys.stderr
     writer = StderrWriter(usual.fileno(), lock)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from toolwire.gateway.stderr import LIMIT, StderrWriter, dropped_lines, written_aside
+from toolwire.gateway.nonblocking_stderr import LIMIT, StderrWriter, dropped_lines, write_stderr_in_thread
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_prints_go_the_same_way(pipe, monkeypatch):
     reading, writing = pipe
     with open(writing, "w", closefd=False) as usual:
         monkeypatch.setattr(sys, "stderr", usual)
-        with written_aside():
+        with write_stderr_in_thread():
             print("é", file=sys.stderr)
             sys.stderr.buffer.write(b"{}\n")
             assert dropped_lines() == 0
