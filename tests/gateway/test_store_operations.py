@@ -13,14 +13,14 @@ from tests.support.gateway import chat_body, response_body, tool
 from toolwire.config.settings import load
 from toolwire.gateway.app import make_app
 from toolwire.memory.sqlite import SqliteStore
-from toolwire.memory.store import Kept, Members, Responses, Runs
+from toolwire.memory.store import KeyValues, Members, Responses, Runs
 
 FIND = [tool("find", q={"type": "string"})]
 DUTIES = ("claim", "cancelled", "join", "beat", "leave", "member", "holder", "take_lease", "drop_lease", "advance")
 """What a process also asks when nobody asks it anything. Only turns of a conversation need one of them, a lease."""
 COUNTED = [
     name
-    for part in (Responses, Runs, Members, Kept)
+    for part in (Responses, Runs, Members, KeyValues)
     for name in vars(part)
     if not name.startswith("_") and name not in DUTIES
 ]

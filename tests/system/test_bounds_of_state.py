@@ -18,6 +18,8 @@ from tests.support.gateway import Gate, Gateway, Responses, backend, error_of, g
 from tests.support.upstream import Reply, Upstream
 
 SAYS_HI = Reply([stream(created(), text("hi"), completed())])
+NO_CONSOLE = "[console]\nenabled = false\n"
+"""The console keeps the bytes of turns, up to its own bound; these tests measure what sockets keep."""
 LONG = "x" * 60_000
 
 
@@ -158,7 +160,7 @@ def memory_of(gateway: Gateway) -> int:
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="another platform: needs /proc")
 def test_many_lanes_and_many_small_requests_leave_no_memory_behind(upstream, tmp_path):
-    gateway = Gateway(tmp_path, '[server]\nmax_body = "4MB"\n' + backend(upstream.url))
+    gateway = Gateway(tmp_path, NO_CONSOLE + '[server]\nmax_body = "4MB"\n' + backend(upstream.url))
     upstream.replies["hi"] = SAYS_HI
     with opened(gateway) as socket:
         ask(socket, store=False)
@@ -172,7 +174,7 @@ def test_many_lanes_and_many_small_requests_leave_no_memory_behind(upstream, tmp
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="another platform: needs /proc")
 def test_a_socket_keeps_nothing_of_a_message_that_was_refused(tmp_path):
-    gateway = Gateway(tmp_path)
+    gateway = Gateway(tmp_path, NO_CONSOLE)
     with ExitStack() as stack:
         for count in (5, 40):
             before = memory_of(gateway)

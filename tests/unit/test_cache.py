@@ -36,6 +36,7 @@ NOT_CLIENTS_BYTES = {
     "bytes_of",
     "load_token",
     "statement",
+    "save_statement",
 }
 """Functions whose arguments are our own, the operator's, or headers, whose size the server bounds."""
 

@@ -26,7 +26,7 @@ from toolwire.turns.observers import TurnObserver, TurnOutcome, TurnReport
 
 MAX_HELD = 32 * 1024 * 1024
 """Bytes of all traces that are not in the ring yet."""
-TURNS_PER_SECOND, MAX_BURST = 20, 200
+TURNS_PER_SECOND, MAX_BURST = 50, 1000
 """Turns whose content is recorded unasked: in the long run, and at once. Under load, holding the content of all would
 cost another tenth."""
 ROWS_PER_BATCH, MAX_PENDING_SIZE = 32, 256 * 1024
