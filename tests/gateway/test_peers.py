@@ -75,7 +75,7 @@ def test_a_large_request_and_its_answer_arrive_whole(folder):
 
 
 def test_a_request_beyond_the_bound_is_refused_unread(folder, monkeypatch):
-    monkeypatch.setattr(module, "MOST_HELD", 10)
+    monkeypatch.setattr(module, "MAX_HELD", 10)
 
     async def talk(server: PeerServer, peers: Peers) -> None:
         assert await whole(peers, "echo", b"x" * 10) == b"x" * 10

@@ -451,14 +451,14 @@ def after_a_host_stood_still(stage: Stage, folder: Path) -> Rows:
     agent = stage.agent("chat", stage.crew.script(call("c1") + say("Same."), say("New.")), 0, 1)
     agent.take(go())
     host, body = stage.host(), agent.request(bring(Result("c1", "one")))
-    turns = len(stage.fleet.turns())
+    until(lambda: len(stage.fleet.turns()) == 1)
     (folder / "stop").write_text(str(host))
     address, data = stage.fleet.url.removeprefix("http://"), json.dumps(body, separators=(",", ":")).encode()
     with socket.create_connection((address.partition(":")[0], int(address.partition(":")[2])), PATIENCE) as client:
         head = f"POST {PATHS['chat']} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {KEY}\r\n"
         client.sendall(f"{head}content-type: application/json\r\ncontent-length: {len(data)}\r\n\r\n".encode() + data)
         until(lambda: not (folder / "stop").exists())
-    until(lambda: len(stage.fleet.turns()) > turns)
+    until(lambda: len(stage.fleet.turns()) == 2)  # its worker has let go of the host
     signal_to(host, signal.SIGCONT)
     stage.crew.wait_for(lambda rows: rows.heard("turn/interrupt"), PATIENCE)
     stage.slots = iter((0,))

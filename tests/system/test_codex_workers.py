@@ -471,8 +471,12 @@ UNUSABLE = {
 
 def shortened(folder: Path, **constants: float) -> str:
     """A PYTHONPATH with which the gateway's patience is shorter: there is no setting for it."""
-    lines = [f"    worker.{name} = {value}\n" for name, value in constants.items()]
-    patch = ["import sys\n", "if 'toolwire' in sys.orig_argv:\n", "    from toolwire.upstream.codex import worker\n"]
+    lines = [f"    app_server.{name} = {value}\n" for name, value in constants.items()]
+    patch = [
+        "import sys\n",
+        "if 'toolwire' in sys.orig_argv:\n",
+        "    from toolwire.upstream.codex import app_server\n",
+    ]
     (folder / "sitecustomize.py").write_text("".join((*patch, *lines)))
     return os.pathsep.join((str(folder), *filter(None, (os.environ.get("PYTHONPATH"),))))
 

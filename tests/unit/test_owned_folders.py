@@ -12,8 +12,8 @@ import pytest
 
 from toolwire.memory import owned_folders
 from toolwire.memory.owned_folders import LOCK, PREFIX, OwnedFolder, remove_orphans
-from toolwire.upstream.codex import worker
-from toolwire.upstream.codex.worker import Worker, WorkerSpec
+from toolwire.upstream.codex import app_server
+from toolwire.upstream.codex.app_server import AppServer, AppServerSpec
 from toolwire.upstream.reply import Broken
 
 fcntl = pytest.importorskip("fcntl", reason="another platform: has no locks of this kind")
@@ -86,12 +86,12 @@ def test_a_directory_whose_owner_is_about_to_lock_it_stays(tmp_path: Path, monke
 
 def test_a_codex_worker_clears_up_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch):
     threads: list[threading.Thread] = []
-    monkeypatch.setattr(worker, "remove_orphans", lambda base: threads.append(threading.current_thread()))
-    spec = WorkerSpec(("/no/such/program",), dict, lambda home, models: {}, {}, "1")
+    monkeypatch.setattr(app_server, "remove_orphans", lambda base: threads.append(threading.current_thread()))
+    spec = AppServerSpec(("/no/such/program",), dict, lambda home, models: {}, {}, "1")
 
     async def start() -> None:
         with pytest.raises(Broken):
-            await Worker(spec, frozenset(), lambda worker: None).start()
+            await AppServer(spec, frozenset(), lambda gone: None).start()
 
     asyncio.run(start())
     assert len(threads) == 1

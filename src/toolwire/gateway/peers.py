@@ -1,22 +1,22 @@
-"""Worker processes of one machine ask each other over Unix sockets; nobody but their user can.
+"""Requests between the worker processes of one machine, over Unix sockets that only their user can reach.
 
-Each worker has one socket in a directory that only its user can enter. It is named by the worker's incarnation: a
-random id that is made after the fork, so that what was meant for a process that is gone never reaches the one that took
-its place. Anything can be asked under a name, and the answer is a stream of bytes:
+Each worker has one socket in a directory that only its user can enter. It is named by the worker's incarnation, a
+random id of one process, so that a request for a process that is gone never reaches its successor. Requests have a
+name, and the answer is a stream of bytes:
 
-    server.handle("metrics", numbers)                    # async def numbers(payload: bytes) -> AsyncGenerator[bytes]
+    server.handle("turns", list_turns)                   # async def list_turns(payload: bytes) -> AsyncGenerator[bytes]
 
     for incarnation in peers.others():
-        async for piece in peers.ask(incarnation, "metrics", b""):
+        async for piece in peers.ask(incarnation, "turns", b""):
             …
 
 On the wire, in each direction:
 
-    {"name":"metrics","size":2}\\n{}                       one request, one connection
+    {"name":"turns","size":2}\\n{}                         one request, one connection
     ┌ kind, 1 byte ┬ length, 4 bytes, big endian ┬ bytes ┐  any number of DATA, then END or ERROR with its reason
 
-A stream that breaks off without END is `PeerGone`; a refusal is `PeerFailed`. Whoever asked and leaves cancels the
-handler. Every wait has a deadline; requests, pieces, and what is held of all requests together have bounds.
+A stream that breaks off without END is `PeerGone`; a refusal is `PeerFailed`. A client that closes its connection
+cancels the handler. Every wait has a deadline; requests, pieces, and the bytes held of all requests have limits.
 """
 
 import asyncio
@@ -32,47 +32,46 @@ import msgspec
 
 Handler: TypeAlias = Callable[[bytes], AsyncGenerator[bytes]]
 
-FIRST = 5.0
-"""Seconds until the first piece of an answer, unless who asks says otherwise. A stopped process takes a connection and
-never answers, so this is what finds it out."""
-IDLE = 60.0
+FIRST_TIMEOUT = 5.0
+"""Seconds until the first piece of an answer, by default. A suspended process takes connections, but never answers."""
+IDLE_TIMEOUT = 60.0
 """Seconds between two pieces, and for a peer to take a piece or to send its request."""
-PIECE = 256 * 1024
+MAX_PIECE = 256 * 1024
 """Bytes that are sent at a time; longer pieces are cut."""
-MOST_CONNECTIONS = 512
-MOST_HELD = 64 * 1024 * 1024
+MAX_CONNECTIONS = 512
+MAX_HELD = 64 * 1024 * 1024
 """Bytes of requests that a worker holds at a time, and of one of them."""
 MAX_SOCKET_PATH = 100
-"""Bytes that the system leaves for the path of a Unix socket, with a little to spare."""
+"""Bytes of the path of a Unix socket. Systems allow a few more."""
 
 _HEAD = struct.Struct("!BI")
 _DATA, _END, _ERROR = 0, 1, 2
-_LONGEST_LINE = 4096
+_MAX_LINE = 4096
 
 
 class PeerGone(Exception):
-    """The peer is not there, or does not answer in time, or broke off."""
+    """The peer is gone, does not answer in time, or broke off."""
 
 
 class PeerFailed(Exception):
-    """The peer answered that it cannot."""
+    """The peer refused, or its handler failed."""
 
 
-class _Asked(msgspec.Struct, forbid_unknown_fields=True):
+class _PeerRequest(msgspec.Struct, forbid_unknown_fields=True):
     name: str
     size: int
 
 
-_decode_asked = msgspec.json.Decoder(_Asked).decode
+_decode_request = msgspec.json.Decoder(_PeerRequest).decode
 
 
 def new_incarnation() -> str:
-    """The id of this process, from now on; made after the fork."""
+    """A random id for a new process."""
     return token_hex(8)
 
 
 class PeerServer:
-    """Answers what peers ask this process."""
+    """Answers requests of peers."""
 
     def __init__(self, folder: Path, incarnation: str) -> None:
         self.incarnation = incarnation
@@ -83,14 +82,14 @@ class PeerServer:
         self._held = 0
 
     def handle(self, name: str, handler: Handler) -> None:
-        """Answer requests of this name, from now on. The pieces that the handler gives are the answer."""
+        """Answer requests of this name with the pieces that the handler yields."""
         self._handlers[name] = handler
 
     async def start(self) -> None:
-        self._server = await asyncio.start_unix_server(self._connected, self.path, limit=_LONGEST_LINE)
+        self._server = await asyncio.start_unix_server(self._connected, self.path, limit=_MAX_LINE)
 
     async def stop(self) -> None:
-        """End all answers, and leave nothing in the directory."""
+        """Cancel all answers and remove the socket."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -108,7 +107,7 @@ class PeerServer:
         try:
             await self._serve(reader, writer)
         except (OSError, TimeoutError, EOFError, asyncio.LimitOverrunError):
-            pass  # who asked is gone, or is nobody who knows how to ask
+            pass  # the client is gone, or does not speak the protocol
         except asyncio.CancelledError:
             pass  # by `stop`; asyncio would write a traceback
         finally:
@@ -116,31 +115,31 @@ class PeerServer:
             writer.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        async with asyncio.timeout(IDLE):
+        async with asyncio.timeout(IDLE_TIMEOUT):
             line = await reader.readuntil(b"\n")
         try:
-            asked = _decode_asked(line)
+            request = _decode_request(line)
         except msgspec.DecodeError:
             await _send(writer, _ERROR, b"the request cannot be read")
             return
-        handler = self._handlers.get(asked.name)
+        handler = self._handlers.get(request.name)
         if handler is None:
             await _send(writer, _ERROR, b"nothing of this name is answered")
-        elif len(self._connections) > MOST_CONNECTIONS or not 0 <= asked.size <= MOST_HELD - self._held:
+        elif len(self._connections) > MAX_CONNECTIONS or not 0 <= request.size <= MAX_HELD - self._held:
             await _send(writer, _ERROR, b"there is no room for the request")
         else:
-            self._held += asked.size
+            self._held += request.size
             try:
-                async with asyncio.timeout(IDLE):
-                    payload = await reader.readexactly(asked.size)
+                async with asyncio.timeout(IDLE_TIMEOUT):
+                    payload = await reader.readexactly(request.size)
                 await self._answer(handler, payload, reader, writer)
             finally:
-                self._held -= asked.size
+                self._held -= request.size
 
     async def _answer(
         self, handler: Handler, payload: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Send the answer, unless who asked leaves before its end."""
+        """Send the answer, unless the client closes its connection first."""
         answering = asyncio.create_task(_send_all(handler, payload, writer))
         leaving = asyncio.create_task(reader.read(1))
         try:
@@ -157,24 +156,24 @@ async def _send_all(handler: Handler, payload: bytes, writer: asyncio.StreamWrit
     try:
         async with aclosing(handler(payload)) as pieces:
             async for piece in pieces:
-                for start in range(0, len(piece), PIECE):
-                    await _send(writer, _DATA, piece[start : start + PIECE])
+                for start in range(0, len(piece), MAX_PIECE):
+                    await _send(writer, _DATA, piece[start : start + MAX_PIECE])
     except (OSError, TimeoutError):
         raise
-    except Exception as error:  # noqa: BLE001 - a handler's fault is the answer, and nobody else's
-        await _send(writer, _ERROR, f"{type(error).__name__}: {error}".encode()[:_LONGEST_LINE])
+    except Exception as error:  # noqa: BLE001 - a handler's failure is the answer
+        await _send(writer, _ERROR, f"{type(error).__name__}: {error}".encode()[:_MAX_LINE])
     else:
         await _send(writer, _END, b"")
 
 
 async def _send(writer: asyncio.StreamWriter, kind: int, data: bytes) -> None:
     writer.write(_HEAD.pack(kind, len(data)) + data)
-    async with asyncio.timeout(IDLE):
+    async with asyncio.timeout(IDLE_TIMEOUT):
         await writer.drain()
 
 
 class Peers:
-    """The workers of this machine, as one of them sees the others."""
+    """The other workers of this machine."""
 
     def __init__(self, folder: Path, own: str) -> None:
         self._folder = folder
@@ -182,16 +181,16 @@ class Peers:
         """The incarnation of this process."""
 
     def others(self) -> list[str]:
-        """The incarnations that are there now, but for this one. One that was killed may be among them for a while."""
+        """The incarnations of other workers. One that was killed may be among them for a while."""
         names = (path.stem for path in self._folder.glob("*.sock"))
         return sorted(name for name in names if name != self.own)
 
     async def ask(
-        self, incarnation: str, name: str, payload: bytes, *, first: float = FIRST, idle: float = IDLE
+        self, incarnation: str, name: str, payload: bytes, *, first: float = FIRST_TIMEOUT, idle: float = IDLE_TIMEOUT
     ) -> AsyncGenerator[bytes]:
-        """The answer of one worker, piece by piece. Raises `PeerGone` or `PeerFailed`.
+        """Yield the answer of one worker, piece by piece. Raises `PeerGone` or `PeerFailed`.
 
-        `first` is how many seconds it may take to begin or to end, `idle` how many may pass between two pieces.
+        `first` is the timeout for the first piece, `idle` the timeout between two, in seconds.
         """
         try:
             async with asyncio.timeout(first):
@@ -200,7 +199,7 @@ class Peers:
             raise PeerGone(f"{incarnation} is not there: {error}") from None
         try:
             patience = first
-            writer.write(msgspec.json.encode(_Asked(name, len(payload))) + b"\n" + payload)
+            writer.write(msgspec.json.encode(_PeerRequest(name, len(payload))) + b"\n" + payload)
             while True:
                 async with asyncio.timeout(patience):
                     await writer.drain()
@@ -217,7 +216,7 @@ class Peers:
             writer.close()
 
     async def ask_whole(self, incarnation: str, name: str, payload: bytes, most: int, *, patience: float) -> bytes:
-        """The whole answer of one worker, which may have so many bytes and take so many seconds in all."""
+        """The whole answer of one worker, of at most `most` bytes, within `patience` seconds. Raises as `ask` does."""
         parts: list[bytes] = []
         size = 0
         try:
@@ -237,13 +236,13 @@ class Peers:
 
 async def _receive(reader: asyncio.StreamReader) -> tuple[int, bytes]:
     kind, length = _HEAD.unpack(await reader.readexactly(_HEAD.size))
-    if length > PIECE:
+    if length > MAX_PIECE:
         raise PeerFailed(f"a piece has {length} bytes")
     return kind, await reader.readexactly(length)
 
 
 def socket_path(folder: Path, incarnation: str) -> str:
-    """Where the socket of an incarnation is."""
+    """The path of the socket of an incarnation. Raises `PeerGone` if that is not an id."""
     if not incarnation.isalnum():  # it may come out of a database
         raise PeerGone(f"{incarnation!r} is no incarnation")
     return str(folder / f"{incarnation}.sock")

@@ -9,8 +9,8 @@ from toolwire import __version__
 from toolwire.backends.codex import Profile, config
 from toolwire.config.settings import Backend, Settings
 from toolwire.core.terminal import clean
+from toolwire.upstream.codex.app_server import AppServerSpec
 from toolwire.upstream.codex.upstream import CodexUpstream
-from toolwire.upstream.codex.worker import WorkerSpec
 from toolwire.upstream.credentials import login_file, login_tokens
 from toolwire.upstream.environment import inherited
 
@@ -20,7 +20,7 @@ CATALOGUE = "models.json"
 def codex_upstream(backend: Backend, profile: Profile, settings: Settings) -> CodexUpstream:
     """The app-servers of a backend, none of them started yet."""
     allowed = frozenset((*backend.inherit, backend.api_key_env, *config.key_variables(backend.overrides)))
-    spec = WorkerSpec(
+    spec = AppServerSpec(
         command=(*backend.command, "app-server", *config.arguments(backend.overrides)),
         environment=partial(inherited, settings.secret_variables, allowed),
         files=partial(_files, backend, settings.timeouts.idle),

@@ -1,4 +1,4 @@
-"""Codex as a worker: child processes, their threads, and the upstream that a `codex` backend speaks through.
+"""Codex as a backend: app-server processes, their threads, and the upstream that a `codex` backend uses.
 
-What the lines mean is known to `backends/codex`; here they are carried, and everything is ended that was begun.
+`backends/codex` knows what the lines mean; here they are carried.
 """

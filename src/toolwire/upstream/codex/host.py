@@ -38,7 +38,7 @@ from toolwire.core.backend import Ask, Dialogue, Opening, PendingTurn
 from toolwire.core.errors import THREAD_GONE, BackendFault, Failure
 from toolwire.core.raw import to_json
 from toolwire.memory.call_keys import CallKey
-from toolwire.upstream.codex.inbox import INBOX_LIMIT, Inbox
+from toolwire.upstream.codex.inbox import MAX_INBOX, Inbox
 from toolwire.upstream.codex.upstream import CodexReply, CodexUpstream
 from toolwire.upstream.reply import Broken, broken
 
@@ -50,7 +50,7 @@ HOST_TIMEOUT = 60.0
 """Seconds in which the host answers anything else, beyond what it may wait for a slot."""
 RECONNECT_PAUSE = 0.1
 """Seconds between two attempts to reach a host that is being replaced."""
-MAX_MESSAGE = 2 * INBOX_LIMIT
+MAX_MESSAGE = 2 * MAX_INBOX
 """Bytes of a message: what waits in an inbox, and one more line."""
 MAX_FOUND = 1000
 """Calls whose turns are remembered between `find` and the request that continues them."""

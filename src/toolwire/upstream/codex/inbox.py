@@ -1,11 +1,11 @@
-"""The lines of a thread that have come and were not read yet, bounded in bytes."""
+"""Unread lines of a thread, bounded in bytes."""
 
 import asyncio
 
 from toolwire.core.errors import BackendFault, Failure
 
-INBOX_LIMIT = 64 * 1024 * 1024
-"""Most bytes that may wait for a slow client."""
+MAX_INBOX = 64 * 1024 * 1024
+"""Bytes that may wait for a slow client."""
 
 
 class Inbox:
@@ -21,19 +21,19 @@ class Inbox:
     def put(self, piece: bytes) -> None:
         self._pieces.append(piece)
         self._size += len(piece)
-        if self._size > INBOX_LIMIT:
+        if self._size > MAX_INBOX:
             self.clear()
             self.fault = BackendFault(Failure(502, "client_too_slow", "The client reads too slowly."))
         self._wake()
 
     def put_back(self, data: bytes) -> None:
-        """Let what was read be read once more, before all else."""
+        """Let bytes be read again, before all others."""
         if data:
             self._pieces.insert(0, data.removesuffix(self._end))
             self._size += len(data)
 
     def fail(self, fault: BackendFault) -> None:
-        """Nothing more comes."""
+        """End the reply with a fault, once everything was read."""
         self.fault = fault
         self._wake()
 
@@ -41,7 +41,7 @@ class Inbox:
         self._pieces, self._size = [], 0
 
     def take(self) -> bytes:
-        """What has come. Raises the fault once all was read."""
+        """The pieces that have arrived. Raises the fault once all were read."""
         if not self._pieces:
             if self.fault is not None:
                 raise self.fault

@@ -1,7 +1,7 @@
-"""Workers and their slots: who may start a turn where, who waits, and which worker comes and goes.
+"""The app-servers of one backend: slots for turns, the queue for them, and replacement.
 
-A worker is replaced when it has had enough threads, when it ends, or when a model is asked for that it does not know.
-One that fails to start is tried again, after longer and longer pauses.
+An app-server is replaced after a number of threads, when it ends, or when a request names a model that it does not
+know. One that fails to start is started again after growing pauses.
 """
 
 import asyncio
@@ -12,52 +12,53 @@ from typing import Any
 from toolwire.backends.codex import Profile
 from toolwire.backoff import retry_after
 from toolwire.core.errors import BackendFault, Failure
-from toolwire.upstream.codex.worker import Worker, WorkerSpec
+from toolwire.upstream.codex.app_server import AppServer, AppServerSpec
 from toolwire.upstream.reply import Broken
 
-SHORTEST_PAUSE = 0.25
-LONGEST_PAUSE = 30.0
-MOST_MODELS = 64
-"""Models that workers learn by name, beside those of the settings. Any client can name one, so there is a bound; others
-are served as Codex sees fit."""
+MIN_PAUSE = 0.25
+MAX_PAUSE = 30.0
+"""Seconds before the next start after one that failed; doubled from the first to the second."""
+MAX_LEARNED_MODELS = 64
+"""Models that app-servers learn by name, beside those of the settings. Any client can name one, so there is a limit;
+further models get Codex's own defaults."""
 
 
 class _Waiter:
-    """A request that waits for a slot: at a certain worker, or at any that knows its model."""
+    """A request that waits for a slot: at one app-server, or at any that knows its model."""
 
-    def __init__(self, model: str, worker: Worker | None) -> None:
+    def __init__(self, model: str, app_server: AppServer | None) -> None:
         self.model = model
-        self.worker = worker
-        self.granted: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
+        self.app_server = app_server
+        self.granted: asyncio.Future[AppServer] = asyncio.get_running_loop().create_future()
 
 
 class Pool:
-    """The workers of one backend."""
+    """The app-servers of one backend."""
 
     def __init__(
         self,
-        spec: WorkerSpec,
+        spec: AppServerSpec,
         size: int,
         profile: Profile,
         models: frozenset[str],
-        dismissed: Callable[[Worker], None],
+        dismissed: Callable[[AppServer], None],
         say: Callable[[str], None],
     ) -> None:
         self._spec = spec
-        self._size = size  # how many workers there should be
+        self._size = size  # the desired number of app-servers
         self._profile = profile
         self._models = models
-        self._most_models = len(models) + MOST_MODELS
+        self._max_models = len(models) + MAX_LEARNED_MODELS
         self._dismissed = dismissed
-        """Called with a worker that is to go: whatever waits at it need not."""
+        """Called with an app-server that is to end, so that its waiting threads are left."""
         self._say = say
-        self._workers: list[Worker] = []
+        self._app_servers: list[AppServer] = []
         self._starting = 0
         self._queue: deque[_Waiter] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._starts: set[asyncio.Task[None]] = set()
         self._failures = 0
-        self._failure: Failure | None = None  # why there is no worker
+        self._failure: Failure | None = None  # why there is no app-server
         self._pause: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -69,16 +70,16 @@ class Pool:
             _refuse(waiter, Failure(503, "shutting_down", "The gateway is shutting down."))
         for task in self._starts:
             task.cancel()
-        for worker in tuple(self._workers):
-            self._do(worker.stop())
+        for app_server in tuple(self._app_servers):
+            self._do(app_server.stop())
         while self._tasks:
             await asyncio.wait(self._tasks)
 
-    async def acquire(self, model: str, worker: Worker | None = None) -> Worker:
-        """A slot for a turn, at this worker or at any. Raises `Broken` when there is none in time."""
-        if worker is None and model not in self._models and len(self._models) < self._most_models:
+    async def acquire(self, model: str, app_server: AppServer | None = None) -> AppServer:
+        """A slot for a turn, at this app-server or at any. Raises `Broken` when there is none in time."""
+        if app_server is None and model not in self._models and len(self._models) < self._max_models:
             self._learn(model)
-        waiter = _Waiter(model, worker)
+        waiter = _Waiter(model, app_server)
         self._queue.append(waiter)
         self._serve()
         if waiter.granted.done():
@@ -96,41 +97,41 @@ class Pool:
             if waiter in self._queue:
                 self._queue.remove(waiter)
             elif not waiter.granted.cancelled() and waiter.granted.exception() is None:
-                self.release(waiter.granted.result())  # it came too late
+                self.release(waiter.granted.result())  # granted too late
             if isinstance(error, TimeoutError):
                 message = f"Codex had no place for this turn within {self._profile.patience:g} seconds."
                 raise _no_slot(message) from None
             raise
 
-    def release(self, worker: Worker) -> None:
+    def release(self, app_server: AppServer) -> None:
         """A turn is over, or waits for its client."""
-        worker.turns -= 1
-        self.look_after(worker)
+        app_server.turns -= 1
+        self.look_after(app_server)
         self._serve()
 
-    # Who gets a slot
+    # Slots
 
     def _grant(self, waiter: _Waiter) -> bool:
-        worker = waiter.worker or self._free_worker(waiter.model)
-        if worker is None or worker.turns >= self._profile.turns:
+        app_server = waiter.app_server or self._free_app_server(waiter.model)
+        if app_server is None or app_server.turns >= self._profile.turns:
             return False
-        if not worker.is_ready:
+        if not app_server.is_ready:
             _refuse(waiter, Failure(502, "backend_broke_off", "The worker has ended.", retryable=True))
             return True
-        worker.turns += 1
-        waiter.granted.set_result(worker)
+        app_server.turns += 1
+        waiter.granted.set_result(app_server)
         return True
 
-    def _free_worker(self, model: str) -> Worker | None:
+    def _free_app_server(self, model: str) -> AppServer | None:
         free = [
-            worker
-            for worker in self._workers
-            if worker.is_ready
-            and not worker.is_retiring
-            and (model in worker.models or model not in self._models)
-            and worker.turns < self._profile.turns
+            app_server
+            for app_server in self._app_servers
+            if app_server.is_ready
+            and not app_server.is_retiring
+            and (model in app_server.models or model not in self._models)
+            and app_server.turns < self._profile.turns
         ]
-        return min(free, key=lambda worker: worker.turns, default=None)
+        return min(free, key=lambda app_server: app_server.turns, default=None)
 
     def _serve(self) -> None:
         waiting, self._queue = self._queue, deque()
@@ -138,40 +139,40 @@ class Pool:
             if not waiter.granted.done() and not self._grant(waiter):
                 self._queue.append(waiter)
 
-    # Which workers there are
+    # Replacement
 
     def _learn(self, model: str) -> None:
-        """Workers know the models they were started with, so new ones replace them."""
+        """App-servers know the models they were started with, so new ones replace them."""
         self._models |= {model}
-        for worker in tuple(self._workers):
-            self._retire(worker)
+        for app_server in tuple(self._app_servers):
+            self._retire(app_server)
         self.fill()
 
-    def look_after(self, worker: Worker) -> None:
-        """A turn or a thread of the worker has ended: it may be replaced, or dismissed."""
-        if worker.started >= self._profile.threads and not worker.is_retiring:
-            self._retire(worker)
+    def look_after(self, app_server: AppServer) -> None:
+        """A turn or a thread has ended: replace the app-server, or stop it, if it is time."""
+        if app_server.started >= self._profile.threads and not app_server.is_retiring:
+            self._retire(app_server)
             self.fill()
-        if worker.is_retiring and worker.turns <= 0 and not worker.threads:
-            self._dismiss(worker)
+        if app_server.is_retiring and app_server.turns <= 0 and not app_server.threads:
+            self._dismiss(app_server)
 
-    def _retire(self, worker: Worker) -> None:
-        worker.is_retiring = True
-        self.look_after(worker)
-        retiring = [each for each in self._workers if each.is_retiring]
+    def _retire(self, app_server: AppServer) -> None:
+        app_server.is_retiring = True
+        self.look_after(app_server)
+        retiring = [each for each in self._app_servers if each.is_retiring]
         for old in retiring[: -self._size]:
             self._dismissed(old)
 
-    def _dismiss(self, worker: Worker) -> None:
-        if worker in self._workers:
-            self._workers.remove(worker)
-            self._do(worker.stop())
+    def _dismiss(self, app_server: AppServer) -> None:
+        if app_server in self._app_servers:
+            self._app_servers.remove(app_server)
+            self._do(app_server.stop())
 
     def fill(self) -> None:
-        """Start what is missing, unless a pause is due."""
+        """Start missing app-servers, unless a pause is under way."""
         if self._closed or self._pause is not None:
             return
-        there = sum(not worker.is_retiring for worker in self._workers)
+        there = sum(not app_server.is_retiring for app_server in self._app_servers)
         for _ in range(self._size - there - self._starting):
             self._starting += 1
             task = self._do(self._start())
@@ -179,31 +180,31 @@ class Pool:
             task.add_done_callback(self._starts.discard)
 
     async def _start(self) -> None:
-        worker = Worker(self._spec, self._models, self._exited)
+        app_server = AppServer(self._spec, self._models, self._exited)
         try:
-            await worker.start()
+            await app_server.start()
         except BackendFault as fault:
             self._failed(fault.failure)
             return
         finally:
             self._starting -= 1
         if self._closed:
-            await worker.stop()
+            await app_server.stop()
             return
         self._failure = None
-        self._workers.append(worker)
-        if worker.models != self._models:
-            self._retire(worker)
+        self._app_servers.append(app_server)
+        if app_server.models != self._models:
+            self._retire(app_server)
             self.fill()
         self._serve()
 
-    def _exited(self, worker: Worker) -> None:
-        """A process is gone; if that was not our doing another one replaces it."""
-        if worker not in self._workers:
+    def _exited(self, app_server: AppServer) -> None:
+        """A process has ended; replace it, unless it was stopped."""
+        if app_server not in self._app_servers:
             return
-        self._dismiss(worker)
-        if not worker.is_retiring:
-            self._failures = 0 if worker.started else self._failures
+        self._dismiss(app_server)
+        if not app_server.is_retiring:
+            self._failures = 0 if app_server.started else self._failures
             self._again()
         self._serve()
 
@@ -211,17 +212,17 @@ class Pool:
         if self._failure is None or self._failure.message != failure.message:
             self._say(failure.message)
         self._again()
-        if not any(worker.is_ready for worker in self._workers):
+        if not any(app_server.is_ready for app_server in self._app_servers):
             self._failure = failure
             waiting, self._queue = self._queue, deque()
             for waiter in waiting:
                 _refuse(waiter, failure)
 
     def _again(self) -> None:
-        """Try again after a while."""
+        """Start missing app-servers after a pause."""
         if self._closed or self._pause is not None:
             return
-        pause = min(LONGEST_PAUSE, SHORTEST_PAUSE * 2**self._failures)
+        pause = min(MAX_PAUSE, MIN_PAUSE * 2**self._failures)
         self._failures += 1
         self._pause = asyncio.get_running_loop().call_later(pause, self._pause_over)
 

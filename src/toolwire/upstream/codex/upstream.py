@@ -8,30 +8,30 @@ from toolwire.backends.codex import Profile
 from toolwire.core.backend import Ask, Dialogue, Opening, PendingTurn
 from toolwire.core.errors import THREAD_GONE
 from toolwire.core.jsonrpc import JSON_LINES
+from toolwire.upstream.codex.app_server import AppServer, AppServerSpec
 from toolwire.upstream.codex.pool import Pool
 from toolwire.upstream.codex.thread import Thread
-from toolwire.upstream.codex.worker import Worker, WorkerSpec
 from toolwire.upstream.reply import broken, safe_headers
 
 MAX_WAITING_THREADS = 1000
-"""Threads that may wait for results at a time; the one that has waited longest goes first."""
+"""Threads that may wait for results at a time; beyond that the oldest is left."""
 
 
 class CodexUpstream:
-    """The workers of one backend and the threads that wait at them."""
+    """The app-servers of one backend, and its threads that wait."""
 
-    origin = None  # where a worker connects to is its own affair
+    origin = None  # an app-server connects to its own model provider
     url = ""
 
     def __init__(
         self,
-        spec: WorkerSpec,
-        workers: int,
+        spec: AppServerSpec,
+        app_servers: int,
         profile: Profile,
         models: frozenset[str],
         say: Callable[[str], None],
     ) -> None:
-        self._pool = Pool(spec, workers, profile, models, self._dismiss, say)
+        self._pool = Pool(spec, app_servers, profile, models, self._dismiss, say)
         self._profile = profile
         self._waiting: dict[Hashable, list[Thread]] = {}  # by the keys of calls; the same may be asked twice
         self._parked: dict[Thread, None] = {}  # the oldest first
@@ -49,8 +49,8 @@ class CodexUpstream:
         assert isinstance(opening, Dialogue)
         waiting = opening.resume
         if waiting is None:
-            worker = await self._pool.acquire(opening.model)
-            return self._reply(Thread(worker, self._pool, self._profile, self._expire), opening)
+            app_server = await self._pool.acquire(opening.model)
+            return self._reply(Thread(app_server, self._pool, self._profile, self._expire), opening)
         threads = self._waiting.get(waiting.calls[0], [])
         thread = next((each for each in threads if each.waiting is waiting), None)
         if thread is None:
@@ -67,9 +67,9 @@ class CodexUpstream:
 
     async def _acquire_again(self, thread: Thread, model: str) -> None:
         """Get a slot for a thread that has waited. Raises `Broken`."""
-        await self._pool.acquire(model, thread.worker)
+        await self._pool.acquire(model, thread.app_server)
         if not thread.is_running:
-            self._pool.release(thread.worker)
+            self._pool.release(thread.app_server)
             raise broken(THREAD_GONE, "The thread of these calls has ended.")
 
     def _reply(self, thread: Thread, dialogue: Dialogue) -> "CodexReply":
@@ -82,7 +82,7 @@ class CodexUpstream:
 
     def _release(self, thread: Thread, waiting: PendingTurn | None) -> None:
         """The turn is over for the client. Its thread waits for the results of its calls, or is left."""
-        if waiting is None or not thread.worker.is_ready:
+        if waiting is None or not thread.app_server.is_ready:
             thread.leave()
             return
         while len(self._parked) >= MAX_WAITING_THREADS:
@@ -106,10 +106,10 @@ class CodexUpstream:
             if not threads:
                 del self._waiting[call]
 
-    def _dismiss(self, worker: Worker) -> None:
-        """A worker is to go: whoever continues a conversation of its threads gets a new thread."""
+    def _dismiss(self, app_server: AppServer) -> None:
+        """Leave the waiting threads of an app-server that is to end."""
         for thread in tuple(self._parked):
-            if thread.worker is worker:
+            if thread.app_server is app_server:
                 self._expire(thread)
 
 

@@ -1,6 +1,6 @@
 """One `codex app-server` process: started, initialized, written to and read from, and cleaned up after.
 
-Its output is one stream for all threads. Every line goes to the thread that it is about, or to whoever sent the request
+Its output is one stream for all threads. Every line goes to the thread that it names, or to the sender of the request
 that it answers. What lines mean is known to `backends/codex` alone.
 """
 
@@ -37,21 +37,21 @@ ANSWER_TIMEOUT = 30.0
 """Seconds after which a process that does not answer counts as hung."""
 MAX_PENDING = 64
 """Requests under way at a time: app-server loses answers to a flood."""
-STDERR_KEPT = 8192
+MAX_STDERR = 8192
 
 
 class Listener(Protocol):
-    """Who receives the lines of a thread, or the answers to requests."""
+    """Receives the lines of a thread, or the answers to requests."""
 
     def receive(self, envelope: Envelope, line: bytes) -> None: ...
 
     def lose(self, fault: BackendFault) -> None:
-        """The worker is gone."""
+        """The app-server is gone."""
         ...
 
 
-class WorkerSpec(msgspec.Struct, frozen=True):
-    """How a worker's process is started."""
+class AppServerSpec(msgspec.Struct, frozen=True):
+    """How an app-server is started."""
 
     command: tuple[str, ...]
     environment: Callable[[], Mapping[str, str]]
@@ -61,15 +61,15 @@ class WorkerSpec(msgspec.Struct, frozen=True):
     links: Mapping[str, str]
     """What it shares with the user's own home."""
     version: str
-    """Our own version, which the worker gets."""
+    """Our own version, which the app-server is told."""
     credentials: Callable[[], tuple[str, ...]] = tuple
     """What it is given as credentials, which are blanked in what it says."""
 
 
-class Worker(asyncio.SubprocessProtocol):
+class AppServer(asyncio.SubprocessProtocol):
     """A process and its pipe."""
 
-    def __init__(self, spec: WorkerSpec, models: frozenset[str], exited: "Callable[[Worker], None]") -> None:
+    def __init__(self, spec: AppServerSpec, models: frozenset[str], exited: "Callable[[AppServer], None]") -> None:
         self.models = models
         self.turns = 0
         self.started = 0  # threads so far
@@ -138,7 +138,7 @@ class Worker(asyncio.SubprocessProtocol):
         self.write(protocol.INITIALIZED)
 
     async def stop(self) -> None:
-        """End the process, and leave nothing of it."""
+        """End the process and remove its home."""
         self.is_ready = False
         transport = self._transport
         if transport is not None:
@@ -154,7 +154,7 @@ class Worker(asyncio.SubprocessProtocol):
             self._folder.remove()
 
     def kill(self) -> None:
-        """End it at once, with what it started."""
+        """Kill it with its child processes."""
         transport = self._transport
         if transport is not None and not self._gone.done():
             with suppress(OSError):
@@ -196,7 +196,7 @@ class Worker(asyncio.SubprocessProtocol):
     # Its input
 
     def open_channel(self, listener: Listener) -> str:
-        """A name for requests; their answers go to the listener."""
+        """A prefix for the ids of requests whose answers go to the listener."""
         self._next_channel += 1
         channel = str(self._next_channel)
         self._channels[channel] = listener
@@ -227,7 +227,7 @@ class Worker(asyncio.SubprocessProtocol):
     def pipe_data_received(self, fd: int, data: bytes | str) -> None:
         assert isinstance(data, bytes)
         if fd != 1:
-            self._stderr = (self._stderr + data)[-STDERR_KEPT:]
+            self._stderr = (self._stderr + data)[-MAX_STDERR:]
             return
         try:
             frames = self._reader.feed(self._blank.feed(data))
@@ -256,7 +256,7 @@ class Worker(asyncio.SubprocessProtocol):
         if not envelope.is_answer:
             return self.threads.get(envelope.thread)
         if envelope.id not in self._pending:
-            return None  # an answer that nobody waits for, perhaps a second one
+            return None  # an answer to no request, perhaps a second one
         self._pending.pop(envelope.id).cancel()
         if self._queue:
             self._send(*self._queue.popleft())
