@@ -50,7 +50,7 @@ from tests.support.frames import text as said
 from tests.support.scripts import NAMES, Calls, Declines, Name, Says, Script, Thinks
 from tests.support.scripts import Tokens as Counted
 from tests.support.upstream import Cut, Hold, Reply
-from toolwire import pauses as retrying
+from toolwire import backoff as retrying
 from toolwire.agent import (
     AgentConfig,
     Context,
@@ -98,7 +98,7 @@ Json = dict[str, Any]
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retrying, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(retrying, "FIRST_DELAY", 0.001)
 
 
 def said_in(events: Iterable[AgentEvent]) -> str:
@@ -534,7 +534,7 @@ def test_pauses_of_our_own_grow(attempt: int) -> None:
 
 
 def test_pauses_of_our_own_have_an_end() -> None:
-    assert (retrying.retry_delay(LATER, 99, 600) or 0) <= 1.1 * retrying.LONGEST_PAUSE
+    assert (retrying.retry_delay(LATER, 99, 600) or 0) <= 1.1 * retrying.MAX_DELAY
 
 
 PAUSES: dict[str, tuple[str, float | None]] = {
@@ -559,7 +559,7 @@ def test_pauses_that_a_server_asks_for(asked: str, expected: float | None) -> No
 
 def test_a_pause_that_cannot_be_read_is_one_of_our_own() -> None:
     dated = msgspec.structs.replace(LATER, retry_after="Wed, 21 Oct 2015 07:28:00 GMT")
-    assert (retrying.retry_delay(dated, 6, 600) or 0) > 5 * retrying.FIRST_PAUSE
+    assert (retrying.retry_delay(dated, 6, 600) or 0) > 5 * retrying.FIRST_DELAY
 
 
 @pytest.mark.parametrize(("longest", "pauses"), [(600.0, True), (30.0, False)])

@@ -65,7 +65,7 @@ def test_every_import_is_declared():
             undeclared[name] = found - plain - extra
     assert undeclared == {}
     # uvicorn loads these by itself.
-    assert plain - used == {"httptools", "uvloop"}
+    assert plain - used == {"httptools"}
 
 
 def pins(name: str) -> set[str]:
