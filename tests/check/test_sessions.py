@@ -853,7 +853,7 @@ def report_of(run: Run, faulty: Faulty, monkeypatch: pytest.MonkeyPatch) -> Repo
         report = asyncio.run(tried(faulty.add(run.fault()), run.api, only=run.only, **how))
         if {each.rule for each in report.broken} == run.case.broken(run.api):
             break
-        monkeypatch.setattr("toolwire.check.endpoint.RATE", 20)
+        monkeypatch.setattr("toolwire.check.endpoint.MAX_MODEL_RATE", 20)
     assert report is not None
     return report
 
