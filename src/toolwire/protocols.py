@@ -317,7 +317,7 @@ PROTOCOLS: dict[str, ProtocolRow] = {row.name: row for row in _ROWS}
 
 
 @contextmanager
-def registered(row: ProtocolRow) -> Generator[None]:
+def register(row: ProtocolRow) -> Generator[None]:
     """Register one more protocol for as long as the block runs: applications and settings made in it know the row."""
     assert row.name not in PROTOCOLS, f"there is a protocol {row.name!r}"
     PROTOCOLS[row.name] = row

@@ -12,7 +12,7 @@ from tests.support.raw_backend import RawBackend
 from tests.support.toy import TOY
 from toolwire import Settings, SettingsError, WrongDialect, decode_body, translate
 from toolwire.gateway.app import make_app
-from toolwire.protocols import PROTOCOLS, registered
+from toolwire.protocols import PROTOCOLS, register
 
 STREAM = b'data: {"toy":"Hel"}\n\ndata: {"toy":"lo."}\n\ndata: {"calls":0}\n\n'
 HEAD = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: "
@@ -20,7 +20,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: "
 
 @pytest.fixture(autouse=True)
 def toy() -> Iterator[None]:
-    with registered(TOY):
+    with register(TOY):
         yield
     assert TOY.name not in PROTOCOLS
 
