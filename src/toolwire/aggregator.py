@@ -6,8 +6,8 @@
             print(delta.index, delta.id, delta.name, delta.arguments)
     calls = aggregator.snapshot()
 
-It takes every shape listed in `toolwire.core.loose` and `toolwire.core.loose_text`, never parses arguments, never
-changes what it is given, and does nothing but answer. A delta holds what is new, never a running total.
+It reads every shape that `toolwire.core.call_shapes` and `toolwire.core.text_shapes` list. It never parses arguments,
+never changes a payload, and performs no IO. A delta holds what is new, never a running total.
 """
 
 from collections import Counter
@@ -17,14 +17,14 @@ from uuid import uuid4
 
 import msgspec
 
+from toolwire.core.call_shapes import choice_of, ending_of, ends_with_blank_call, other_block_of, read_fragments
 from toolwire.core.calls import CallRow, CallTable, Fragment
 from toolwire.core.collect import Call, whole_calls
 from toolwire.core.events import CallArgs, CallEnded, CallKind, CallStarted, CallTwin, Event, TextDelta
-from toolwire.core.loose import choice_of, ending_of, ends_with_blank_call, other_block, read_fragments
-from toolwire.core.loose_text import text_delta
-from toolwire.core.loose_text import whole_text as answer_text
 from toolwire.core.surrogates import whole_text
-from toolwire.core.text import canonical, checked_names, is_json
+from toolwire.core.text import canonical, check_names, is_json
+from toolwire.core.text_shapes import text_delta_of
+from toolwire.core.text_shapes import text_of_message as answer_text
 from toolwire.notations.read import ReadTextCalls, extract_calls
 from toolwire.notations.tool_call import TOOL_CALL
 from toolwire.notations.use_tool import USE_TOOL
@@ -64,7 +64,7 @@ class ToolCallAggregator:
         """
         if arguments not in ("delta", "snapshot"):
             raise ValueError(f'arguments: "delta" or "snapshot" is needed, not {arguments!r}')
-        self._names = checked_names("names", names)
+        self._names = check_names("names", names)
         self._seed = uuid4().hex[:16] if seed is None else seed
         self._snapshots = arguments == "snapshot"
         self._resets = 0
@@ -122,8 +122,8 @@ class ToolCallAggregator:
         for number, part in _by_choice(payload, choice):
             found, ending = self._choice(number), ending_of(part)
             if not total and self._patterns.get("text") is _extract_all:
-                deltas += found.read(text_delta(part))
-            if other := other_block(part):
+                deltas += found.read(text_delta_of(part))
+            if other := other_block_of(part):
                 deltas += found.pass_block(other)
             fragments = read_fragments(part, total=total)
             if fragments and ending == "length" and ends_with_blank_call(part):

@@ -19,7 +19,7 @@ from tests.support.gateway import Gateway
 from tests.support.upstream import Hold, Reply
 from toolwire.check.address import normalise_url
 from toolwire.cli import app
-from toolwire.core.terminal import clean
+from toolwire.core.display import clean
 
 APIS = ("chat", "responses", "messages")
 KEY = "sk-check-0123456789abcdef"

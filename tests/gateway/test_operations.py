@@ -18,7 +18,7 @@ from tests.support.frames import call, completed, created, stream, text
 from tests.support.gateway import Gate, Gateway, backend, chat_body, leave_when, read_sse, tool
 from tests.support.gateways import until
 from tests.support.upstream import Hold, Reply, Upstream
-from toolwire.core.terminal import clean
+from toolwire.core.display import clean
 
 FIND = [tool("find", q={"type": "string"})]
 

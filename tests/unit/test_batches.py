@@ -23,9 +23,8 @@ from toolwire.backends.lowered import LoweredConversation
 from toolwire.backends.messages.decode import Decoder as MessagesDecoder
 from toolwire.backends.responses.decode import DELTA_FIELDS
 from toolwire.core.batch import delta_fields
-from toolwire.core.delta_batch import with_batch
 from toolwire.core.errors import BackendFault
-from toolwire.core.events import Event
+from toolwire.core.events import Event, attach_batch
 from toolwire.core.order import TurnOrder
 from toolwire.core.request import Request
 from toolwire.core.sse import Frame, FrameReader
@@ -454,7 +453,7 @@ class Way:
 
     def _converse(self, frames: Iterable[Frame]) -> list[Event]:
         feed = self._conversation.feed
-        return [event for each in frames for event in with_batch(feed(each), each)]
+        return [event for each in frames for event in attach_batch(feed(each), each)]
 
     def _pass(self, events: Iterable[Event]) -> None:
         for event in events:

@@ -10,12 +10,12 @@ from toolwire.backends.codex.failures import turn_failure
 from toolwire.backends.codex.protocol import TurnError
 from toolwire.backends.failures import NO_SUCH_ENDPOINT, http_failure
 from toolwire.core.errors import BackendFault
-from toolwire.core.loose_text import whole_text
 from toolwire.core.recording import without_secrets
 from toolwire.core.request import Tool
 from toolwire.core.sse import FrameReader
 from toolwire.core.surrogates import SurrogateHalves
 from toolwire.core.text import is_begun_object
+from toolwire.core.text_shapes import text_of_message
 from toolwire.notations.values import Schemas
 
 DEEP = b'{"a":' * 100_000 + b"1" + b"}" * 100_000
@@ -33,7 +33,7 @@ def test_half_a_letter_in_what_is_no_json_is_not_made_whole(data: bytes):
 
 @pytest.mark.parametrize(("message", "text"), [(5, ""), ({"role": "assistant"}, ""), ([{"text": "a"}, "b"], "ab")])
 def test_the_text_of_a_message_of_any_shape(message: object, text: str):
-    assert whole_text(message) == text
+    assert text_of_message(message) == text
 
 
 def test_secrets_do_not_reach_a_recording():

@@ -21,7 +21,7 @@ from toolwire.core.regex import Budget
     ],
 )  # fmt: skip
 def test_a_pattern_is_read_as_usual(pattern: str, yes: list[str], no: list[str]):
-    node = regex.read(pattern)
+    node = regex.parse(pattern)
     assert node is not None
     assert [text for text in yes if not regex.matches(node, text, Budget(10_000))] == []
     assert [text for text in no if regex.matches(node, text, Budget(10_000))] == []
@@ -29,7 +29,7 @@ def test_a_pattern_is_read_as_usual(pattern: str, yes: list[str], no: list[str])
 
 @pytest.mark.parametrize("pattern", ["(?=a)", "(?!a)", "(?<=a)", "(a)\\1", r"\p{L}", "(", "a)", "[a", "*", "a{x}", "[b-\\d]", "\\", "\\xZZ", "(" * 20 + ")" * 20, "a" * 2000, "(?i)a"])  # fmt: skip
 def test_a_pattern_that_is_not_read_is_told(pattern: str):
-    assert regex.read(pattern) is None
+    assert regex.parse(pattern) is None
 
 
 PIECES = st.sampled_from(["a", "b", ".", r"\d", r"\w", "[a-c]", "[^a]", "(a|b)", "(?:(?:ab)?)", r"\.", "x", "-"])
@@ -42,6 +42,6 @@ COUNTS = st.sampled_from(["", "", "*", "+", "?", "{2}", "{1,3}", "{2,}"])
     st.text(string.ascii_lowercase + "0.-\n", max_size=8),
 )
 def test_patterns_match_what_the_standard_library_matches(pattern: str, text: str):
-    node = regex.read(f"^{pattern}$")
+    node = regex.parse(f"^{pattern}$")
     assert node is not None
     assert regex.matches(node, text, Budget(100_000)) == bool(re.search(rf"^{pattern}\Z", text, re.ASCII))

@@ -28,7 +28,7 @@ from toolwire.agent.session import Session, folder
 from toolwire.agent.terminal.interrupts import CANCELLED, Interrupts
 from toolwire.agent.terminal.screen import Screen
 from toolwire.config.settings import load
-from toolwire.core.terminal import clean
+from toolwire.core.display import clean
 from toolwire.turns.tools.call import ToolCall
 from toolwire.turns.tools.loop import REPEATED_CALLS
 from toolwire.turns.tools.registry import Tool

@@ -12,8 +12,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from toolwire.core.display import escape_invisible
 from toolwire.core.events import ReasoningKind, Usage
-from toolwire.core.terminal import escaped
 
 
 def _snake(name: str) -> str:
@@ -218,4 +218,4 @@ AgentEvent: TypeAlias = (
 
 def as_line(event: AgentEvent) -> bytes:
     """The event as one line of JSON without control characters."""
-    return escaped(msgspec.json.encode(event).decode()).encode() + b"\n"
+    return escape_invisible(msgspec.json.encode(event).decode()).encode() + b"\n"

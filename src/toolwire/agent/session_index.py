@@ -8,7 +8,7 @@ import msgspec
 
 from toolwire.agent.history import MessageItem, read_items
 from toolwire.agent.session import SESSION_SUFFIX, SessionHead, SessionLine
-from toolwire.core.terminal import clean
+from toolwire.core.display import clean
 
 MAX_READ = 1024 * 1024
 """Bytes of a session that are read to find its first prompt."""

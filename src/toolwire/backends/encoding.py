@@ -6,8 +6,8 @@ from typing import Any, TypeAlias
 import msgspec
 
 from toolwire.core.events import Note
+from toolwire.core.raw import as_object, wrap_arguments
 from toolwire.core.request import CallEntry, Entry, Message, OtherPart, Part, Role
-from toolwire.core.text import as_object, wrapped
 
 Json: TypeAlias = dict[str, Any]
 """A JSON object that is being written."""
@@ -44,5 +44,5 @@ def object_arguments(call: CallEntry, notes: list[Note]) -> msgspec.Raw:
     arguments = as_object(call.arguments)
     if arguments is None:
         notes.append(Note("arguments_wrapped", call.id))
-        arguments = wrapped(call.arguments)
+        arguments = wrap_arguments(call.arguments)
     return arguments

@@ -17,7 +17,7 @@ from toolwire.check.report.evidence import mask_url
 from toolwire.check.rules import RULES
 from toolwire.check.turns.rule import Finding
 from toolwire.check.verdicts import Report, RuleCounts, Verdict, count_verdicts, find_consequences
-from toolwire.core.terminal import clean
+from toolwire.core.display import clean
 
 MAX_DETAILS = 3
 """Different findings named for one rule; the others are counted."""

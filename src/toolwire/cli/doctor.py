@@ -31,7 +31,7 @@ from toolwire.config.files import user_path, why_untrusted
 from toolwire.config.settings import Backend, Settings, SettingsError, read
 from toolwire.config.validate import find_backend_faults, find_general_faults
 from toolwire.core.backend import Post
-from toolwire.core.terminal import clean
+from toolwire.core.display import clean
 from toolwire.memory.sqlite.schema import version_of
 from toolwire.memory.sqlite.store_file import FileInUse, StoreFile
 from toolwire.memory.store import StoreFailed

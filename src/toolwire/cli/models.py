@@ -11,8 +11,7 @@ from toolwire.cli.clients import find_key
 from toolwire.cli.options import config_option, json_option, print_json, say, stop, stop_on
 from toolwire.config.decode import did_you_mean, join_reasons
 from toolwire.config.settings import Settings, SettingsError, is_glob, load
-from toolwire.core.terminal import clean
-from toolwire.core.urls import bare_url
+from toolwire.core.display import clean, redact_url
 from toolwire.turns.routes import Route, Router, names_in
 from toolwire.upstream.http import make_session
 from toolwire.upstream.reply import Broken
@@ -75,7 +74,7 @@ async def _list_backend(route: Route, *, everything: bool) -> ModelList:
             names.append(name)
         elif everything and name not in names:
             names.append(f"{backend.name}/{name}")
-    url = bare_url(backend.base_url)
+    url = redact_url(backend.base_url)
     return ModelList(backend.name, backend.kind, url, tuple(dict.fromkeys(names)), backend.aliases, globs, error)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from toolwire.core.terminal import clean
+from toolwire.core.display import clean
 
 PATH = click.Path(path_type=Path)
 

@@ -18,7 +18,7 @@ from toolwire.cli.gateway_address import GatewayAddress
 from toolwire.cli.options import say, stop_on
 from toolwire.config.files import user_file, user_path
 from toolwire.config.settings import Backend, Settings, SettingsError, load_for_serving, with_address, with_workers
-from toolwire.core.terminal import clean
+from toolwire.core.display import clean
 
 MAX_MODELS_SHOWN = 5
 

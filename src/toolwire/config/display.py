@@ -14,7 +14,7 @@ import msgspec
 from toolwire.config.flags import FLAGS, find_flags
 from toolwire.config.presets import PRESETS
 from toolwire.config.settings import CODEX, DUMP, LEVEL, Backend, Settings, read_table
-from toolwire.core.urls import MASK, bare_url
+from toolwire.core.display import MASK, redact_url
 from toolwire.upstream.environment import SECRET_WORDS
 
 DEFAULT, FILE = "default", "file"
@@ -94,7 +94,7 @@ def mask(value: Any, name: str = "", *, hidden: bool = False) -> Any:
     if hidden or (any(word in name.upper() for word in SECRET_WORDS) and not name.endswith(_NOT_SECRET)):
         return MASK
     if "://" in value:
-        return bare_url(value)
+        return redact_url(value)
     # A mistyped address may still contain a password.
     return MASK if name == "url" and "@" in value and not value.startswith("sqlite:") else value
 

@@ -26,7 +26,7 @@ from toolwire.config.files import NAME, user_file, why_untrusted
 from toolwire.config.flags import FLAGS, FlagError, read_boolean, with_flags
 from toolwire.config.presets import PRESETS, explain_preset, with_preset
 from toolwire.core.bounds import Bounds
-from toolwire.core.urls import bare_url
+from toolwire.core.display import redact_url
 from toolwire.memory.private_files import close_to_others, make_folders, read_file, state_folder
 from toolwire.memory.sqlite import SqliteStore, store_failed
 from toolwire.memory.store import StoreFailed
@@ -128,7 +128,7 @@ class Store(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         scheme, _, path = self.place.partition(":")
         if scheme == "memory":
             return "in memory"
-        return path if scheme == "sqlite" else bare_url(self.place)
+        return path if scheme == "sqlite" else redact_url(self.place)
 
     @property
     def setting(self) -> str:

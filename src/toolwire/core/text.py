@@ -1,4 +1,4 @@
-"""Functions on text and JSON that several stages need."""
+"""JSON text: whether it is complete, where a value ends, and whether two texts are the same value."""
 
 import json
 import re
@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from toolwire.core.raw import fields_of, text_of, to_raw
 from toolwire.core.surrogates import whole_text
 
 _raw = msgspec.json.Decoder(msgspec.Raw)
@@ -17,45 +16,45 @@ _raw = msgspec.json.Decoder(msgspec.Raw)
 def is_json(text: str) -> bool:
     """Whether the text is one complete, strict JSON value. No objects are built.
 
-    Half a character, as an escape, is no fault: JSON allows it, and most clients read it.
+    The escape of a lone surrogate is valid: JSON allows it, and most clients read it.
     """
     try:
         _raw.decode(text)
     except UnicodeEncodeError:
         return is_json(whole_text(text))
     except (msgspec.DecodeError, RecursionError):
-        whole = without_halves(text)
+        whole = replace_lone_surrogates(text)
         return whole is not text and is_json(whole)
     return True
 
 
-_ESCAPES = re.compile(
+_SURROGATE_ESCAPES = re.compile(
     r"(\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
 )
 
 
-def without_halves(text: str) -> str:
-    """JSON text with U+FFFD for each escape of half a character, which msgspec refuses; the text itself without any."""
+def replace_lone_surrogates(text: str) -> str:
+    """Replace each escape of a lone surrogate, which msgspec refuses, by U+FFFD; returns the same text without any."""
     if "\\ud" not in text and "\\uD" not in text:
         return text
-    whole = _ESCAPES.sub(lambda found: found[1] or "\\ufffd", text)
+    whole = _SURROGATE_ESCAPES.sub(lambda found: found[1] or "\\ufffd", text)
     return text if whole == text else whole
 
 
-_OFFSET = re.compile(r"\(byte (\d+)\)$")
+_ERROR_OFFSET = re.compile(r"\(byte (\d+)\)$")
 
 
 def is_begun_object(text: str) -> bool:
     """Whether the text is a truncated JSON object: valid up to its end."""
     if not text.lstrip().startswith("{"):
         return False
-    text = without_halves(text)
+    text = replace_lone_surrogates(text)
     try:
         _raw.decode(text)
     except msgspec.DecodeError as error:
         if "trailing" in str(error):
             return False
-        wrong = _OFFSET.search(str(error))
+        wrong = _ERROR_OFFSET.search(str(error))
         return wrong is None or int(wrong[1]) >= len(text.encode())
     except (UnicodeEncodeError, RecursionError):
         return True
@@ -67,7 +66,7 @@ _IN_STRING = re.compile(r'["\\]')
 
 
 class FirstObject:
-    """Finds where the first JSON value of a growing text ends, by its brackets. Each character is looked at once."""
+    """Finds where the first JSON value of a growing text ends, by its brackets. Each character is read once."""
 
     __slots__ = ("_depth", "_in_string", "_is_escaped", "is_closed")
 
@@ -78,7 +77,7 @@ class FirstObject:
         self._is_escaped = False
 
     def feed(self, text: str) -> int | None:
-        """Read more of the text; returns where in it the value ends, if it does."""
+        """Read more of the text; returns the offset at which the value ends, if it does."""
         at = 0
         if self._is_escaped and text and not self.is_closed:
             at, self._is_escaped = 1, False
@@ -131,12 +130,12 @@ def canonical(text: str) -> bytes:
     try:
         return msgspec.json.encode(msgspec.json.decode(text), order="deterministic")
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        whole = without_halves(text)
+        whole = replace_lone_surrogates(text)
         return text.encode("utf-8", "replace") if whole is text else canonical(whole)
 
 
-def checked_names(argument: str, names: Iterable[Any]) -> tuple[str, ...]:
-    """The names in an argument of a caller. Raises `ValueError` for one name alone, and for what is no name."""
+def check_names(argument: str, names: Iterable[Any]) -> tuple[str, ...]:
+    """The names that a caller passed as this argument. Raises `ValueError` for a string, or an entry that is none."""
     if isinstance(names, str):
         raise ValueError(f"{argument}: a list of names is needed, such as [{names!r}]")  # noqa: TRY004 - as for any value
     listed = tuple(names)
@@ -146,57 +145,11 @@ def checked_names(argument: str, names: Iterable[Any]) -> tuple[str, ...]:
     return listed
 
 
-MAX_USER_LENGTH = 64
+MAX_USER_ID_CHARS = 64
 
 
-def shortened(user: str | None) -> str | None:
-    """The user id, hashed if it is longer than the 64 characters OpenAI takes; Anthropic's clients send objects."""
-    if user is None or len(user) <= MAX_USER_LENGTH:
+def hash_long_user_id(user: str | None) -> str | None:
+    """The user id, hashed if it exceeds OpenAI's 64 characters; clients of Anthropic send JSON objects."""
+    if user is None or len(user) <= MAX_USER_ID_CHARS:
         return user
     return sha256(user.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-NOT_AN_OBJECT = "__arguments"
-"""The key that holds arguments which are not a JSON object, where a protocol accepts objects only."""
-
-
-def as_object(arguments: str) -> msgspec.Raw | None:
-    """Arguments as a JSON object in their original text, also out of a JSON string; None if they are not an object."""
-    if is_blank(arguments):
-        return msgspec.Raw(b"{}")
-    try:
-        text = text_of(arguments) if arguments.lstrip().startswith('"') else arguments
-        try:
-            fields_of(text)
-        except msgspec.DecodeError:
-            fields_of(without_halves(text))
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return None
-    return msgspec.Raw(text.encode())
-
-
-def wrapped(arguments: str) -> msgspec.Raw:
-    """An object that holds arguments which are not an object; `unwrapped` undoes it."""
-    return to_raw({NOT_AN_OBJECT: arguments})
-
-
-def unwrapped(raw: msgspec.Raw) -> str:
-    """The arguments in a JSON value: its text, or the text that `wrapped` put into it."""
-    text = bytes(raw).decode()
-    if NOT_AN_OBJECT not in text:
-        return text
-    try:
-        fields = fields_of(raw)
-        return text_of(fields[NOT_AN_OBJECT]) if list(fields) == [NOT_AN_OBJECT] else text
-    except msgspec.DecodeError:
-        return text
-
-
-def arguments_text(raw: msgspec.Raw | msgspec.UnsetType) -> str:
-    """Arguments as text: the value of a string, compact JSON of an object, nothing for null."""
-    if raw is msgspec.UNSET:
-        return ""
-    data = bytes(raw)
-    if data.startswith(b'"'):
-        return text_of(data)
-    return "" if data == b"null" else msgspec.json.format(data, indent=-1).decode()

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from toolwire.config.settings import AnyStore, Server, Settings, bounds_of, bytes_of, make_store
-from toolwire.core.shares import Shares
-from toolwire.core.terminal import clean
+from toolwire.core.display import clean
+from toolwire.core.tenant_cache import TenantCache
 from toolwire.gateway.answer import Pace
 from toolwire.gateway.console.access import load_token
 from toolwire.gateway.console.recorder import TurnRecorder
@@ -105,7 +105,7 @@ async def open_application(
         leases = Leases(store, membership)
         recovery = Recovery(everything, membership, leases, history, runs)
         stored = StoredResponses(everything, runs)
-        socket_responses: SocketResponses = Shares(bytes_of(settings.server.max_in_flight) // 2)
+        socket_responses: SocketResponses = TenantCache(bytes_of(settings.server.max_in_flight) // 2)
         state = State(everything, history, runs, stored, socket_responses, membership, leases, recovery)
         maintenance = Maintenance(everything, membership, runs, leases, recovery)
         await store.open()

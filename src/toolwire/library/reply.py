@@ -17,7 +17,7 @@ from toolwire.core.events import CallStarted, Dialect, Event, Note, Origin, Turn
 from toolwire.core.order import TurnOrder
 from toolwire.core.request import Request, Tool
 from toolwire.core.sse import Frame
-from toolwire.core.text import checked_names
+from toolwire.core.text import check_names
 from toolwire.library.options import DecodeOptions, rules_of
 from toolwire.protocols import PROTOCOLS, HttpBackend, dialect_of, dialects, http_backends
 from toolwire.reader import EVENT_STREAM, TurnReader
@@ -82,7 +82,7 @@ def plan_of(kind: Dialect, options: DecodeOptions) -> ReplyPlan:
     answered = options.get("answers")
     rules, text_calls = rules_of(options), options.get("text_calls")
     if answered is None:
-        tools = tuple(Tool(name) for name in checked_names("tools", options.get("tools", ())))
+        tools = tuple(Tool(name) for name in check_names("tools", options.get("tools", ())))
         request = Request("", (), stream=True, tools=tools, parallel_calls=options.get("parallel"))
         return ReplyPlan(kind, request, profile_of(kind, options.get("profile", {})), rules, text_calls)
     plan = getattr(answered, "plan", None)

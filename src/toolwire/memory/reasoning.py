@@ -26,7 +26,7 @@ from toolwire.core.request import (
     ResultEntry,
     ToolsEntry,
 )
-from toolwire.core.shares import Shares
+from toolwire.core.tenant_cache import TenantCache
 from toolwire.memory.call_keys import CallKey, CallKeys, digest
 from toolwire.memory.write_behind import CachedTable, Wanted, WriteBehind
 
@@ -66,7 +66,7 @@ class ReasoningCache:
         self._origins: CachedTable[OriginKey, frozenset[str]] = CachedTable(
             "origin", frozenset[str], MAX_ORIGIN_BYTES, behind
         )
-        self._refused: Shares[tuple[str, str], tuple[Omission, ...]] = Shares(MAX_ORIGIN_BYTES)
+        self._refused: TenantCache[tuple[str, str], tuple[Omission, ...]] = TenantCache(MAX_ORIGIN_BYTES)
 
     def keep(self, key: CallKey, made: CallReasoning) -> None:
         """Store what belongs to a call, merged with what is stored already of the same backend."""

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from toolwire.core.shares import Shares
+from toolwire.core.tenant_cache import TenantCache
 from toolwire.memory.store import KeyValue, Store, StoreFailed
 
 STORE_TIMEOUT = 1.0
@@ -74,7 +74,7 @@ class CachedTable(Generic[Key, Value]):
     def __init__(self, kind: str, type: Any, max_bytes: int, behind: WriteBehind) -> None:
         self.kind = kind
         self._decode = msgspec.json.Decoder(type).decode
-        self._values: Shares[Key, Value] = Shares(max_bytes)
+        self._values: TenantCache[Key, Value] = TenantCache(max_bytes)
         self._behind = behind
 
     def __len__(self) -> int:

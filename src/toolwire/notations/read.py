@@ -5,7 +5,6 @@ from functools import lru_cache
 from typing import ClassVar
 
 from toolwire.core.collect import whole_calls
-from toolwire.core.delta_batch import split_batch
 from toolwire.core.events import (
     CallArgs,
     CallEnded,
@@ -19,6 +18,7 @@ from toolwire.core.events import (
     TextDelta,
     TurnEnded,
     TurnFailed,
+    split_batch,
 )
 from toolwire.core.policies import Events, Kinds
 from toolwire.notations.block import Block

@@ -25,9 +25,9 @@ import msgspec
 
 from toolwire.assembly import ToolRules, policies_for
 from toolwire.core.collect import Collector
+from toolwire.core.display import escape_invisible
 from toolwire.core.recording import Head, Recording, read_recording
 from toolwire.core.request import Request
-from toolwire.core.terminal import escaped
 from toolwire.memory.private_files import read_file
 from toolwire.protocols import dialects
 from toolwire.replay.steps import Direction, Step, StepType, find_request, make_conversation, read_events, read_steps
@@ -118,7 +118,7 @@ def _show_steps(name: str, recording: Recording, options: ReplayOptions, out: Te
     if options.json:
         for step in steps:
             line = msgspec.json.encode({"turn": name, **msgspec.to_builtins(step)}).decode()
-            print(escaped(line), file=out)
+            print(escape_invisible(line), file=out)
         return bool(steps)
     has_filters = bool(options.direction or options.events or options.call)
     if has_filters and not steps:
@@ -133,7 +133,7 @@ def _show_text(name: str, head: Head, steps: Sequence[Step], out: TextIO, *, is_
     client = f"{head.dialect} client, " if head.dialect else ""
     when = f", {head.at}" if head.at else ""
     about = f"turn {name}: {client}{head.kind} backend, model {head.model}, status {head.status or 'none'}{when}"
-    print(escaped(about), file=out)
+    print(escape_invisible(about), file=out)
     asked = [step.content for step in steps if step.direction == "client" and step.type != "request"]
     for direction, title in TITLES.items():
         found = [step for step in steps if step.direction == direction]
@@ -141,7 +141,7 @@ def _show_text(name: str, head: Head, steps: Sequence[Step], out: TextIO, *, is_
             continue
         about = "; ".join(step.text for step in found if step.type == "request")
         others = [step for step in found if step.type != "request"]
-        print(escaped(f"\n{title}: {about}".rstrip()), file=out)
+        print(escape_invisible(f"\n{title}: {about}".rstrip()), file=out)
         if direction == "sent" and asked and not is_filtered and [step.content for step in others] == asked:
             print("    the same conversation", file=out)
             continue
@@ -164,8 +164,8 @@ def _format_step(step: Step, *, is_full: bool) -> str:
             words = step.text
     if len(words) > MAX_CHARS and not is_full:
         words = f"{words[:MAX_CHARS]}… ({len(words) - MAX_CHARS:,} more characters: --full)"
-    text = escaped(words).replace("\n", "\n" + " " * (len(first) + 5))
-    return f"    {escaped(first)} {text}".rstrip()
+    text = escape_invisible(words).replace("\n", "\n" + " " * (len(first) + 5))
+    return f"    {escape_invisible(first)} {text}".rstrip()
 
 
 # The reply in other forms
@@ -186,7 +186,7 @@ def _show_forms(recording: Recording, forms: Sequence[str], out: TextIO) -> None
             continue
         print(f"# {EVENTS}", file=out)
         for _, event in read_events(recording, make_conversation(recording, request)):
-            print(escaped(str(event)), file=out)
+            print(escape_invisible(str(event)), file=out)
         print(file=out)
 
 
@@ -200,7 +200,7 @@ def _show_dialect(recording: Recording, request: Request, name: str, out: TextIO
     for _, each in read_events(recording, conversation):
         for event in assembly.policies.feed(each):
             collector.feed(event)
-            out.write(escaped(b"".join(encoder.feed(event)).decode()))
+            out.write(escape_invisible(b"".join(encoder.feed(event)).decode()))
     [turn] = collector.end()
     plain = dialect.encode_turn(turn, request, dialect.new_id("replay"), 0)
-    print(f"\n# {name}, plain\n{escaped(plain.decode())}\n", file=out)
+    print(f"\n# {name}, plain\n{escape_invisible(plain.decode())}\n", file=out)

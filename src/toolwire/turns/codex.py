@@ -8,7 +8,7 @@ from functools import partial
 from toolwire import __version__
 from toolwire.backends.codex import Profile, config
 from toolwire.config.settings import Backend, Settings
-from toolwire.core.terminal import clean
+from toolwire.core.display import clean
 from toolwire.upstream.codex.app_server import AppServerSpec
 from toolwire.upstream.codex.upstream import CodexUpstream
 from toolwire.upstream.credentials import login_file, login_tokens

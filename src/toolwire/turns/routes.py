@@ -22,7 +22,7 @@ from toolwire.core.events import Note
 from toolwire.core.notes import TurnStats
 from toolwire.core.recording import read_recording
 from toolwire.core.request import Request
-from toolwire.core.shares import Shares
+from toolwire.core.tenant_cache import TenantCache
 from toolwire.core.tokens import estimated_tokens
 from toolwire.memory.private_files import read_file
 from toolwire.protocols import PROTOCOLS, HttpBackend, converse_as
@@ -140,7 +140,7 @@ class Router:
         self._routes = {route.backend.name: msgspec.structs.replace(route, shows_url=is_open) for route in routes}
         self.budgets = {backend.name: RetryBudget(backend.retry_budget) for backend in settings.backends}
         self._cooling: dict[str, float] = {}
-        self._listed: Shares[tuple[str, str], tuple[float, tuple[str, ...]]] = Shares(LISTS_BYTES)
+        self._listed: TenantCache[tuple[str, str], tuple[float, tuple[str, ...]]] = TenantCache(LISTS_BYTES)
 
     def start(self) -> None:
         """Start what should be ready before the first request."""

@@ -22,7 +22,7 @@ from mcp.shared.message import SessionMessage
 
 from toolwire.agent.mcp.settings import Server
 from toolwire.agent.tools.process_tree import ProcessTree
-from toolwire.core.terminal import clean
+from toolwire.core.display import clean
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectSendStream

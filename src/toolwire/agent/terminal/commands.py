@@ -21,8 +21,8 @@ from toolwire.agent.terminal.display import shorten_line
 from toolwire.agent.terminal.markdown import SafeMarkdown
 from toolwire.agent.terminal.mentions import with_files
 from toolwire.agent.terminal.view import View
+from toolwire.core.display import clean
 from toolwire.core.errors import BadRequest
-from toolwire.core.terminal import clean
 
 COMMANDS = {
     "/model": "show the models, or go on with another one: /model NAME",

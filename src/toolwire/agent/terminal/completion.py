@@ -10,7 +10,7 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
 from toolwire.agent.tools.walk import walk
-from toolwire.core.terminal import clean
+from toolwire.core.display import clean
 
 MAX_FILES = 20_000
 MAX_SHOWN = 50

@@ -13,7 +13,7 @@ from rich.text import Text
 from toolwire.agent.terminal.display import collapse_padding
 from toolwire.agent.tools import file_access, files, patch
 from toolwire.agent.tools.file_access import ConfinedPath, confine
-from toolwire.core.terminal import escaped
+from toolwire.core.display import escape_invisible
 from toolwire.turns.tools.call import ToolCall, read_arguments
 from toolwire.turns.tools.registry import Context, Tool
 
@@ -82,9 +82,9 @@ def diff_rows(changes: Sequence[FileChange], width: int) -> Iterator[Text]:
     """All changes, as rows of a terminal."""
     for change in changes:
         what = "new file" if change.before is None else "deleted" if change.after is None else "changed"
-        for row in chop_cells(f"{escaped(change.name)} ({what})", max(width - 2, 2)):
+        for row in chop_cells(f"{escape_invisible(change.name)} ({what})", max(width - 2, 2)):
             yield Text(f"  {row}", "bold")
-        for line in collapse_padding(escaped(line).expandtabs() for line in _unified_diff(change)):
+        for line in collapse_padding(escape_invisible(line).expandtabs() for line in _unified_diff(change)):
             style = STYLES.get(line[:1], "dim")
             for row in chop_cells(line, max(width - 2, 2)):
                 yield Text(f"  {row}", style)

@@ -10,7 +10,7 @@ from rich.cells import cell_len, chop_cells
 from rich.text import Text
 
 from toolwire.agent.approval import DENIED, DENIED_BECAUSE, NOBODY, READ_ONLY
-from toolwire.core.terminal import clean, escaped
+from toolwire.core.display import clean, escape_invisible
 from toolwire.turns.tools.call import CustomPayload, ToolCall
 
 MAX_CHARS = 100
@@ -76,7 +76,7 @@ def rows_of(call: ToolCall, width: int) -> Iterator[str]:
     """
     fields = call.text if isinstance(call.payload, CustomPayload) else _fields(call.text)
     text = fields if isinstance(fields, str) else "\n".join(_field(key, value) for key, value in fields.items())
-    for line in collapse_padding(escaped(text).expandtabs().split("\n")):
+    for line in collapse_padding(escape_invisible(text).expandtabs().split("\n")):
         for row in chop_cells(line, max(width - 2, 2)) or [""]:
             yield f"  {row}"
 

@@ -39,7 +39,7 @@ from prompt_toolkit.widgets import SearchToolbar, TextArea
 from rich.console import Console, ConsoleRenderable
 
 from toolwire.agent.terminal.view import print_lines
-from toolwire.core.terminal import clean
+from toolwire.core.display import clean
 from toolwire.memory.private_files import make_folders, open_private, state_folder
 
 MARK = "> "

@@ -20,8 +20,8 @@ from toolwire.agent.terminal.input_line import InputLine, PromptHistory
 from toolwire.agent.terminal.interrupts import kill_children
 from toolwire.agent.terminal.questions import Questions
 from toolwire.agent.terminal.view import DRAWS_PER_SECOND, View
+from toolwire.core.display import clean
 from toolwire.core.errors import ToolwireError
-from toolwire.core.terminal import clean
 
 
 class Interactive:

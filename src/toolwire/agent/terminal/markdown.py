@@ -17,7 +17,7 @@ from rich.segment import Segment, Segments
 from rich.syntax import Syntax
 from rich.text import Text
 
-from toolwire.core.terminal import clean
+from toolwire.core.display import clean
 
 CODE_THEME = "ansi_dark"
 """Uses the terminal's own sixteen colours."""

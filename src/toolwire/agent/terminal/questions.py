@@ -13,7 +13,7 @@ from rich.text import Text
 from toolwire.agent.approval import escalates
 from toolwire.agent.terminal.diff import can_be_shown, diff_rows, planned_changes
 from toolwire.agent.terminal.display import rows_of
-from toolwire.core.terminal import escaped
+from toolwire.core.display import escape_invisible
 from toolwire.turns.tools.call import ToolCall, ToolError
 from toolwire.turns.tools.registry import Context, Tool
 
@@ -57,7 +57,7 @@ class Questions:
                 return await self._show_all(tool, call) and await self._decide(tool, call)
 
     async def _decide(self, tool: Tool, call: ToolCall) -> bool | str:
-        name = escaped(call.name)
+        name = escape_invisible(call.name)
         answer = (await self._ask(f"allow? [y]es / [a]lways for {name} / [N]o, or why not: ")).strip()
         match answer.lower():
             case "y" | "yes":
@@ -70,7 +70,7 @@ class Questions:
 
     async def _show_all(self, tool: Tool, call: ToolCall) -> bool:
         """Show a call; whether the user has seen all of it."""
-        self._show([Text.assemble((escaped(call.name), "bold yellow"), " wants to run:")])
+        self._show([Text.assemble((escape_invisible(call.name), "bold yellow"), " wants to run:")])
         rows, count = await asyncio.to_thread(self._rows, tool, call), 0
         while some := await asyncio.to_thread(lambda: [*islice(rows, MAX_ROWS)]):  # to compare files takes time
             if count == MAX_ROWS:

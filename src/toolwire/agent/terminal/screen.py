@@ -18,7 +18,7 @@ from toolwire.agent.approval import Approver
 from toolwire.agent.events import AgentEvent
 from toolwire.agent.terminal.questions import Questions
 from toolwire.agent.terminal.view import DRAWS_PER_SECOND, View, print_lines
-from toolwire.core.terminal import clean
+from toolwire.core.display import clean
 
 
 def is_terminal(stream: TextIO | None) -> bool:

@@ -27,7 +27,7 @@ from toolwire.agent.terminal.display import (
     shorten_line,
 )
 from toolwire.agent.terminal.markdown import MarkdownStream
-from toolwire.core.terminal import clean
+from toolwire.core.display import clean
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 DRAWS_PER_SECOND = 10

@@ -39,8 +39,8 @@ from toolwire.core.events import (
     TurnStarted,
     Usage,
 )
+from toolwire.core.raw import arguments_text
 from toolwire.core.sse import Frame
-from toolwire.core.text import arguments_text
 
 _decode = msgspec.json.Decoder(Chunk).decode
 

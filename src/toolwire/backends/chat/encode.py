@@ -22,7 +22,7 @@ from toolwire.core.request import (
     Tool,
     ToolChoice,
 )
-from toolwire.core.text import shortened
+from toolwire.core.text import hash_long_user_id
 
 _name = msgspec.json.Decoder(str | None).decode
 
@@ -56,7 +56,7 @@ def encode_request(
         "verbosity": sampling.verbosity,
         "service_tier": sampling.service_tier,
         "response_format": _format(request.output_format) if request.output_format else None,
-        "user": caller.user if request.dialect == DIALECT else shortened(caller.user),
+        "user": caller.user if request.dialect == DIALECT else hash_long_user_id(caller.user),
         "safety_identifier": caller.safety_identifier,
         "prompt_cache_key": caller.prompt_cache_key,
         "metadata": caller.metadata,

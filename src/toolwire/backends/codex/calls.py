@@ -13,8 +13,9 @@ from toolwire.backends.codex.protocol import Item, Params
 from toolwire.core.calls import CallTable, Fragment
 from toolwire.core.events import CallStarted, Event, Note
 from toolwire.core.jsonrpc import Id
+from toolwire.core.raw import arguments_text
 from toolwire.core.request import CallEntry
-from toolwire.core.text import arguments_text, is_json, same_json
+from toolwire.core.text import is_json, same_json
 
 
 class _Call(msgspec.Struct, eq=False):

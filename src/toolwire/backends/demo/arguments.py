@@ -23,7 +23,7 @@ from toolwire.backends.demo.choosing import Ability
 from toolwire.backends.demo.hints import Hints, PromptValues, assign_values, find_subject, read_properties
 from toolwire.backends.demo.prompt import UserPrompt
 from toolwire.backends.demo.schema import pick_number, pick_text, resolve, types_of
-from toolwire.core.regex import Budget, TooMuch
+from toolwire.core.regex import Budget, BudgetExceeded
 
 MAX_STEPS = 60_000
 """Steps that the schema of one call may take."""
@@ -70,7 +70,7 @@ def calls_for(
         several = [name for name, values in given.items() if len(values) > 1 and name not in arrays]
         calls = [{**given, several[0]: [value]} for value in given[several[0]]] if several else [given]
         return [_fill(root, bytes(schema), Hints(ability, prompt, each), validate) for each in calls]
-    except TooMuch:
+    except BudgetExceeded:
         return [Arguments("{}", ["its schema requires too much"])]
     except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError):  # the schema is a client's
         return [Arguments("{}", ["its schema cannot be used"])]
@@ -89,7 +89,7 @@ def _fill(root: Schema, schema: bytes, hints: Hints, validate: Validate) -> Argu
         filler = _Filler(root, hints, option, budget)
         try:
             text = msgspec.json.encode(filler.value(root, ())).decode()
-        except (TooMuch, RecursionError):
+        except (BudgetExceeded, RecursionError):
             made.append(Arguments("{}", ["its schema requires too much"]))
             continue
         problems = validate(schema, text)
@@ -114,9 +114,9 @@ class _Filler:
         """Keywords that are not satisfied, or not known to be, and that the validator does not check."""
 
     def value(self, schema: object, path: Path) -> Any:
-        """A value for the schema at this path. Raises `TooMuch`."""
+        """A value for the schema at this path. Raises `BudgetExceeded`."""
         if len(path) > MAX_DEPTH:
-            raise TooMuch
+            raise BudgetExceeded
         self._budget.spend(10)
         shape = resolve(self._root, schema, self._option if len(path) < RECURSION_DEPTH else -1, self._budget)
         if "const" in shape:

@@ -56,7 +56,7 @@ def _kind_of(name: str, ability: Ability, description: str = "") -> PropertyKind
 
 
 def read_properties(root: Schema, ability: Ability, budget: Budget) -> list[Property]:
-    """The properties of the arguments; those that do not take any text are of the kind `other`. Raises `TooMuch`."""
+    """The properties of the arguments; those that take no text have the kind `other`. Raises `BudgetExceeded`."""
     top = resolve(root, root, 0, budget)
     found: list[Property] = []
     for name, schema in named(top, "properties").items():

@@ -8,7 +8,7 @@ from math import ceil, floor, inf
 from typing import Any, cast
 
 from toolwire.adapt.schemas_walk import Schema, listed, named, target
-from toolwire.core.regex import Budget, matches, read
+from toolwire.core.regex import Budget, matches, parse
 
 MAX_MERGED = 64
 """Schemas that are merged into one; a reference may lead back to itself."""
@@ -22,8 +22,8 @@ _COMBINATIONS = ("$ref", "allOf", "anyOf", "oneOf")
 def resolve(root: Schema, schema: object, option: int, budget: Budget) -> Schema:
     """One way to satisfy a schema, without references and combinations.
 
-    Of `anyOf` and `oneOf` the alternative at the index `option` is taken, counted with null last. Raises `TooMuch` if
-    the steps of the budget are used up.
+    Of `anyOf` and `oneOf` the alternative at the index `option` is taken, counted with null last. Raises
+    `BudgetExceeded`.
     """
     merged: Schema = {}
     waiting: list[object] = [schema]
@@ -95,7 +95,7 @@ _PATTERN_SAMPLES = ("demo", "DEMO", "a", "A", "AB", "ABC", "1", "123", "1234", "
 def pick_text(shape: Schema, texts: list[str], words: list[str], budget: Budget) -> tuple[str, bool]:
     """The first text that fits, cut or padded if its length requires that; and whether it matches the pattern.
 
-    With a format, the words of the prompt are tried and a sample instead of the texts. Raises `TooMuch`.
+    With a format, the words of the prompt are tried and a sample instead of the texts. Raises `BudgetExceeded`.
     """
     if shape.get("format") in _FORMATS:
         pattern, sample = _FORMATS[shape["format"]]
@@ -103,7 +103,7 @@ def pick_text(shape: Schema, texts: list[str], words: list[str], budget: Budget)
     matching = texts
     if "pattern" in shape:
         budget.spend(len(shape["pattern"]))
-        node = read(shape["pattern"])  # None if it has something that is not supported
+        node = parse(shape["pattern"])  # None if it has something that is not supported
         tried = [text for text in (*texts, *_PATTERN_SAMPLES) if len(text) < 1000]
         matching = [text for text in tried if matches(node, text, budget)] if node is not None else []
     low, high = min(shape.get("minLength", 0), MAX_TEXT), shape.get("maxLength", MAX_TEXT)

@@ -33,9 +33,10 @@ from toolwire.core.events import (
     TurnStarted,
     Usage,
 )
+from toolwire.core.raw import arguments_text
 from toolwire.core.sequence import HELD_LIMIT
 from toolwire.core.sse import Frame
-from toolwire.core.text import arguments_text, is_json
+from toolwire.core.text import is_json
 
 ORIGIN = "messages"
 _KNOWN_BLOCKS = ("text", "thinking", "redacted_thinking", "tool_use")

@@ -2,7 +2,7 @@
 
 The same content comes up to four times: as deltas, in a `.done`, in `output_item.done` and in the final `output`. What
 comes first is delivered; the rest adds only what was missing. Servers leave out any of the four. Frames about calls are
-read as in the public aggregator (`core/loose.py`).
+read as in the public aggregator (`core/call_shapes.py`).
 
 For a client that speaks Responses too, deltas keep their frames and every other frame becomes a `RawFrame`.
 """
@@ -30,6 +30,7 @@ from toolwire.backends.responses.wire import (
 )
 from toolwire.core.backend import ContextWindow
 from toolwire.core.batch import delta_fields
+from toolwire.core.call_shapes import CALL_TYPES, read_fragments
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
     FILTER_REASONS,
@@ -48,7 +49,6 @@ from toolwire.core.events import (
     TurnEnded,
     TurnStarted,
 )
-from toolwire.core.loose import CALL_TYPES, read_fragments
 from toolwire.core.sse import Frame
 
 _decode_event = msgspec.json.Decoder(StreamEvent).decode

@@ -37,7 +37,7 @@ from toolwire.core.request import (
     ToolPart,
     ToolsEntry,
 )
-from toolwire.core.text import is_blank, shortened
+from toolwire.core.text import hash_long_user_id, is_blank
 
 OUTPUTS: dict[CallKind, str] = {
     "function": "function_call_output",
@@ -85,7 +85,7 @@ def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple
         text=without_none(format=_format(request.output_format), verbosity=sampling.verbosity) or None,
         service_tier=sampling.service_tier,
         metadata=caller.metadata,
-        user=shortened(caller.user),
+        user=hash_long_user_id(caller.user),
         safety_identifier=caller.safety_identifier,
         prompt_cache_key=caller.prompt_cache_key,
         include=include or None,

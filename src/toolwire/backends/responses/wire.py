@@ -8,7 +8,7 @@ from toolwire.backends.decoder import TokenDetails
 from toolwire.backends.failures import Error
 from toolwire.core.calls import Fragment
 from toolwire.core.events import CallKind
-from toolwire.core.text import arguments_text
+from toolwire.core.raw import arguments_text
 
 DIALECT = "responses"
 """The dialect of this backend's protocol."""
@@ -121,7 +121,7 @@ _CALL_FIELDS = ("type", "id", "call_id", "name", "function_name", "tool_name", "
 
 
 def loose_payload(holder: CallHolder) -> dict[str, Any]:
-    """The fields that describe a call, as a payload for `core/loose.py`. Arguments are text, as they came."""
+    """The fields that describe a call, as a payload for `core/call_shapes.py`. Arguments are text, as they came."""
     given = {name: value for name in _CALL_FIELDS if (value := getattr(holder, name, None)) is not None}
     if isinstance(holder.function, NestedFunction):
         given["function"] = {"id": holder.function.id, "name": holder.function.name, **_texts(holder.function)}
@@ -141,7 +141,7 @@ def read_documented_item(
 ) -> Fragment | None:
     """The call in an item of the documented shape, as nearly all are; None for any other.
 
-    The result is the same as that of `core/loose.py` for the same item, at a fraction of its cost.
+    The result is the same as that of `core/call_shapes.py` for the same item, at a fraction of its cost.
     """
     kind = _KINDS.get(item.type)
     written, other = (item.arguments, item.input) if kind == "function" else (item.input, item.arguments)

@@ -12,11 +12,11 @@ import msgspec
 
 from toolwire.core import sse
 from toolwire.core.collect import Call, Reasoning, Text, Turn
-from toolwire.core.delta_batch import Delta
 from toolwire.core.errors import Failure, InternalError
 from toolwire.core.events import (
     CallArgs,
     CallStarted,
+    Delta,
     Event,
     MessageEnded,
     RawFrame,

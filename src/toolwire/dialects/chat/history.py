@@ -10,7 +10,7 @@ import msgspec
 
 from toolwire.core.errors import BadRequest
 from toolwire.core.events import CallKind
-from toolwire.core.raw import text_of, to_json
+from toolwire.core.raw import arguments_text, text_of, to_json
 from toolwire.core.request import (
     AudioPart,
     CallEntry,
@@ -25,7 +25,6 @@ from toolwire.core.request import (
     ResultEntry,
     TextPart,
 )
-from toolwire.core.text import arguments_text
 from toolwire.dialects import reading
 from toolwire.dialects.chat import wire
 

@@ -29,9 +29,8 @@ from toolwire.core.events import (
     Usage,
 )
 from toolwire.core.notes import TurnStats
-from toolwire.core.raw import Fields, fields_of, object_in, to_json, without_nulls
+from toolwire.core.raw import Fields, as_object, fields_of, object_in, to_json, without_nulls
 from toolwire.core.request import Request
-from toolwire.core.text import as_object
 from toolwire.dialects.messages.forward import DeltaForwarder, block_type, with_index
 from toolwire.dialects.messages.message import (
     BLOCK_FIELDS,

@@ -5,7 +5,17 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from toolwire.core.errors import BadRequest
-from toolwire.core.raw import fields_of, list_of, text_of, to_raw
+from toolwire.core.raw import (
+    NOT_AN_OBJECT,
+    arguments_text,
+    as_object,
+    fields_of,
+    list_of,
+    text_of,
+    to_raw,
+    unwrap_arguments,
+    wrap_arguments,
+)
 from toolwire.core.request import (
     SEARCH,
     CallEntry,
@@ -24,7 +34,6 @@ from toolwire.core.request import (
     ToolPart,
 )
 from toolwire.core.signatures import is_packed, unpack
-from toolwire.core.text import NOT_AN_OBJECT, arguments_text, as_object, unwrapped, wrapped
 from toolwire.dialects import reading
 from toolwire.dialects.messages import wire
 from toolwire.dialects.reading import read_at
@@ -203,9 +212,9 @@ def _arguments(block: wire.Block, raw: msgspec.Raw, tools: Sequence[Tool]) -> tu
     if given is not None and bytes(given).startswith(b"{"):
         text = bytes(given).decode()
         is_own = NOT_AN_OBJECT in text and _has_parameter(block.name, NOT_AN_OBJECT, tools)
-        return text if is_own else unwrapped(given), raw
+        return text if is_own else unwrap_arguments(given), raw
     text = arguments_text(given) if given is not None else "{}"
-    fields = {**fields_of(raw), "input": as_object(text) or wrapped(text)}
+    fields = {**fields_of(raw), "input": as_object(text) or wrap_arguments(text)}
     return text, to_raw(fields)
 
 

@@ -7,10 +7,9 @@ import msgspec
 from toolwire.adapt.unwrap import wrap
 from toolwire.core.collect import Call, Reasoning, Refusal, Text, Turn
 from toolwire.core.events import MessageEnded, RawFrame, Reason, ReasoningEnded, Usage
-from toolwire.core.raw import Fields, fields_of, object_in, to_json, without_nulls
+from toolwire.core.raw import Fields, as_object, fields_of, object_in, to_json, without_nulls, wrap_arguments
 from toolwire.core.request import Request
 from toolwire.core.signatures import PackedSignature, pack
-from toolwire.core.text import as_object, wrapped
 from toolwire.dialects.messages.forward import block_type, original_reason
 from toolwire.dialects.messages.history import ORIGIN
 
@@ -150,4 +149,4 @@ class Content:
 def _input(call: Call) -> msgspec.Raw:
     if call.kind == "custom":
         return msgspec.Raw(wrap(call.arguments).encode())
-    return as_object(call.arguments) or wrapped(call.arguments)
+    return as_object(call.arguments) or wrap_arguments(call.arguments)

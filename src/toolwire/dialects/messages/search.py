@@ -10,9 +10,8 @@ from typing import Any
 import msgspec
 
 from toolwire.core.events import RawFrame
-from toolwire.core.raw import to_json
+from toolwire.core.raw import as_object, to_json
 from toolwire.core.request import CallEntry, ResultEntry, SearchOutcome, TextPart, ToolPart
-from toolwire.core.text import as_object
 from toolwire.dialects.messages.history import SERVER_ID
 
 

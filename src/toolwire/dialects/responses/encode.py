@@ -14,6 +14,7 @@ from typing import Any, ClassVar, TypeVar, cast
 import msgspec
 
 from toolwire.core import sse
+from toolwire.core.call_shapes import CALL_TYPES
 from toolwire.core.collect import Turn, events_of
 from toolwire.core.errors import Failure, InternalError
 from toolwire.core.events import (
@@ -32,7 +33,6 @@ from toolwire.core.events import (
     TurnStarted,
     Usage,
 )
-from toolwire.core.loose import CALL_TYPES
 from toolwire.core.notes import TurnStats
 from toolwire.core.raw import Fields, fields_of, to_json
 from toolwire.core.request import Request

@@ -8,7 +8,7 @@ import msgspec
 from toolwire.adapt.names import is_minted_item_id
 from toolwire.core.errors import BadRequest
 from toolwire.core.events import Note
-from toolwire.core.raw import fields_of, to_raw
+from toolwire.core.raw import arguments_text, fields_of, to_raw
 from toolwire.core.request import (
     SEARCH,
     AudioPart,
@@ -29,7 +29,6 @@ from toolwire.core.request import (
     ToolsEntry,
 )
 from toolwire.core.signatures import is_packed, unpack
-from toolwire.core.text import arguments_text
 from toolwire.dialects import reading
 from toolwire.dialects.reading import as_bad_request, read_at
 from toolwire.dialects.responses import compaction, wire

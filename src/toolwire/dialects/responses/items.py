@@ -11,8 +11,7 @@ from typing import Any, ClassVar, TypeAlias, cast
 import msgspec
 
 from toolwire.core.events import CallKind, CallStarted, ReasoningKind
-from toolwire.core.raw import NULL, fields_of, list_of, text_of, to_raw, without_nulls
-from toolwire.core.text import as_object, wrapped
+from toolwire.core.raw import NULL, as_object, fields_of, list_of, text_of, to_raw, without_nulls, wrap_arguments
 
 Fields: TypeAlias = dict[str, Any]
 Received: TypeAlias = dict[str, msgspec.Raw]
@@ -307,7 +306,7 @@ class CallItem(OutputItem):
     def _our_fields(self) -> Fields:
         call, type = self.call, self._form.type
         if call.kind == "search":
-            arguments = as_object(self._text()) or wrapped(self._text())
+            arguments = as_object(self._text()) or wrap_arguments(self._text())
             return {"type": type, "call_id": call.id, "execution": "client", "arguments": arguments}
         fields: Fields = {"type": type, "call_id": call.id, "name": call.name, self._arguments_field: self._text()}
         return {**fields, "namespace": call.namespace} if call.namespace else fields

@@ -9,9 +9,8 @@ from itertools import groupby
 from typing import Any
 
 from toolwire.core.events import RawFrame
-from toolwire.core.raw import to_json
+from toolwire.core.raw import as_object, to_json
 from toolwire.core.request import NO_PARAMETERS, CallEntry, ResultEntry, SearchOutcome, Tool, ToolPart
-from toolwire.core.text import as_object
 from toolwire.dialects.responses.items import DONE
 
 

@@ -7,7 +7,7 @@ import msgspec
 
 from toolwire.core import sse
 from toolwire.core.batch import Template
-from toolwire.core.delta_batch import Delta
+from toolwire.core.events import Delta
 from toolwire.core.raw import Fields, fields_of, to_json
 from toolwire.core.sse import Frame
 from toolwire.dialects.responses.items import CallItem, PartedItem, PendingEvents

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from toolwire.config.settings import Backend, Settings
-from toolwire.core.terminal import clean
+from toolwire.core.display import clean
 from toolwire.gateway.console.secrets import redact
 from toolwire.gateway.console.threads import in_thread
 from toolwire.protocols import http_backends

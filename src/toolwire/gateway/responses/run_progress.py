@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from toolwire.core.shares import Shares
+from toolwire.core.tenant_cache import TenantCache
 from toolwire.gateway.responses.run_log import cut_chunk
 from toolwire.memory.store import Follow, Record, Store
 
@@ -144,7 +144,7 @@ class ProgressCache:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._known: Shares[tuple[str, str], Progress] = Shares(CACHE_BYTES)
+        self._known: TenantCache[tuple[str, str], Progress] = TenantCache(CACHE_BYTES)
 
     async def read(self, owner: str, id: str) -> Progress:
         known = self._known.get((owner, id))

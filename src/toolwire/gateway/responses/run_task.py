@@ -14,7 +14,7 @@ import msgspec
 
 from toolwire.core.errors import Failure, ReplyTooLarge
 from toolwire.core.events import TurnFailed
-from toolwire.core.shares import Shares
+from toolwire.core.tenant_cache import TenantCache
 from toolwire.dialects.responses.encode import EVENT_KEEPALIVE_AFTER
 from toolwire.gateway.answer import Answer
 from toolwire.gateway.memory_budget import Reservation
@@ -304,7 +304,7 @@ class BackgroundRuns:
         self._metrics = metrics
         self._runs: dict[tuple[str, str], RunTask] = {}
         self._by_fence: dict[Fence, RunTask] = {}
-        self._unstored: Shares[tuple[str, str], UnstoredRun] = Shares(max_reply)
+        self._unstored: TenantCache[tuple[str, str], UnstoredRun] = TenantCache(max_reply)
         self.flusher = Flusher(store, metrics, self.lose, self.cancel)
         self.progress = ProgressCache(store)
         self._follower = Follower(store, metrics)

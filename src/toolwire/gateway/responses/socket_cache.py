@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from toolwire.core.shares import Shares
+from toolwire.core.tenant_cache import TenantCache
 
 Raw = msgspec.Raw
 
@@ -14,7 +14,7 @@ MAX_LANES = 32
 ITEM_OVERHEAD = 128
 """Bytes that an item costs beside its own."""
 
-SocketResponses: TypeAlias = Shares["tuple[SocketCache, str]", "tuple[str, Sequence[Raw]]"]
+SocketResponses: TypeAlias = TenantCache["tuple[SocketCache, str]", "tuple[str, Sequence[Raw]]"]
 """The latest responses of all connections, by connection and lane: the id, and all items up to it."""
 
 

@@ -10,9 +10,9 @@ import msgspec
 
 from toolwire.backends.responses.decode import Decoder
 from toolwire.core import sse
+from toolwire.core.call_shapes import CALL_TYPES
 from toolwire.core.errors import BadRequest, Failure
 from toolwire.core.events import Event, TurnFailed
-from toolwire.core.loose import CALL_TYPES
 from toolwire.core.notes import Figures, TurnStats
 from toolwire.dialects import responses
 from toolwire.gateway.http import slices

@@ -12,7 +12,7 @@ from typing import Any, cast
 import msgspec
 
 from toolwire.core import regex
-from toolwire.core.regex import Budget, TooMuch
+from toolwire.core.regex import Budget, BudgetExceeded
 from toolwire.core.request import Tool
 
 SATURATION, LENGTH_WEIGHT = 1.2, 0.75
@@ -87,10 +87,10 @@ def search_by_pattern(pattern: str, tools: Sequence[Tool], limit: int) -> list[T
     """
     if len(pattern) > MAX_PATTERN:
         raise BadPattern(f"the regular expression has more than {MAX_PATTERN} characters")
-    node = regex.read(_FLAGS.sub("", pattern))
+    node = regex.parse(_FLAGS.sub("", pattern))
     if node is None:
         raise BadPattern(f"the regular expression {pattern!r} is not valid, or has look-around or back references")
-    node, budget, found = regex.ignoring_case(node), Budget(MAX_STEPS), dict[int, Tool]()
+    node, budget, found = regex.ignore_case(node), Budget(MAX_STEPS), dict[int, Tool]()
     names = [f"{tool.namespace}__{tool.name}" if tool.namespace else tool.name for tool in tools]
     others = [" ".join((tool.description[:MAX_CHARS], *_parameters(tool))) for tool in tools]
     try:
@@ -100,7 +100,7 @@ def search_by_pattern(pattern: str, tools: Sequence[Tool], limit: int) -> list[T
                     break
                 if index not in found and regex.matches(node, text, budget):
                     found[index] = tools[index]
-    except TooMuch:
+    except BudgetExceeded:
         if not found:
             raise SearchTooLong from None
     return list(found.values())

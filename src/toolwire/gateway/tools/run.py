@@ -32,9 +32,8 @@ from toolwire.core.events import (
 )
 from toolwire.core.notes import TurnStats
 from toolwire.core.policies import Policies
-from toolwire.core.raw import NULL
+from toolwire.core.raw import NULL, arguments_text, as_object
 from toolwire.core.request import CallEntry, Entry, Message, ReasoningEntry, Request, ResultEntry, TextPart
-from toolwire.core.text import arguments_text, as_object
 from toolwire.gateway.tools.search import Search
 from toolwire.turns.attempt import Confirm
 from toolwire.turns.source import TurnSource

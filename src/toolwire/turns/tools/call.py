@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 import msgspec
 
 from toolwire.core.errors import ToolwireError
-from toolwire.core.text import without_halves
+from toolwire.core.text import replace_lone_surrogates
 from toolwire.turns.tools.schema import decode_value
 
 LOCAL_SHELL = "local_shell"
@@ -64,7 +64,7 @@ class ToolCall(msgspec.Struct, frozen=True):
     def arguments(self) -> dict[str, Any]:
         """The arguments of a function by name; empty if the model wrote no JSON object."""
         try:
-            read: Any = msgspec.json.decode(without_halves(self.text))
+            read: Any = msgspec.json.decode(replace_lone_surrogates(self.text))
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
             return {}
         return cast("dict[str, Any]", read) if isinstance(read, dict) else {}
@@ -92,7 +92,7 @@ def read_arguments(call: ToolCall, kind: type[Arguments]) -> Arguments:
     if isinstance(call.payload, CustomPayload):
         raise ToolError(f"{call.name} takes arguments, not free text")
     try:
-        return decode_value(without_halves(call.text) or "{}", kind)
+        return decode_value(replace_lone_surrogates(call.text) or "{}", kind)
     except msgspec.ValidationError as error:
         raise ToolError(f"invalid arguments for {call.name}: {error}") from None
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:

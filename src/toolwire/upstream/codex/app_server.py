@@ -20,10 +20,10 @@ from toolwire.backends.codex import protocol
 from toolwire.backends.codex.protocol import Envelope
 from toolwire.core import jsonrpc
 from toolwire.core.backend import Ask
+from toolwire.core.display import clean
 from toolwire.core.errors import BackendFault, Failure
 from toolwire.core.jsonrpc import Id, LineReader
 from toolwire.core.redact import BlankCredentials, blanks_for
-from toolwire.core.terminal import clean
 from toolwire.memory.owned_folders import PREFIX, OwnedFolder, remove_orphans
 from toolwire.upstream.reply import Broken, broken
 

@@ -12,7 +12,7 @@
 | required action | `required_action.submit_tool_outputs.tool_calls` |
 
 Strings are never parsed, and what was passed in is never changed. The walk is bounded in depth.
-JSON text is read with `decode_loose`, so that arguments which are not a string keep their original text.
+JSON text is read with `decode_payload`, so that arguments which are not a string keep their original text.
 """
 
 import json
@@ -23,8 +23,8 @@ import msgspec
 
 from toolwire.core.calls import NULL_LIKE, Fragment
 from toolwire.core.events import FILTER_REASONS
-from toolwire.core.raw import fields_of, list_of
-from toolwire.core.text import arguments_text, is_begun_object
+from toolwire.core.raw import arguments_text, fields_of, list_of
+from toolwire.core.text import is_begun_object
 
 CALL_TYPES = frozenset(("function_call", "function", "tool_use", "tool_call", "custom_tool_call", "custom"))
 """Types of a part or item that is a call."""
@@ -42,24 +42,24 @@ _DEPTH = 8
 _AS_WRITTEN = frozenset((*_ARGUMENTS, _SIGNATURE, "reasoning_details"))
 
 
-def decode_loose(data: bytes) -> Any:
+def decode_payload(data: bytes) -> Any:
     """A JSON text as values, with arguments and signatures left as raw JSON. Raises what msgspec raises."""
-    return _decode_loose(data, _DEPTH + 4)  # a chunk nests its calls deeper than a message
+    return _decode_payload(data, _DEPTH + 4)  # a chunk nests its calls deeper than a message
 
 
-def _decode_loose(data: bytes, depth: int) -> Any:
+def _decode_payload(data: bytes, depth: int) -> Any:
     start = data.lstrip()[:1]
     if depth and start == b"{":
         return {key: _field(key, value, depth) for key, value in fields_of(data).items()}
     if depth and start == b"[":
-        return [_decode_loose(bytes(each), depth - 1) for each in list_of(data)]
+        return [_decode_payload(bytes(each), depth - 1) for each in list_of(data)]
     return msgspec.json.decode(data)
 
 
 def _field(key: str, value: msgspec.Raw, depth: int) -> Any:
     if key in _AS_WRITTEN:
         return value if bytes(value) != b"null" else None
-    return _decode_loose(bytes(value), depth - 1)
+    return _decode_payload(bytes(value), depth - 1)
 
 
 def read_fragments(payload: Any, *, total: bool = False) -> list[Fragment]:
@@ -263,7 +263,7 @@ def ends_with_blank_call(payload: Any) -> bool:
     return last.get("type") == "tool_use" and not last.get("input")
 
 
-def other_block(payload: Any) -> str:
+def other_block_of(payload: Any) -> str:
     """The key of a block that starts here and is no call of a client's tool, such as `server_tool_use`."""
     payload = _mapping(payload)
     block = _mapping(payload.get("content_block"))

@@ -1,19 +1,19 @@
 """A table that several owners share keeps to its bytes, and nobody is pushed out by somebody who has more."""
 
-from toolwire.core.shares import ENTRY, Shares
+from toolwire.core.tenant_cache import ENTRY_OVERHEAD, TenantCache
 
-ROOM = 10 * (ENTRY + 1000)
+ROOM = 10 * (ENTRY_OVERHEAD + 1000)
 
 
-def filled(**counts: int) -> Shares[str, str]:
-    table: Shares[str, str] = Shares(ROOM)
+def filled(**counts: int) -> TenantCache[str, str]:
+    table: TenantCache[str, str] = TenantCache(ROOM)
     for owner, count in counts.items():
         for place in range(count):
             table.put(owner, f"{owner}{place}", owner, 1000)
     return table
 
 
-def left(table: Shares[str, str], owner: str) -> list[int]:
+def left(table: TenantCache[str, str], owner: str) -> list[int]:
     return [place for place in range(100) if table.get(f"{owner}{place}") is not None]
 
 
@@ -52,12 +52,12 @@ def test_what_was_taken_out_takes_no_room():
         table.pop(f"ann{place}")
         table.pop(f"ann{place}")
     assert len(table) == 0
-    table.put("ben", "large", "ben", ROOM - ENTRY)
+    table.put("ben", "large", "ben", ROOM - ENTRY_OVERHEAD)
     assert table.get("large") == "ben"
 
 
 def test_many_values_without_bytes_are_bounded_too():
-    table: Shares[int, str] = Shares(ROOM)
+    table: TenantCache[int, str] = TenantCache(ROOM)
     for place in range(1000):
         table.put("ann", place, "", 0)
-    assert len(table) == ROOM // ENTRY
+    assert len(table) == ROOM // ENTRY_OVERHEAD

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolwire.agent.events import TextDelta, as_line
-from toolwire.core.terminal import clean, escaped
+from toolwire.core.display import clean, escape_invisible
 
 HOSTILE = ["\x00", "\x07", "\x08", "\r", "\x7f", "\x85", "\x9b", "\u061c", "\u200b", "\u200e", "\u200f", "\u2028",
            "\u202a", "\u202e", "\u2060", "\u2066", "\u2069", "\ufeff", "\U000e0041"]  # fmt: skip
@@ -17,8 +17,8 @@ HOSTILE = ["\x00", "\x07", "\x08", "\r", "\x7f", "\x85", "\x9b", "\u061c", "\u20
 @pytest.mark.parametrize("letter", HOSTILE, ids=ascii)
 def test_what_steers_or_hides_is_left_out_or_shown(letter: str) -> None:
     assert clean(f"a{letter}b") == "ab"
-    assert escaped(f"a{letter}b").isascii()
-    assert json.loads(f'"{escaped(f"a{letter}b")}"') == f"a{letter}b"
+    assert escape_invisible(f"a{letter}b").isascii()
+    assert json.loads(f'"{escape_invisible(f"a{letter}b")}"') == f"a{letter}b"
 
 
 def test_escape_sequences_are_left_out_whole() -> None:
@@ -35,7 +35,9 @@ def test_no_control_and_no_format_letter_is_left_but_joiners(text: str) -> None:
     visible = ("\n", "\t", "\u200c", "\u200d")
     assert not [each for each in clean(text) if unicodedata.category(each) == "Cc" and each not in visible]
     assert not [
-        each for each in escaped(text) if unicodedata.bidirectional(each) in ("LRE", "RLE", "LRO", "RLO", "LRI")
+        each
+        for each in escape_invisible(text)
+        if unicodedata.bidirectional(each) in ("LRE", "RLE", "LRO", "RLO", "LRI")
     ]
 
 

@@ -14,7 +14,7 @@ Events that repeat a whole text after its deltas are ignored.
 from collections.abc import Mapping
 from typing import Any, cast
 
-from toolwire.core.loose import Payload
+from toolwire.core.call_shapes import Payload
 
 _PARTS = frozenset(("text", "text_delta", "output_text"))
 _DELTAS = frozenset(("response.output_text.delta", "agent_message_delta"))
@@ -22,7 +22,7 @@ _HOLDERS = ("delta", "msg", "params")
 _DEPTH = 4
 
 
-def text_delta(payload: Any, depth: int = _DEPTH) -> str:
+def text_delta_of(payload: Any, depth: int = _DEPTH) -> str:
     """The new text in one streamed payload."""
     if isinstance(payload, str):
         return payload
@@ -35,32 +35,32 @@ def text_delta(payload: Any, depth: int = _DEPTH) -> str:
     if kind in _PARTS:
         return _string(payload.get("text"))
     if kind in _DELTAS or kind == "item/agentMessage/delta":
-        return next((text for key in _HOLDERS if (text := text_delta(payload.get(key), depth - 1))), "")
+        return next((text for key in _HOLDERS if (text := text_delta_of(payload.get(key), depth - 1))), "")
     if kind == "content_block_delta" or not kind:
         inside = payload.get("delta")
-        return text_delta(inside, depth - 1) if inside else _content(payload.get("content"))
+        return text_delta_of(inside, depth - 1) if inside else _content(payload.get("content"))
     return ""
 
 
-def whole_text(message: Any) -> str:
+def text_of_message(message: Any) -> str:
     """The answer's text in a finished message of any shape."""
     if isinstance(message, str):
         return message
     if isinstance(message, list):
-        return "".join(whole_text(part) for part in cast("list[Any]", message))
+        return "".join(text_of_message(part) for part in cast("list[Any]", message))
     if not isinstance(message, Mapping):
         return ""
     message = cast("Payload", message)
     for key in ("content", "text", "message", "choices", "output"):
         if message.get(key):
-            return whole_text(message[key])
+            return text_of_message(message[key])
     return ""
 
 
 def _content(content: Any) -> str:
     if not isinstance(content, list):
         return _string(content)
-    return "".join(text_delta(part) for part in cast("list[Any]", content))
+    return "".join(text_delta_of(part) for part in cast("list[Any]", content))
 
 
 def _string(value: Any) -> str:
