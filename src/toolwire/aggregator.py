@@ -1,4 +1,4 @@
-"""`ToolCallAggregator`: the identity table for anyone who has payloads and wants calls.
+"""`ToolCallAggregator`: collects tool calls from payloads of any shape.
 
     aggregator = ToolCallAggregator()
     for chunk in stream:
@@ -17,8 +17,9 @@ from uuid import uuid4
 
 import msgspec
 
+from toolwire.core.call_index import CallRow, Fragment
 from toolwire.core.call_shapes import choice_of, ending_of, ends_with_blank_call, other_block_of, read_fragments
-from toolwire.core.calls import CallRow, CallTable, Fragment
+from toolwire.core.calls import CallTable
 from toolwire.core.collect import Call, whole_calls
 from toolwire.core.events import CallArgs, CallEnded, CallKind, CallStarted, CallTwin, Event, TextDelta
 from toolwire.core.surrogates import whole_text
@@ -58,9 +59,9 @@ class ToolCallAggregator:
     def __init__(
         self, names: Iterable[str] = (), seed: str | None = None, arguments: Literal["delta", "snapshot"] = "delta"
     ) -> None:
-        """`names` are the declared tools, if known; `seed` makes ids unique for calls that came without one.
+        """`names` are the declared tools, if known; `seed` makes the ids unique that are minted for calls without one.
 
-        `arguments` says whether a streamed fragment of arguments is an increment or everything so far.
+        `arguments`: whether a streamed fragment of arguments is an increment or everything so far.
         """
         if arguments not in ("delta", "snapshot"):
             raise ValueError(f'arguments: "delta" or "snapshot" is needed, not {arguments!r}')
@@ -73,11 +74,11 @@ class ToolCallAggregator:
         self._patterns: dict[str, TextPattern] = {"text": _extract_all}
 
     def ingest_delta(self, delta: Any, choice: int = 0) -> Ingested:
-        """Take one streamed payload and return what is new. A call in its text is new when its block closes."""
+        """Read one streamed payload and return what is new. A call in its text is new when its block closes."""
         return self._ingest(delta, choice, total=False)
 
     def ingest_message(self, message: Any, emit_if_missing: bool = False, choice: int = 0) -> Ingested:
-        """Take a finished message. With `emit_if_missing`, calls written in its text count too, twins excepted."""
+        """Read a finished message. With `emit_if_missing`, calls in its text count too, except twins of other calls."""
         ingested = self._ingest(message, choice, total=True)
         deltas = self._ingest_text(answer_text(message), choice) if emit_if_missing else []
         return Ingested(ingested.updated or bool(deltas), (*ingested.deltas, *deltas))
@@ -106,7 +107,7 @@ class ToolCallAggregator:
         return self._parallel
 
     def register_text_pattern(self, name: str, pattern: TextPattern) -> Callable[[], None]:
-        """Let this aggregator find calls in text by one more pattern; returns what removes it again."""
+        """Find calls in text by one more pattern; returns a function that removes the pattern."""
         self._patterns[name] = pattern
 
         def unregister() -> None:
@@ -124,14 +125,17 @@ class ToolCallAggregator:
             if not total and self._patterns.get("text") is _extract_all:
                 deltas += found.read(text_delta_of(part))
             if other := other_block_of(part):
-                deltas += found.pass_block(other)
+                deltas += found.skip_block(other)
             fragments = read_fragments(part, total=total)
             if fragments and ending == "length" and ends_with_blank_call(part):
                 fragments[-1] = msgspec.structs.replace(fragments[-1], text="")
             for fragment in fragments:
                 snapshot = self._snapshots and not fragment.total and bool(fragment.text)
-                read = msgspec.structs.replace(fragment, total=True) if snapshot else _judged(fragment, ending)
-                deltas += found.take(read)
+                if snapshot:
+                    fragment = msgspec.structs.replace(fragment, total=True)  # noqa: PLW2901
+                elif ending == "length" and fragment.ended and fragment.kind != "custom" and not is_json(fragment.text):
+                    fragment = msgspec.structs.replace(fragment, complete=False)  # noqa: PLW2901
+                deltas += found.take(fragment)
                 has_named = has_named or (fragment.early and fragment.final and bool(fragment.name))
             if ending:
                 deltas += found.end(ending)
@@ -167,8 +171,7 @@ class _Choice:
         self._twins: set[str] = set()  # calls that are reported under another id
         self._ending = ""
         self._other_blocks: set[str] = set()  # items that are no calls
-        self._last_block: Fragment | None = None  # the end of a call that may have been cut there
-        self._blank_block: CallRow | None = None  # the same of one without arguments, which has ended
+        self._blank_block: CallRow | None = None  # the last call, if it has ended without arguments
 
     def records(self) -> tuple[Call, ...]:
         stopped = self._ending == "stop"
@@ -185,30 +188,29 @@ class _Choice:
                 return []
             self._other_blocks.remove(fragment.item)
         deltas = self._close_block() if fragment.name else []
+        feed = self.table.feed
         if fragment.ended and fragment.early:
             call = self.table.in_item(fragment.item)
-            if call is not None and not (call.is_blank() or is_json(call.text)):
-                self._last_block = fragment
-                return deltas
-            self._blank_block = call if call is not None and call.is_blank() and not call.default else None
-        deltas += self._without_twins(self.table.feed(fragment))
-        if self._reader.held:
-            whole = [call.id for call in self.table.calls if call.id in self._reader.held and _is_closed(call)]
-            deltas += [delta for id in whole for delta in self._deltas(self._reader.settle(id))]
+            is_blank = call is not None and call.is_blank()
+            self._blank_block = call if call is not None and is_blank and not call.default else None
+            feed = feed if is_blank else self.table.end_block
+        deltas += self._without_twins(feed(fragment))
+        for call in self.table.calls if self._reader.held else ():
+            if call.id in self._reader.held and call.text.rstrip().endswith("}") and call.is_whole():
+                deltas += self._deltas(self._reader.settle(call.id))
         return deltas
 
-    def pass_block(self, item: str) -> list[CallDelta]:
-        """Take the start of a block that is no call."""
+    def skip_block(self, item: str) -> list[CallDelta]:
+        """Skip a block that starts here and is no call."""
         self._other_blocks.add(item)
         return self._close_block()
 
     def _close_block(self, *, complete: bool = True) -> list[CallDelta]:
         """End the call of the last block: the model went on after it, or the turn has ended."""
-        last, self._last_block = self._last_block, None
         if self._blank_block is not None and not complete:
             self._blank_block.closing = False
         self._blank_block = None
-        return self._without_twins(self.table.feed(msgspec.structs.replace(last, complete=complete))) if last else []
+        return self._without_twins(self.table.close_block(complete=complete))
 
     def read(self, text: str) -> list[CallDelta]:
         """Read a fragment of the answer's text."""
@@ -220,7 +222,7 @@ class _Choice:
         return self._deltas(self.table.feed(Fragment(arguments, item=item, name=name, named=True, ended=True)))
 
     def end(self, ending: str) -> list[CallDelta]:
-        """Take an ending. Some servers send one in every chunk, so names are settled, but no call is closed."""
+        """Read an ending. Some servers send one in every chunk, so names are settled, but no call is closed."""
         self._ending = ending
         deltas = self._close_block(complete=ending == "stop")
         deltas += self._found(self._reader.recover()) + self._without_twins(self.table.settle_names())
@@ -253,10 +255,6 @@ class _Choice:
         return deltas
 
 
-def _is_closed(call: CallRow) -> bool:
-    return call.text.rstrip().endswith("}") and call.is_whole()
-
-
 def extract_use_tool_blocks(text: str) -> list[tuple[str, str]]:
     """The calls written as `<use_tool>` in a text, as name and arguments."""
     return extract_calls(text, (USE_TOOL,))
@@ -264,13 +262,6 @@ def extract_use_tool_blocks(text: str) -> list[tuple[str, str]]:
 
 def _extract_all(text: str) -> list[tuple[str, str]]:
     return extract_calls(text, (USE_TOOL, TOOL_CALL))
-
-
-def _judged(fragment: Fragment, ending: str) -> Fragment:
-    """The fragment, incomplete if its turn was cut and its arguments are not complete."""
-    if ending != "length" or not fragment.ended or fragment.kind == "custom" or is_json(fragment.text):
-        return fragment
-    return msgspec.structs.replace(fragment, complete=False)
 
 
 def _record(call: CallRow, id: str, stopped: bool) -> Call:

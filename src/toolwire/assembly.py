@@ -7,7 +7,7 @@ import msgspec
 
 from toolwire.adapt.arguments import ArgumentJudge, ArgumentsRule, CheckArguments, RepairArguments, Validate
 from toolwire.adapt.history import HistoryRule, repair_pairs
-from toolwire.core.calls import minted_prefix
+from toolwire.core.call_index import minted_prefix
 from toolwire.core.errors import BadRequest
 from toolwire.core.events import Note
 from toolwire.core.notes import PassingStats, StopMode, TurnStats

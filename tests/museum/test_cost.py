@@ -24,7 +24,8 @@ from toolwire import ToolCallAggregator
 from toolwire.assembly import policies_for
 from toolwire.backends.responses import Conversation
 from toolwire.config.settings import Settings
-from toolwire.core.calls import CallTable, Fragment
+from toolwire.core.call_index import Fragment
+from toolwire.core.calls import CallTable
 from toolwire.core.errors import BackendFault
 from toolwire.core.events import TextDelta
 from toolwire.core.notes import TurnStats

@@ -3,7 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from toolwire.core.calls import CallTable, Fragment
+from toolwire.core.call_index import Fragment
+from toolwire.core.calls import CallTable
 from toolwire.core.errors import BackendFault
 from toolwire.core.events import CallArgs, CallEnded, CallStarted, Note
 

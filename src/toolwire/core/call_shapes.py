@@ -21,7 +21,7 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 
-from toolwire.core.calls import NULL_LIKE, Fragment
+from toolwire.core.call_index import NULL_LIKE, Fragment
 from toolwire.core.events import FILTER_REASONS
 from toolwire.core.raw import arguments_text, fields_of, list_of
 from toolwire.core.text import is_begun_object
@@ -96,12 +96,12 @@ def _walk(payload: Any, total: bool, depth: int) -> Iterator[Fragment]:
     if depth == 0:
         return
     if isinstance(payload, list | tuple):
-        place = 0
+        position = 0
         for each in cast("list[Any]", payload):
             is_call = _is_call(each)
-            place += is_call
+            position += is_call
             for fragment in _walk(each, total, depth - 1):
-                yield msgspec.structs.replace(fragment, place=place) if is_call else fragment
+                yield msgspec.structs.replace(fragment, list_position=position) if is_call else fragment
     elif isinstance(payload, Mapping):
         yield from _read(cast("Payload", payload), total, depth)
 
@@ -131,7 +131,7 @@ def _read(payload: Payload, total: bool, depth: int) -> Iterator[Fragment]:
             yield _dynamic(_mapping(payload.get("params")))
         case _ if _is_call(payload):
             item = _text(payload.get("id")) if _call_id(payload) else ""
-            yield msgspec.structs.replace(_whole(payload), item=item, place=1)
+            yield msgspec.structs.replace(_whole(payload), item=item, list_position=1)
         case _:
             yield from _lists(payload, total, depth)
 
@@ -160,7 +160,7 @@ def _entries(calls: list[Any], total: bool) -> Iterator[Fragment]:
         entry = _entry(cast("Payload", call), position, total)
         if len(calls) == 1:
             entry = msgspec.structs.replace(entry, position=None)
-        yield msgspec.structs.replace(entry, place=position + 1) if total else entry
+        yield msgspec.structs.replace(entry, list_position=position + 1) if total else entry
 
 
 def _entry(call: Payload, position: int, total: bool) -> Fragment:

@@ -2,7 +2,7 @@
 
 from typing import Literal, TypeAlias
 
-from toolwire.core.calls import minted_prefix
+from toolwire.core.call_index import minted_prefix
 from toolwire.core.events import CallArgs, CallEnded, CallStarted, Event, Note
 from toolwire.core.policies import Events
 from toolwire.core.text import is_json

@@ -23,7 +23,7 @@ from toolwire.backends.decoder import UNREADABLE, TokenDetails, TurnDecoder, che
 from toolwire.backends.failures import FAILED_REASONS, finish_failure, stream_failure
 from toolwire.core.backend import ContextWindow
 from toolwire.core.batch import delta_fields
-from toolwire.core.calls import NULL_LIKE, Fragment
+from toolwire.core.call_index import NULL_LIKE, Fragment
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
     FILTER_REASONS,
@@ -363,7 +363,7 @@ def _fragment(call: ToolCall, position: int | None, *, whole: bool) -> Fragment:
         name=function.name or "",
         total=whole,
         named=whole,
-        place=(position or 0) + 1 if whole else 0,
+        list_position=(position or 0) + 1 if whole else 0,
         signature="" if signed is msgspec.UNSET else bytes(signed).decode(),
     )
 

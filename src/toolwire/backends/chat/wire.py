@@ -6,7 +6,7 @@ from typing import Any, Literal
 import msgspec
 
 from toolwire.backends.decoder import TokenDetails
-from toolwire.core.calls import Fragment
+from toolwire.core.call_index import Fragment
 
 Maybe = msgspec.Raw | msgspec.UnsetType
 

@@ -10,7 +10,8 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from toolwire.backends.codex.protocol import Item, Params
-from toolwire.core.calls import CallTable, Fragment
+from toolwire.core.call_index import Fragment
+from toolwire.core.calls import CallTable
 from toolwire.core.events import CallStarted, Event, Note
 from toolwire.core.jsonrpc import Id
 from toolwire.core.raw import arguments_text
@@ -185,7 +186,7 @@ class Calls:
         return out
 
     def _deliver(self, row: _Call) -> Sequence[Event]:
-        events = self._table.feed(msgspec.structs.replace(row.fragment, place=2 if self.are_any else 1))
+        events = self._table.feed(msgspec.structs.replace(row.fragment, list_position=2 if self.are_any else 1))
         row.id = next((event.id for event in events if isinstance(event, CallStarted)), row.fragment.id)
         same = self._by_id[row.fragment.id]
         self.are_any = True

@@ -15,7 +15,7 @@ from toolwire.backends.failures import FAILED_REASONS, finish_failure, stream_fa
 from toolwire.backends.messages.wire import Block, RawContent, ReplyMessage, StreamEvent, TokenUsage
 from toolwire.core.backend import ContextWindow
 from toolwire.core.batch import delta_fields
-from toolwire.core.calls import Fragment
+from toolwire.core.call_index import Fragment
 from toolwire.core.errors import BackendFault, Failure
 from toolwire.core.events import (
     FILTER_REASONS,
@@ -99,7 +99,6 @@ class Decoder(TurnDecoder):
         self._held_bytes = 0  # of the events that wait
         self._held_deltas = 0  # that had to wait so far
         self._was_tested = False  # whether the open block is over, when another one started
-        self._last: Fragment | None = None  # the end of a call whose arguments are not JSON
 
     @property
     def held(self) -> int:
@@ -359,8 +358,7 @@ class Decoder(TurnDecoder):
                 self._left[index] = block
             if block.type == "text" and self._keeps_frames:
                 out += [MessageEnded(f"{index}"), RawFrame("content_block_stop", f"{index}", b"{}")]
-        last, self._last = self._last, None
-        return [*out, *self._table.feed(last)] if last is not None else out
+        return [*out, *self._table.close_block()]
 
     def _grow(self, event: StreamEvent, frame: Frame | None = None) -> Sequence[Event]:
         """Read a delta, with its frame where frames are kept."""
@@ -407,12 +405,7 @@ class Decoder(TurnDecoder):
             case "redacted_thinking":
                 return [ReasoningEnded("", block.data or "", ORIGIN, redacted=True)]
             case "tool_use":
-                last = Fragment("", f"{event.index}", ended=True, early=True)
-                call = self._table.in_item(f"{event.index}")
-                if call is None or is_json(call.text) or (call.default and call.is_blank()):
-                    return self._table.feed(last)
-                self._last = last  # perhaps cut: the end of the turn decides
-                return ()
+                return self._table.end_block(Fragment("", f"{event.index}", ended=True, early=True))
             case _:
                 return ()
 
@@ -439,8 +432,7 @@ class Decoder(TurnDecoder):
             )
             out += self._next_blocks()
         reason = self._finish_reason(out)
-        if self._last is not None:
-            out += self._table.feed(msgspec.structs.replace(self._last, complete=reason == "stop"))
+        out += self._table.close_block(complete=reason == "stop")
         out += self._table.drop_unclaimed()
         out += self._table.finish(cut=reason != "stop")
         if self._usage:

@@ -430,8 +430,8 @@ class Decoder(TurnDecoder):
         ended, is_listing = type == DONE, self._listed is not None
         if self._listed is not None:
             self._listed += 1
-        place = self._listed or 0
-        fragment = read_documented_item(item, index, ended=ended, open=ended and not is_listing, place=place)
+        position = self._listed or 0
+        fragment = read_documented_item(item, index, ended=ended, open=ended and not is_listing, list_position=position)
         if fragment is not None:
             events = self._table.feed(fragment)
         else:
@@ -446,8 +446,10 @@ class Decoder(TurnDecoder):
     def _read_loosely(self, payload: Any) -> list[Event]:
         fragments = read_fragments(payload)
         if self._listed is not None:  # after the final list no arguments follow
-            place = self._listed
-            fragments = [msgspec.structs.replace(fragment, open=False, place=place) for fragment in fragments]
+            position = self._listed
+            fragments = [
+                msgspec.structs.replace(fragment, open=False, list_position=position) for fragment in fragments
+            ]
         return [event for fragment in fragments for event in self._table.feed(fragment)]
 
     def _completed(self, event: StreamEvent) -> Sequence[Event]:

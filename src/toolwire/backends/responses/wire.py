@@ -6,7 +6,7 @@ import msgspec
 
 from toolwire.backends.decoder import TokenDetails
 from toolwire.backends.failures import Error
-from toolwire.core.calls import Fragment
+from toolwire.core.call_index import Fragment
 from toolwire.core.events import CallKind
 from toolwire.core.raw import arguments_text
 
@@ -137,7 +137,7 @@ _KINDS: dict[str, CallKind] = {"function_call": "function", "custom_tool_call": 
 
 
 def read_documented_item(
-    item: ReplyItem, index: int | None, *, ended: bool, open: bool, place: int = 0
+    item: ReplyItem, index: int | None, *, ended: bool, open: bool, list_position: int = 0
 ) -> Fragment | None:
     """The call in an item of the documented shape, as nearly all are; None for any other.
 
@@ -161,7 +161,7 @@ def read_documented_item(
         True,
         ended,
         item.status != "incomplete",
-        place,
+        list_position,
         namespace=item.namespace or "",
         fallback=item.call_id,
         open=open,
