@@ -257,13 +257,13 @@ def test_a_turn_that_fails_inside_a_call_shows_what_came_of_it():
 
 
 def test_too_much_behind_a_call_that_waits_lets_it_go(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("toolwire.adapt.arguments.HELD_LIMIT", 10)
+    monkeypatch.setattr("toolwire.adapt.arguments.MAX_HELD_CHARS", 10)
     out, _ = through(*called(OPEN, complete=False), TextDelta("x" * 20))
     assert out[-2:] == [CallEnded("a", complete=False), TextDelta("x" * 20)]
 
 
 def test_arguments_without_end_are_not_looked_at(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("toolwire.adapt.arguments.MAX_CHECKED", 10)
+    monkeypatch.setattr("toolwire.adapt.arguments.MAX_CHECKED_CHARS", 10)
     assert through(*called('{"nights": 12345}'), TurnEnded())[1] == [("arguments_unchecked", "book")]
 
 

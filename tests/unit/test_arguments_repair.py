@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolwire.adapt.repair import repair_json
-from toolwire.adapt.retype import Problem, retyped
+from toolwire.adapt.retype import Problem, retype
 
 MENDED = [
     ("{'city': 'Oslo'}", '{"city": "Oslo"}', "quotes"),
@@ -150,4 +150,4 @@ def test_anything_at_all_gives_json_or_nothing(text):
     ],
 )
 def test_a_string_that_holds_just_what_is_wanted_loses_its_quotes(text, path, wanted, expected):
-    assert retyped(text, [Problem(path, "type", wanted)]) == expected
+    assert retype(text, [Problem(path, "type", wanted)]) == expected

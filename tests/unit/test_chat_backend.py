@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from tests.support.chunks import in_any_chunking
-from toolwire.adapt.lowering import lowered
+from toolwire.adapt.lowering import lower_request
 from toolwire.adapt.names import Limits
 from toolwire.backends.chat import OPENAI, Conversation, Profile, profile_from
 from toolwire.backends.chat.encode import OPENING, encode_request
@@ -786,7 +786,7 @@ def test_what_fits_is_not_touched():
     request = Request(
         "m", (CallEntry("c", "f", "{}"), result("c")), tools=(Tool("f"),), tool_choice=ToolChoice("required", "f")
     )
-    same, restore = lowered(request, Limits())
+    same, restore = lower_request(request, Limits())
     assert same is request
     assert not restore.table
 

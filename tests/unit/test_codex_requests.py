@@ -24,7 +24,7 @@ from tests.unit.codex_lines import (
     recorded,
 )
 from toolwire.adapt.history import OPENING
-from toolwire.adapt.schemas import adjusted
+from toolwire.adapt.schemas import adjust
 from toolwire.backends import codex
 from toolwire.backends.codex import config as codex_config
 from toolwire.backends.codex import protocol
@@ -641,7 +641,7 @@ def test_what_app_server_would_take_for_a_string_is_sent_as_what_it_is(inner: An
 
 
 def test_what_cannot_be_read_as_a_schema_is_left_to_app_server():
-    assert adjusted(msgspec.Raw(b'{"type":'), LIMITS.schema) is None
+    assert adjust(msgspec.Raw(b'{"type":'), LIMITS.schema) is None
 
 
 # How to answer

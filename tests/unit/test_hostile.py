@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from toolwire.adapt.history import repair_pairs
-from toolwire.adapt.lowering import lowered
+from toolwire.adapt.lowering import lower_request
 from toolwire.adapt.names import Limits
 from toolwire.adapt.repair import repair_json
 from toolwire.backends import chat as chat_backend
@@ -97,7 +97,7 @@ def test_a_marker_that_holds_no_text_is_an_argument_like_any_other():
 @pytest.mark.parametrize("format", ["text", {"type": 5}, 3])
 def test_a_format_that_is_none_is_no_grammar(format: Any):
     tool = Tool("c", kind="custom", format=msgspec.Raw(json.dumps(format).encode()))
-    [lower] = lowered(msgspec.structs.replace(ASK, tools=(tool,)), Limits())[0].tools
+    [lower] = lower_request(msgspec.structs.replace(ASK, tools=(tool,)), Limits())[0].tools
     assert lower.kind == "function"
 
 

@@ -479,7 +479,7 @@ def test_fitting_schemas() -> None:
                 def steps(size: int, make: Callable[[range], Json] = make, need: str = need) -> int:
                     raw = schemas.msgspec.Raw(json.dumps({"type": "object", **make(range(size))}).encode())
                     schemas._adjusted.clear()
-                    return counted(meter, lambda: schemas.adjusted(raw, (need,)))
+                    return counted(meter, lambda: schemas.adjust(raw, (need,)))
 
                 yield f"{what}, {need}", steps
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolwire.adapt.lowering import Restore, lowered
+from toolwire.adapt.lowering import Restore, lower_request
 from toolwire.adapt.names import Limits
 from toolwire.adapt.unwrap import Unwrap, wrap
 from toolwire.backends import messages, responses
@@ -25,7 +25,7 @@ USER = Message("user", (TextPart("Go."),))
 
 def test_a_request_that_fits_is_left_alone():
     request = Request("m", (USER, CallEntry("c1", "f", "{}"), ResultEntry("c1", ())), tools=(Tool("f"),))
-    lower, restore = lowered(request, NARROW)
+    lower, restore = lower_request(request, NARROW)
     assert lower is request
     assert restore.table == {}
 
@@ -47,7 +47,7 @@ def test_a_name_that_fits_stays(name: str):
 
 def test_namespaces_and_strange_names_come_back():
     tools = (Tool("search", namespace="docs"), Tool("search", namespace="code"), Tool("a.b"), Tool("a_b"))
-    lower, restore = lowered(Request("m", (USER,), tools=tools), NARROW)
+    lower, restore = lower_request(Request("m", (USER,), tools=tools), NARROW)
     names = [tool.name for tool in lower.tools]
     assert len(set(names)) == 4
     assert names[:2] == ["docs__search", "code__search"]
@@ -63,7 +63,9 @@ def test_namespaces_and_strange_names_come_back():
 def test_history_and_choice_go_by_the_same_names():
     entries = (USER, CallEntry("x:1", "search", "{}", namespace="docs"), ResultEntry("x:1", (TextPart("ok"),)))
     choice = ToolChoice("required", "search")
-    lower, _ = lowered(Request("m", entries, tools=(Tool("search", namespace="docs"),), tool_choice=choice), NARROW)
+    lower, _ = lower_request(
+        Request("m", entries, tools=(Tool("search", namespace="docs"),), tool_choice=choice), NARROW
+    )
     _, call, result = lower.entries
     assert isinstance(call, CallEntry)
     assert isinstance(result, ResultEntry)
@@ -74,14 +76,14 @@ def test_history_and_choice_go_by_the_same_names():
 
 
 def _restored(tool: Tool, *pieces: str) -> list[Event]:
-    _, restore = lowered(Request("m", (USER,), tools=(tool,)), NARROW)
+    _, restore = lower_request(Request("m", (USER,), tools=(tool,)), NARROW)
     events = [CallStarted("c", tool.name), *(CallArgs("c", piece) for piece in pieces), CallEnded("c")]
     return [out for event in events for out in restore.feed(event)]
 
 
 def test_a_custom_tool_is_a_function_on_the_way_and_itself_again_after_it():
     tool = Tool("patch", "Applies.", kind="custom")
-    lower, _ = lowered(Request("m", (CallEntry("c", "patch", "a\nb", "custom"),), tools=(tool,)), NARROW)
+    lower, _ = lower_request(Request("m", (CallEntry("c", "patch", "a\nb", "custom"),), tools=(tool,)), NARROW)
     assert lower.tools[0].kind == "function"
     [call] = lower.entries
     assert isinstance(call, CallEntry)
@@ -131,7 +133,7 @@ def test_a_seal_is_carried_whole_and_only_ours_is_opened():
 def test_the_name_of_one_tool_is_never_given_to_another():
     taken = NARROW.name("a.b")
     tools = (Tool("a.b"), Tool(taken), Tool("search", namespace="docs"), Tool("docs__search"))
-    lower, restore = lowered(Request("m", (USER,), tools=tools), NARROW)
+    lower, restore = lower_request(Request("m", (USER,), tools=tools), NARROW)
     names = [tool.name for tool in lower.tools]
     assert len({*names}) == 4
     assert names[1::2] == [taken, "docs__search"], "what fits goes as it is"
@@ -143,7 +145,7 @@ def test_history_and_choice_follow_a_tool_that_had_to_give_way():
     tools = (Tool("search", namespace="docs"), Tool("docs__search"))
     entries = (CallEntry("c", "search", "{}", namespace="docs"), CallEntry("d", "docs__search", "{}"))
     choice = ToolChoice(allowed=("search",), limited=True)
-    lower, _ = lowered(Request("m", entries, tools=tools, tool_choice=choice), NARROW)
+    lower, _ = lower_request(Request("m", entries, tools=tools, tool_choice=choice), NARROW)
     assert [entry.name for entry in lower.entries if isinstance(entry, CallEntry)] == [
         tool.name for tool in lower.tools
     ]
@@ -153,7 +155,7 @@ def test_history_and_choice_follow_a_tool_that_had_to_give_way():
 
 def test_a_reserved_name_is_replaced_and_comes_back():
     limits = Limits(reserved=("python",))
-    lower, restore = lowered(Request("m", (USER,), tools=(Tool("python"), Tool("f"))), limits)
+    lower, restore = lower_request(Request("m", (USER,), tools=(Tool("python"), Tool("f"))), limits)
     name = lower.tools[0].name
     assert name.startswith("python_")
     assert restore.feed(CallStarted("c", name)) == (CallStarted("c", "python"),)
@@ -161,7 +163,7 @@ def test_a_reserved_name_is_replaced_and_comes_back():
 
 def test_a_bare_name_finds_its_namespace_if_there_is_only_one():
     tools = (Tool("search", namespace="docs"), Tool("read", namespace="docs"), Tool("read", namespace="code"))
-    _, restore = lowered(Request("m", (USER,), tools=tools), NARROW)
+    _, restore = lower_request(Request("m", (USER,), tools=tools), NARROW)
     assert restore.feed(CallStarted("c", "search")) == (CallStarted("c", "search", namespace="docs"),)
     assert restore.feed(CallStarted("c", "read")) == (CallStarted("c", "read"),)
 
@@ -170,7 +172,7 @@ def test_a_server_that_knows_namespaces_and_custom_tools_keeps_them():
     limits = Limits(custom=True, namespaces=True)
     tools = (Tool("a.b", namespace="docs"), Tool("a.b", namespace="code"), Tool("p.q", kind="custom"))
     entries = (CallEntry("c", "p.q", "x", "custom"), ResultEntry("c", (), "custom"))
-    lower, restore = lowered(Request("m", entries, tools=tools), limits)
+    lower, restore = lower_request(Request("m", entries, tools=tools), limits)
     assert [(tool.namespace, tool.kind) for tool in lower.tools] == [
         ("docs", "function"),
         ("code", "function"),
@@ -304,7 +306,7 @@ def test_calls_of_a_server_that_counts_anew_in_each_turn_get_ids_of_their_own():
             ResultEntry("call_0", (TextPart(words),)),
         )
     )
-    lower, _ = lowered(Request("m", history, tools=(Tool("f"),)), Limits(unique_ids=True))
+    lower, _ = lower_request(Request("m", history, tools=(Tool("f"),)), Limits(unique_ids=True))
     pairs = [
         entry.id if isinstance(entry, CallEntry) else entry.call_id
         for entry in lower.entries
@@ -315,7 +317,7 @@ def test_calls_of_a_server_that_counts_anew_in_each_turn_get_ids_of_their_own():
 
 
 def test_a_tool_is_called_by_the_clients_name_again():
-    _, restore = lowered(Request("m", (), tools=(Tool("my tool"),)), Limits())
+    _, restore = lower_request(Request("m", (), tools=(Tool("my tool"),)), Limits())
     [shown] = restore.table
     assert (restore.name(*shown), restore.name("", "other")) == ("my tool", "other")
     assert list(restore.feed(TurnEnded("stop"))) == [TurnEnded("stop")]
@@ -329,7 +331,7 @@ NODE = Tool("js", namespace="mcp__node_repl")
 
 
 def restored(name: str, *tools: Tool, namespace: str = "") -> tuple[str, str]:
-    _, restore = lowered(Request("m", (USER,), tools=tools), NARROW)
+    _, restore = lower_request(Request("m", (USER,), tools=tools), NARROW)
     [call] = restore.feed(CallStarted("c", name, namespace=namespace))
     assert isinstance(call, CallStarted)
     return call.namespace, call.name
@@ -359,7 +361,7 @@ def test_the_input_of_a_custom_tool_keeps_clear_of_the_tools_own_parameters():
     usual = Tool("patch", "The input is a patch.", kind="custom")
     call = CallEntry("c", "run", '{"input": "a"}', "custom")
     request = Request("m", (USER, call, ResultEntry("c", (), "custom")), tools=(tool, again, usual))
-    lower, restore = lowered(request, NARROW)
+    lower, restore = lower_request(request, NARROW)
     keys = [[*json.loads(bytes(each.parameters or b"{}"))["properties"]] for each in lower.tools]
     assert keys == [["tool_input"], ["tool_input_3"], ["input"]]
     written = lower.entries[1]

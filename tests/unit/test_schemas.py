@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolwire.adapt.schemas import CHANGES, adjusted
+from toolwire.adapt.schemas import CHANGES, adjust
 from toolwire.turns.schemas import plain_pattern, problems
 
 Json = dict[str, Any]
@@ -20,7 +20,7 @@ def raw(schema: Any) -> msgspec.Raw:
 
 
 def changed(schema: Any, *needs) -> tuple[Any, tuple[str, ...]] | None:
-    made = adjusted(raw(schema), needs)
+    made = adjust(raw(schema), needs)
     return (json.loads(bytes(made.parameters)), made.lost) if made is not None else None
 
 
@@ -107,17 +107,17 @@ def test_names_and_values_are_not_mistaken_for_keywords(schema: Json):
 
 
 def test_nothing_is_written_anew_that_needs_nothing():
-    assert adjusted(msgspec.Raw(b'{ "type" : "object",  "properties":{}, "x": 1.0e2 }'), tuple(CHANGES)[:2]) is None
-    assert adjusted(raw({}), ()) is None
-    assert adjusted(msgspec.Raw(b"{not json"), ("object_top",)) is None
+    assert adjust(msgspec.Raw(b'{ "type" : "object",  "properties":{}, "x": 1.0e2 }'), tuple(CHANGES)[:2]) is None
+    assert adjust(raw({}), ()) is None
+    assert adjust(msgspec.Raw(b"{not json"), ("object_top",)) is None
 
 
 def test_the_model_is_told_what_the_top_no_longer_says():
     either = {"type": "object", "anyOf": [{"required": ["a"]}, {"required": ["b"]}]}
-    made = adjusted(raw(either), ("object_top",))
+    made = adjust(raw(either), ("object_top",))
     assert made is not None
     assert made.remark.endswith(json.dumps({"anyOf": either["anyOf"]}, separators=(",", ":")))
-    long = adjusted(raw({"anyOf": [{"required": ["a" * 2000]}]}), ("object_top",))
+    long = adjust(raw({"anyOf": [{"required": ["a" * 2000]}]}), ("object_top",))
     assert long is not None
     assert long.remark == ""
 
@@ -139,7 +139,7 @@ schemas = st.recursive(
 
 @given(schemas, st.sets(st.sampled_from([*CHANGES])))
 def test_whatever_a_client_writes_gives_a_schema_or_is_left_alone(schema, needs):
-    made = adjusted(raw(schema), tuple(needs))
+    made = adjust(raw(schema), tuple(needs))
     if made is not None and "object_top" in needs:
         top = json.loads(bytes(made.parameters))
         assert top["type"] == "object"
@@ -149,9 +149,9 @@ def test_whatever_a_client_writes_gives_a_schema_or_is_left_alone(schema, needs)
 
 @given(schemas)
 def test_a_need_that_is_met_is_met(schema):
-    made = adjusted(raw(schema), ("inline_refs", "object_top", "properties"))
+    made = adjust(raw(schema), ("inline_refs", "object_top", "properties"))
     if made is not None:
-        again = adjusted(made.parameters, ("object_top", "properties"))
+        again = adjust(made.parameters, ("object_top", "properties"))
         assert again is None
 
 
@@ -196,7 +196,7 @@ def test_no_schema_takes_long(schema: Any, value: Any):
     began = time.process_time()
     problems(json.dumps(schema).encode(), json.dumps(value))
     for need in CHANGES:
-        adjusted(raw(schema), (need,))
+        adjust(raw(schema), (need,))
     assert time.process_time() - began < 3
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, TypeAlias
 import msgspec
 
 from toolwire.adapt.repair import RepairedJson, repair_json
-from toolwire.adapt.retype import Problem, retyped
+from toolwire.adapt.retype import Problem, retype
 from toolwire.core.collect import Call, CallAssembler
 from toolwire.core.events import OUTPUT, CallArgs, CallEnded, CallStarted, Event, Note, TurnEnded, TurnFailed, Usage
 from toolwire.core.policies import Events, Kinds
@@ -21,14 +21,14 @@ ArgumentsRule: TypeAlias = Literal["pass", "check", "repair"]
 Validate: TypeAlias = Callable[[bytes, str], Sequence[Problem] | None]
 """From a schema and a JSON text to the problems of the text; None if the schema cannot be used."""
 
-MAX_CHECKED = 1024 * 1024
-"""Most characters of arguments that are checked."""
+MAX_CHECKED_CHARS = 1024 * 1024
+"""Longer arguments are not checked."""
 
-HELD_LIMIT = 32 * 1024 * 1024
-"""Most characters that may wait behind a call for the end of the turn."""
+MAX_HELD_CHARS = 32 * 1024 * 1024
+"""Maximum characters that are held back until the end of the turn."""
 
-MAX_UNQUOTING = 4
-"""How often arguments are unquoted: a string may hold an object that holds a string."""
+MAX_UNQUOTE_ROUNDS = 4
+"""Maximum rounds of unquoting: a string may hold an object that holds a string."""
 
 NOT_JSON = Problem((), "json")
 NO_OBJECT = Problem((), "type", ("object",))
@@ -55,12 +55,22 @@ class ArgumentJudge:
         return self._judge(call, text)[0]
 
     def repair(self, call: CallStarted, text: str) -> Verdict:
-        """The verdict on a call, with its repaired arguments if possible."""
+        """The verdict on a call, with its repaired arguments if no guessing is needed."""
         verdict, tool = self._judge(call, text)
-        if tool is None or not verdict.notes:
+        repaired = repair_json(text) if tool is not None and verdict.notes else None
+        if tool is None or repaired is None:
             return verdict
-        repaired = self._repaired(tool, text)
-        return Verdict(verdict.notes, repaired) if repaired is not None else verdict
+        text, fixes = repaired.text, dict.fromkeys(repaired.fixes)
+        for _ in range(MAX_UNQUOTE_ROUNDS):
+            problems = self._problems(tool, text)
+            if not problems:
+                repaired = RepairedJson(text, tuple(fixes))
+                return Verdict(verdict.notes, repaired) if problems is not None else verdict
+            better = retype(text, problems)
+            if better is None:
+                break
+            text, fixes["types"] = better, None
+        return verdict
 
     def _judge(self, call: CallStarted | Call, text: str) -> tuple[Verdict, Tool | None]:
         """The verdict, and the tool if its schema was checked."""
@@ -78,7 +88,7 @@ class ArgumentJudge:
         return Verdict(notes), tool
 
     def _problems(self, tool: Tool, text: str) -> Sequence[Problem] | None:
-        if len(text) > MAX_CHECKED:
+        if len(text) > MAX_CHECKED_CHARS:
             return None
         if not is_json(text):
             return (NOT_JSON,)
@@ -86,37 +96,21 @@ class ArgumentJudge:
             return (NO_OBJECT,)
         return self._validate(bytes(tool.parameters), text) if tool.parameters is not None else ()
 
-    def _repaired(self, tool: Tool, text: str) -> RepairedJson | None:
-        """The arguments made to fit the schema; None if that needs guessing."""
-        repaired = repair_json(text)
-        if repaired is None:
-            return None
-        text, fixes = repaired.text, dict.fromkeys(repaired.fixes)
-        for _ in range(MAX_UNQUOTING):
-            problems = self._problems(tool, text)
-            if not problems:
-                return RepairedJson(text, tuple(fixes)) if problems is not None else None
-            better = retyped(text, problems)
-            if better is None:
-                return None
-            text, fixes["types"] = better, None
-        return None
-
 
 class CheckArguments:
-    """Adds a note to calls whose arguments do not fit. Nothing is held back: the note comes with the call's end."""
+    """Adds a note to calls whose arguments do not fit the schema. Nothing is held back."""
 
     handles: ClassVar[Kinds] = (CallStarted, CallArgs, CallEnded)
 
-    def __init__(self, declared: ArgumentJudge) -> None:
-        self._declared = declared
+    def __init__(self, judge: ArgumentJudge) -> None:
+        self._judge = judge
         self._calls = CallAssembler()
 
     def feed(self, event: Event) -> Events | None:
         call = self._calls.feed(event)
         if call is None or call.kind != "function" or not call.complete:
             return None
-        return *self._declared.check(call, call.arguments).notes, event
+        return *self._judge.check(call, call.arguments).notes, event
 
 
 class _UndecidedCall(msgspec.Struct, frozen=True):
@@ -126,18 +120,26 @@ class _UndecidedCall(msgspec.Struct, frozen=True):
     end: CallEnded
     verdict: Verdict
 
+    def settle(self, *, normally: bool) -> Events:
+        """The events of the call, repaired if the turn ended normally."""
+        repaired = self.verdict.repaired
+        if repaired is None or not normally:
+            return *self.pieces, *(self.verdict.notes if self.end.complete else ()), self.end
+        note = Note("arguments_repaired", f"{self.end.id} {', '.join(repaired.fixes)}")
+        return CallArgs(self.end.id, repaired.text), note, CallEnded(self.end.id)
+
 
 class RepairArguments:
-    """Passes a call's arguments on when they are complete, repaired where that is certain.
+    """Delivers a call's arguments when they are complete, repaired where the meaning is certain.
 
-    Arguments that fit are not changed. Missing brackets, and a call that ended incomplete, may mean that the turn was
-    cut: then everything after it is held back until the turn ends.
+    Valid arguments are not changed. Missing brackets, and a call that ended incomplete, may mean that the turn was cut:
+    then everything after the call is held back until the turn ends.
     """
 
     handles: ClassVar[Kinds] = (*OUTPUT, Usage, TurnEnded, TurnFailed)
 
-    def __init__(self, declared: ArgumentJudge) -> None:
-        self._declared = declared
+    def __init__(self, judge: ArgumentJudge) -> None:
+        self._judge = judge
         self._call: CallStarted | None = None
         self._pieces: list[CallArgs] = []
         self._undecided: _UndecidedCall | None = None
@@ -148,59 +150,50 @@ class RepairArguments:
 
     def feed(self, event: Event) -> Events | None:
         if self._undecided is not None:
-            return self._wait(event)
+            return self._hold(event)
         if isinstance(event, CallStarted):
             self._call = event if event.kind == "function" else None
-        elif self._call is not None:
-            if isinstance(event, CallArgs):
-                self._pieces.append(event)
-                return ()
-            if isinstance(event, CallEnded):
-                return self._end(self._call, event)
-            if isinstance(event, TurnFailed):
-                return *self._taken(), event
-        return None
-
-    def _taken(self) -> tuple[CallArgs, ...]:
-        self._call, pieces, self._pieces = None, tuple(self._pieces), []
-        return pieces
-
-    def _end(self, call: CallStarted, event: CallEnded) -> Events:
-        pieces = self._taken()
+            return None
+        call = self._call
+        if call is None:
+            return None
+        if isinstance(event, CallArgs):
+            self._pieces.append(event)
+            return ()
+        if not isinstance(event, CallEnded):
+            return (*self._take_pieces(), event) if isinstance(event, TurnFailed) else None
+        pieces = self._take_pieces()
         text = "".join(piece.text for piece in pieces)
         if event.damaged or (not event.complete and is_json(text)):
             return *pieces, event
-        undecided = _UndecidedCall(pieces, event, self._declared.repair(call, text))
+        undecided = _UndecidedCall(pieces, event, self._judge.repair(call, text))
         repaired = undecided.verdict.repaired
         if repaired is None or (event.complete and "brackets" not in repaired.fixes):
-            return self._settled(undecided, normally=event.complete)
+            return undecided.settle(normally=event.complete)
         if self._ended_normally is None:
             self._undecided = undecided
             return ()
-        return self._settled(undecided, normally=self._ended_normally)
+        return undecided.settle(normally=self._ended_normally)
 
-    def _settled(self, undecided: _UndecidedCall, *, normally: bool) -> Events:
-        id, repaired = undecided.end.id, undecided.verdict.repaired
-        if repaired is None or not normally:
-            notes = undecided.verdict.notes if undecided.end.complete else ()
-            return *undecided.pieces, *notes, undecided.end
-        note = Note("arguments_repaired", f"{id} {', '.join(repaired.fixes)}")
-        return CallArgs(id, repaired.text), note, CallEnded(id)
+    def _take_pieces(self) -> tuple[CallArgs, ...]:
+        self._call, pieces, self._pieces = None, tuple(self._pieces), []
+        return pieces
 
-    def _wait(self, event: Event) -> Events:
+    def _hold(self, event: Event) -> Events:
+        """Hold an event back; the end of the turn decides about the call, and releases everything."""
         self._held.append(event)
         self._size += len(getattr(event, "text", ""))
         if isinstance(event, TurnEnded):
             self._ended_normally = event.reason in ("stop", "calls")
-        elif isinstance(event, TurnFailed) or self._size > HELD_LIMIT:
+        elif isinstance(event, TurnFailed) or self._size > MAX_HELD_CHARS:
             self._ended_normally = False
         else:
             return ()
         undecided, self._undecided = self._undecided, None
         held, self._held = self._held, []
         assert undecided is not None
-        settled = list(self._settled(undecided, normally=self._ended_normally))
+        out = list(undecided.settle(normally=self._ended_normally))
         for each in held:
             caused = self.feed(each)
-            settled += (each,) if caused is None else caused
-        return settled
+            out += (each,) if caused is None else caused
+        return out

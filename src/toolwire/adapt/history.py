@@ -1,7 +1,7 @@
 """Pairs calls and results: every call in a history has one result, and every result its call.
 
-Backends refuse other conversations, and clients produce them: a turn was stopped, a message was trimmed away. The rule
-`repair` fixes the history and adds notes; `strict` refuses it, naming the call.
+Backends refuse any other history, but clients send them, after a stopped turn or a trimmed message. The rule `repair`
+fixes the history and adds notes; `strict` refuses it and names the call.
 """
 
 from bisect import bisect_left
@@ -18,17 +18,17 @@ from toolwire.core.request import CallEntry, Entry, Message, ReasoningEntry, Ref
 HistoryRule: TypeAlias = Literal["repair", "strict"]
 
 OPENING = "(The assistant begins.)"
-"""The text of a user message that is added where a server requires one."""
+"""The text of the user message that is added where a server requires one."""
 BEGINNING = Message("user", (TextPart(OPENING),))
 
 NO_RESULT = "Error: the call was not answered."
-"""The text of a result that is missing."""
+"""The text of the placeholder for a missing result."""
 
 
 def drop_empty_messages(entries: tuple[Entry, ...]) -> tuple[tuple[Entry, ...], list[Note]]:
-    """The history without messages that hold nothing, which servers refuse, and notes of what was changed.
+    """Drop empty messages, which servers refuse; returns the history and notes of the changes.
 
-    If nothing else is there, one short message of the user stands for them. Those of the assistant need no note.
+    If nothing else is left, a short user message is added. Messages of the assistant are dropped without a note.
     """
     empty = [entry for entry in entries if isinstance(entry, Message) and _is_empty(entry)]
     if not empty:
@@ -49,18 +49,19 @@ def _is_empty(message: Message) -> bool:
 def repair_pairs(
     entries: Iterable[Entry], rule: HistoryRule, *, moves: bool = True
 ) -> tuple[tuple[Entry, ...], list[Note]]:
-    """The history with every call and result paired, and notes of what was changed.
+    """Pair every call with its result; returns the history and notes of the changes.
 
-    Results follow the calls they answer. One that stands before its call is moved behind it. One that comes later,
-    after another message, is moved there, unless client and backend allow it anywhere (`moves` is false); an id may be
-    used again once its call is answered. A result without its call is left out, unless there is nothing else to
-    answer: then it becomes a user message.
+    A result that precedes its call is moved after it. So is one that follows later, after another message, unless
+    client and backend allow that (`moves` is false). An id may be used again once its call is answered. A result
+    without a call is dropped, unless there is nothing else to answer: then it becomes a user message.
+
+    Raises `BadRequest` if the rule is `strict` and a result or a call is missing.
     """
     history = tuple(entries)
     if not any(isinstance(entry, CallEntry | ResultEntry) for entry in history):
         return history, []
     notes: list[Note] = []
-    history = tuple(_with_distinct_ids(_with_results_behind(_without_blanks(history), rule, notes), notes))
+    history = tuple(_make_ids_distinct(_move_early_results(_drop_blank_messages(history), rule, notes), notes))
     out: list[Entry] = []
     waiting: dict[str, CallEntry] = {}
     positions = _Positions(history)
@@ -88,47 +89,36 @@ def repair_pairs(
             expected = expected if end == reach else set()
             reach = end
             for call in [call for id, call in waiting.items() if id not in expected]:
-                if index <= positions.of(call, index) < reach:
+                if index <= positions.find_result(call, index) < reach:
                     expected.add(call.id)
                 else:
-                    position = _before_reasoning(out) if entry.role == "assistant" else len(out)
-                    out[position:position] = _late(call, positions, index, rule, notes)
+                    position = len(out)
+                    while entry.role == "assistant" and position and isinstance(out[position - 1], ReasoningEntry):
+                        position -= 1  # reasoning belongs to the message that follows it
+                    out.insert(position, _take_late_result(call, positions, index, rule, notes))
                     del waiting[call.id]
         out.append(entry)
-    for call in waiting.values():
-        out += _late(call, positions, len(history), rule, notes)
-    return _answerable(out, orphans, notes)
+    out += [_take_late_result(call, positions, len(history), rule, notes) for call in waiting.values()]
+    return _add_orphans(out, orphans, notes)
 
 
-def _answerable(
+def _add_orphans(
     out: list[Entry], orphans: list[ResultEntry], notes: list[Note]
 ) -> tuple[tuple[Entry, ...], list[Note]]:
-    """The history; if it holds nothing to answer, with the results without a call as user messages."""
-    if not orphans or any(map(_can_be_answered, out)):
+    """If a history has nothing to answer, add the results without a call as user messages."""
+    for entry in out if orphans else ():
+        if isinstance(entry, CallEntry) or (isinstance(entry, Message) and entry.role in ("user", "assistant")):
+            orphans = []
+            break
+    if not orphans:
         return tuple(out), notes
-    return (*out, *map(_as_message, orphans)), [_as_message_note(note) for note in notes]
-
-
-def _can_be_answered(entry: Entry) -> bool:
-    return isinstance(entry, CallEntry) or (isinstance(entry, Message) and entry.role in ("user", "assistant"))
-
-
-def _as_message(orphan: ResultEntry) -> Message:
-    if not any(not isinstance(part, TextPart) or part.text for part in orphan.parts):
-        raise BadRequest(f"The result of {orphan.call_id!r} is empty, its call is missing, and nothing else is said.")
-    return Message("user", orphan.parts_with_error)
-
-
-def _as_message_note(note: Note) -> Note:
-    return Note("result_as_message", note.subject) if note.code == "result_dropped" else note
-
-
-def _before_reasoning(entries: list[Entry]) -> int:
-    """The index of the reasoning at the end, which belongs to what follows."""
-    index = len(entries)
-    while index and isinstance(entries[index - 1], ReasoningEntry):
-        index -= 1
-    return index
+    for orphan in orphans:
+        if not any(not isinstance(part, TextPart) or part.text for part in orphan.parts):
+            message = f"The result of {orphan.call_id!r} is empty, its call is missing, and nothing else is said."
+            raise BadRequest(message)
+        out.append(Message("user", orphan.parts_with_error))
+    renamed = {"result_dropped": "result_as_message"}
+    return tuple(out), [Note(renamed.get(note.code, note.code), note.subject) for note in notes]
 
 
 class _Positions:
@@ -148,7 +138,7 @@ class _Positions:
             elif _ends_turn(entry):
                 self._ends.append(index)
 
-    def of(self, call: CallEntry, start: int) -> int:
+    def find_result(self, call: CallEntry, start: int) -> int:
         """The index of a call's result from `start` on, before the id is used again; -1 if there is none."""
         results, calls = self._results.get(call.id, []), self._calls.get(call.id, [])
         again = bisect_left(calls, start)
@@ -166,44 +156,47 @@ class _Positions:
         return self._ends[found] if found < len(self._ends) else len(self.history)
 
 
-def _without_blanks(history: tuple[Entry, ...]) -> tuple[Entry, ...]:
-    """The history without blank assistant messages between calls."""
+def _drop_blank_messages(history: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    """Drop blank assistant messages between two calls."""
+
+    def is_blank(entry: Entry) -> bool:
+        if not isinstance(entry, Message) or entry.role != "assistant":
+            return False
+        return all(isinstance(part, TextPart) and not part.text.strip() for part in entry.parts)
+
     blank = {
         index
         for index in range(1, len(history) - 1)
         if isinstance(history[index - 1], CallEntry)
         and isinstance(history[index + 1], CallEntry)
-        and _is_blank(history[index])
+        and is_blank(history[index])
     }
     return tuple(entry for index, entry in enumerate(history) if index not in blank) if blank else history
 
 
-def _with_results_behind(history: tuple[Entry, ...], rule: HistoryRule, notes: list[Note]) -> tuple[Entry, ...]:
-    """The history with every result that stands before its call moved behind that call and those made with it."""
-    moved = _early_results(history)
+def _move_early_results(history: tuple[Entry, ...], rule: HistoryRule, notes: list[Note]) -> tuple[Entry, ...]:
+    """Move every result that precedes its call after that call and the calls made with it."""
+    moved = _find_early_results(history)
     if not moved:
         return history
-    for index in moved:
-        call = history[index]
-        assert isinstance(call, CallEntry)
-        _refuse(rule, f"The result of the call {call.id!r} stands before it.")
-        notes.append(Note("result_moved", call.id))
-    out, left_out, pending = list[Entry](), {*moved.values()}, list[Entry]()
+    out, pending, early = list[Entry](), list[Entry](), {*moved.values()}
     for index, entry in enumerate(history):
         if not isinstance(entry, CallEntry):
             out += pending
             pending = []
-        if index not in left_out:
-            out.append(entry)
-        if index in moved:
+        elif index in moved:
+            _refuse(rule, f"The result of the call {entry.id!r} stands before it.")
+            notes.append(Note("result_moved", entry.id))
             pending.append(history[moved[index]])
+        if index not in early:
+            out.append(entry)
     return (*out, *pending)
 
 
-def _early_results(history: tuple[Entry, ...]) -> dict[int, int]:
-    """The indexes of results that stand before their calls, by the indexes of the calls."""
+def _find_early_results(history: tuple[Entry, ...]) -> dict[int, int]:
+    """The indexes of results that precede their calls, by the indexes of the calls."""
     unanswered: dict[str, int] = {}
-    early: dict[str, deque[int]] = {}  # results of this turn that no call before them waits for
+    early: dict[str, deque[int]] = {}  # results of this turn without a call before them
     moved: dict[int, int] = {}
     calls: dict[str, int] = {}  # the latest such call of each id
     for index, entry in enumerate(history):
@@ -216,7 +209,7 @@ def _early_results(history: tuple[Entry, ...]) -> dict[int, int]:
             if count := unanswered.get(entry.call_id):
                 unanswered[entry.call_id] = count - 1
                 if calls:
-                    moved.pop(calls.pop(entry.call_id, -1), None)  # the one in its place counts
+                    moved.pop(calls.pop(entry.call_id, -1), None)  # the result after the call counts
             else:
                 early.setdefault(entry.call_id, deque()).append(index)
         elif early and _ends_turn(entry):
@@ -224,14 +217,8 @@ def _early_results(history: tuple[Entry, ...]) -> dict[int, int]:
     return moved
 
 
-def _is_blank(entry: Entry) -> bool:
-    if not isinstance(entry, Message) or entry.role != "assistant":
-        return False
-    return all(isinstance(part, TextPart) and not part.text.strip() for part in entry.parts)
-
-
-def _with_distinct_ids(history: tuple[Entry, ...], notes: list[Note]) -> Iterator[Entry]:
-    """The history with distinct ids for unanswered calls. A repeated call is dropped; results are taken in order."""
+def _make_ids_distinct(history: tuple[Entry, ...], notes: list[Note]) -> Iterator[Entry]:
+    """Give unanswered calls distinct ids. A repeated call is dropped; results are assigned in order."""
     waiting: dict[str, _SameId] = {}
     fresh = FreshIds(entry.id for entry in history if isinstance(entry, CallEntry))
     for entry in history:
@@ -241,7 +228,7 @@ def _with_distinct_ids(history: tuple[Entry, ...], notes: list[Note]) -> Iterato
                 notes.append(Note("call_duplicate", entry.id))
                 continue
             if same:
-                renamed = msgspec.structs.replace(entry, id=fresh.like(entry.id))
+                renamed = msgspec.structs.replace(entry, id=fresh.make(entry.id))
                 notes.append(Note("id_reused", renamed.id))
                 same.add(renamed)
                 yield renamed
@@ -258,13 +245,13 @@ def _with_distinct_ids(history: tuple[Entry, ...], notes: list[Note]) -> Iterato
 
 
 class FreshIds:
-    """Makes ids that differ from all taken ones."""
+    """Makes ids that are not taken."""
 
     def __init__(self, taken: Iterable[str]) -> None:
         self._taken = set(taken)
         self._counts: dict[str, int] = {}
 
-    def like(self, id: str) -> str:
+    def make(self, id: str) -> str:
         """A new id that begins with this one."""
         count = self._counts.get(id, 1) + 1
         while f"{id}_{count}" in self._taken:
@@ -291,41 +278,41 @@ class _SameId:
         if self._counts is None:
             self._counts = Counter()
             for other in self._calls:
-                _count(self._counts, other, 1)
+                self._count(other, 1)
         other = "function" if call.kind == "custom" else "custom"
         return bool(self._counts[call.name, other] or self._counts[call.name, call.kind, call.arguments])
 
     def add(self, call: CallEntry) -> None:
         self._calls.append(call)
-        if self._counts is not None:
-            _count(self._counts, call, 1)
+        self._count(call, 1)
 
     def take(self) -> CallEntry:
         call = self._calls.popleft()
-        if self._counts is not None:
-            _count(self._counts, call, -1)
+        self._count(call, -1)
         return call
 
-
-def _count(counts: Counter[tuple[str, ...]], call: CallEntry, by: int) -> None:
-    counts[call.name, call.kind] += by
-    counts[call.name, call.kind, call.arguments] += by
+    def _count(self, call: CallEntry, by: int) -> None:
+        if self._counts is not None:
+            self._counts[call.name, call.kind] += by
+            self._counts[call.name, call.kind, call.arguments] += by
 
 
 def _ends_turn(entry: Entry) -> bool:
     return isinstance(entry, Message) and entry.role != "assistant"
 
 
-def _late(call: CallEntry, positions: _Positions, start: int, rule: HistoryRule, notes: list[Note]) -> list[Entry]:
-    """The result of a call that did not follow it: a later one that is moved here, or a placeholder."""
-    index = positions.of(call, start)
+def _take_late_result(
+    call: CallEntry, positions: _Positions, start: int, rule: HistoryRule, notes: list[Note]
+) -> Entry:
+    """The result of a call that did not follow it: a later one, which is moved here, or a placeholder."""
+    index = positions.find_result(call, start)
     if index >= 0:
         positions.moved.add(index)
         notes.append(Note("result_moved", call.id))
-        return [positions.history[index]]
+        return positions.history[index]
     _refuse(rule, f"The call {call.id!r} has no result.")
     notes.append(Note("result_missing", call.id))
-    return [ResultEntry(call.id, (TextPart(NO_RESULT),), call.kind, failed=True)]
+    return ResultEntry(call.id, (TextPart(NO_RESULT),), call.kind, failed=True)
 
 
 def _refuse(rule: HistoryRule, message: str) -> None:

@@ -1,11 +1,11 @@
 """Lowers a request to what a server supports: flat functions, short names, narrow ids; and restores its calls.
 
 Namespaces are flattened into names, custom tools become functions with one argument, schemas lose what the server
-refuses, and invalid names are replaced. The request holds all that is needed to undo it, so no state is kept between
+refuses, and invalid names are replaced. Everything can be undone from the request alone, so no state is kept between
 turns.
 
-A server that knows no search for tools gets a function for the search, and of the deferred tools those that the history
-names, behind all others in the order in which they were found: what is declared only grows.
+A server without tool search gets a function for the search, and only those deferred tools that the history names. They
+follow all other tools, in the order in which they were found, so that the declarations only grow.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ import msgspec
 
 from toolwire.adapt.history import FreshIds
 from toolwire.adapt.names import Limits, Naming
-from toolwire.adapt.schemas import adjusted
+from toolwire.adapt.schemas import adjust
 from toolwire.adapt.unwrap import WRAPPED, Unwrap, wrap, wrapper_key
 from toolwire.core.cache import BoundedDict, size_of
 from toolwire.core.events import CallArgs, CallEnded, CallKind, CallStarted, Event, Note
@@ -48,53 +48,48 @@ def search_parameters(query: str) -> msgspec.Raw:
 
 
 SEARCH_PARAMETERS = search_parameters("What the tool should do.")
-"""The schema of a search for tools that has none."""
+"""The default schema of a search for tools."""
 
 
-def lowered(request: Request, limits: Limits) -> tuple[Request, "Restore"]:
-    """The request as the server accepts it, and the stage that restores its calls."""
+def lower_request(request: Request, limits: Limits) -> tuple[Request, "Restore"]:
+    """Lower a request to the server's limits; returns it with the stage that restores its calls."""
     if limits.search and (limits.search != request.dialect or "tool_search" in request.without):
-        # A namespace would change where a tool of it is found later, and came with the search, which may be refused.
+        # A namespace would move its tools when one is found later, and it came with the search, which may be refused.
         namespaces = (
             limits.namespaces
             and "tool_search" not in request.without
             and not any(tool.deferred for tool in request.tools)
         )
         limits = msgspec.structs.replace(limits, search="", namespaces=namespaces)
-    tools = _lowered_tools(request.tools, limits)
+    # An agent sends the same tuple of tools with every request, so it is lowered once.
+    tools = _cache.find((id(request.tools), limits))
+    if tools is None or tools.tools is not request.tools:
+        tools = _LoweredTools(request.tools, limits)
+        _cache.keep((id(request.tools), limits), tools)
     kept: Sequence[Entry] = request.entries
     if not limits.additional_tools:
         kept = [entry for entry in kept if not isinstance(entry, ToolsEntry)]
     if not limits.search:
-        kept = with_searches(kept)
-    declared, shown = tools.found_in(request)
-    restore = Restore(tools.table, tools.notes, declared)
+        kept = replace_searches(kept)
+    entries = tuple(map(tools.lower_entry, kept))
+    if limits.unique_ids:
+        entries = _make_ids_unique(entries)
+    declared, shown = tools.select(request)
     changed: dict[str, Any] = {} if shown is request.tools else {"tools": shown}
     if tools.is_declared_anew:
         changed["tools_changed"] = True
-    entries = tuple(map(tools.entry, kept))
-    if limits.unique_ids:
-        entries = _with_unique_ids(entries)
     if len(entries) != len(request.entries) or any(map(is_not, entries, request.entries)):
         changed["entries"] = entries
     if request.tool_choice is not None:
-        choice = tools.choice(request.tool_choice)
+        choice = tools.lower_choice(request.tool_choice)
         if choice != request.tool_choice:
             changed["tool_choice"] = choice
-    return (msgspec.structs.replace(request, **changed) if changed else request), restore
+    lowered = msgspec.structs.replace(request, **changed) if changed else request
+    return lowered, Restore(tools.table, tools.notes, declared)
 
 
-def _lowered_tools(tools: tuple[Tool, ...], limits: Limits) -> "_Lowering":
-    """The lowered tools. The same tuple comes with every request of an agent, so it is lowered once."""
-    found = _cache.find((id(tools), limits))
-    if found is None or found.tools is not tools:
-        found = _Lowering(tools, limits)
-        _cache.keep((id(tools), limits), found)
-    return found
-
-
-class _Lowering:
-    """The tools of a request for one server, and everything that uses their names. Unchanged tools are not copied."""
+class _LoweredTools:
+    """The tools of a request for one server, and their names there. Unchanged tools are not copied."""
 
     def __init__(self, tools: tuple[Tool, ...], limits: Limits) -> None:
         self.tools = tools
@@ -102,87 +97,84 @@ class _Lowering:
         self._naming = Naming([(tool.namespace, tool.name) for tool in tools], limits)
         self._keys = {(tool.namespace, tool.name): _wrapper_key(tool) for tool in tools if tool.kind == "custom"}
         self.notes: list[Note] = []
-        shown = tuple(self._tool(tool) for tool in tools)
-        self.shown = tools if all(one is other for one, other in zip(shown, tools, strict=True)) else shown
+        lowered = tuple(map(self._lower_tool, tools))
+        pairs = tuple(zip(tools, lowered, strict=True))
+        self.lowered = tools if all(one is other for one, other in pairs) else lowered
         self.table = {
             (lower.namespace, lower.name): tool
-            for tool, lower in zip(tools, shown, strict=True)
+            for tool, lower in pairs
             if (tool.name, tool.namespace, tool.kind) != (lower.name, lower.namespace, lower.kind)
         }
-        self.table |= self._other_spellings() if self.table else {}
+        if self.table:
+            # A model may write the name of a tool in a namespace without it, or with a dot: valid if only one has it.
+            bare = [(tool.name, tool) for tool in tools if tool.namespace]
+            dotted = [(f"{tool.namespace}.{tool.name}", tool) for tool in tools if tool.namespace]
+            names = Counter([*(tool.name for tool in (*tools, *lowered)), *(name for name, _ in dotted)])
+            self.table |= {("", name): tool for name, tool in (*bare, *dotted) if names[name] == 1}
         self._deferred = {(tool.namespace, tool.name): index for index, tool in enumerate(tools) if tool.deferred}
         self.is_declared_anew = not limits.search and any(
-            tool.deferred or tool.kind == "search" or tool.namespace != lower.namespace
-            for tool, lower in zip(tools, shown, strict=True)
+            tool.deferred or tool.kind == "search" or tool.namespace != lower.namespace for tool, lower in pairs
         )
 
-    def _other_spellings(self) -> dict[tuple[str, str], Tool]:
-        """Names of tools in namespaces as a model may write them, without the namespace or with a dot behind it.
-
-        Only names that one tool has.
-        """
-        dotted = [(f"{tool.namespace}.{tool.name}", tool) for tool in self.tools if tool.namespace]
-        names = Counter(tool.name for tool in (*self.tools, *self.shown))
-        names.update(name for name, _ in dotted)
-        bare = [(tool.name, tool) for tool in self.tools if tool.namespace]
-        return {("", name): tool for name, tool in (*bare, *dotted) if names[name] == 1}
-
-    def found_in(self, request: Request) -> tuple[tuple[Tool, ...], tuple[Tool, ...]]:
-        """The tools that the server is told of, and their lowered form: of deferred ones, those that were found."""
+    def select(self, request: Request) -> tuple[tuple[Tool, ...], tuple[Tool, ...]]:
+        """The tools to declare, and their lowered form: of deferred ones, those that were found."""
         if not self._deferred or self._limits.search:
-            return self.tools, self.shown
+            return self.tools, self.lowered
         named = [*request.named_tools, *(key for key in self._deferred if key[1] == request.forced_tool)]
         indexes = [index for index, tool in enumerate(self.tools) if not tool.deferred]
         indexes += [self._deferred[key] for key in dict.fromkeys(named) if key in self._deferred]
-        return tuple(self.tools[index] for index in indexes), tuple(self.shown[index] for index in indexes)
+        return tuple(self.tools[index] for index in indexes), tuple(self.lowered[index] for index in indexes)
 
-    def _tool(self, tool: Tool) -> Tool:
-        name = self._naming.of(tool.namespace, tool.name)
-        lower = self._fitting(tool)
-        if tool.kind == "search" and not self._limits.search:
-            parameters = lower.parameters or SEARCH_PARAMETERS
-            lower = msgspec.structs.replace(lower, kind="function", parameters=parameters)
-        if lower.kind == "custom" and not self._limits.custom:
-            description, parameters = tool.description + _grammar(tool), _wrapper(_wrapper_key(tool))
+    def _lower_tool(self, tool: Tool) -> Tool:
+        limits, lower = self._limits, tool
+        if lower.strict is not None and not limits.strict:
+            self.notes += [Note("field_dropped", f"{tool.name}.strict")] if tool.strict else ()
+            lower = msgspec.structs.replace(lower, strict=None)
+        change = adjust(tool.parameters, limits.schema) if tool.parameters is not None else None
+        if change is not None:
+            if change.lost:
+                self.notes.append(Note("schema_changed", tool.name))
+            description = "\n\n".join(text for text in (tool.description, change.remark) if text)
+            lower = msgspec.structs.replace(lower, parameters=change.parameters, description=description)
+        if tool.kind == "search" and not limits.search:
+            lower = msgspec.structs.replace(lower, kind="function", parameters=lower.parameters or SEARCH_PARAMETERS)
+        if tool.kind == "custom" and not limits.custom:
+            key, text = _wrapper_key(tool), {"type": "string", "description": "The input of the tool, as plain text."}
+            schema = {"type": "object", "properties": {key: text}, "required": [key], "additionalProperties": False}
+            description = tool.description + _grammar_of(tool)
             lower = msgspec.structs.replace(
-                tool, description=description, parameters=parameters, kind="function", format=None
+                tool, description=description, parameters=to_raw(schema), kind="function", format=None
             )
-        lower = lower if self._limits.search else lower.shown
-        namespace = self._namespace(tool.namespace)
+        lower = lower if limits.search else lower.shown
+        name, namespace = self._naming.of(tool.namespace, tool.name), self._namespace(tool.namespace)
         if (name, namespace) == (tool.name, tool.namespace):
             return lower
         return msgspec.structs.replace(lower, name=name, namespace=namespace)
 
-    def _fitting(self, tool: Tool) -> Tool:
-        """The tool with a schema that the server accepts, and without `strict` if it is not supported."""
-        if tool.strict is not None and not self._limits.strict:
-            self.notes += [Note("field_dropped", f"{tool.name}.strict")] if tool.strict else ()
-            tool = msgspec.structs.replace(tool, strict=None)
-        change = adjusted(tool.parameters, self._limits.schema) if tool.parameters is not None else None
-        if change is None:
-            return tool
-        if change.lost:
-            self.notes.append(Note("schema_changed", tool.name))
-        description = "\n\n".join(text for text in (tool.description, change.remark) if text)
-        return msgspec.structs.replace(tool, parameters=change.parameters, description=description)
-
-    def entry(self, entry: Entry) -> Entry:
+    def lower_entry(self, entry: Entry) -> Entry:
         if isinstance(entry, CallEntry):
-            return self._call(entry)
+            name, id = self._naming.of(entry.namespace, entry.name), self._limits.id(entry.id)
+            kind, namespace = self._kind(entry.kind), self._namespace(entry.namespace)
+            if (name, id, kind, namespace) == (entry.name, entry.id, entry.kind, entry.namespace):
+                return entry
+            arguments = entry.arguments
+            if entry.kind == "custom" and kind != "custom":
+                arguments = wrap(arguments, self._keys.get((entry.namespace, entry.name), WRAPPED))
+            return msgspec.structs.replace(entry, id=id, name=name, arguments=arguments, kind=kind, namespace=namespace)
         if isinstance(entry, ResultEntry):
             id, kind = self._limits.id(entry.call_id), self._kind(entry.kind)
-            if not self._limits.search and (entry.kind == "search" or _has_references(entry)):
-                parts = self._spelled_out(entry)
+            if not self._limits.search and (entry.kind == "search" or ToolPart in map(type, entry.parts)):
+                parts = self._spell_out_tools(entry)
                 return msgspec.structs.replace(entry, call_id=id, kind=kind, parts=parts, raw=None)
             if (id, kind) != (entry.call_id, entry.kind):
                 return msgspec.structs.replace(entry, call_id=id, kind=kind)
         return entry
 
-    def _spelled_out(self, entry: ResultEntry) -> tuple[Part, ...]:
-        """The parts of a result, with the tools that it names in words."""
+    def _spell_out_tools(self, entry: ResultEntry) -> tuple[Part, ...]:
+        """The parts of a result, with a sentence in place of the tools that it names."""
         out: list[Part] = []
-        for is_reference, parts in groupby(entry.parts, _is_reference):
-            if is_reference:
+        for is_tool, parts in groupby(entry.parts, lambda part: isinstance(part, ToolPart)):
+            if is_tool:
                 names = [self._naming.of(part.namespace, part.name) for part in parts if isinstance(part, ToolPart)]
                 tools = f"tool {names[0]}" if len(names) == 1 else f"tools {', '.join(names)}"
                 out.append(TextPart(f"The {tools} can be called."))
@@ -190,17 +182,7 @@ class _Lowering:
                 out += parts
         return tuple(out) or (TextPart("No tool was found."),)
 
-    def _call(self, entry: CallEntry) -> CallEntry:
-        name, id = self._naming.of(entry.namespace, entry.name), self._limits.id(entry.id)
-        kind, namespace = self._kind(entry.kind), self._namespace(entry.namespace)
-        if (name, id, kind, namespace) == (entry.name, entry.id, entry.kind, entry.namespace):
-            return entry
-        arguments = entry.arguments
-        if entry.kind == "custom" and kind != "custom":
-            arguments = wrap(arguments, self._keys.get((entry.namespace, entry.name), WRAPPED))
-        return msgspec.structs.replace(entry, id=id, name=name, arguments=arguments, kind=kind, namespace=namespace)
-
-    def choice(self, choice: ToolChoice) -> ToolChoice:
+    def lower_choice(self, choice: ToolChoice) -> ToolChoice:
         names: dict[str, list[str]] = {}
         for tool in self.tools:
             names.setdefault(tool.name, []).append(self._naming.of(tool.namespace, tool.name))
@@ -219,24 +201,13 @@ class _Lowering:
         return namespace if self._limits.namespaces else ""
 
 
-_cache: BoundedDict[tuple[int, Limits], _Lowering] = BoundedDict(
-    lambda _, made: size_of(made.tools) + size_of(made.shown)
+_cache: BoundedDict[tuple[int, Limits], _LoweredTools] = BoundedDict(
+    lambda _, made: size_of(made.tools) + size_of(made.lowered)
 )
 
 
-def _has_references(entry: ResultEntry) -> bool:
-    for part in entry.parts:  # noqa: SIM110 - a third of the time for a long history
-        if isinstance(part, ToolPart):
-            return True
-    return False
-
-
-def _is_reference(part: Part) -> bool:
-    return isinstance(part, ToolPart)
-
-
-def with_searches(entries: Sequence[Entry]) -> Sequence[Entry]:
-    """The entries, with searches for tools as calls and results, if both halves are there."""
+def replace_searches(entries: Sequence[Entry]) -> Sequence[Entry]:
+    """Replace searches for tools by calls and results, if both halves are there."""
     halves = [entry.means for entry in entries if isinstance(entry, OtherEntry) and entry.means is not None]
     if not halves:
         return entries
@@ -250,18 +221,18 @@ def with_searches(entries: Sequence[Entry]) -> Sequence[Entry]:
     return out
 
 
-def _with_unique_ids(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
-    """The entries, with a distinct id for every call. Servers that number their calls start again in each turn."""
+def _make_ids_unique(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    """Give every call a distinct id. Servers that number their calls start again in each turn."""
     ids = [entry.id for entry in entries if isinstance(entry, CallEntry)]
     if len(set(ids)) == len(ids):
         return entries
-    fresh, now, out = FreshIds(ids), dict[str, str](), list[Entry]()
+    fresh, renamed, out = FreshIds(ids), dict[str, str](), list[Entry]()
     for entry in entries:
         if isinstance(entry, CallEntry):
-            id = now[entry.id] = fresh.like(entry.id) if entry.id in now else entry.id
+            id = renamed[entry.id] = fresh.make(entry.id) if entry.id in renamed else entry.id
             out.append(msgspec.structs.replace(entry, id=id) if id != entry.id else entry)
-        elif isinstance(entry, ResultEntry) and now.get(entry.call_id, entry.call_id) != entry.call_id:
-            out.append(msgspec.structs.replace(entry, call_id=now[entry.call_id]))
+        elif isinstance(entry, ResultEntry) and renamed.get(entry.call_id, entry.call_id) != entry.call_id:
+            out.append(msgspec.structs.replace(entry, call_id=renamed[entry.call_id]))
         else:
             out.append(entry)
     return tuple(out)
@@ -273,23 +244,15 @@ class _Format(msgspec.Struct):
 
 
 def _wrapper_key(tool: Tool) -> str:
-    return wrapper_key(tool.description + _grammar(tool))
+    return wrapper_key(tool.description + _grammar_of(tool))
 
 
-def _wrapper(key: str) -> msgspec.Raw:
-    """The parameters of a function that stands for a custom tool."""
-    text = {"type": "string", "description": "The input of the tool, as plain text."}
-    return to_raw({"type": "object", "properties": {key: text}, "required": [key], "additionalProperties": False})
-
-
-def _grammar(tool: Tool) -> str:
+def _grammar_of(tool: Tool) -> str:
     try:
         format = msgspec.json.decode(tool.format or b"{}", type=_Format)
     except msgspec.ValidationError:
         return ""
-    if format.type != "grammar":
-        return ""
-    return f"\n\nThe input follows this grammar:\n{format.definition}"
+    return f"\n\nThe input follows this grammar:\n{format.definition}" if format.type == "grammar" else ""
 
 
 class Restore:
@@ -299,7 +262,7 @@ class Restore:
         self, table: Mapping[tuple[str, str], Tool], notes: Sequence[Note] = (), declared: tuple[Tool, ...] = ()
     ) -> None:
         self.declared = declared
-        """The client's tools that the server is told of, in the order of the lowered ones."""
+        """The client's tools that are declared to the server, in the order of the lowered ones."""
         self.table = table
         """The tools that have another name, namespace or kind at the server, by namespace and name there."""
         self.notes = notes
@@ -320,7 +283,12 @@ class Restore:
         if not self.table:
             return (event,)
         if isinstance(event, CallStarted):
-            return (self._start(event),)
+            tool = self.table.get((event.namespace, event.name))
+            if tool is None:
+                return (event,)
+            if tool.kind == "custom" and event.kind == "function":
+                self._unwrap = Unwrap(_wrapper_key(tool))
+            return (msgspec.structs.replace(event, name=tool.name, kind=tool.kind, namespace=tool.namespace),)
         if self._unwrap is None:
             return (event,)
         if isinstance(event, CallArgs):
@@ -330,11 +298,3 @@ class Restore:
             text, self._unwrap = self._unwrap.end(), None
             return (CallArgs(event.id, text), event) if text else (event,)
         return (event,)
-
-    def _start(self, event: CallStarted) -> CallStarted:
-        tool = self.table.get((event.namespace, event.name))
-        if tool is None:
-            return event
-        if tool.kind == "custom" and event.kind == "function":
-            self._unwrap = Unwrap(_wrapper_key(tool))
-        return msgspec.structs.replace(event, name=tool.name, kind=tool.kind, namespace=tool.namespace)

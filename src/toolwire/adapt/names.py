@@ -1,6 +1,6 @@
-"""Names and ids within the limits of a server: reversible by a table, the same in every turn, and unique.
+"""Names and ids within the limits of a server: unique, the same in every turn, and reversible by a table.
 
-A valid name stays as it is. Any other is cleaned and gets a part of its hash, so `a.b` and `a_b` stay distinct.
+A valid name does not change. Any other is cleaned and gets part of its hash, so that `a.b` and `a_b` stay distinct.
 """
 
 import re
@@ -24,7 +24,7 @@ _ALPHANUMERIC = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What a server accepts of tools and calls. A length of 0 means no limit."""
+    """The limits of a server for tools and calls. A length of 0 means no limit."""
 
     name_length: int = 64
     name_chars: str = "A-Za-z0-9_-"
@@ -43,7 +43,7 @@ class Limits(msgspec.Struct, frozen=True):
     additional_tools: bool = False
     """It supports tools that are declared inside the history."""
     search: Origin = ""
-    """The dialect whose search for tools it knows: its search tools, deferred tools and references to found ones."""
+    """The dialect whose tool search it supports: search tools, deferred tools and references to found ones."""
     strict: bool = True
     """It supports `strict` on a tool."""
     unique_ids: bool = False
@@ -61,12 +61,12 @@ class Limits(msgspec.Struct, frozen=True):
     def other_name(self, name: str) -> str:
         """Another name that stands for this one."""
         prefix = "_" if self.reserved_start and name.startswith(self.reserved_start) else ""
-        return _marked[prefix + name, *self._name]
+        return _hashed[prefix + name, *self._name]
 
     def id(self, id: str) -> str:
         """The id of a call at the server."""
         if self.id_exact:
-            return _exact[id, self.id_exact]
+            return _alphanumeric[id, self.id_exact]
         if not self.id_chars and (not self.id_length or 0 < len(id) <= self.id_length):
             return id
         return _fitted[id, self.id_chars or "\\s\\S", self.id_length, "call"]
@@ -76,14 +76,16 @@ class Limits(msgspec.Struct, frozen=True):
         return self.name_chars, self.name_length, "tool"
 
 
-def _fit(key: tuple[str, str, int, str]) -> str:
+@Cache
+def _fitted(key: tuple[str, str, int, str]) -> str:
     """The text if it is valid, else a clean and short one that stands for it."""
     text, chars, length, _ = key
-    fits = bool(text) and not re.search(f"[^{chars}]", text) and (not length or len(text) <= length)
-    return text if fits else _marked[key]
+    is_valid = bool(text) and not re.search(f"[^{chars}]", text) and (not length or len(text) <= length)
+    return text if is_valid else _hashed[key]
 
 
-def _mark(key: tuple[str, str, int, str]) -> str:
+@Cache
+def _hashed(key: tuple[str, str, int, str]) -> str:
     """The text, cleaned and cut, with a part of its hash."""
     text, chars, length, empty = key
     mark = "_" + sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
@@ -92,7 +94,8 @@ def _mark(key: tuple[str, str, int, str]) -> str:
     return (head[: length - len(mark)] if length else head) + mark
 
 
-def _make_exact(key: tuple[str, int]) -> str:
+@Cache
+def _alphanumeric(key: tuple[str, int]) -> str:
     """The text if it has exactly this many alphanumeric characters, else as many of its hash."""
     text, length = key
     if len(text) == length and text.isascii() and text.isalnum():
@@ -103,9 +106,6 @@ def _make_exact(key: tuple[str, int]) -> str:
         number, digit = divmod(number, len(_ALPHANUMERIC))
         out += _ALPHANUMERIC[digit]
     return out
-
-
-_fitted, _marked, _exact = Cache(_fit), Cache(_mark), Cache(_make_exact)
 
 
 SEPARATOR = "__"
@@ -126,23 +126,23 @@ class Naming:
             if (limits.namespaces or not namespace) and limits.name(name) == name
         }
         for namespace, name in declared:
-            fit = self._names[namespace, name] = self.of(namespace, name)
-            self._taken.add((namespace if limits.namespaces else "", fit))
+            fitted = self._names[namespace, name] = self.of(namespace, name)
+            self._taken.add((namespace if limits.namespaces else "", fitted))
 
     def of(self, namespace: str, name: str) -> str:
         """The server's name of a tool, declared in this request or only called in its history."""
-        return self._names.get((namespace, name)) or self._new(namespace, name)
-
-    def _new(self, namespace: str, name: str) -> str:
+        known = self._names.get((namespace, name))
+        if known:
+            return known
         limits = self._limits
         scope, flat = (namespace, name) if limits.namespaces else ("", flat_name(namespace, name))
-        fit = limits.name(flat)
-        if fit == name and scope == namespace:
-            return fit
-        while (scope, fit) in self._taken:
-            fit = limits.other_name(flat)
+        fitted = limits.name(flat)
+        if fitted == name and scope == namespace:
+            return fitted
+        while (scope, fitted) in self._taken:
+            fitted = limits.other_name(flat)
             flat += "."
-        return fit
+        return fitted
 
 
 def flat_name(namespace: str, name: str) -> str:

@@ -1,10 +1,10 @@
-r"""Repairs arguments that are nearly JSON: only what is certain, and never to another value.
+r"""Repairs arguments that are nearly JSON: only where the meaning is certain.
 
     {'city': 'Oslo', days: 3, "metric": True,}   →   {"city": "Oslo", "days": 3, "metric": true}
 
-Everything else of the text stays as it is, including spaces and the digits of numbers. A text that could mean two
-things is not repaired. Brackets may be missing at the end, but only after a value that is certainly complete: an open
-string, or a number that nothing follows, may have been cut.
+The rest of the text does not change, including spaces and the digits of numbers. An ambiguous text is not repaired.
+Brackets may be missing at the end, but only after a value that is certainly complete: an open string, or a number at
+the very end, may have been cut.
 """
 
 import re
@@ -29,20 +29,15 @@ class RepairedJson(msgspec.Struct, frozen=True):
 
 
 def repair_json(text: str) -> RepairedJson | None:
-    """The text as strict JSON, or None if it is not certain what it should be."""
-    fenced = _inside_fence(text)
-    fixes: Fixes = {"fence": None} if fenced is not None else {}
-    repaired = _repaired(text if fenced is None else fenced, fixes)
-    return RepairedJson(repaired, tuple(fixes)) if repaired is not None and is_json(repaired) else None
-
-
-def _inside_fence(text: str) -> str | None:
-    """The content of a code fence, if it is all of the text."""
+    """The text as strict JSON, or None if its meaning is not certain."""
+    fixes: Fixes = {}
     inside = text.strip()
-    if not (inside.startswith("```") and inside.endswith("```") and len(inside) > len("``````")):
-        return None
-    language, line, body = inside[3:-3].partition("\n")
-    return body.rstrip(" \t").removesuffix("\n") if line and language.strip() in ("", "json", "JSON") else None
+    if inside.startswith("```") and inside.endswith("```") and len(inside) > len("``````"):
+        language, line, body = inside[3:-3].partition("\n")
+        if line and language.strip() in ("", "json", "JSON"):
+            text, fixes["fence"] = body.rstrip(" \t").removesuffix("\n"), None
+    repaired = _repair_tokens(text, fixes)
+    return RepairedJson(repaired, tuple(fixes)) if repaired is not None and is_json(repaired) else None
 
 
 _SPACE = " \t\r\n"
@@ -64,8 +59,8 @@ _NO_VALUE = ("", "{", "[", ",", ":")
 """After these tokens a value is not complete."""
 
 
-def _repaired(text: str, fixes: Fixes) -> str | None:
-    """The text with every token written as JSON has it. Their order is not checked here."""
+def _repair_tokens(text: str, fixes: Fixes) -> str | None:
+    """The text with every token written as JSON requires. The order of tokens is not checked."""
     offset = len(text) - len(text.lstrip(_SPACE))
     out, closing = [text[:offset]], list[str]()
     value, space = "", ""  # the last token, and the space after it
@@ -81,7 +76,7 @@ def _repaired(text: str, fixes: Fixes) -> str | None:
             closing.append(_CLOSING[value])
         elif value in ("}", "]") and (not closing or closing.pop() != value):
             return None
-        written = _written(kind, value, following, fixes)
+        written = _repair_token(kind, value, following, fixes)
         if value == "," and following in ("}", "]") and last not in _NO_VALUE:
             fixes["commas"], written = None, ""
         out += (written, space)
@@ -94,24 +89,24 @@ def _repaired(text: str, fixes: Fixes) -> str | None:
     return "".join((*out, *reversed(closing)))
 
 
-def _written(kind: str, token: str, following: str, fixes: Fixes) -> str:
-    """A token as JSON has it, if it is clear what it means, else as it is."""
+def _repair_token(kind: str, token: str, following: str, fixes: Fixes) -> str:
+    """A token as JSON requires it, if its meaning is clear, else as it is."""
     if kind in ("double", "single"):
         if kind == "single":
             fixes["quotes"] = None
-        return f'"{_SPECIAL.sub(lambda found: _escaped(found[0], kind, fixes), token[1:-1])}"'
+
+        def escape(found: re.Match[str]) -> str:
+            """Escape a quote or a control character inside a string."""
+            if found[0].startswith("\\"):
+                return "'" if found[0] == "\\'" and kind == "single" else found[0]
+            if found[0] != '"':
+                fixes["controls"] = None
+            return to_json(found[0])[1:-1].decode()
+
+        return f'"{_SPECIAL.sub(escape, token[1:-1])}"'
     if kind == "word" and following == ":":
         fixes["keys"] = None
         return f'"{token}"'
     if _WORDS.get(token, token) != token:
         fixes["words"] = None
     return _WORDS.get(token, token)
-
-
-def _escaped(found: str, kind: str, fixes: Fixes) -> str:
-    """A quote, a control character or an escape inside a string."""
-    if found.startswith("\\"):
-        return "'" if found == "\\'" and kind == "single" else found
-    if found != '"':
-        fixes["controls"] = None
-    return to_json(found)[1:-1].decode()

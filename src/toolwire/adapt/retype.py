@@ -33,28 +33,24 @@ _INTEGER = re.compile(r"-?[0-9]+")
 _TYPES = {"{": "object", "[": "array", "t": "boolean", "f": "boolean", "n": "null", '"': "string"}
 
 
-def retyped(text: str, problems: Sequence[Problem]) -> str | None:
-    """The arguments with every string unquoted that then has an expected type; None if there is none."""
+def retype(text: str, problems: Sequence[Problem]) -> str | None:
+    """Unquote every string that then has an expected type; returns None if there is none."""
     raw = msgspec.Raw(text.encode())
     changed = raw
     for problem in problems:
         if problem.expected:
-            changed = _changed(changed, problem.path, problem.expected)
+            changed = _unquote_at(changed, problem.path, problem.expected)
     return bytes(changed).decode() if changed is not raw else None
 
 
-def _changed(raw: msgspec.Raw, path: Path, expected: tuple[str, ...]) -> msgspec.Raw:
+def _unquote_at(raw: msgspec.Raw, path: Path, expected: tuple[str, ...]) -> msgspec.Raw:
     """The value with the string at the path unquoted, or the value itself."""
-    if not path:
-        return _unquoted(raw, expected)
-    step, *rest = path
-    parts: Any = fields_of(raw) if isinstance(step, str) else list_of(raw)
-    old: msgspec.Raw = parts[step]
-    new = parts[step] = _changed(old, tuple(rest), expected)
-    return raw if new is old else to_raw(parts)
-
-
-def _unquoted(raw: msgspec.Raw, expected: tuple[str, ...]) -> msgspec.Raw:
+    if path:
+        step, *rest = path
+        parts: Any = fields_of(raw) if isinstance(step, str) else list_of(raw)
+        old: msgspec.Raw = parts[step]
+        new = parts[step] = _unquote_at(old, tuple(rest), expected)
+        return raw if new is old else to_raw(parts)
     try:
         text = text_of(raw)
     except msgspec.ValidationError:

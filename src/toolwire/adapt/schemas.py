@@ -1,8 +1,8 @@
 """Adjusts a tool's JSON Schema to a server that supports only part of JSON Schema.
 
-A server's needs are a list of names, each of one small change in `CHANGES`. A schema that needs no change stays exactly
-as it is. An equivalent change is not noted; one that loses something is, because the model then gets less than the
-client declared.
+Each need of a server is the name of one small change in `CHANGES`. A schema that needs no change stays exactly as it
+is. A change that loses a keyword is noted, because the model then sees less than the client declared; an equivalent one
+is not.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
-from toolwire.adapt.schemas_top import inline_refs, merged, object_top, with_properties
+from toolwire.adapt.schemas_top import add_properties, inline_refs, make_top_object, merge_branches
 from toolwire.adapt.schemas_walk import Change, Schema, everywhere, listed, named, schemas, without
 from toolwire.core.cache import Cache
 from toolwire.core.raw import to_raw
@@ -19,7 +19,7 @@ Need: TypeAlias = Literal[
     "inline_refs", "object_top", "no_const", "no_type_arrays", "nullable", "plain", "properties", "items", "codex"
 ]
 
-MAX_REMARK = 1000
+MAX_REMARK_CHARS = 1000
 
 
 class Adjusted(msgspec.Struct, frozen=True):
@@ -30,12 +30,13 @@ class Adjusted(msgspec.Struct, frozen=True):
     remark: str = ""
 
 
-def adjusted(parameters: msgspec.Raw, needs: Sequence[Need]) -> Adjusted | None:
+def adjust(parameters: msgspec.Raw, needs: Sequence[Need]) -> Adjusted | None:
     """The schema as the server needs it; None if it needs no change."""
     return _adjusted[bytes(parameters), tuple(needs)] if needs else None
 
 
-def _adjust(key: tuple[bytes, tuple[Need, ...]]) -> Adjusted | None:
+@Cache  # an agent sends the same schemas with every request
+def _adjusted(key: tuple[bytes, tuple[Need, ...]]) -> Adjusted | None:
     data, needs = key
     lost: list[str] = []
     try:
@@ -49,8 +50,8 @@ def _adjust(key: tuple[bytes, tuple[Need, ...]]) -> Adjusted | None:
         alternatives = {key: schema[key] for key in ("anyOf", "oneOf") if key in lost and key in schema}
         constraints = dict(_constraints(schema, "")) if "codex" in needs else {}
         remarks = (
-            _remark("The input must also match this JSON Schema", alternatives),
-            _remark("Constraints on the input, by field", constraints),
+            _describe("The input must also match this JSON Schema", alternatives),
+            _describe("Constraints on the input, by field", constraints),
         )
         text = "\n\n".join(remark for remark in remarks if remark)
         return Adjusted(to_raw(changed), tuple(dict.fromkeys(lost)), text)
@@ -58,27 +59,26 @@ def _adjust(key: tuple[bytes, tuple[Need, ...]]) -> Adjusted | None:
         return None
 
 
-_adjusted = Cache(_adjust)
-"""An agent sends the same schemas with every request, so each is adjusted once."""
-
-
-def _remark(words: str, lost: Schema) -> str:
-    """What was lost, in a sentence for the model, unless it is nothing or too much."""
+def _describe(words: str, lost: Schema) -> str:
+    """A sentence for the model about what was lost, unless that is too long."""
     text = msgspec.json.encode(lost).decode()
-    return f"{words}: {text}" if lost and len(text) <= MAX_REMARK else ""
+    return f"{words}: {text}" if lost and len(text) <= MAX_REMARK_CHARS else ""
 
 
-def _items(schema: Schema, lost: list[str]) -> Schema:
+def add_items(schema: Schema, lost: list[str]) -> Schema:
+    """An array declares its items."""
     if schema.get("type") != "array" or "items" in schema or "prefixItems" in schema:
         return schema
     return {**schema, "items": {}}
 
 
-def _no_const(schema: Schema, lost: list[str]) -> Schema:
+def replace_const(schema: Schema, lost: list[str]) -> Schema:
+    """`const` becomes an `enum` of one value."""
     return without(schema, "const", enum=[schema["const"]]) if "const" in schema else schema
 
 
-def _no_type_arrays(schema: Schema, lost: list[str]) -> Schema:
+def split_type_arrays(schema: Schema, lost: list[str]) -> Schema:
+    """A list of types becomes alternatives of one type each."""
     types = listed(schema, "type")
     if not types:
         return schema
@@ -91,13 +91,13 @@ def _no_type_arrays(schema: Schema, lost: list[str]) -> Schema:
     return without(schema, "type", anyOf=choices)
 
 
-def _nullable(schema: Schema, lost: list[str]) -> Schema:
-    """Null as a flag, as in OpenAPI 3.0."""
+def flag_nullable(schema: Schema, lost: list[str]) -> Schema:
+    """Null becomes a flag, as in OpenAPI 3.0."""
     types = listed(schema, "type")
     others = [each for each in types if each != "null"]
     if types:
         flagged = schema if len(others) == len(types) or not others else {**schema, "type": others, "nullable": True}
-        return _no_type_arrays(flagged, lost)
+        return split_type_arrays(flagged, lost)
     choices = listed(schema, "anyOf")
     others = [each for each in choices if each != {"type": "null"}]
     if len(others) == len(choices) or not others:
@@ -117,13 +117,13 @@ _ANNOTATIONS = frozenset(
 _FORMATS: tuple[Any, ...] = (None, "date-time", "double", "enum", "float", "int32", "int64")
 
 
-def _plain(schema: Schema, lost: list[str]) -> Schema:
-    """Only the keywords that Gemini supports."""
+def keep_plain_keywords(schema: Schema, lost: list[str]) -> Schema:
+    """Only the keywords that Gemini supports stay."""
     if "oneOf" in schema and "anyOf" not in schema:
         schema = without(schema, "oneOf", anyOf=schema["oneOf"])
     if "allOf" in schema:
         choices = {key: schema[key] for key in ("anyOf",) if key in schema}
-        schema = {**merged(schema, {"allOf": schemas(schema, "allOf")}), **choices}
+        schema = {**merge_branches(schema, {"allOf": schemas(schema, "allOf")}), **choices}
     gone = [key for key in schema if key not in _PLAIN]
     if schema.get("format") not in _FORMATS:
         gone.append("format")
@@ -149,38 +149,29 @@ _DESCRIBABLE = frozenset(
 _TYPES: dict[type, str] = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
 
 
-def _codex(schema: Schema, lost: list[str]) -> Schema:
+def prepare_for_codex(schema: Schema, lost: list[str]) -> Schema:
     """Codex rewrites every schema: what it would refuse or misread is changed, and what it drops is recorded."""
     lost += _dropped_by_codex(schema)
     changed = schema
     if isinstance(schema.get("items"), list):
-        changed = without(changed, "items", items=_as_object(True))
+        changed = without(changed, "items", items={})
     if isinstance(schema.get("minItems"), float):
         changed = {**changed, "minItems": int(schema["minItems"])}
-    types = _types_of([schema["const"]] if "const" in schema else listed(schema, "enum"))
+    values = [schema["const"]] if "const" in schema else listed(schema, "enum")
+    types = list(dict.fromkeys(_TYPES[type(value)] for value in values if type(value) in _TYPES))
     if "type" not in schema and types and types != ["string"]:
         changed = {**changed, "type": types[0] if len(types) == 1 else types}
-    return _without_true(changed)
-
-
-def _without_true(schema: Schema) -> Schema:
-    """The schema with `{}` in place of `true`, which Codex takes for a string."""
-    changed = schema
+    # Codex takes `true` for a string, so `{}` replaces it.
     properties = named(schema, "properties")
     if any(inner is True for inner in properties.values()):
-        changed = {**changed, "properties": {name: _as_object(inner) for name, inner in properties.items()}}
+        changed = {**changed, "properties": {name: _replace_true(inner) for name, inner in properties.items()}}
     for key in ("anyOf", "oneOf", "allOf"):
         if any(inner is True for inner in listed(schema, key)):
-            changed = {**changed, key: [_as_object(inner) for inner in listed(schema, key)]}
-    return without(changed, "items", items=_as_object(True)) if schema.get("items") is True else changed
+            changed = {**changed, key: [_replace_true(inner) for inner in listed(schema, key)]}
+    return without(changed, "items", items={}) if schema.get("items") is True else changed
 
 
-def _types_of(values: list[Any]) -> list[str]:
-    return list(dict.fromkeys(_TYPES[type(value)] for value in values if type(value) in _TYPES))
-
-
-def _as_object(inner: Any) -> Any:
-    """`{}` for `true`, anything else as it is."""
+def _replace_true(inner: Any) -> Any:
     return cast("Schema", {}) if inner is True else inner
 
 
@@ -214,13 +205,13 @@ def _constraints(schema: Schema, path: str) -> Iterator[tuple[str, Schema]]:
 
 CHANGES: dict[Need, Change] = {
     "inline_refs": inline_refs,
-    "object_top": object_top,
-    "no_const": everywhere(_no_const),
-    "no_type_arrays": everywhere(_no_type_arrays),
-    "nullable": everywhere(_nullable),
-    "plain": everywhere(_plain),
-    "properties": with_properties,
-    "items": everywhere(_items),
-    "codex": everywhere(_codex),
+    "object_top": make_top_object,
+    "no_const": everywhere(replace_const),
+    "no_type_arrays": everywhere(split_type_arrays),
+    "nullable": everywhere(flag_nullable),
+    "plain": everywhere(keep_plain_keywords),
+    "properties": add_properties,
+    "items": everywhere(add_items),
+    "codex": everywhere(prepare_for_codex),
 }
 """The change for each need, in the order in which they are made."""

@@ -15,9 +15,26 @@ _MANY = frozenset(("allOf", "anyOf", "items", "oneOf", "prefixItems"))
 _NAMED = frozenset(("$defs", "definitions", "dependentSchemas", "patternProperties", "properties"))
 
 
-def each_inside(schema: Schema, change: Callable[[Schema], Schema]) -> Schema:
+def change_inner(schema: Schema, change: Callable[[Schema], Schema]) -> Schema:
     """The schema with every direct subschema changed; itself if that changes nothing."""
-    new = {key: _within(key, value, change) for key, value in schema.items()}
+
+    def changed(value: Any) -> Any:
+        return change(cast("Schema", value)) if isinstance(value, dict) else value
+
+    def changed_under(key: str, value: Any) -> Any:
+        if isinstance(value, dict):
+            inside = cast("Schema", value)
+            if key in _ONE:
+                return change(inside)
+            new = {name: changed(each) for name, each in inside.items()} if key in _NAMED else inside
+            return inside if all(new[name] is each for name, each in inside.items()) else new
+        if isinstance(value, list) and key in _MANY:
+            items = cast("list[Any]", value)
+            new = [changed(each) for each in items]
+            return items if all(one is other for one, other in zip(new, items, strict=True)) else new
+        return cast("Any", value)
+
+    new = {key: changed_under(key, value) for key, value in schema.items()}
     return schema if all(new[key] is value for key, value in schema.items()) else new
 
 
@@ -25,31 +42,9 @@ def everywhere(change: Change) -> Change:
     """A change of one schema, applied to all its subschemas, innermost first."""
 
     def all_of(schema: Schema, lost: list[str]) -> Schema:
-        return change(each_inside(schema, lambda inner: all_of(inner, lost)), lost)
+        return change(change_inner(schema, lambda inner: all_of(inner, lost)), lost)
 
     return all_of
-
-
-def _within(key: str, value: Any, change: Callable[[Schema], Schema]) -> Any:
-    if isinstance(value, dict):
-        inside = cast("Schema", value)
-        if key in _ONE:
-            return change(inside)
-        return _mapped(inside, change) if key in _NAMED else inside
-    if isinstance(value, list) and key in _MANY:
-        items = cast("list[Any]", value)
-        new = [_changed(each, change) for each in items]
-        return items if all(one is other for one, other in zip(new, items, strict=True)) else new
-    return cast("Any", value)
-
-
-def _mapped(named: Schema, change: Callable[[Schema], Schema]) -> Schema:
-    new = {name: _changed(each, change) for name, each in named.items()}
-    return named if all(new[name] is each for name, each in named.items()) else new
-
-
-def _changed(value: Any, change: Callable[[Schema], Schema]) -> Any:
-    return change(cast("Schema", value)) if isinstance(value, dict) else value
 
 
 def target(root: Schema, ref: object) -> Schema | None:
@@ -68,7 +63,7 @@ def without(schema: Schema, *keys: str, **more: Any) -> Schema:
     return {**{key: value for key, value in schema.items() if key not in keys}, **more}
 
 
-# Any value in a client's schema may have a wrong type, so these return something empty then.
+# Any value in a client's schema may have a wrong type; these then return an empty value.
 
 
 def named(schema: Schema, key: str) -> Schema:

@@ -14,9 +14,9 @@ from typing import Any, cast
 WRAPPED = "input"
 """The key under which the input is declared, unless the tool has a parameter of that name."""
 
-_MAY_OPEN = re.compile(r'\s*(?:\{\s*(?:"\w*(?:"\s*(?::\s*)?)?)?)?\Z')
+_POSSIBLE_OPENING = re.compile(r'\s*(?:\{\s*(?:"\w*(?:"\s*(?::\s*)?)?)?)?\Z')
 _STRING_CHARS = re.compile(r'(?:[^"\\]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*')
-_HIGH = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\Z")
+_HIGH_SURROGATE = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\Z")
 
 
 def wrapper_key(description: str) -> str:
@@ -28,7 +28,7 @@ def wrapper_key(description: str) -> str:
 class Unwrap:
     """A stage from fragments of JSON to fragments of text.
 
-    Under the usual key models make mistakes: the only text of an object is the input whatever its key.
+    With the usual key, a single text in an object is the input under any key, because models confuse keys.
     """
 
     def __init__(self, key: str = WRAPPED) -> None:
@@ -50,10 +50,25 @@ class Unwrap:
         if not self._inside:
             opening = self._opening.match(self._held)
             if opening is None:
-                return self._give_up() if not _MAY_OPEN.match(self._held) else ""
+                if _POSSIBLE_OPENING.match(self._held):
+                    return ""
+                held, self._held = self._held, ""
+                if held.lstrip().startswith("{"):
+                    self._other = [held]
+                    return ""
+                self._plain = True
+                return held
             self._inside = True
             self._held = self._held[opening.end() :]
-        return self._read()
+        found = _STRING_CHARS.match(self._held)
+        chars = found[0] if found is not None else ""
+        rest = self._held[len(chars) :]
+        high = _HIGH_SURROGATE.search(chars)
+        if high is not None and not rest.startswith('"'):
+            chars, rest = chars[: high.start()], chars[high.start() :] + rest
+        self._over = rest.startswith('"')
+        self._held = rest
+        return json.loads(f'"{chars}"', strict=False) if chars else ""
 
     def end(self) -> str:
         """What was held back, when nothing more follows."""
@@ -63,37 +78,16 @@ class Unwrap:
         if self._inside:
             return held
         whole = "".join(self._other) if self._other is not None else held
-        return _only_text(whole) if self._key == WRAPPED else whole
-
-    def _give_up(self) -> str:
-        held, self._held = self._held, ""
-        if held.lstrip().startswith("{"):
-            self._other = [held]
-            return ""
-        self._plain = True
-        return held
-
-    def _read(self) -> str:
-        found = _STRING_CHARS.match(self._held)
-        chars = found[0] if found is not None else ""
-        rest = self._held[len(chars) :]
-        high = _HIGH.search(chars)
-        if high is not None and not rest.startswith('"'):
-            chars, rest = chars[: high.start()], chars[high.start() :] + rest
-        self._over = rest.startswith('"')
-        self._held = rest
-        return json.loads(f'"{chars}"', strict=False) if chars else ""
+        if self._key != WRAPPED:
+            return whole
+        try:
+            read: object = json.loads(whole)
+        except ValueError:
+            return whole
+        values = list(cast("dict[str, Any]", read).values()) if isinstance(read, dict) else [read]
+        return values[0] if len(values) == 1 and isinstance(values[0], str) else whole
 
 
 def wrap(text: str, key: str = WRAPPED) -> str:
     """The JSON arguments that carry an input."""
     return json.dumps({key: text}, ensure_ascii=False)
-
-
-def _only_text(text: str) -> str:
-    try:
-        read: object = json.loads(text)
-    except ValueError:
-        return text
-    values = list(cast("dict[str, Any]", read).values()) if isinstance(read, dict) else [read]
-    return values[0] if len(values) == 1 and isinstance(values[0], str) else text

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from toolwire.adapt.history import drop_empty_messages
-from toolwire.adapt.lowering import Restore, lowered
+from toolwire.adapt.lowering import Restore, lower_request
 from toolwire.adapt.names import Limits
 from toolwire.backends.decoder import TurnDecoder
 from toolwire.backends.failures import http_failure
@@ -27,7 +27,7 @@ def fit_request(request: Request, limits: Limits) -> tuple[Request, Restore]:
     entries, notes = drop_empty_messages(request.entries)
     if entries is not request.entries:
         request = msgspec.structs.replace(request, entries=entries, notes=(*request.notes, *notes))
-    lower, restore = lowered(request, limits)
+    lower, restore = lower_request(request, limits)
     return with_original_fields(request, lower, restore.declared, limits.schema_field), restore
 
 

@@ -9,7 +9,7 @@ from typing import Unpack
 
 import msgspec
 
-from toolwire.adapt.lowering import with_searches
+from toolwire.adapt.lowering import replace_searches
 from toolwire.assembly import request_for_backend
 from toolwire.core.backend import Post
 from toolwire.core.collect import Turn
@@ -121,5 +121,5 @@ def _changed_ids(request: Request, lowered: Request) -> dict[str, str]:
     """The ids of calls that have changed: lowering changes no order, and drops no call."""
     before, after = _calls(request.entries), _calls(lowered.entries)
     if len(before) != len(after):
-        before = _calls(with_searches(request.entries))
+        before = _calls(replace_searches(request.entries))
     return {now.id: then.id for then, now in zip(before, after, strict=True) if now.id != then.id}
