@@ -85,7 +85,7 @@ def openai_search(request: Request) -> SearchFrames:
     return partial(responses.search_frames, tuple(tool for tool in request.tools if tool.deferred))
 
 
-Decoding = Callable[[bytes, Bounds, RequestHead], Steps[Request]]
+DecodeSteps = Callable[[bytes, Bounds, RequestHead], Steps[Request]]
 """Decodes a body step by step. The head has what the dialect writes outside of the body: path, query, headers."""
 
 
@@ -93,7 +93,7 @@ class DialectSide(msgspec.Struct, frozen=True, kw_only=True):
     """How clients speak the protocol."""
 
     module: DialectModule
-    decoding: Decoding | None
+    decode_steps: DecodeSteps | None
     """None: the body is not the whole request, and a package of the gateway serves the dialect."""
     decode_whole: Callable[[bytes], Request]
     """Decodes a body, and raises `BadRequest` if it refers to something that is stored elsewhere."""
@@ -234,7 +234,7 @@ _ROWS = (
     ProtocolRow(
         name="chat",
         title="Chat Completions",
-        dialect=DialectSide(module=chat, decoding=chat.decoding, decode_whole=chat.decode_request),
+        dialect=DialectSide(module=chat, decode_steps=chat.decode_steps, decode_whole=chat.decode_request),
         backend=BackendSide(
             profile=chat_backend.Profile,
             reads=chat_backend.Conversation,
@@ -253,7 +253,7 @@ _ROWS = (
         title="the Responses API",
         dialect=DialectSide(
             module=responses,
-            decoding=None,
+            decode_steps=None,
             decode_whole=responses.decode_whole,
             history_field="input",
         ),
@@ -280,7 +280,7 @@ _ROWS = (
         vendor="anthropic",
         dialect=DialectSide(
             module=messages,
-            decoding=messages.decoding,
+            decode_steps=messages.decode_steps,
             decode_whole=messages.decode_request,
             key_header=b"x-api-key",
             client_header="anthropic-version",

@@ -68,7 +68,7 @@ class ToyDialect:
             raise BadRequest("say: This field is required.", "say")
         return Request("", (Message("user", (TextPart(said),)),), dialect=NAME)
 
-    def decoding(self, body: bytes, bounds: Bounds, head: RequestHead) -> Steps[Request]:
+    def decode_steps(self, body: bytes, bounds: Bounds, head: RequestHead) -> Steps[Request]:
         yield
         model, way = head.parameters["model"], head.parameters["way"]
         return msgspec.structs.replace(self.decode_request(body), model=model, stream=way == "stream")
@@ -133,7 +133,7 @@ TOY = ProtocolRow(
     vendor="toys",
     dialect=DialectSide(
         module=_DIALECT,
-        decoding=_DIALECT.decoding,
+        decode_steps=_DIALECT.decode_steps,
         decode_whole=_DIALECT.decode_request,
         pattern=re.compile(r"/toy/(?P<model>[^:]+):(?P<way>whole|stream)"),
         history_field="say",

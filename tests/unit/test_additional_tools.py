@@ -186,7 +186,7 @@ def test_a_name_that_does_not_fit_is_changed_inside_the_item_too():
 
 def test_a_summary_is_asked_for_without_them():
     request = asked(adds(function("f")), USER, {"type": "compaction_trigger"})
-    summarising = compaction.summarising(request)
+    summarising = compaction.summary_request_of(request)
     assert [type(entry) for entry in summarising.entries] == [Message, Message]
     assert "tools" not in sent(summarising, "responses")
 
@@ -201,7 +201,7 @@ def test_their_tokens_are_counted_once():
 
 def test_tools_of_earlier_turns_are_declared_still():
     earlier = [msgspec.Raw(json.dumps(adds(function("f"))).encode())]
-    request = read_request(json.dumps({"model": "m", "input": [adds(function("g")), USER]}).encode()).request(earlier)
+    request = read_request(json.dumps({"model": "m", "input": [adds(function("g")), USER]}).encode()).decode(earlier)
     assert names(sent(request, "chat")) == ["f", "g"]
 
 

@@ -166,11 +166,11 @@ def _history(dialect: Any, entries: list[Any], tools: int = 0) -> bytes:
 
 def _decoding(dialect: Any, body: bytes, most: Bounds) -> Any:
     if dialect is not responses:
-        return dialect.decoding(body, most)
+        return dialect.decode_steps(body, most)
 
     def both() -> Any:
-        asked = yield from responses.reading_request(body, most)
-        return (yield from asked.decoding((), most))
+        asked = yield from responses.read_request_steps(body, most)
+        return (yield from asked.decode_steps((), most))
 
     return both()
 

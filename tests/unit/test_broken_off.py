@@ -61,11 +61,11 @@ def test_a_silent_stream_shows_that_it_lives(dialect: Name, sign: bytes):
 
 
 def test_a_response_that_could_not_be_stored_says_so_in_its_last_words():
-    encoder = begun("responses", responses.read_request(b'{"model":"m","input":"Go."}').request(store=True))
+    encoder = begun("responses", responses.read_request(b'{"model":"m","input":"Go."}').decode(store=True))
     for event in (CallStarted("a", "f"), CallEnded("a")):
         encoder.feed(event)
     last = list(encoder.feed(TurnEnded("calls")))
-    again = encoder.unstored(last)
+    again = encoder.mark_unstored(last)
     assert len(again) == len(last)
     closing = json.loads(again[-3].split(b"data: ")[1])
     assert (closing["response"]["store"], "required_action" in closing["response"]) == (False, False)
@@ -76,5 +76,5 @@ def test_the_encoder_of_responses_knows_what_it_holds():
     encoder = begun("responses")
     assert encoder.held > 0
     assert [item.status for item in encoder.items] == ["in_progress"]
-    whole = json.loads(bytes(encoder.response.encoded([])))
+    whole = json.loads(bytes(encoder.response.encode([])))
     assert whole["output"] == []

@@ -39,7 +39,7 @@ def ask(*items: Json, **fields: Any) -> Request:
 
 def compacted(*events: Event, request: Request | None = None) -> Any:
     """The stream of a turn that was asked to compact."""
-    asked = compaction.summarising(request or ask(TRIGGER))
+    asked = compaction.summary_request_of(request or ask(TRIGGER))
     assembly = policies_for(asked, ToolRules(), "S", tuple, (compaction.IntoCompaction("cmp_S"),))
     encoder = responses.StreamEncoder(asked, "resp_7", 7, assembly.stats)
     passed = [out for event in (TurnStarted(), *events) for out in assembly.policies.feed(event)]
@@ -48,10 +48,10 @@ def compacted(*events: Event, request: Request | None = None) -> Any:
 
 @given(st.text(st.characters(exclude_categories=("Cs",)), min_size=1))
 def test_a_summary_survives_its_packing(summary: str):
-    item = json.loads(bytes(compaction.item("cmp_1", summary)))
+    item = json.loads(bytes(compaction.encode_item("cmp_1", summary)))
     assert (item["type"], item["id"]) == ("compaction", "cmp_1")
     assert compaction.is_ours(item["encrypted_content"])
-    assert compaction.expanded(item["encrypted_content"], "input[0]").parts[0].text.endswith(summary)
+    assert compaction.expand(item["encrypted_content"], "input[0]").parts[0].text.endswith(summary)
 
 
 def test_the_item_that_a_turn_gives_is_the_item_that_a_request_takes():
@@ -90,10 +90,10 @@ def test_a_failure_stays_one():
 
 
 def test_it_is_asked_for_at_the_end_of_an_input_only():
-    assert compaction.is_asked(ask(TRIGGER))
-    assert not compaction.is_asked(ask(TRIGGER, {"role": "user", "content": "x"}))
-    assert not compaction.is_asked(ask())
-    assert not compaction.is_asked(Request("m", ()))
+    assert compaction.is_requested(ask(TRIGGER))
+    assert not compaction.is_requested(ask(TRIGGER, {"role": "user", "content": "x"}))
+    assert not compaction.is_requested(ask())
+    assert not compaction.is_requested(Request("m", ()))
 
 
 def test_a_model_is_asked_for_a_summary_without_tools_and_formats():
@@ -101,9 +101,9 @@ def test_a_model_is_asked_for_a_summary_without_tools_and_formats():
         TRIGGER, tools=[{"type": "function", "name": "f"}, {"type": "web_search"}], tool_choice="required",
         text={"format": {"type": "json_object"}}, temperature=0.5,
     )  # fmt: skip
-    asked = compaction.summarising(request)
+    asked = compaction.summary_request_of(request)
     assert (asked.tools, asked.hosted_tools, asked.tool_choice, asked.output_format) == ((), (), None, None)
-    assert asked.entries[-1] == Message("user", (TextPart(compaction.ASK),))
+    assert asked.entries[-1] == Message("user", (TextPart(compaction.SUMMARY_PROMPT),))
     assert len(asked.entries) == len(request.entries)
     sent = json.loads(encode_request(asked, OPENAI, stream=False)[0])
     assert not {"tools", "tool_choice", "text"} & set(sent)

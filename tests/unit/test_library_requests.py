@@ -186,7 +186,7 @@ def test_a_wrong_body_names_its_field(source: Name):
 
 def test_what_is_not_in_the_body_cannot_be_converted():
     for field, value in (("previous_response_id", "resp_1"), ("conversation", "conv_1")):
-        with pytest.raises(BadRequest, match="What came before is not in this body") as caught:
+        with pytest.raises(BadRequest, match="The earlier items are not in this body") as caught:
             convert_request("responses", "chat", {"model": "m", "input": "x", field: value})
         assert caught.value.param == field
 

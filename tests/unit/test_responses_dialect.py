@@ -196,7 +196,7 @@ def test_every_part_is_read(part: Json, expected: Any):
 
 
 def test_a_compaction_of_our_own_becomes_a_message():
-    item = value(compaction.item("cmp_1", "They want é."))
+    item = value(compaction.encode_item("cmp_1", "They want é."))
     [entry] = decoded(input=[item]).entries
     assert (entry.role, entry.raw) == ("user", None)
     assert entry.parts[0].text.endswith("They want é.")
@@ -323,7 +323,7 @@ def test_all_fields_are_kept_but_those_that_are_no_property_of_a_turn():
         "store": False,
         **given,
     }
-    assert value(responses.read_request(body()).request(store=True).fields["store"]) is True
+    assert value(responses.read_request(body()).decode(store=True).fields["store"]) is True
 
 
 # What came before
@@ -331,11 +331,11 @@ def test_all_fields_are_kept_but_those_that_are_no_property_of_a_turn():
 
 def test_earlier_items_come_first_and_errors_count_the_clients_own():
     earlier = [raw(USER), raw({"role": "assistant", "content": "Yes?"})]
-    request = responses.read_request(body(input="Go on.")).request(earlier)
+    request = responses.read_request(body(input="Go on.")).decode(earlier)
     assert [entry.parts[0].text for entry in request.entries] == ["Hi", "Yes?", "Go on."]
     assert request.continues
     with pytest.raises(BadRequest) as error:
-        responses.read_request(body(input=[USER, {"role": "robot"}])).request(earlier)
+        responses.read_request(body(input=[USER, {"role": "robot"}])).decode(earlier)
     assert error.value.param == "input[1].role"
     assert not decoded().continues
 

@@ -34,7 +34,7 @@ from toolwire.dialects import responses
 
 def ask(*, store: bool = True, **fields: Any) -> Request:
     body = json.dumps({"model": "m", "input": "Hi", "stream": True, **fields}).encode()
-    return responses.read_request(body).request(store=store)
+    return responses.read_request(body).decode(store=store)
 
 
 ASKED = ask(tools=[{"type": "function", "name": "f"}])
@@ -244,7 +244,7 @@ def test_a_turn_that_was_given_up_keeps_what_there_was():
     for event in said(*called("a", "{}"), TextDelta("Half"))[:-1]:
         encoder.feed(event)
     encoder.cancel()
-    response = json.loads(bytes(encoder.response.encoded()))
+    response = json.loads(bytes(encoder.response.encode()))
     assert response["status"] == "cancelled"
     assert [item["status"] for item in response["output"]] == ["completed", "incomplete"]
     assert response["error"] is None

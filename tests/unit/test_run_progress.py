@@ -44,7 +44,7 @@ DELIVERED: tuple[Event, ...] = (
 
 def logged(events: tuple[Event, ...]) -> tuple[LoggedItems, list[Any]]:
     """The items of a log that ends after these events, and those of the response that fails there."""
-    request = responses.read_request(BODY).request()
+    request = responses.read_request(BODY).decode()
     encoder = responses.StreamEncoder(request, "resp_1", 0, TurnStats())
     shown = LoggedItems()
     for event in events:
@@ -84,7 +84,7 @@ def test_every_poll_sees_what_is_committed_and_reads_what_is_new():
         await store.join(Member("m1"))
         fence = await store.queue(ANN, record("r1", status="queued"), (), Effects(), plan=b"{}", member="m1")
         polled, written, number = ProgressCache(store), 0, 0
-        encoder = responses.StreamEncoder(responses.read_request(BODY).request(), "resp_1", 0, TurnStats())
+        encoder = responses.StreamEncoder(responses.read_request(BODY).decode(), "resp_1", 0, TurnStats())
         for event in DELIVERED:
             frames = b"".join(encoder.feed(event))
             count = frames.count(b"\n\n")

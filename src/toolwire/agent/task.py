@@ -304,7 +304,7 @@ class Task:
         policies: tuple[Callable[[], Any], ...] = ()
         request = self.model.request(fields)
         if not self.model.compacts:
-            request = compaction.summarising(request)
+            request = compaction.summary_request_of(request)
             policies = (partial(compaction.IntoCompaction, f"cmp_{time.time_ns():x}"),)
         turn = self.model.run(request, policies, owner=self.session.id)
         try:

@@ -1,4 +1,4 @@
-"""What both OpenAI dialects have in common."""
+"""Objects and checks that Chat Completions and Responses share."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -28,29 +28,29 @@ def error_object(failure: Failure) -> dict[str, Any]:
 
 
 def encode_model(name: str, owner: str) -> dict[str, Any]:
-    """A model, from its name and the name of its backend."""
+    """A model with its name and the name of its backend."""
     return {"id": name, "object": "model", "created": 0, "owned_by": owner}
 
 
 def encode_models(found: Sequence[tuple[str, str]], query: Mapping[str, str]) -> dict[str, Any]:
-    """The list of these models. OpenAI has no pages."""
+    """A list of models, each with the name of its backend. OpenAI's list has no pages."""
     return {"object": "list", "data": [encode_model(*each) for each in found]}
 
 
 MODES: dict[str, ToolMode] = {"auto": "auto", "none": "none", "required": "required"}
 
 
-def checked_choice(
+def check_choice(
     choice: ToolChoice, declared: DeclaredTools, field: str = "tool_choice", *, needs_tools: bool = False
 ) -> ToolChoice | None:
-    """A tool choice that the declared tools can meet; None if it says nothing.
+    """Return the tool choice, or None if it has no effect. Raises `BadRequest` if the declared tools cannot meet it.
 
-    `needs_tools`: it cannot stand alone, even if it does not demand a call.
+    `needs_tools`: the choice is invalid without declared tools, even if it demands no call.
     """
     if not declared.tools and not declared.hosted:
         if needs_tools or choice.mode == "required":
             raise BadRequest(f"{field} asks for a call, but no tools are declared.", field)
-        return choice if choice.mode == "none" else None  # there may be others than the client's
+        return choice if choice.mode == "none" else None  # the gateway may add tools of its own
     names = {tool.name for tool in declared.tools}
     for name in (choice.name, *choice.allowed):
         if name and name not in names:

@@ -33,7 +33,7 @@ from toolwire.gateway.responses.operations import Operations, State
 from toolwire.gateway.responses.resources import resource_routes
 from toolwire.gateway.responses.socket import Socket, refuse
 from toolwire.gateway.shared import Shared
-from toolwire.protocols import Decoding, DialectSide, dialect_for, dialects
+from toolwire.protocols import DecodeSteps, DialectSide, dialect_for, dialects
 from toolwire.turns.routes import counted
 
 
@@ -152,8 +152,8 @@ def make_app(
     endpoints: dict[str, ASGIApp] = {**operations.endpoints()}
     patterns: list[tuple[re.Pattern[str], ASGIApp]] = [operations.submit_endpoint()]
     for name, side in dialects().items():
-        if side.decoding is not None:
-            endpoint = Endpoint(shared, name, turn_of(side.module, side.decoding))
+        if side.decode_steps is not None:
+            endpoint = Endpoint(shared, name, turn_of(side.module, side.decode_steps))
             if side.pattern is None:
                 endpoints[side.module.PATH] = endpoint
             else:
@@ -198,22 +198,22 @@ def make_app(
 def _count_routes(shared: Callable[[], Shared]) -> Iterator[Route]:
     """Where the dialects that have a path for it count the tokens of a request."""
 
-    def handler(side: DialectSide, decoding: Decoding) -> Callable[[Request], Awaitable[Response]]:
+    def handler(side: DialectSide, decode_steps: DecodeSteps) -> Callable[[Request], Awaitable[Response]]:
         async def count_tokens(request: Request) -> Response:
             given, query = dict(request.scope["headers"]), request.scope["query_string"]
             caller = shared().keys.check(given, query)
             with Reservation(shared().memory_budget, side.overload_status) as claim:
                 body = await read_body(given, request.receive, shared().bounds, claim)
                 head = RequestHead(given, request.path_params, query)
-                asked = await run_in_steps(decoding(body, shared().bounds, head), len(body))
+                asked = await run_in_steps(decode_steps(body, shared().bounds, head), len(body))
                 tokens, headers = await counted(shared().engine.router, asked, caller.upstream_key)
             return Response(msgspec.json.encode({"input_tokens": tokens}), 200, headers, "application/json")
 
         return count_tokens
 
     for side in dialects().values():
-        if side.count_path and side.decoding is not None:
-            yield Route(side.count_path, handler(side, side.decoding), methods=["POST"])
+        if side.count_path and side.decode_steps is not None:
+            yield Route(side.count_path, handler(side, side.decode_steps), methods=["POST"])
 
 
 async def _wrong_method(request: Request) -> Response:

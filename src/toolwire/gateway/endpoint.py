@@ -14,7 +14,7 @@ from toolwire.gateway.memory_budget import Reservation
 from toolwire.gateway.shared import Shared
 from toolwire.gateway.sinks import HttpSink
 from toolwire.gateway.start_run import start_run
-from toolwire.protocols import PROTOCOLS, Decoding, DialectModule
+from toolwire.protocols import PROTOCOLS, DecodeSteps, DialectModule
 from toolwire.turns.observers import ObservedTurn, TurnReport
 
 GetShared: TypeAlias = Callable[[], Shared]
@@ -56,13 +56,13 @@ class Endpoint:
         await Exchange(shared, turn, scope, sink, reservation).serve(self._operation, receive)
 
 
-def turn_of(dialect: DialectModule, decoding: Decoding) -> Operation:
+def turn_of(dialect: DialectModule, decode_steps: DecodeSteps) -> Operation:
     """The operation of a dialect in which a body is the whole request."""
 
     async def serve_turn(exchange: Exchange, receive: Receive) -> None:
         shared, caller = exchange.shared, exchange.enter()
         body = await exchange.read_body(receive)
-        request = await run_in_steps(decoding(body, shared.bounds, exchange.turn.head), len(body))
+        request = await run_in_steps(decode_steps(body, shared.bounds, exchange.turn.head), len(body))
         await shared.memory.load(caller.owner, request.entries)
         if not request.carries_signatures:
             request = shared.engine.reasoning.restore_reasoning(caller.owner, request)

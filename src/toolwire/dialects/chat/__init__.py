@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from toolwire.dialects.chat.decode import decode_request, decoding
+from toolwire.dialects.chat.decode import decode_request, decode_steps
 from toolwire.dialects.chat.encode import StreamEncoder, encode_error, encode_turn
 
 PATH = "/v1/chat/completions"
 
 
 def new_id(seed: str) -> str:
-    """The completion's id."""
+    """The id of a completion."""
     return f"chatcmpl-{seed}"
 
 
@@ -24,7 +24,7 @@ __all__ = [
     "PATH",
     "StreamEncoder",
     "decode_request",
-    "decoding",
+    "decode_steps",
     "encode_error",
     "encode_turn",
     "new_id",

@@ -1,8 +1,8 @@
-r"""Turn events as Chat Completions chunks, a finished turn as one completion, a failure as an error object.
+r"""Encodes turn events as Chat Completions chunks, a finished turn as one completion, a failure as an error object.
 
     data: {"id":…,"object":"chat.completion.chunk","created":…,"model":…,"choices":[{"index":0,"delta":{…},…}]}
 
-The head and tail of a chunk are the same bytes throughout a turn, so they are encoded once for all deltas.
+The head and tail of a chunk are the same bytes throughout a turn, so they are encoded once.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ from toolwire.core.events import (
 from toolwire.core.notes import TurnStats
 from toolwire.core.raw import Fields, to_json
 from toolwire.core.request import Request
-from toolwire.dialects.chat.forward import REASONING, Chunk, DeltaForwarder, Opening, merged_usage
+from toolwire.dialects.chat.forward import REASONING, Chunk, DeltaForwarder, Opening, merge_usage
 from toolwire.dialects.openai import error_object
 
 _DELTA = b'"choices":[{"index":0,"delta":{'
@@ -44,13 +44,13 @@ _NOTHING = Chunk(b"{}")
 _ANSWER = ("answer", 0)
 
 MESSAGE_SEPARATOR = "\n\n"
-"""Written between two messages of one turn, which are one text to a chat client."""
+"""Separates the messages of one turn, which a chat client reads as one text."""
 
 _FINISH: dict[Reason, str] = {"stop": "stop", "calls": "tool_calls", "length": "length", "filter": "content_filter"}
 
 
 class StreamEncoder:
-    """A stage from turn events to bytes of one chat stream."""
+    """Encodes turn events as the bytes of one chat stream."""
 
     def __init__(
         self, request: Request, id: str, created: int, stats: TurnStats, clock: Callable[[], float] | None = None
@@ -60,11 +60,11 @@ class StreamEncoder:
         self._stats = stats
         self._usage: Usage | None = None
         self._calls = 0
-        self._part: tuple[str, int] | None = None  # what is being written: a part of a reasoning item, or the answer
+        self._part: tuple[str, int] | None = None  # the part of a reasoning item that is open, or the answer
         self._has_text = False
-        self._needs_separator = False  # the next text belongs to another message than the last
+        self._needs_separator = False  # the next text begins another message
         self._started = False
-        self._early: tuple[bytes, ...] = ()  # chunks to pass on that came before the turn started
+        self._early: tuple[bytes, ...] = ()  # chunks to pass on once the turn has started
         self._has_reasoning = False
         self._reasoning_field = REASONING[0]
         self._chunk_fields = {"id": id, "object": "chat.completion.chunk", "created": created, "model": request.model}
@@ -75,7 +75,7 @@ class StreamEncoder:
         self._prepare({})
 
     def _prepare(self, extra: Fields) -> None:
-        """Encode the bytes around every delta. `extra` are unknown fields of the server's chunks."""
+        """Encode the bytes around every delta, with the unknown fields of the server's chunks (`extra`)."""
         self._extra = extra
         chunk = b"data: " + to_json({**self._chunk_fields, **extra})[:-1] + b","
         self._choices = chunk + b'"choices":'
@@ -86,13 +86,13 @@ class StreamEncoder:
         self._reasoning_head = self._head + b'"%b":' % self._reasoning_field.encode()
 
     def feed(self, event: Event) -> tuple[bytes, ...]:
-        # The two that make up nearly all of a stream come first, without the price of a match.
+        # Nearly all events of a stream are of these two types, so they bypass the match.
         kind = type(event)
         if kind is CallArgs:
             return (self._delta(cast("CallArgs", event), self._args_head, self._args_tail, self._args_opening),)
         if kind is TextDelta:
             delta = self._delta(cast("TextDelta", event), self._text_head, self._tail, _TEXT)
-            return (delta,) if self._part is _ANSWER else (*self._answer(), delta)
+            return (delta,) if self._part is _ANSWER else (*self._begin_answer(), delta)
         match event:
             case ReasoningDelta():
                 return self._reasoning(event)
@@ -113,7 +113,7 @@ class StreamEncoder:
             case RawFrame():
                 return self._take_raw_frame(event)
             case TurnEnded(reason):
-                return tuple(self._ending(reason))
+                return tuple(self._end_turn(reason))
             case TurnFailed(failure):
                 return sse.write(encode_error(failure)), sse.write_comment(self._stats.comment()), sse.DONE
             case _:
@@ -121,15 +121,15 @@ class StreamEncoder:
         return ()
 
     def keepalive(self, silent: float) -> tuple[bytes, ...]:
-        """A sign of life after this many seconds of silence."""
+        """A comment that keeps the connection open after this many seconds of silence."""
         return (sse.write_comment(b"keepalive"),)
 
     def break_off(self) -> tuple[bytes, ...]:
-        """The end of the stream when nothing else can be encoded."""
+        """The end of a stream whose encoding failed."""
         return sse.write(encode_error(InternalError().failure)), sse.DONE
 
-    def _answer(self) -> tuple[bytes, ...]:
-        """Note that text follows, with a blank line if it belongs to another message than the last."""
+    def _begin_answer(self) -> tuple[bytes, ...]:
+        """Begin or resume the answer, with a blank line if the text belongs to another message than the last."""
         needs_separator, self._part = self._needs_separator, _ANSWER
         self._needs_separator, self._has_text = False, True
         return (self._text_head + to_json(MESSAGE_SEPARATOR) + self._tail,) if needs_separator else ()
@@ -146,14 +146,14 @@ class StreamEncoder:
         return (self._reasoning_head + to_json(text) + self._tail,)
 
     def _delta(self, event: Delta, head: bytes, tail: bytes, opening: Opening) -> bytes:
-        """A delta in as many chunks as it came in; the original ones where the backend speaks this dialect."""
+        """A delta, in its original chunks if the backend speaks this dialect."""
         frame, batch = event.frame, event.batch
         if frame is not None and opening:
             return self._forwarder.write(frame, opening, self._calls - 1 if isinstance(event, CallArgs) else None)
         return head + to_json(event.text) + tail if batch is None else batch.write_each(head, tail)
 
     def _take_raw_frame(self, event: RawFrame) -> tuple[bytes, ...]:
-        """Keep the fields of a chunk that no event carries, and pass on those that fit into no later chunk."""
+        """Keep the unknown fields of a chunk for later chunks, and pass on those that fit into none of them."""
         chunk = Chunk(event.data)
         field = next(iter(chunk.reasoning), self._reasoning_field)  # the same field as the server uses
         if (chunk.extra and chunk.extra != self._extra) or field != self._reasoning_field:
@@ -190,18 +190,18 @@ class StreamEncoder:
         values = (index, to_json(call.id), kind, kind, to_json(call.name), text, signed)
         return self._head + opening % values + self._tail
 
-    def _ending(self, reason: Reason) -> list[bytes]:
+    def _end_turn(self, reason: Reason) -> list[bytes]:
         finish = "function_call" if self._legacy and reason == "calls" else _FINISH[reason]
         choice: dict[str, Any] = {"index": 0, "delta": {}, "finish_reason": finish, **self._finish_extra}
         out = [self._choices + to_json([choice]) + self._close]
         if self._include_usage and self._usage is not None:
-            usage = merged_usage(_usage(self._usage), self._usage_extra)
+            usage = merge_usage(_encode_usage(self._usage), self._usage_extra)
             out.append(self._choices + b'[],"usage":' + to_json(usage) + b"}\n\n")
         return [*out, sse.write_comment(self._stats.comment()), sse.DONE]
 
 
 def encode_turn(turn: Turn, request: Request, id: str, created: int) -> bytes:
-    """The whole turn as one completion."""
+    """Encode a finished turn as one completion."""
     finish, calls = _FINISH[turn.reason], turn.calls
     original = next((Chunk(item.data) for item in turn.items if isinstance(item, RawFrame)), _NOTHING)
     texts: list[list[str]] = [[]]  # of each message
@@ -215,13 +215,17 @@ def encode_turn(turn: Turn, request: Request, id: str, created: int) -> bytes:
             reasoning += item.parts
     content = MESSAGE_SEPARATOR.join("".join(message) for message in texts if message) or None
     message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": turn.refusal or None}
-    # The reasoning of a chat server stays as it was written.
-    message |= _reasoning(("\n\n" if original is _NOTHING else "").join(reasoning), original)
+    # Reasoning of a chat server is not separated: its parts are fragments of one text.
+    thoughts = ("\n\n" if original is _NOTHING else "").join(reasoning)
+    if not thoughts or to_json(thoughts) in map(bytes, original.reasoning.values()):
+        message |= original.reasoning
+    else:
+        message[next(iter(original.reasoning), REASONING[0])] = thoughts
     if calls and request.legacy_functions:
         finish = "function_call" if turn.reason == "calls" else finish
         message["function_call"] = {"name": calls[0].name, "arguments": calls[0].arguments}
     elif calls:
-        message["tool_calls"] = [_call(call) for call in calls]
+        message["tool_calls"] = [_encode_call(call) for call in calls]
     elif message["content"] is None and message["refusal"] is None:
         message["content"] = ""
     choice = {
@@ -240,30 +244,23 @@ def encode_turn(turn: Turn, request: Request, id: str, created: int) -> bytes:
         **original.extra,
     }
     if turn.usage is not None:
-        completion["usage"] = merged_usage(_usage(turn.usage), original.usage)
+        completion["usage"] = merge_usage(_encode_usage(turn.usage), original.usage)
     return to_json(completion)
 
 
 def encode_error(failure: Failure) -> bytes:
-    """The dialect's error object."""
+    """Encode a failure as an error object."""
     return to_json({"error": error_object(failure)})
 
 
-def _reasoning(text: str, original: Chunk) -> dict[str, Any]:
-    """The reasoning in the fields that the server used, or in the usual one."""
-    if not text or to_json(text) in map(bytes, original.reasoning.values()):
-        return {**original.reasoning}
-    return {next(iter(original.reasoning), REASONING[0]): text}
-
-
-def _call(call: Call) -> dict[str, Any]:
+def _encode_call(call: Call) -> dict[str, Any]:
     if call.kind == "custom":
         return {"id": call.id, "type": "custom", "custom": {"name": call.name, "input": call.arguments}}
     written = {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
     return {**written, "extra_content": msgspec.Raw(call.signature.encode())} if call.signature else written
 
 
-def _usage(usage: Usage) -> dict[str, Any]:
+def _encode_usage(usage: Usage) -> dict[str, Any]:
     return {
         "prompt_tokens": usage.input,
         "completion_tokens": usage.output,

@@ -1,4 +1,4 @@
-"""The parts of the Chat Completions request that we read. Every optional field may also be null."""
+"""The fields of a Chat Completions request that are decoded. Every optional field may also be null."""
 
 from typing import Any
 
@@ -160,12 +160,12 @@ class StreamOptions(msgspec.Struct, gc=False):
 
 
 class Body(msgspec.Struct, gc=False):
-    """The whole request. Fields that are not here are carried as they are."""
+    """The whole request. Other fields are passed on unchanged."""
 
     model: str
     messages: list[ChatMessage] | None = None
     input: Maybe = msgspec.UNSET
-    """A field of Responses that some clients send here; `instructions` is another."""
+    """A field of Responses that some clients send, like `instructions`."""
     instructions: str | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -191,7 +191,7 @@ class Body(msgspec.Struct, gc=False):
 
 
 class KnownBody(Body, forbid_unknown_fields=True):
-    """A request without other fields, as most are: it is decoded only once."""
+    """A request without other fields. Most are of this type, and are decoded only once."""
 
 
 ROLES: dict[str, Role] = {"system": "system", "developer": "developer", "user": "user", "assistant": "assistant"}

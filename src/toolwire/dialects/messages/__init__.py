@@ -3,17 +3,16 @@
 from collections.abc import Mapping
 from typing import Any
 
-from toolwire.dialects.messages.decode import decode_request, decoding
+from toolwire.dialects.messages.decode import decode_request, decode_steps
 from toolwire.dialects.messages.encode import StreamEncoder, encode_error
-from toolwire.dialects.messages.message import encode_turn
+from toolwire.dialects.messages.message import encode_turn, search_frames
 from toolwire.dialects.messages.models import encode_model, encode_models
-from toolwire.dialects.messages.search import search_frames
 
 PATH = "/v1/messages"
 
 
 def new_id(seed: str) -> str:
-    """The message's id."""
+    """The id of a message."""
     return f"msg_{seed}"
 
 
@@ -41,7 +40,7 @@ __all__ = [
     "PATH",
     "StreamEncoder",
     "decode_request",
-    "decoding",
+    "decode_steps",
     "encode_error",
     "encode_model",
     "encode_models",

@@ -1,4 +1,4 @@
-"""A Messages body to our own request form, or a `BadRequest` that names the field."""
+"""Decodes a Messages body to a `Request`. Raises a `BadRequest` that names the field."""
 
 import msgspec
 
@@ -20,7 +20,7 @@ from toolwire.core.request import (
 from toolwire.dialects import reading
 from toolwire.dialects.messages import wire
 from toolwire.dialects.messages.history import TurnControl, decode_messages
-from toolwire.dialects.reading import DeclaredTools, extra_fields, read, read_at, tool_cache, tool_name
+from toolwire.dialects.reading import DeclaredTools, cache_tools, extra_fields, read, read_at, require_tool_name
 
 _decode_body = msgspec.json.Decoder(wire.Body).decode
 _decode_tool = msgspec.json.Decoder(wire.ToolParam).decode
@@ -31,24 +31,27 @@ _DEFAULTS = frozenset((b"null", b"0", b"false", b"[]", b"{}"))
 
 
 def decode_request(body: bytes) -> Request:
-    """The request in a body."""
-    return run_steps(decoding(body))
+    """Decode a body. Raises `BadRequest`."""
+    return run_steps(decode_steps(body))
 
 
-def decoding(body: bytes, bounds: Bounds = UNBOUNDED, head: RequestHead = NO_HEAD) -> Steps[Request]:
-    """The request, step by step. The header `anthropic-beta` is a part of it."""
+def decode_steps(body: bytes, bounds: Bounds = UNBOUNDED, head: RequestHead = NO_HEAD) -> Steps[Request]:
+    """Decode a body and the header `anthropic-beta` step by step, so that a large body does not block other tasks.
+
+    Raises `BadRequest`.
+    """
     fields = read(fields_of, body)
     bounds.check_preamble(len(body) - len(fields.get("messages", b"")))
     yield
     parsed = read(_decode_body, body)
     yield
     if not (parsed.model or "").strip():
-        raise reading.required("model")
-    messages = reading.given(parsed.messages)
+        raise reading.missing_field("model")
+    messages = reading.value_of(parsed.messages)
     if messages is None or not reading.begins_with(messages, b"["):
         raise BadRequest("messages: A list of messages is required.", "messages")
-    tools = reading.given(parsed.tools)
-    declared = _known_tools[bytes(tools)] if tools is not None else DeclaredTools()
+    tools = reading.value_of(parsed.tools)
+    declared = _tool_lists[bytes(tools)] if tools is not None else DeclaredTools()
     bounds.check_tools(len(declared.tools) + len(declared.hosted), "tools")
     yield
     listed = list_of(messages)
@@ -59,27 +62,30 @@ def decoding(body: bytes, bounds: Bounds = UNBOUNDED, head: RequestHead = NO_HEA
         raise BadRequest("messages must hold at least one message.", "messages")
     if parsed.n is not None and parsed.n != 1:
         raise BadRequest(f"n must be 1: a message is one turn; received {parsed.n}.", "n")
-    if reading.given(parsed.thread) is not None:
-        message = "thread: Threads are not kept here; send the whole conversation."
+    if reading.value_of(parsed.thread) is not None:
+        message = "thread: Threads are not supported; send the whole conversation."
         raise BadRequest(message, "thread", "thread_unsupported_request")
-    choice = parsed.tool_choice
+    choice, system = parsed.tool_choice, parsed.system or ""
+    config = parsed.output_config or wire.OutputConfig()
+    format = config.format or parsed.output_format
+    schema = reading.value_of(format.schema) if format is not None else None
     return Request(
         model=parsed.model or "",
         dialect="messages",
-        instructions=_system(parsed.system),
+        instructions=system if isinstance(system, str) else "\n\n".join(block.text for block in system if block.text),
         entries=entries,
         stream=bool(parsed.stream),
         tools=declared.tools,
         hosted_tools=declared.hosted,
         tool_choice=_tool_choice(choice, declared),
         parallel_calls=False if choice is not None and choice.disable_parallel_tool_use else None,
-        output_format=_output_format(parsed),
+        output_format=OutputFormat(schema, "answer") if schema is not None else None,
         sampling=Sampling(
             temperature=parsed.temperature,
             top_p=parsed.top_p,
             max_tokens=parsed.max_tokens,
             stop=tuple(parsed.stop_sequences or ()),
-            effort=control.effort or _effort(parsed),
+            effort=control.effort or config.effort or _effort_of(parsed.thinking),
             service_tier=parsed.service_tier if parsed.service_tier != "standard_only" else "default",
         ),
         caller=Caller(user=parsed.metadata.user_id if parsed.metadata else None),
@@ -91,22 +97,16 @@ def decoding(body: bytes, bounds: Bounds = UNBOUNDED, head: RequestHead = NO_HEA
     )
 
 
-def _system(system: str | list[wire.Block] | None) -> str:
-    if system is None or isinstance(system, str):
-        return system or ""
-    return "\n\n".join(block.text for block in system if block.text)
-
-
-def _tool(raw: msgspec.Raw, path: str) -> Tool | HostedTool:
+def _read_tool(raw: msgspec.Raw, path: str) -> Tool | HostedTool:
     tool = read_at(_decode_tool, raw, path)
     if tool.type not in (None, "custom"):
         return HostedTool(tool.type or "", raw)
-    name, schema = tool_name(tool.name, path), reading.given(tool.input_schema)
-    cache, deferred = reading.given(tool.cache_control), bool(tool.defer_loading)
+    name, schema = require_tool_name(tool.name, path), reading.value_of(tool.input_schema)
+    cache, deferred = reading.value_of(tool.cache_control), bool(tool.defer_loading)
     return Tool(name, tool.description or "", schema, tool.strict, cache=cache, deferred=deferred)
 
 
-_known_tools = tool_cache(_tool)
+_tool_lists = cache_tools(_read_tool)
 
 
 def _tool_choice(choice: wire.ToolChoiceParam | None, declared: DeclaredTools) -> ToolChoice | None:
@@ -124,18 +124,8 @@ def _tool_choice(choice: wire.ToolChoiceParam | None, declared: DeclaredTools) -
     return ToolChoice("required", choice.name or "")
 
 
-def _output_format(parsed: wire.Body) -> OutputFormat | None:
-    format = (parsed.output_config.format if parsed.output_config else None) or parsed.output_format
-    if format is None:
-        return None
-    schema = reading.given(format.schema)
-    return OutputFormat(schema, "answer") if schema is not None else None
-
-
-def _effort(parsed: wire.Body) -> str | None:
-    if parsed.output_config is not None and parsed.output_config.effort:
-        return parsed.output_config.effort
-    thinking = parsed.thinking
+def _effort_of(thinking: wire.Thinking | None) -> str | None:
+    """The effort that a thinking budget stands for."""
     if thinking is None:
         return None
     if thinking.type == "disabled":

@@ -1,4 +1,4 @@
-r"""Turn events as Messages events, a failure as an error object.
+r"""Encodes turn events as Messages events, a failure as an error object.
 
     event: content_block_delta
     data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hi"}}
@@ -31,23 +31,24 @@ from toolwire.core.events import (
 from toolwire.core.notes import TurnStats
 from toolwire.core.raw import Fields, as_object, fields_of, object_in, to_json, without_nulls
 from toolwire.core.request import Request
-from toolwire.dialects.messages.forward import DeltaForwarder, block_type, with_index
+from toolwire.dialects.messages.forward import DeltaForwarder, set_index, type_of
 from toolwire.dialects.messages.message import (
     BLOCK_FIELDS,
     NULL_FIELDS,
     NULL_FINAL_USAGE,
     NULL_USAGE,
-    message_head,
-    stop_fields,
-    thinking_block,
-    usage_object,
+    Json,
+    encode_head,
+    encode_stop,
+    encode_thinking,
+    encode_usage,
 )
 
 _DELTA_HEAD = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{"type":%b'
 _TEXT = b'"text_delta","text":'
 THREADS = "thread_unsupported_request"
 OTHER = "other"
-"""Stands for the type of a block that no event represents."""
+"""The type of an open block that no turn event represents."""
 
 _TYPES = {
     400: "invalid_request_error",
@@ -65,7 +66,7 @@ _TYPES = {
 
 
 class StreamEncoder:
-    """A stage from turn events to bytes of one stream of Messages events."""
+    """Encodes turn events as the bytes of one stream of Messages events."""
 
     def __init__(
         self, request: Request, id: str, created: int, stats: TurnStats, clock: Callable[[], float] | None = None
@@ -81,6 +82,7 @@ class StreamEncoder:
         self._thinking_parts: list[list[str]] = []  # the deltas of each part of the open thinking block
         self._part: tuple[str, int] | None = None
         self._call: CallStarted | None = None  # the open call, while its arguments are held back
+        self._pieces: list[str] = []  # those arguments
         self._arguments_head = b""
         self._holds_arguments = False
         self._head = b""
@@ -104,36 +106,46 @@ class StreamEncoder:
         return handler(self, event) if handler is not None else ()
 
     def keepalive(self, silent: float) -> Sequence[bytes]:
-        """A sign of life after this many seconds of silence."""
+        """A ping, which keeps the connection open after this many seconds of silence."""
         return [*self._begin(), b'event: ping\ndata: {"type":"ping"}\n\n']
 
     def break_off(self) -> Sequence[bytes]:
-        """The end of the stream when nothing else can be encoded."""
+        """The end of a stream whose encoding failed."""
         return (sse.write_named("error", encode_error(InternalError().failure)),)
 
     def _begin(self, event: TurnStarted | None = None) -> list[bytes]:
         if self._started:
             return []
         self._started = True
-        usage = {**NULL_USAGE, **usage_object(self._usage or Usage()), **self._original_usage}
-        message = {**NULL_FIELDS, **self._original_message, **message_head(self._id, self._model), "usage": usage}
+        usage = {**NULL_USAGE, **encode_usage(self._usage or Usage()), **self._original_usage}
+        message = {**NULL_FIELDS, **self._original_message, **encode_head(self._id, self._model), "usage": usage}
         return [self._event("message_start", {"message": message})]
 
-    def _event(self, type: str, fields: dict[str, Any]) -> bytes:
+    def _event(self, type: str, fields: Json) -> bytes:
         """An event, with the unknown fields of the server's event of this type."""
         return sse.write_named(type, to_json({**self._original_events.pop(type, {}), "type": type, **fields}))
 
     def _take_raw_frame(self, event: RawFrame) -> Sequence[bytes]:
         """Keep a server's event for its unknown fields, or pass it on if no turn event represents it."""
-        if event.type == "content_block_delta":
-            return self._take_delta(event)
+        if event.type == "content_block_delta":  # of an unknown block, or a citation
+            if self._server_block == event.item:
+                if self._open in ("text", OTHER):
+                    return (set_index(event.type, event.data, self._index),)
+                self._early_deltas.append(event)
+            return ()
         fields = self._original_events[event.type] = fields_of(event.data)
         match event.type:
             case "message_start":
                 self._original_message = object_in(fields, "message")
                 self._original_usage |= without_nulls(object_in(self._original_message, "usage"))
             case "content_block_start":
-                return self._take_block(event)
+                self._server_block = event.item
+                self._original_events.pop("content_block_stop", None)
+                self._original_block = object_in(fields, "content_block")
+                if event.is_unknown:
+                    self._original_events.pop(event.type)
+                    out = self._open_block({"type": OTHER}, b"")
+                    return [*out[:-1], set_index(event.type, event.data, self._index)]
             case "content_block_stop":
                 self._early_deltas = []
                 if self._server_block == event.item and self._open in ("text", OTHER):
@@ -145,40 +157,21 @@ class StreamEncoder:
                 pass
         return ()
 
-    def _take_block(self, event: RawFrame) -> Sequence[bytes]:
-        self._server_block = event.item
-        self._original_events.pop("content_block_stop", None)
-        self._original_block = object_in(fields_of(event.data), "content_block")
-        if not event.is_unknown:
-            return ()
-        self._original_events.pop(event.type)
-        out = self._open_block({"type": OTHER}, b"")
-        return [*out[:-1], with_index(event.type, event.data, self._index)]
-
-    def _take_delta(self, event: RawFrame) -> Sequence[bytes]:
-        """Pass on a delta of an unknown block, or of citations, which wait until their text has begun."""
-        if self._server_block != event.item:
-            return ()
-        if self._open in ("text", OTHER):
-            return (with_index(event.type, event.data, self._index),)
-        self._early_deltas.append(event)
-        return ()
-
     def _add_text(self, event: TextDelta | RefusalDelta) -> Sequence[bytes]:
         self._refused = self._refused or isinstance(event, RefusalDelta)
         out: list[bytes] = []
         if self._open != "text":
             out += self._open_block({"type": "text", "text": ""}, _TEXT)
             early, self._early_deltas = self._early_deltas, []
-            out += [with_index(frame.type, frame.data, self._index) for frame in early]
+            out += [set_index(frame.type, frame.data, self._index) for frame in early]
         return [*out, self._delta(event)]
 
     def _end_message(self, event: MessageEnded) -> Sequence[bytes]:
-        """Close the text: each message has a block of its own. The server's own blocks end with its event."""
+        """Close the text: each message has its own block. The server's own blocks end with its event."""
         return self._close() if self._open == "text" and (not event.item or event.item != self._server_block) else ()
 
     def _delta(self, event: TextDelta | RefusalDelta | ReasoningDelta | CallArgs) -> bytes:
-        """A delta in as many events as it came in; the original ones where the backend speaks this dialect."""
+        """A delta, in its original events if the backend speaks this dialect."""
         if event.frame is not None:
             return self._forwarder.write(event.frame, self._index)
         if event.batch is None:
@@ -202,7 +195,7 @@ class StreamEncoder:
 
     def _end_thinking(self, event: ReasoningEnded) -> Sequence[bytes]:
         parts = tuple("".join(part) for part in self._thinking_parts) if self._open == "thinking" else ()
-        block = thinking_block(parts, event)
+        block = encode_thinking(parts, event)
         if self._open != "thinking":
             if block is None:
                 return ()
@@ -214,15 +207,14 @@ class StreamEncoder:
         return [*out, *self._close()]
 
     def _start_call(self, event: CallStarted) -> Sequence[bytes]:
-        block: dict[str, Any] = {"type": "tool_use", "id": event.id, "name": event.name, "input": {}}
+        block: Json = {"type": "tool_use", "id": event.id, "name": event.name, "input": {}}
         out = self._open_block(block, b'"input_json_delta","partial_json":')
         self._call, self._arguments_head, self._head = event, self._head, b""
-        self._pieces: list[str] = []
-        self._holds_arguments = event.kind == "custom"
+        self._pieces, self._holds_arguments = [], event.kind == "custom"
         return out
 
     def _add_arguments(self, event: CallArgs) -> Sequence[bytes]:
-        """Write arguments as they come. Those of a custom tool, or a JSON string, are held until they are complete."""
+        """Write arguments as they arrive. Those of a custom tool, or a JSON string, are held until the call ends."""
         self._pieces.append(event.text)
         self._holds_arguments = self._holds_arguments or event.text.lstrip().startswith('"')
         if self._holds_arguments or event.text.isspace() or not event.text:
@@ -247,21 +239,22 @@ class StreamEncoder:
 
     def _end_turn(self, event: TurnEnded) -> Sequence[bytes]:
         out = [*self._begin(), *self._close()]
-        original = {"container": self._original_message.get("container"), "stop_details": None, **self._original_delta}
-        delta = {**original, **stop_fields(event.reason, self._original_delta, refused=self._refused)}
-        usage = {**NULL_FINAL_USAGE, **self._original_usage, **usage_object(self._usage or Usage())}
+        container = self._original_message.get("container")
+        stop = encode_stop(event.reason, self._original_delta, refused=self._refused)
+        delta: Json = {"container": container, "stop_details": None, **self._original_delta, **stop}
+        usage = {**NULL_FINAL_USAGE, **self._original_usage, **encode_usage(self._usage or Usage())}
         out.append(self._event("message_delta", {"delta": delta, "usage": usage}))
         return [*out, sse.write_comment(self._stats.comment()), self._event("message_stop", {})]
 
     def _fail_turn(self, event: TurnFailed) -> Sequence[bytes]:
         return [sse.write_comment(self._stats.comment()), sse.write_named("error", encode_error(event.failure))]
 
-    def _open_block(self, block: dict[str, Any], delta: bytes) -> list[bytes]:
+    def _open_block(self, block: Json, delta: bytes) -> list[bytes]:
         out = [*self._begin(), *self._close()]
         self._index += 1
         self._open = block["type"]
         original, self._original_block = self._original_block, {}
-        block = {**(original if block_type(original) == self._open else BLOCK_FIELDS.get(self._open, {})), **block}
+        block = {**(original if type_of(original) == self._open else BLOCK_FIELDS.get(self._open, {})), **block}
         self._head = _DELTA_HEAD % (self._index, delta)
         return [*out, self._event("content_block_start", {"index": self._index, "content_block": block})]
 
@@ -272,6 +265,7 @@ class StreamEncoder:
         self._head = b""
         return [self._event("content_block_stop", {"index": self._index})]
 
+    # A lookup by type is several times faster than a match.
     _HANDLERS: ClassVar[dict[type[Event], Callable[[Any, Any], Sequence[bytes]]]] = {
         TurnStarted: _begin,
         TextDelta: _add_text,
@@ -290,9 +284,9 @@ class StreamEncoder:
 
 
 def encode_error(failure: Failure) -> bytes:
-    """The dialect's error object."""
+    """Encode a failure as an error object."""
     default = "api_error" if failure.status >= 500 else "invalid_request_error"
-    error: dict[str, Any] = {"type": _TYPES.get(failure.status, default), "message": failure.message}
-    if failure.code == THREADS:  # its SDKs then send the whole conversation
+    error: Json = {"type": _TYPES.get(failure.status, default), "message": failure.message}
+    if failure.code == THREADS:  # on which Anthropic's SDKs send the whole conversation
         error["details"] = {"error_code": THREADS, "unsupported": ["thread"]}
     return to_json({"type": "error", "error": error})

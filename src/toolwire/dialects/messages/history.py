@@ -1,4 +1,4 @@
-"""Messages to entries: one message becomes its text, reasoning, calls and results, in their order."""
+"""Decodes messages to entries: one message becomes its text, reasoning, calls and results, in their order."""
 
 from collections.abc import Iterator, Sequence
 
@@ -48,7 +48,7 @@ _decode_found = msgspec.json.Decoder(wire.FoundTools).decode
 _decode_content = msgspec.json.Decoder(str | list[wire.Block]).decode
 
 SERVER_ID = "srvtoolu_"
-"""How the ids of calls begin that a server answers itself."""
+"""The prefix of ids of calls that the server itself answers."""
 
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "developer"}
 _CONTENT = frozenset(("text", "image", "document", "search_result"))
@@ -57,10 +57,10 @@ _RESULT = msgspec.Raw(b'"tool_result"')
 
 
 class TurnControl:
-    """The effort that system messages set for the answer to a conversation.
+    """The effort that system messages set for the answer.
 
-    Set right behind new input of the user it applies to the answer to that, set elsewhere from the next new input on,
-    until it is set again. A message with results only is no new input.
+    A system message right after new user input sets the effort of the answer to it; elsewhere it sets the effort from
+    the next new input on. A user message that contains only results is not new input.
     """
 
     def __init__(self) -> None:
@@ -69,13 +69,13 @@ class TurnControl:
         self._previous: wire.MessageParam | None = None
 
     def pass_message(self, message: wire.MessageParam) -> None:
-        """Take note of a message of the user or the assistant."""
+        """Process a message of the user or the assistant."""
         self._previous = message
         if self._next is not None and _is_new_input(message):
             self.effort, self._next = self._next, None
 
     def set_effort(self, effort: str) -> None:
-        """Take the effort of a system message."""
+        """Set the effort, from a system message."""
         if self._previous is not None and _is_new_input(self._previous):
             self.effort = effort
         else:
@@ -91,8 +91,8 @@ def _is_new_input(message: wire.MessageParam) -> bool:
 def decode_messages(
     messages: Sequence[msgspec.Raw], control: TurnControl, tools: Sequence[Tool] = ()
 ) -> Iterator[Entry]:
-    """The entries of these messages. System messages that tell the model nothing have none."""
-    last_user = -1  # the index of the last message of the user, once it is looked for
+    """The entries of these messages. System messages without effect on the model have none. Raises `BadRequest`."""
+    last_user = -1  # the index of the last user message, once it is needed
     for index, raw in enumerate(messages):
         path = f"messages[{index}]"
         message = read_at(_decode_message, raw, path)
@@ -105,11 +105,11 @@ def decode_messages(
                 control.set_effort(effort)
             clears = message.clear_at == "next_user_message"
             if clears and last_user < 0:
-                last_user = _last_user(messages)
+                last_user = _find_last_user(messages)
             if (effort and b"".join(bytes(message.content).split()) in _NO_CONTENT) or (clears and index < last_user):
                 continue
         if reading.begins_with(message.content, b"["):
-            yield from _blocks(list_of(message.content), role, path, index, tools)
+            yield from _decode_blocks(list_of(message.content), role, path, index, tools)
         else:
             text = read_at(text_of, message.content, f"{path}.content")
             yield Message(role, (TextPart(text),), raw=message.content, message=index)
@@ -117,14 +117,14 @@ def decode_messages(
             control.pass_message(message)
 
 
-def _last_user(messages: Sequence[msgspec.Raw]) -> int:
-    """The index of the last message of the user, or 0."""
+def _find_last_user(messages: Sequence[msgspec.Raw]) -> int:
+    """The index of the last user message, or 0."""
     backwards = range(len(messages) - 1, 0, -1)
     roles = ((index, read_at(_decode_message, messages[index], f"messages[{index}]").role) for index in backwards)
     return next((index for index, role in roles if role == "user"), 0)
 
 
-def _blocks(
+def _decode_blocks(
     blocks: Sequence[msgspec.Raw], role: Role, path: str, message: int, tools: Sequence[Tool]
 ) -> Iterator[Entry]:
     parts: list[Part] = []
@@ -133,53 +133,53 @@ def _blocks(
         where = f"{path}.content[{index}]"
         block = read_at(_decode_block, raw, where)
         if block.type in _CONTENT:
-            parts.append(_part(block, where))
+            parts.append(_decode_part(block, where))
             raws.append(raw)
             continue
         if parts:
-            yield _message(role, parts, raws, message)
+            yield _make_message(role, parts, raws, message)
             parts, raws = [], []
-        yield _entry(block, where, raw, message, tools)
+        yield _decode_entry(block, where, raw, message, tools)
     if parts or not blocks:
-        yield _message(role, parts, raws, message)
+        yield _make_message(role, parts, raws, message)
 
 
-def _message(role: Role, parts: list[Part], blocks: list[msgspec.Raw], message: int) -> Message:
+def _make_message(role: Role, parts: list[Part], blocks: list[msgspec.Raw], message: int) -> Message:
     return Message(role, tuple(parts), raw=to_raw(blocks), message=message)
 
 
-def _entry(block: wire.Block, path: str, raw: msgspec.Raw, message: int, tools: Sequence[Tool]) -> Entry:
+def _decode_entry(block: wire.Block, path: str, raw: msgspec.Raw, message: int, tools: Sequence[Tool]) -> Entry:
     match block.type:
         case "tool_use":
             for field, value in (("id", block.id), ("name", block.name)):
                 if not value:
-                    raise reading.required(f"{path}.{field}")
-            arguments, written = _arguments(block, raw, tools)
+                    raise reading.missing_field(f"{path}.{field}")
+            arguments, written = _decode_arguments(block, raw, tools)
             return CallEntry(block.id or "", block.name or "", arguments, raw=written, message=message)
         case "tool_result":
             if not block.tool_use_id:
-                raise reading.required(f"{path}.tool_use_id")
-            parts = tuple(_result(block, path))
+                raise reading.missing_field(f"{path}.tool_use_id")
+            parts = tuple(_decode_result(block, path))
             return ResultEntry(block.tool_use_id, parts, raw=raw, failed=bool(block.is_error), message=message)
         case "thinking":
-            reasoning = _reasoning(block.thinking or "", block.signature or "", raw, redacted=False)
+            reasoning = _decode_reasoning(block.thinking or "", block.signature or "", raw, redacted=False)
             return msgspec.structs.replace(reasoning, message=message)
         case "redacted_thinking":
-            return msgspec.structs.replace(_reasoning("", block.data or "", raw, redacted=True), message=message)
+            return msgspec.structs.replace(_decode_reasoning("", block.data or "", raw, redacted=True), message=message)
         case "server_tool_use" if (block.name or "").startswith(SEARCH):
-            arguments, _ = _arguments(block, raw, tools)
+            arguments, _ = _decode_arguments(block, raw, tools)
             id = (block.id or "").removeprefix(SERVER_ID)
             call = CallEntry(id, block.name or "", arguments, "search", message=message)
             return OtherEntry(block.type, raw, message, call)
         case "tool_search_tool_result":
-            return OtherEntry(block.type, raw, message, _found(block, message))
+            return OtherEntry(block.type, raw, message, _decode_search_output(block, message))
         case _:
             return OtherEntry(block.type, raw, message)
 
 
-def _found(block: wire.Block, message: int) -> ResultEntry | None:
-    """The result of a search for tools; None if it cannot be read."""
-    content = reading.given(block.content)
+def _decode_search_output(block: wire.Block, message: int) -> ResultEntry | None:
+    """The result of a search for tools; None if it has an unknown form."""
+    content = reading.value_of(block.content)
     try:
         found = _decode_found(content) if content is not None else wire.FoundTools()
     except msgspec.ValidationError:
@@ -192,40 +192,33 @@ def _found(block: wire.Block, message: int) -> ResultEntry | None:
     return ResultEntry(id, parts, "search", failed=failed, message=message)
 
 
-def _reasoning(text: str, signature: str, raw: msgspec.Raw, *, redacted: bool) -> ReasoningEntry:
-    """Reasoning with its signature and origin. The text in a packed signature wins over the one beside it."""
+def _decode_reasoning(text: str, signature: str, raw: msgspec.Raw, *, redacted: bool) -> ReasoningEntry:
+    """Reasoning with its signature. A packed signature has its own text, which wins over that of the block."""
     packed = unpack(signature)
-    if packed is None and is_packed(signature):  # and damaged
-        return ReasoningEntry(summary=(text,) if text else ())
-    if packed is None:
-        return ReasoningEntry(
-            summary=(text,) if text else (), signature=signature, origin=ORIGIN, redacted=redacted, raw=raw
-        )
-    return ReasoningEntry(
-        packed.id, packed.text, signature=packed.signature, origin=packed.origin, redacted=packed.redacted
-    )
+    if packed is not None:
+        signature, origin = packed.signature, packed.origin
+        return ReasoningEntry(packed.id, packed.text, signature=signature, origin=origin, redacted=packed.redacted)
+    summary = (text,) if text else ()
+    if is_packed(signature):  # but damaged
+        return ReasoningEntry(summary=summary)
+    return ReasoningEntry(summary=summary, signature=signature, origin=ORIGIN, redacted=redacted, raw=raw)
 
 
-def _arguments(block: wire.Block, raw: msgspec.Raw, tools: Sequence[Tool]) -> tuple[str, msgspec.Raw]:
-    """The arguments, and the block with its input as an object, which some clients leave out or put into a string."""
-    given = reading.given(block.input)
+def _decode_arguments(block: wire.Block, raw: msgspec.Raw, tools: Sequence[Tool]) -> tuple[str, msgspec.Raw]:
+    """The arguments, and the block with its input as an object; some clients omit it or send a string."""
+    given = reading.value_of(block.input)
     if given is not None and bytes(given).startswith(b"{"):
         text = bytes(given).decode()
-        is_own = NOT_AN_OBJECT in text and _has_parameter(block.name, NOT_AN_OBJECT, tools)
-        return text if is_own else unwrap_arguments(given), raw
+        schemas = (bytes(tool.parameters or b"") for tool in tools if tool.name == block.name)
+        is_parameter = NOT_AN_OBJECT in text and any(f'"{NOT_AN_OBJECT}"'.encode() in schema for schema in schemas)
+        return text if is_parameter else unwrap_arguments(given), raw
     text = arguments_text(given) if given is not None else "{}"
     fields = {**fields_of(raw), "input": as_object(text) or wrap_arguments(text)}
     return text, to_raw(fields)
 
 
-def _has_parameter(name: str | None, parameter: str, tools: Sequence[Tool]) -> bool:
-    """Whether the schema of a tool names this parameter."""
-    schemas = (bytes(tool.parameters or b"") for tool in tools if tool.name == name)
-    return any(f'"{parameter}"'.encode() in schema for schema in schemas)
-
-
-def _result(block: wire.Block, path: str) -> Iterator[Part]:
-    raw = reading.given(block.content)
+def _decode_result(block: wire.Block, path: str) -> Iterator[Part]:
+    raw = reading.value_of(block.content)
     if raw is None:
         return
     content = read_at(_decode_content, raw, f"{path}.content")
@@ -233,24 +226,19 @@ def _result(block: wire.Block, path: str) -> Iterator[Part]:
         yield TextPart(content)
         return
     for index, part in enumerate(content):
-        yield _part(part, f"{path}.content[{index}]")
+        yield _decode_part(part, f"{path}.content[{index}]")
 
 
-def _search_result(block: wire.Block, source: msgspec.Raw | None, path: str) -> str:
-    """A search result as text, with its source."""
-    address = arguments_text(source) if source is not None else ""
-    texts = [part.text for part in _result(block, path) if isinstance(part, TextPart)]
-    return "\n".join(text for text in (block.title or "", address, *texts) if text)
-
-
-def _part(block: wire.Block, path: str) -> Part:
+def _decode_part(block: wire.Block, path: str) -> Part:
     if block.type == "text":
-        return TextPart(block.text or "", reading.given(block.cache_control))
+        return TextPart(block.text or "", reading.value_of(block.cache_control))
     if block.type == "tool_reference" and block.tool_name:
         return ToolPart(block.tool_name)
-    source = reading.given(block.source)
+    source = reading.value_of(block.source)
     if block.type == "search_result":
-        return TextPart(_search_result(block, source, path))
+        address = arguments_text(source) if source is not None else ""
+        texts = [part.text for part in _decode_result(block, path) if isinstance(part, TextPart)]
+        return TextPart("\n".join(text for text in (block.title or "", address, *texts) if text))
     if block.type not in ("image", "document") or source is None:
         return OtherPart(block.type)
     try:

@@ -1,24 +1,32 @@
-"""A finished turn as one message, and the objects that the stream of a message shares with it."""
+"""Encodes a finished turn as one message, and the objects that a streamed message shares with it.
 
-from typing import Any
+A search for tools that the gateway has run is encoded as a server would:
+
+    {"type":"server_tool_use","id":"srvtoolu_1","name":"tool_search_tool_bm25","input":{"query":"mail"}}
+    {"type":"tool_search_tool_result","tool_use_id":"srvtoolu_1","content":{"type":"tool_search_tool_search_result",…}}
+"""
+
+from collections.abc import Iterator
+from typing import Any, TypeAlias
 
 import msgspec
 
 from toolwire.adapt.unwrap import wrap
-from toolwire.core.collect import Call, Reasoning, Refusal, Text, Turn
+from toolwire.core.collect import Call, Item, Reasoning, Refusal, Text, Turn
 from toolwire.core.events import MessageEnded, RawFrame, Reason, ReasoningEnded, Usage
 from toolwire.core.raw import Fields, as_object, fields_of, object_in, to_json, without_nulls, wrap_arguments
-from toolwire.core.request import Request
+from toolwire.core.request import CallEntry, Request, ResultEntry, SearchOutcome, TextPart, ToolPart
 from toolwire.core.signatures import PackedSignature, pack
-from toolwire.dialects.messages.forward import block_type, original_reason
-from toolwire.dialects.messages.history import ORIGIN
+from toolwire.dialects.messages.forward import original_reason_for, type_of
+from toolwire.dialects.messages.history import ORIGIN, SERVER_ID
+
+Json: TypeAlias = dict[str, Any]
 
 _STOP: dict[Reason, str] = {"stop": "end_turn", "calls": "tool_use", "length": "max_tokens", "filter": "refusal"}
 
-
 # Fields that Anthropic's specification requires and allows to be null, unless the server sends a value.
-NULL_FIELDS: dict[str, Any] = {"container": None, "diagnostics": None, "stop_details": None}
-NULL_USAGE: dict[str, Any] = {
+NULL_FIELDS: Json = {"container": None, "diagnostics": None, "stop_details": None}
+NULL_USAGE: Json = {
     "cache_creation": None,
     "inference_geo": None,
     "output_tokens_details": None,
@@ -26,15 +34,14 @@ NULL_USAGE: dict[str, Any] = {
     "service_tier": None,
     "speed": None,
 }
-NULL_FINAL_USAGE: dict[str, Any] = {"output_tokens_details": None, "server_tool_use": None}
+NULL_FINAL_USAGE: Json = {"output_tokens_details": None, "server_tool_use": None}
+
+BLOCK_FIELDS: dict[str, Json] = {"text": {"citations": None}, "tool_use": {"caller": {"type": "direct"}}}
+"""Fields that Anthropic's specification requires of blocks, for blocks of other backends."""
 
 
-BLOCK_FIELDS: dict[str, dict[str, Any]] = {"text": {"citations": None}, "tool_use": {"caller": {"type": "direct"}}}
-"""Fields that Anthropic's specification requires of blocks, for those that no server of this dialect wrote."""
-
-
-def message_head(id: str, model: str) -> dict[str, Any]:
-    """An empty message."""
+def encode_head(id: str, model: str) -> Json:
+    """Encode an empty message."""
     return {
         "id": id,
         "type": "message",
@@ -46,16 +53,16 @@ def message_head(id: str, model: str) -> dict[str, Any]:
     }
 
 
-def stop_fields(reason: Reason, original: Fields, *, refused: bool) -> dict[str, Any]:
-    """The fields that say why the turn ended, the server's original ones where they agree with the reason."""
-    stop_reason = original_reason(reason, original)
+def encode_stop(reason: Reason, original: Fields, *, refused: bool) -> Json:
+    """Encode why the turn ended: the server's own fields if they agree with the reason."""
+    stop_reason = original_reason_for(reason, original)
     if stop_reason:
         return {"stop_reason": stop_reason, "stop_sequence": original.get("stop_sequence")}
     return {"stop_reason": "refusal" if refused and reason == "stop" else _STOP[reason], "stop_sequence": None}
 
 
-def thinking_block(parts: tuple[str, ...], end: ReasoningEnded) -> dict[str, Any] | None:
-    """Reasoning as a thinking block, with its signature, packed if it has another origin."""
+def encode_thinking(parts: tuple[str, ...], end: ReasoningEnded) -> Json | None:
+    """Encode reasoning as a block, or None if it is empty. A signature of another origin is packed."""
     text = "\n\n".join(parts)
     if not text and not end.signature:
         return None
@@ -69,8 +76,8 @@ def thinking_block(parts: tuple[str, ...], end: ReasoningEnded) -> dict[str, Any
     return {"type": "thinking", "thinking": text, "signature": signature}
 
 
-def usage_object(usage: Usage) -> dict[str, Any]:
-    """Token counts as Anthropic counts them: cached tokens are not part of the input tokens."""
+def encode_usage(usage: Usage) -> Json:
+    """Encode token counts. Anthropic does not count cached tokens as input tokens."""
     return {
         "input_tokens": max(0, usage.input - usage.cached - usage.cache_write),
         "cache_creation_input_tokens": usage.cache_write,
@@ -81,29 +88,30 @@ def usage_object(usage: Usage) -> dict[str, Any]:
 
 
 def encode_turn(turn: Turn, request: Request, id: str, created: int) -> bytes:
-    """The whole turn as one message."""
+    """Encode a finished turn as one message."""
     content = Content()
     for item in turn.items:
         content.add(item)
     content.end_text()
     original = content.original
     refused = any(isinstance(item, Refusal) for item in turn.items)
-    message: dict[str, Any] = {**NULL_FIELDS, **original, **message_head(id, request.model), "content": content.blocks}
-    message |= stop_fields(turn.reason, original, refused=refused)
+    message: Json = {**NULL_FIELDS, **original, **encode_head(id, request.model), "content": content.blocks}
+    message |= encode_stop(turn.reason, original, refused=refused)
     counted = without_nulls(object_in(original, "usage"))
-    return to_json({**message, "usage": {**NULL_USAGE, **counted, **usage_object(turn.usage or Usage())}})
+    return to_json({**message, "usage": {**NULL_USAGE, **counted, **encode_usage(turn.usage or Usage())}})
 
 
 class Content:
-    """Builds the blocks of a message, with the server's unknown fields of the message and its blocks kept."""
+    """Builds the blocks of a message, with the unknown fields of the server's message and blocks."""
 
     def __init__(self) -> None:
         self.blocks: list[Any] = []
         self.original: Fields = {}
+        """The server's fields of the message."""
         self._original_block: Fields = {}  # the server's fields of the next block
-        self._texts: list[str] = []  # of the last block, while more may be added to it
+        self._texts: list[str] = []  # of the last block, while it grows
 
-    def add(self, item: object) -> None:
+    def add(self, item: Item) -> None:
         """Add one item of a turn."""
         match item:
             case Text(text) | Refusal(text):
@@ -112,17 +120,25 @@ class Content:
                 self._texts.append(text)
             case Reasoning():
                 end = ReasoningEnded(item.id, item.signature, item.origin, item.redacted)
-                block = thinking_block(item.parts, end)
+                block = encode_thinking(item.parts, end)
                 if block is not None:
                     self._put(block)
             case Call():
-                self._put({"type": "tool_use", "id": item.id, "name": item.name, "input": _input(item)})
+                if item.kind == "custom":
+                    input = msgspec.Raw(wrap(item.arguments).encode())
+                else:
+                    input = as_object(item.arguments) or wrap_arguments(item.arguments)
+                self._put({"type": "tool_use", "id": item.id, "name": item.name, "input": input})
+            case RawFrame():
+                self.end_text()
+                if item.type == "message":
+                    self.original = fields_of(item.data)
+                elif item.type == "content_block_start":
+                    self._original_block = object_in(fields_of(item.data), "content_block")
+                    if item.is_unknown:
+                        self.blocks.append(self._original_block)
             case MessageEnded():
                 self.end_text()
-            case RawFrame():
-                self._take_raw_frame(item)
-            case _:
-                pass
 
     def end_text(self) -> None:
         """Close the last block, if it is a text."""
@@ -130,23 +146,32 @@ class Content:
             self.blocks[-1]["text"] = "".join(self._texts)
             self._texts = []
 
-    def _take_raw_frame(self, frame: RawFrame) -> None:
-        self.end_text()
-        if frame.type == "message":
-            self.original = fields_of(frame.data)
-        elif frame.type == "content_block_start":
-            self._original_block = object_in(fields_of(frame.data), "content_block")
-            if frame.is_unknown:
-                self.blocks.append(self._original_block)
-
-    def _put(self, block: dict[str, Any]) -> None:
+    def _put(self, block: Json) -> None:
         self.end_text()
         original, self._original_block = self._original_block, {}
         type = block["type"]
-        self.blocks.append({**(original if block_type(original) == type else BLOCK_FIELDS.get(type, {})), **block})
+        self.blocks.append({**(original if type_of(original) == type else BLOCK_FIELDS.get(type, {})), **block})
 
 
-def _input(call: Call) -> msgspec.Raw:
-    if call.kind == "custom":
-        return msgspec.Raw(wrap(call.arguments).encode())
-    return as_object(call.arguments) or wrap_arguments(call.arguments)
+def search_frames(call: CallEntry, result: ResultEntry, outcome: SearchOutcome, *, stream: bool) -> list[RawFrame]:
+    """Encode a search as its two blocks. In a stream the input of the first is in a delta, as clients expect."""
+    id, input = f"{SERVER_ID}{call.id}", as_object(call.arguments) or msgspec.Raw(b"{}")
+    if outcome == "found":
+        names = [part.name for part in result.parts if isinstance(part, ToolPart)]
+        references = [{"type": "tool_reference", "tool_name": name} for name in names]
+        content: Json = {"type": "tool_search_tool_search_result", "tool_references": references}
+    else:
+        text = "".join(part.text for part in result.parts if isinstance(part, TextPart))
+        code = "execution_time_exceeded" if outcome == "timed_out" else "invalid_tool_input"
+        content = {"type": "tool_search_tool_result_error", "error_code": code, "error_message": text}
+    use: Json = {"type": "server_tool_use", "id": id, "name": call.name, "input": {} if stream else input}
+    found = {"type": "tool_search_tool_result", "tool_use_id": id, "content": content}
+    return [*_block_frames(id, use, bytes(input).decode() if stream else ""), *_block_frames(f"{id}_result", found)]
+
+
+def _block_frames(item: str, block: Json, input: str = "") -> Iterator[RawFrame]:
+    yield RawFrame("content_block_start", item, to_json({"content_block": block}), is_unknown=True)
+    if input:
+        delta = {"type": "input_json_delta", "partial_json": input}
+        yield RawFrame("content_block_delta", item, to_json({"delta": delta}))
+    yield RawFrame("content_block_stop", item, b"{}")

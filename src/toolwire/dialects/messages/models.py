@@ -1,4 +1,4 @@
-"""The list of models as Anthropic writes it.
+"""Encodes the list of models as Anthropic does.
 
 {"data":[{"type":"model","id":"demo","display_name":"demo",…}],"has_more":false,"first_id":"demo","last_id":"demo"}
 """
@@ -9,10 +9,10 @@ from typing import Any
 
 from toolwire.core.errors import BadRequest
 
-MAX_PAGE, USUAL_PAGE = 1000, 20
-"""Models on one page, as at Anthropic."""
+MAX_PAGE_SIZE, DEFAULT_PAGE_SIZE = 1000, 20
+"""Models per page, as at Anthropic."""
 
-# What is not known of a model. Anthropic has the epoch for a release date that is unknown.
+# Fields of a model that we do not know. Anthropic uses the epoch for an unknown release date.
 _UNKNOWN: dict[str, Any] = {
     "created_at": "1970-01-01T00:00:00Z",
     "lifecycle": "active",
@@ -26,20 +26,20 @@ _UNKNOWN: dict[str, Any] = {
 
 
 def encode_model(name: str, owner: str = "") -> dict[str, Any]:
-    """A model. The name of its backend has no place here."""
+    """Encode a model. The format has no field for the name of its backend."""
     return {"type": "model", "id": name, "display_name": name, **_UNKNOWN}
 
 
 def encode_models(found: Sequence[tuple[str, str]], query: Mapping[str, str]) -> dict[str, Any]:
-    """The page that the query asks for: the first, or the one after or before a model. Raises `BadRequest`."""
+    """Encode the page that the query asks for: the first, or the one after or before a model. Raises `BadRequest`."""
     names = [name for name, _ in found]
-    limit = query.get("limit", str(USUAL_PAGE))
+    limit = query.get("limit", str(DEFAULT_PAGE_SIZE))
     if not re.fullmatch(r"-?[0-9]{1,18}", limit) or int(limit) < 1:
-        raise BadRequest(f"limit must be a number from 1 on; received {limit!r}.", "limit")
+        raise BadRequest(f"limit must be a positive number; received {limit!r}.", "limit")
     size = int(limit)
-    if size > MAX_PAGE:
-        raise BadRequest(f"limit must be at most {MAX_PAGE}; received {size}.", "limit")
-    after, before = (_cursor(query, field, names) for field in ("after_id", "before_id"))
+    if size > MAX_PAGE_SIZE:
+        raise BadRequest(f"limit must be at most {MAX_PAGE_SIZE}; received {size}.", "limit")
+    after, before = (_find_cursor(query, field, names) for field in ("after_id", "before_id"))
     if after is not None and before is not None:
         raise BadRequest("after_id and before_id cannot both be sent.", "before_id")
     if before is not None:
@@ -58,8 +58,8 @@ def encode_models(found: Sequence[tuple[str, str]], query: Mapping[str, str]) ->
     }
 
 
-def _cursor(query: Mapping[str, str], field: str, names: Sequence[str]) -> int | None:
-    """The index of the model that a page begins or ends at."""
+def _find_cursor(query: Mapping[str, str], field: str, names: Sequence[str]) -> int | None:
+    """The index of the model that the query names in this field, or None."""
     name = query.get(field)
     if not name:
         return None

@@ -1,4 +1,4 @@
-"""The parts of a Messages request that we read. Every optional field may also be null."""
+"""The fields of a Messages request that are decoded. Every optional field may also be null."""
 
 import msgspec
 
@@ -6,7 +6,7 @@ from toolwire.dialects.reading import Maybe
 
 
 class Source(msgspec.Struct, gc=False):
-    """Where an image or a document comes from."""
+    """The source of an image or a document."""
 
     type: str = ""
     media_type: str | None = None
@@ -36,7 +36,7 @@ class Block(msgspec.Struct, gc=False):
 
 
 class FoundTools(msgspec.Struct, gc=False):
-    """What a search for tools has found, or why it found nothing."""
+    """The result of a search for tools, or its error."""
 
     tool_references: list[Block] = []
     error_code: str | None = None
@@ -71,7 +71,7 @@ class OutputConfig(msgspec.Struct, gc=False):
 
 
 class MessageParam(msgspec.Struct, gc=False):
-    """One message of the conversation. A system message may set the effort, and may be shown for one turn only."""
+    """A message. A system message may set the effort, and may apply to one turn only (`clear_at`)."""
 
     role: str
     content: msgspec.Raw
@@ -100,7 +100,7 @@ class ToolChoiceParam(msgspec.Struct, gc=False):
 
 
 class Body(msgspec.Struct, gc=False):
-    """The whole request. Fields that are not here are carried as they are."""
+    """The whole request. Other fields are passed on unchanged."""
 
     model: str | None = None
     messages: Maybe = msgspec.UNSET

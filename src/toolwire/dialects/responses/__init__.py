@@ -9,17 +9,17 @@ from toolwire.dialects.responses.decode import (
     decode_request,
     decode_whole,
     read_request,
+    read_request_steps,
     read_tool_outputs,
-    reading_request,
 )
 from toolwire.dialects.responses.encode import StreamEncoder, encode_error, encode_turn
-from toolwire.dialects.responses.search import search_frames
+from toolwire.dialects.responses.tools import search_frames
 
 PATH = "/v1/responses"
 
 
 def new_id(seed: str) -> str:
-    """The response's id."""
+    """The id of a response."""
     return f"resp_{seed}"
 
 
@@ -40,8 +40,8 @@ __all__ = [
     "encode_turn",
     "new_id",
     "read_request",
+    "read_request_steps",
     "read_tool_outputs",
-    "reading_request",
     "recognises",
     "search_frames",
 ]

@@ -1,8 +1,8 @@
-"""Compaction: a conversation as one item. Ours holds a summary that can be sent to any backend.
+"""Compaction: a conversation as one item. Ours contains a summary, which any backend can continue from.
 
     {"type":"compaction","id":"cmp_…","encrypted_content":"toolwire.1.…"}
 
-The content is opaque to the client but not secret, since the client sent what it was made from.
+The content is encoded but not encrypted, since it summarises what the client itself has sent.
 """
 
 import base64
@@ -19,17 +19,16 @@ from toolwire.core.request import Message, OtherEntry, Request, TextPart, ToolsE
 
 PREFIX = "toolwire.1."
 
-ASK = (
+SUMMARY_PROMPT = (
     "Summarise this conversation so that it can be continued from the summary alone. Keep what the user wants, "
     "decisions, facts found out, the state of the work, file names and open questions. Answer with the summary only."
 )
-"""The message that asks the model for the summary."""
 
 _HEAD = "Summary of the conversation so far:\n\n"
 
 
-def item(id: str, summary: str) -> msgspec.Raw:
-    """The compaction item for a summary."""
+def encode_item(id: str, summary: str) -> msgspec.Raw:
+    """Encode a summary as a compaction item."""
     content = PREFIX + base64.urlsafe_b64encode(summary.encode()).decode().rstrip("=")
     return to_raw({"id": id, "type": "compaction", "encrypted_content": content})
 
@@ -39,8 +38,8 @@ def is_ours(content: str) -> bool:
     return content.startswith(PREFIX)
 
 
-def expanded(content: str, path: str) -> Message:
-    """The summary as a message to the model."""
+def expand(content: str, path: str) -> Message:
+    """Decode our compaction item to a message to the model. Raises `BadRequest`."""
     packed = content.removeprefix(PREFIX)
     try:
         summary = base64.b64decode(packed + "=" * (-len(packed) % 4), b"-_", validate=True).decode()
@@ -50,19 +49,19 @@ def expanded(content: str, path: str) -> Message:
     return Message("user", (TextPart(_HEAD + summary),))
 
 
-def is_asked(request: Request) -> bool:
-    """Whether the request ends with the item that asks for a compaction."""
+def is_requested(request: Request) -> bool:
+    """Whether the last item of the request asks for a compaction."""
     last = request.entries[-1] if request.entries else None
     return isinstance(last, OtherEntry) and last.type == "compaction_trigger"
 
 
-def summarising(request: Request) -> Request:
-    """The request for the summary of this conversation, without any tools."""
+def summary_request_of(request: Request) -> Request:
+    """The request that asks the model for a summary instead, without tools."""
     dropped = ("tools", "tool_choice", "text")
     entries = tuple(entry for entry in request.entries[:-1] if not isinstance(entry, ToolsEntry))
     return msgspec.structs.replace(
         request,
-        entries=(*entries, Message("user", (TextPart(ASK),))),
+        entries=(*entries, Message("user", (TextPart(SUMMARY_PROMPT),))),
         tools=(),
         hosted_tools=(),
         tool_choice=None,
@@ -72,7 +71,7 @@ def summarising(request: Request) -> Request:
 
 
 class IntoCompaction:
-    """A policy that turns the model's answer into one compaction item."""
+    """A policy that replaces the model's answer by one compaction item."""
 
     handles: ClassVar[tuple[type[Event], ...]] = (*OUTPUT, TurnEnded)
 
@@ -89,6 +88,6 @@ class IntoCompaction:
             summary = "".join(self._pieces).strip()
             if not summary:
                 return (TurnFailed(Failure(502, "no_summary", "The model gave no summary to compact with.")),)
-            data = b'{"item":' + item(self._id, summary) + b"}"
+            data = b'{"item":' + encode_item(self._id, summary) + b"}"
             return RawFrame("response.output_item.done", self._id, data), event
         return ()

@@ -1,7 +1,8 @@
-"""A Responses body to our own request form, or a `BadRequest` that names the field.
+"""Decodes a Responses body to a `Request`. Raises a `BadRequest` that names the field.
 
-Reading takes two steps, because stored items are looked up between them: `read_request` gives a `ParsedRequest`, which
-names the earlier response; its method `request` takes the earlier items and gives the request.
+Stored items are looked up halfway: `read_request` gives a `ParsedRequest`, which names the earlier response;
+`ParsedRequest.decode` takes the earlier items and gives the request. Each has a twin that works in steps, so that a
+large body does not block other tasks.
 """
 
 from collections.abc import Sequence
@@ -22,8 +23,8 @@ from toolwire.core.request import (
     ToolsEntry,
 )
 from toolwire.dialects import reading
-from toolwire.dialects.openai import MODES, checked_choice
-from toolwire.dialects.reading import DeclaredTools, extra_fields, read, read_at, tool_name
+from toolwire.dialects.openai import MODES, check_choice
+from toolwire.dialects.reading import DeclaredTools, extra_fields, read, read_at, require_tool_name
 from toolwire.dialects.responses import wire
 from toolwire.dialects.responses.history import decode_items, found_tools
 from toolwire.dialects.responses.tools import read_tools
@@ -36,7 +37,7 @@ _READ_FIELDS = frozenset(wire.Body.__struct_fields__) - {"include", "truncation"
 _DEFAULTS = frozenset(
     (b"null", b"0", b"0.0", b"false", b"[]", b"{}", b'"disabled"', b'["reasoning.encrypted_content"]')
 )
-# Fields that begin or continue a turn, but are not properties of it.
+# Fields that a response does not repeat.
 _NOT_KEPT = frozenset(("input", "stream", "stream_options", "type", "stream_id", "generate"))
 
 
@@ -53,22 +54,23 @@ class ParsedRequest(msgspec.Struct, frozen=True):
         given = self.body.conversation
         return given.id if isinstance(given, wire.ConversationParam) else given or ""
 
-    def request(self, earlier: Sequence[msgspec.Raw] = (), *, store: bool = False) -> Request:
-        """The request, with earlier items before its new ones."""
-        return run_steps(self.decoding(earlier, store=store))
+    def decode(self, earlier: Sequence[msgspec.Raw] = (), *, store: bool = False) -> Request:
+        """Decode the request, with earlier items before its new ones. Raises `BadRequest`."""
+        return run_steps(self.decode_steps(earlier, store=store))
 
-    def decoding(
+    def decode_steps(
         self, earlier: Sequence[msgspec.Raw] = (), bounds: Bounds = UNBOUNDED, *, store: bool = False
     ) -> Steps[Request]:
-        """The same, step by step."""
+        """Decode the request step by step."""
         body = self.body
         notes: list[Note] = []
         items = decode_items((*earlier, *self.items), len(earlier), notes)
         entries = yield from take_bounded(items, bounds.entries, "input")
-        further = [bytes(entry.tools) for entry in entries if isinstance(entry, ToolsEntry)]
+        added = [bytes(entry.tools) for entry in entries if isinstance(entry, ToolsEntry)]
         found = [bytes(tools) for entry in entries if (tools := found_tools(entry)) is not None]
-        bounds.check_preamble(sum(map(len, (*further, *found))), "input")
-        declared = _tools(body, further, found)
+        bounds.check_preamble(sum(map(len, (*added, *found))), "input")
+        tools = reading.value_of(body.tools)
+        declared = read_tools[(bytes(tools) if tools is not None else b"[]", *added), tuple(found)]
         bounds.check_tools(len(declared.tools) + len(declared.hosted), "tools")
         yield
         notes += declared.notes
@@ -111,27 +113,27 @@ class ParsedRequest(msgspec.Struct, frozen=True):
 
 
 def decode_request(body: bytes) -> Request:
-    """The request in a body that does not refer to stored items."""
-    return read_request(body).request()
+    """Decode a body, and ignore stored items that it refers to. Raises `BadRequest`."""
+    return read_request(body).decode()
 
 
 def decode_whole(body: bytes) -> Request:
-    """The request in a body. Raises `BadRequest` if it refers to stored items."""
+    """Decode a body. Raises `BadRequest` also if it refers to stored items."""
     parsed = read_request(body)
     field = "previous_response_id" if parsed.body.previous_response_id else "conversation"
     if parsed.body.previous_response_id or parsed.conversation:
-        message = f"{field}: What came before is not in this body; send all items as input."
+        message = f"{field}: The earlier items are not in this body; send all items as input."
         raise BadRequest(message, field, "unsupported_parameter")
-    return parsed.request()
+    return parsed.decode()
 
 
 def read_request(data: bytes, *, needs_input: bool = True) -> ParsedRequest:
-    """The request in a body, before its earlier items are looked up."""
-    return run_steps(reading_request(data, needs_input=needs_input))
+    """Read a body up to the look-up of its earlier items. Raises `BadRequest`."""
+    return run_steps(read_request_steps(data, needs_input=needs_input))
 
 
-def reading_request(data: bytes, bounds: Bounds = UNBOUNDED, *, needs_input: bool = True) -> Steps[ParsedRequest]:
-    """The same, step by step."""
+def read_request_steps(data: bytes, bounds: Bounds = UNBOUNDED, *, needs_input: bool = True) -> Steps[ParsedRequest]:
+    """Read a body step by step."""
     fields = read(fields_of, data)
     bounds.check_preamble(len(data) - len(fields.get("input", b"")))
     yield
@@ -141,78 +143,69 @@ def reading_request(data: bytes, bounds: Bounds = UNBOUNDED, *, needs_input: boo
         raise BadRequest("model: This field is required.", "model", "model_required")
     if body.previous_response_id and body.conversation is not None:
         raise BadRequest(
-            "previous_response_id and conversation both name what came before; send one of them.",
+            "previous_response_id and conversation both name earlier items; send one of them.",
             "previous_response_id",
         )
     if body.n is not None and body.n != 1:
         raise BadRequest(f"n must be 1: a response is one turn; received {body.n}.", "n")
     if body.background and body.store is False:
-        raise BadRequest("background needs store: a response that is not kept cannot be asked for later.", "background")
+        raise BadRequest(
+            "background needs store: a response that is not stored cannot be retrieved later.", "background"
+        )
     continues = body.previous_response_id or body.conversation is not None or body.generate is False
-    items = _items(body, optional=bool(continues) or not needs_input)
+    input = reading.value_of(body.input)
+    if input is None:
+        if needs_input and not continues:
+            raise reading.missing_field("input")
+        items = []
+    elif reading.begins_with(input, b'"'):
+        message = b'{"type":"message","role":"user","content":[{"type":"input_text","text":' + bytes(input) + b"}]}"
+        items = [msgspec.Raw(message)]
+    elif reading.begins_with(input, b"["):
+        items = list_of(input)
+    else:
+        raise BadRequest("input must be a string or a list of items.", "input", "invalid_type")
     check_entries(len(items), bounds.entries, "input")
     yield
     return ParsedRequest(body, fields, tuple(items))
 
 
 def check_items(items: Sequence[msgspec.Raw], path: str) -> None:
-    """Raise a `BadRequest` if one of these items is invalid."""
+    """Raise `BadRequest` if one of these items is invalid."""
     for _ in decode_items(items, 0, [], path):
         pass
 
 
 def read_tool_outputs(data: bytes) -> wire.ToolOutputs:
-    """The body of a submit_tool_outputs request."""
+    """Decode the body of a submit_tool_outputs request. Raises `BadRequest`."""
     return read(_decode_outputs, data)
 
 
-def _items(body: wire.Body, *, optional: bool) -> list[msgspec.Raw]:
-    raw = reading.given(body.input)
-    if raw is None:
-        if optional:
-            return []
-        raise reading.required("input")
-    if reading.begins_with(raw, b'"'):
-        message = b'{"type":"message","role":"user","content":[{"type":"input_text","text":' + bytes(raw) + b"}]}"
-        return [msgspec.Raw(message)]
-    if not reading.begins_with(raw, b"["):
-        raise BadRequest("input must be a string or a list of items.", "input", "invalid_type")
-    return list_of(raw)
-
-
-def _tools(body: wire.Body, further: Sequence[bytes], found: Sequence[bytes]) -> DeclaredTools:
-    """The tools of the request, followed by those that its items declare, and those that searches have found."""
-    tools = reading.given(body.tools)
-    return read_tools[(bytes(tools) if tools is not None else b"[]", *further), tuple(found)]
-
-
 def _tool_choice(body: wire.Body, declared: DeclaredTools) -> ToolChoice | None:
-    raw = reading.given(body.tool_choice)
+    raw = reading.value_of(body.tool_choice)
     if raw is None:
         return None
-    choice = _read_choice(raw, declared)
-    return checked_choice(choice, declared, needs_tools=choice.limited)
-
-
-def _read_choice(raw: msgspec.Raw, declared: DeclaredTools) -> ToolChoice:
     given = read_at(_decode_choice, raw, "tool_choice")
-    mode = given if isinstance(given, str) else given.mode
-    if not isinstance(given, str) and not given.type:
-        raise reading.required("tool_choice.type")
-    if mode not in MODES or (mode == "none" and not isinstance(given, str)):
-        field = "tool_choice" if isinstance(given, str) else "tool_choice.mode"
-        raise BadRequest(f"{field} must be auto, none or required; received {mode!r}.", field)
     if isinstance(given, str):
-        return ToolChoice(MODES[mode])
+        if given not in MODES:
+            raise BadRequest(f"tool_choice must be auto, none or required; received {given!r}.", "tool_choice")
+        return check_choice(ToolChoice(MODES[given]), declared)
+    if not given.type:
+        raise reading.missing_field("tool_choice.type")
+    if given.mode not in MODES or given.mode == "none":
+        field = "tool_choice.mode"
+        raise BadRequest(f"{field} must be auto, none or required; received {given.mode!r}.", field)
     if given.type in ("function", "custom"):
         kind = "custom" if given.type == "custom" else "function"
-        return ToolChoice("required", tool_name(given.name, "tool_choice"), kind)
-    if given.type == SEARCH and any(tool.kind == "search" for tool in declared.tools):
-        return ToolChoice("required", SEARCH, "search")
-    if given.type != "allowed_tools":
-        return ToolChoice("required", hosted=raw)
-    tools = given.tools or ()
-    return ToolChoice(MODES[mode], allowed=tuple(tool.name for tool in tools if tool.name), limited=True)
+        choice = ToolChoice("required", require_tool_name(given.name, "tool_choice"), kind)
+    elif given.type == SEARCH and any(tool.kind == "search" for tool in declared.tools):
+        choice = ToolChoice("required", SEARCH, "search")
+    elif given.type == "allowed_tools":
+        allowed = tuple(tool.name for tool in given.tools or () if tool.name)
+        choice = ToolChoice(MODES[given.mode], allowed=allowed, limited=True)
+    else:
+        choice = ToolChoice("required", hosted=raw)
+    return check_choice(choice, declared, needs_tools=choice.limited)
 
 
 def _output_format(format: wire.Format | None) -> OutputFormat | None:
@@ -220,9 +213,9 @@ def _output_format(format: wire.Format | None) -> OutputFormat | None:
         return None
     if format.type == "json_object":
         return OutputFormat()
-    schema = reading.given(format.schema)
+    schema = reading.value_of(format.schema)
     if format.type != "json_schema":
         raise BadRequest("text.format.type must be text, json_object or json_schema.", "text.format.type")
     if schema is None:
-        raise reading.required("text.format.schema")
+        raise reading.missing_field("text.format.schema")
     return OutputFormat(schema, format.name or "answer", format.description or "", format.strict)

@@ -1,10 +1,10 @@
-r"""Turn events as Responses events, a finished turn as one response, a failure as an error object.
+r"""Encodes turn events as Responses events, a finished turn as one response, a failure as an error object.
 
     event: response.output_text.delta
     data: {"type":"response.output_text.delta","sequence_number":4,"item_id":"msg_…","output_index":0,…,"delta":"Hi"}
 
-The lifecycle of items and parts is complete, whatever the backend leaves out. Where the backend speaks Responses too, a
-delta that no policy touched is written unchanged, and the unknown fields of all other frames are kept.
+Items and parts have their complete lifecycle even if the backend leaves events out. If the backend speaks Responses
+too, a delta that no policy touched is written unchanged, and the unknown fields of all other frames are kept.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,6 +38,7 @@ from toolwire.core.raw import Fields, fields_of, to_json
 from toolwire.core.request import Request
 from toolwire.core.signatures import PackedSignature, pack
 from toolwire.dialects.openai import error_object
+from toolwire.dialects.responses import wire
 from toolwire.dialects.responses.items import (
     ADDED,
     CALL_FORMS,
@@ -62,29 +63,21 @@ KNOWN_ITEMS = frozenset(("message", "reasoning", *CALL_TYPES))
 PASSED_INSIDE = frozenset(("response.output_text.annotation.added",))
 """Events inside such items that no turn event represents."""
 
-ITEM = 1024
-"""Bytes that an item costs beside its text."""
+ITEM_BYTES = 1024
+"""Estimated bytes of an item without its text."""
 
 EVENT_KEEPALIVE_AFTER = 60.0
 """Seconds of silence after which a keepalive is an event, because Codex ignores comments."""
 
 
-class _Typed(msgspec.Struct):
-    """An item, of which only the type is read."""
-
-    type: str = ""
-
-
-_typed = msgspec.json.Decoder(_Typed).decode
-
 Parted = TypeVar("Parted", bound=PartedItem)
 
 
 class StreamEncoder:
-    """A stage from turn events to bytes of one stream of Responses events.
+    """Encodes turn events as the bytes of one stream of Responses events.
 
-    `extended` adds the events of the older contract: `response.required_action`, `ping`, and `incomplete` while calls
-    wait. On a `socket` each event is one message: no event names, no comments, no `[DONE]`.
+    `extended` adds the events of the older contract: `response.required_action`, `ping`, and the status `incomplete`
+    while calls wait for outputs. On a `socket` each event is one message: no event names, no comments, no `[DONE]`.
     """
 
     def __init__(
@@ -117,10 +110,12 @@ class StreamEncoder:
         self._reasoning_item: str | None = None  # the same of reasoning
         self._reasoning_kind = ""
         self._part = 0
-        self._closing: tuple[TurnEnded | None, int, int] | None = None  # the end, its first number, how many events
+        self._closing: tuple[TurnEnded | None, int, int] | None = (
+            None  # the end, the number of its first event, its number of events
+        )
 
     def feed(self, event: Event) -> Sequence[bytes]:
-        # The two that make up nearly all of a stream come first, and are mostly written unchanged.
+        # Nearly all events of a stream are deltas of the open part, so they bypass the match.
         kind = type(event)
         if kind is CallArgs:
             return self._writer.delta(cast("CallArgs", event))
@@ -140,7 +135,7 @@ class StreamEncoder:
         return handler(self, event) if handler is not None else ()
 
     def keepalive(self, silent: float) -> Sequence[bytes]:
-        """A sign of life after this many seconds of silence."""
+        """What keeps the connection open after this many seconds of silence: a comment or an event."""
         if self.extended:
             opening = self.begin()
             return [*opening, self._writer.write("ping", {})] if silent else opening
@@ -149,15 +144,15 @@ class StreamEncoder:
         return (sse.write_comment(b"keepalive"),)
 
     def break_off(self) -> Sequence[bytes]:
-        """The end of the stream when nothing else can be encoded. The state of the items is not to be trusted."""
+        """The end of a stream whose encoding failed. It has no items, since their state may be inconsistent."""
         self._items, self._open, self._others = [], None, {}
         failure = InternalError().failure
         self.response.fail(failure, [])
-        self.response.leave_unstored()  # it may be stored, but the answer no longer waits for that
+        self.response.leave_unstored()  # it may still be stored, but the answer does not wait for that
         return [self._error(failure), *self._conclude(None)]
 
-    def unstored(self, pieces: Sequence[bytes]) -> list[bytes]:
-        """The same closing events for a response that could not be stored."""
+    def mark_unstored(self, pieces: Sequence[bytes]) -> list[bytes]:
+        """Replace the closing events at the end of `pieces` by those of a response that could not be stored."""
         assert self._closing is not None
         event, number, count = self._closing
         self.response.leave_unstored()
@@ -165,13 +160,13 @@ class StreamEncoder:
         return [*pieces[: len(pieces) - count], *self._conclude(event)]
 
     def go_on(self, number: int) -> None:
-        """Number what follows from here on: earlier events were written by another encoder."""
+        """Set the next sequence number, because another encoder wrote the earlier events."""
         self._writer.number = number
 
     # The turn
 
     def begin(self, event: TurnStarted | None = None) -> list[bytes]:
-        """The opening events, once."""
+        """The opening events; none if they were written before."""
         if self._started:
             return []
         self._started = True
@@ -182,29 +177,18 @@ class StreamEncoder:
         return [*out, self._lifecycle("response.in_progress")]
 
     def _lifecycle(self, type: str) -> bytes:
-        return self._writer.write(type, {"response": self.response.encoded()})
+        return self._writer.write(type, {"response": self.response.encode()})
 
     def _count(self, event: Usage) -> Sequence[bytes]:
         self.response.usage = event
         return ()
 
     def _end_turn(self, event: TurnEnded) -> Sequence[bytes]:
-        is_last = bool(self._items) and self._items[-1] is self._open  # what another item follows was not cut
-        is_cut = event.reason in INCOMPLETE and is_last and isinstance(self._open, MessageItem)
+        # Only the last item can have been cut off.
+        is_cut = event.reason in INCOMPLETE and isinstance(self._open, MessageItem) and self._items[-1] is self._open
         out = [*self.begin(), *self._close("incomplete" if is_cut else "completed")]
-        out += self._writer.write_all(self._ending_others())
+        out += self._writer.write_all(self._end_others())
         return [*out, *self._conclude(event)]
-
-    def _finish(self, event: TurnEnded) -> list[bytes]:
-        response = self.response
-        response.end(event.reason, self.output, self._waiting_calls(), int(self._clock()))
-        type = f"response.{response.status}"
-        out: list[bytes] = []
-        if self.extended and response.required_action is not None:
-            response.status = "incomplete"
-            fields = {"response": response.encoded(), "required_action": response.required_action}
-            out.append(self._writer.write("response.required_action", fields))
-        return [*out, *self._last(type)]
 
     def _fail_turn(self, event: TurnFailed) -> Sequence[bytes]:
         out = self.begin()
@@ -214,11 +198,27 @@ class StreamEncoder:
         return [*out, *self._conclude(None)]
 
     def _conclude(self, event: TurnEnded | None) -> list[bytes]:
-        """The closing events of a turn that has ended, or has failed; they may have to be written again."""
-        number = self._writer.number
-        pieces = self._finish(event) if event is not None else self._last("response.failed")
-        self._closing = event, number, len(pieces)
-        return pieces
+        """The closing events of a turn that ended, or failed if there is no `event`."""
+        number, response = self._writer.number, self.response
+        type = "response.failed"
+        out: list[bytes] = []
+        if event is not None:
+            # What a search has found cannot be submitted as an output.
+            calls = [item for item in self._items if isinstance(item, CallItem) and item.call.kind != "search"]
+            waiting = [call.as_tool_call() for call in calls if call.status == "completed"]
+            response.end(event.reason, self.output, waiting, int(self._clock()))
+            type = f"response.{response.status}"
+            if self.extended and response.required_action is not None:
+                response.status = "incomplete"
+                fields = {"response": response.encode(), "required_action": response.required_action}
+                out.append(self._writer.write("response.required_action", fields))
+        if self._socket:
+            response.notes = self.stats.comment()
+            out.append(self._lifecycle(type))
+        else:
+            out += (self._lifecycle(type), sse.write_comment(self.stats.comment()), sse.DONE)
+        self._closing = event, number, len(out)
+        return out
 
     def _error(self, failure: Failure) -> bytes:
         error = error_object(failure)
@@ -230,19 +230,13 @@ class StreamEncoder:
         self.response.cancel(self.output)
 
     def _abandon(self) -> None:
-        """End open items as incomplete without writing events: Codex runs a call that was closed in any way."""
-        for _ in chain(self._ending("incomplete"), self._ending_others()):
+        """End open items as incomplete without writing events, because Codex would run a call that is closed."""
+        for _ in chain(self._end_open("incomplete"), self._end_others()):
             pass
-
-    def _last(self, type: str) -> list[bytes]:
-        if self._socket:
-            self.response.notes = self.stats.comment()
-            return [self._lifecycle(type)]
-        return [self._lifecycle(type), sse.write_comment(self.stats.comment()), sse.DONE]
 
     @property
     def held(self) -> int:
-        """Roughly the bytes held of the turn."""
+        """Approximate bytes held of the turn."""
         return self._writer.held
 
     @property
@@ -255,32 +249,24 @@ class StreamEncoder:
         """The finished items, in order."""
         return [item.encoded for item in self._items if item.status != "in_progress"]
 
-    def _waiting_calls(self) -> list[dict[str, Any]]:
-        """The calls whose outputs can be submitted; what a search has found is no such output."""
-        calls = [item for item in self._items if isinstance(item, CallItem) and item.call.kind != "search"]
-        return [item.as_tool_call() for item in calls if item.status == "completed"]
-
     # The backend's frames
 
     def _take_raw_frame(self, event: RawFrame) -> Sequence[bytes]:
         """Keep a frame for its unknown fields, or pass it on if no turn event represents it."""
         self._writer.held += len(event.data)
-        if event.type in (ADDED, DONE):
-            return self._take_item_frame(event)
-        if event.item in self._others:
-            return self._pass_on(event, self._others[event.item])
-        if event.type in PASSED_INSIDE:
-            return self._pass_on(event, self._open) if self._open and self._open.name == event.item else ()
-        if event.item:
-            self._frames[event.type, event.item] = event.data
-        else:
-            self.response.learn(event.data)
-        return ()
-
-    def _take_item_frame(self, event: RawFrame) -> Sequence[bytes]:
+        if event.type not in (ADDED, DONE):
+            if event.item in self._others:
+                return self._pass_on(event, self._others[event.item])
+            if event.type in PASSED_INSIDE:
+                return self._pass_on(event, self._open) if self._open and self._open.name == event.item else ()
+            if event.item:
+                self._frames[event.type, event.item] = event.data
+            else:
+                self.response.learn(event.data)
+            return ()
         item = fields_of(event.data)["item"]
         self._frames[event.type, event.item] = event.data
-        if _typed(item).type in KNOWN_ITEMS:
+        if wire.decode_item_type(item).type in KNOWN_ITEMS:
             return ()
         out: list[bytes] = []
         other = self._others.get(event.item)
@@ -334,7 +320,7 @@ class StreamEncoder:
         if isinstance(self._open, MessageItem) and self._open.name == event.item:
             return self._close()
         if event.item in self._closed:
-            return ()  # something else was opened since
+            return ()  # it was closed when another item opened
         item = self._original_fields(DONE, event.item).get("item", b"{}")
         if fields_of(item).get("content") != msgspec.Raw(b"[]"):
             return ()
@@ -349,14 +335,10 @@ class StreamEncoder:
             if not event.id and not event.signature:
                 return ()
             item = self._open_item(ReasoningItem, event.id, out)
-        item.signature = self._signature(item, event) if event.signature else ""
+        item.signature = event.signature
+        if event.signature and event.origin not in ("", "responses"):  # a signature of another origin is packed
+            item.signature = pack(PackedSignature(event.origin, event.id, item.texts, event.signature, event.redacted))
         return [*out, *self._close()]
-
-    def _signature(self, item: ReasoningItem, event: ReasoningEnded) -> str:
-        """A signature as this dialect carries it: as it is, or packed if its origin is another."""
-        if event.origin in ("", "responses"):
-            return event.signature
-        return pack(PackedSignature(event.origin, event.id, item.texts, event.signature, event.redacted))
 
     def _start_call(self, event: CallStarted) -> Sequence[bytes]:
         out = self._close()
@@ -371,7 +353,7 @@ class StreamEncoder:
 
     def _add(self, item: OutputItem, out: list[bytes]) -> None:
         out += self.begin()
-        self._writer.held += ITEM
+        self._writer.held += ITEM_BYTES
         self._items.append(item)
         if isinstance(item, GrowingItem):
             self._open = item
@@ -386,10 +368,10 @@ class StreamEncoder:
         return id
 
     def _close(self, status: str = "completed") -> list[bytes]:
-        return self._writer.write_all(self._ending(status))
+        return self._writer.write_all(self._end_open(status))
 
-    def _ending(self, status: str) -> PendingEvents:
-        """End the item that is open."""
+    def _end_open(self, status: str) -> PendingEvents:
+        """End the open item."""
         item, self._open = self._open, None
         self._text_item = self._reasoning_item = None
         if item is not None:
@@ -397,14 +379,14 @@ class StreamEncoder:
             self._closed.add(item.name)
             self._frames.pop((DONE, item.name), None)
 
-    def _ending_others(self) -> PendingEvents:
+    def _end_others(self) -> PendingEvents:
         """End items of other kinds that the backend never closed, as failed."""
         for item in self._others.values():
             if not item.is_closed:
                 yield from item.close(self._original_fields, "failed")
 
     def _prepare(self, item: GrowingItem) -> None:
-        """Prepare for the deltas of a part that begins, so that `feed` recognises them at once."""
+        """Prepare the writer for a new part, and let `feed` recognise its deltas."""
         self._writer.prepare(item)
         self._text_item = self._reasoning_item = None
         if isinstance(item, PartedItem) and item.kind is not None:
@@ -414,6 +396,7 @@ class StreamEncoder:
             elif isinstance(item, ReasoningItem):
                 self._reasoning_item, self._reasoning_kind = item.name, item.kind.list
 
+    # A lookup by type is several times faster than a match.
     _HANDLERS: ClassVar[dict[type[Event], Callable[[Any, Any], Sequence[bytes]]]] = {
         TurnStarted: begin,
         TextDelta: _add_delta,
@@ -431,13 +414,13 @@ class StreamEncoder:
 
 
 def encode_turn(turn: Turn, request: Request, id: str, created: int) -> bytes:
-    """The whole turn as one response, the same as the one that ends its stream."""
+    """Encode a finished turn as one response, equal to the one in the last event of its stream."""
     encoder = StreamEncoder(request, id, created, TurnStats())
     for event in events_of(turn):
         encoder.feed(event)
-    return bytes(encoder.response.encoded())
+    return bytes(encoder.response.encode())
 
 
 def encode_error(failure: Failure) -> bytes:
-    """The dialect's error object."""
+    """Encode a failure as an error object."""
     return to_json({"error": error_object(failure)})

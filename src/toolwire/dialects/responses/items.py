@@ -1,7 +1,7 @@
 """The items of a response while they grow, and the events that open and close them and their parts.
 
-An item has the backend's id as its `name`, our `id` and an `index` in the output. `original` gives the fields of the
-backend's frame about it; the unknown ones are written with ours, so that they survive.
+An item has the backend's id as its `name`, our `id` and its `index` in the output. `original` gives the fields of the
+backend's frame about the item; the unknown ones are written with ours.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,6 +21,7 @@ OriginalFields: TypeAlias = Callable[[str, str], Received]
 PendingEvents: TypeAlias = Iterator[tuple[str, Fields]]
 """Events to write: type and fields."""
 
+_INCOMPLETE = msgspec.Raw(b'"incomplete"')
 ADDED = "response.output_item.added"
 DONE = "response.output_item.done"
 
@@ -31,6 +32,8 @@ class OutputItem:
     delta_type: bytes = b""
     delta_extra: bytes = b""
     """The fields of a delta that follow its text."""
+    keeps_incomplete: ClassVar[bool] = False
+    """Whether an item that the backend calls incomplete stays so."""
 
     def __init__(self, name: str, id: str, index: int) -> None:
         self.name = name
@@ -56,22 +59,17 @@ class OutputItem:
         frame = original(DONE, self.name)
         self._original = frame.get("item")
         received = _non_null(self._original)
-        self.status = self._ended(status, received)
+        self.status = "incomplete" if self.keeps_incomplete and received.get("status") == _INCOMPLETE else status
         self.encoded = self._encode(received)
         yield DONE, {**frame, "output_index": self.index, "item": self.encoded}
-
-    def _ended(self, status: str, received: Received) -> str:
-        """The final status, where the backend's item may have another."""
-        return status
 
     @property
     def as_received(self) -> msgspec.Raw:
         """The item as the backend sent it, if ours contains all of it."""
-        if self._original is None or not _contains(
-            msgspec.json.decode(self._original), msgspec.json.decode(self.encoded)
-        ):
-            return self.encoded
-        return self._original
+        original = self._original
+        if original is not None and _contains(msgspec.json.decode(original), msgspec.json.decode(self.encoded)):
+            return original
+        return self.encoded
 
     def delta_position(self) -> bytes:
         """The fields of a delta that say which part of the item it belongs to."""
@@ -92,7 +90,7 @@ class OutputItem:
 
 
 def _non_null(raw: msgspec.Raw | None) -> Received:
-    """The fields of an object that are not null, because clients take a null for a value."""
+    """The fields of an object that are not null, because clients mistake null for a value."""
     return without_nulls(fields_of(raw)) if raw is not None and raw != NULL else {}
 
 
@@ -147,8 +145,10 @@ REASONING: dict[ReasoningKind, PartKind] = {
 class PartedItem(OutputItem):
     """An item that is made of parts, one after the other."""
 
+    keeps_incomplete = True
+
     prefix: ClassVar[str]
-    """What our ids of such items begin with."""
+    """How our ids of such items begin."""
 
     def __init__(self, name: str, id: str, index: int) -> None:
         super().__init__(name, id, index)
@@ -174,18 +174,22 @@ class PartedItem(OutputItem):
         if kind is None:
             return
         text, position = self._text(), self._part_position(kind)
-        self.pieces.clear()  # a text may be large, and here it begins to be copied
+        self.pieces.clear()  # frees memory: from here on copies of the text are made
         extra: Fields = {"logprobs": []} if kind is TEXT else {}
         yield kind.done, {**extra, **original(kind.done, self.name), **position, kind.text_field: text}
         frame = original(kind.part_done, self.name)
-        received = _non_null(frame.get("part") or self._part_of_item(kind, original))
-        part = to_raw(self._whole_part(kind, text, received))
+        received = frame.get("part")
+        if received is None:  # without a frame about the part, its form in the backend's finished item counts
+            listed = list_of(_non_null(original(DONE, self.name).get("item")).get(kind.list, b"[]"))
+            index = len(self._parts[kind.list])
+            received = listed[index] if index < len(listed) else None
+        part = to_raw(self._whole_part(kind, text, _non_null(received)))
         yield kind.part_done, {**frame, **position, "part": part}
         self._parts[kind.list].append(part)
 
     def close(self, original: OriginalFields, status: str) -> PendingEvents:
         yield from super().close(original, status)
-        self._parts.clear()  # they are in the item as it was written
+        self._parts.clear()  # frees memory: `encoded` contains them
 
     def delta_position(self) -> bytes:
         assert self.kind is not None
@@ -194,19 +198,9 @@ class PartedItem(OutputItem):
     def _part_position(self, kind: PartKind) -> Fields:
         return {**self._position(), kind.index: len(self._parts[kind.list])}
 
-    def _part_of_item(self, kind: PartKind, original: OriginalFields) -> msgspec.Raw | None:
-        """The part as it stands in the backend's finished item, for want of a frame about it."""
-        item = original(DONE, self.name).get("item")
-        listed = list_of(_non_null(item).get(kind.list, b"[]")) if item is not None else []
-        index = len(self._parts[kind.list])
-        return listed[index] if index < len(listed) else None
-
     def _whole_part(self, kind: PartKind, text: str, received: Received) -> Fields:
-        """A part with this text, and what the backend's part has beside it."""
+        """A part with this text and the unknown fields of the backend's part."""
         raise NotImplementedError
-
-    def _ended(self, status: str, received: Received) -> str:
-        return "incomplete" if received.get("status") == msgspec.Raw(b'"incomplete"') else status
 
 
 class MessageItem(PartedItem):
@@ -216,12 +210,14 @@ class MessageItem(PartedItem):
 
     @property
     def parts(self) -> int:
-        """How many parts are closed."""
+        """Number of closed parts."""
         return len(self._parts["content"])
 
     def _whole_part(self, kind: PartKind, text: str, received: Received) -> Fields:
         said = received.get(kind.text_field)
-        is_same = said is not None and msgspec.json.decode(said) == text  # else its annotations are about another text
+        is_same = (
+            said is not None and msgspec.json.decode(said) == text
+        )  # otherwise its annotations belong to another text
         return {**kind.part(text), **(received if is_same else {})}
 
     def _our_fields(self) -> Fields:
@@ -253,7 +249,7 @@ class ReasoningItem(PartedItem):
 
 
 class CallForm(msgspec.Struct, frozen=True):
-    """How calls of one kind are written. `events` are those about the arguments; a search has none."""
+    """How calls of one kind are written. `events`: the type of argument events without its ending; empty: none."""
 
     type: str
     prefix: str
@@ -275,26 +271,27 @@ class CallItem(OutputItem):
         super().__init__(call.item, id, index)
         self.call = call
         self._form = CALL_FORMS[call.kind]
-        self._arguments_field, self._events = self._form.field, self._form.events
-        self.delta_type = f"{self._events}.delta".encode() if self._events else b""
+        self.delta_type = f"{self._form.events}.delta".encode() if self._form.events else b""
 
     def close_part(self, original: OriginalFields) -> PendingEvents:
-        if not self._events:
+        if not self._form.events:
             return
-        type = f"{self._events}.done"
-        fields = {self._arguments_field: self._text()}
+        type = f"{self._form.events}.done"
+        fields = {self._form.field: self._text()}
         if self.call.kind == "function":
             fields["name"] = self.call.name
         yield type, {**original(type, self.name), **self._position(), **fields}
 
     def _encode(self, received: Received) -> msgspec.Raw:
-        return super()._encode(received if self.call.kind != "search" else {})  # a server's item is that of a function
+        return super()._encode(
+            received if self.call.kind != "search" else {}
+        )  # the backend calls a search as a function
 
     def as_tool_call(self) -> Fields:
         """The call in the form that `required_action` lists."""
         call, kind = self.call, self.call.kind
         named = {"namespace": call.namespace} if call.namespace else {}
-        return {"id": call.id, "type": kind, kind: {"name": call.name, **named, self._arguments_field: self._text()}}
+        return {"id": call.id, "type": kind, kind: {"name": call.name, **named, self._form.field: self._text()}}
 
     @property
     def as_received(self) -> msgspec.Raw:
@@ -308,7 +305,7 @@ class CallItem(OutputItem):
         if call.kind == "search":
             arguments = as_object(self._text()) or wrap_arguments(self._text())
             return {"type": type, "call_id": call.id, "execution": "client", "arguments": arguments}
-        fields: Fields = {"type": type, "call_id": call.id, "name": call.name, self._arguments_field: self._text()}
+        fields: Fields = {"type": type, "call_id": call.id, "name": call.name, self._form.field: self._text()}
         return {**fields, "namespace": call.namespace} if call.namespace else fields
 
 

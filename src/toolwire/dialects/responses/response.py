@@ -1,5 +1,6 @@
-"""The response object: the fields of the request with defaults filled in, and the output."""
+"""The response object: the fields of the request with defaults, and the output."""
 
+from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -13,10 +14,11 @@ from toolwire.core.sse import on_one_line
 
 TRUE = msgspec.Raw(b"true")
 
+Json: TypeAlias = dict[str, Any]
 Status: TypeAlias = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 
 # Every field of a response that repeats the request, with the value for requests that do not set it.
-_DEFAULTS: dict[str, Any] = {
+_DEFAULTS: Json = {
     "previous_response_id": None,
     "instructions": None,
     "tools": [],
@@ -42,7 +44,7 @@ _DEFAULTS: dict[str, Any] = {
 # Fields of a request that a response repeats only if they were sent.
 _REPEATED = frozenset((*_DEFAULTS, "conversation", "user", "prompt", "prompt_cache_retention"))
 # The other fields, with the values they begin with.
-_HEAD: dict[str, Any] = {
+_HEAD: Json = {
     "id": "",
     "object": "response",
     "created_at": 0,
@@ -72,11 +74,11 @@ _FAILED_CODES = frozenset(
         "owner_lost",
     )
 )
-"""Codes of a failed response that clients understand, and ours for a run whose process is gone; any other becomes
+"""Codes of a failed response that clients understand, and `owner_lost` for an orphaned run. Any other code becomes
 `server_error`."""
 
 INCOMPLETE: dict[Reason, str] = {"length": "max_output_tokens", "filter": "content_filter"}
-"""Why a response may end incomplete."""
+"""Finish reasons that make a response incomplete."""
 
 
 class ResponseObject:
@@ -85,22 +87,22 @@ class ResponseObject:
     def __init__(self, request: Request, id: str, created: int) -> None:
         self.id = id
         self.status: Status = "in_progress"
-        self.required_action: dict[str, Any] | None = None
+        self.required_action: Json | None = None
         self.usage: Usage | None = None
         self.notes = b""
-        """The telemetry, where no comment can carry it."""
+        """The turn's telemetry as JSON, on a socket, which has no comments."""
         self.created = created
-        self._request_fields = repeated_fields(request.fields)
+        self._request_fields = repeat_fields(request.fields)
         self._stored = request.fields.get("store") == TRUE
         self._head = {**_HEAD, "id": id, "created_at": created, "model": request.model}
         self._original: Fields = {}
 
     def learn(self, data: bytes) -> None:
-        """Take over the unknown fields of the backend's response object."""
+        """Adopt the unknown fields of the backend's response object."""
         if data:
             self._original = object_in(fields_of(data), "response") or self._original
 
-    def end(self, reason: Reason, output: list[msgspec.Raw], waiting: list[dict[str, Any]], now: int) -> None:
+    def end(self, reason: Reason, output: list[msgspec.Raw], waiting: list[Json], now: int) -> None:
         """Complete the response. Calls whose outputs can be submitted are listed in `required_action`."""
         self.status = "incomplete" if reason in INCOMPLETE else "completed"
         self._head["output"] = output
@@ -116,7 +118,7 @@ class ResponseObject:
         """Mark the response as failed."""
         self.status = "failed"
         self._head["output"] = output
-        self._head["error"] = {"code": failed_code(failure), "message": failure.message}
+        self._head["error"] = {"code": failed_code_of(failure), "message": failure.message}
 
     def cancel(self, output: list[msgspec.Raw]) -> None:
         """Mark the response as cancelled."""
@@ -129,10 +131,13 @@ class ResponseObject:
         self._request_fields["store"] = False
         self.required_action = None
 
-    def encoded(self, output: list[msgspec.Raw] | None = None, notes: bytes = b"") -> msgspec.Raw:
-        """The object as JSON, with its output or another, and with this telemetry."""
+    def encode(self, output: list[msgspec.Raw] | None = None, notes: bytes = b"") -> msgspec.Raw:
+        """Encode the object as JSON, with this output and telemetry instead of its own."""
         original = {name: value for name, value in self._original.items() if name not in _OUR_FIELDS and value != NULL}
-        fields: dict[str, Any] = {**self._head, **_DEFAULTS, **original, **self._request_fields, "usage": self._usage()}
+        fields: Json = {**self._head, **_DEFAULTS, **original, **self._request_fields, "usage": None}
+        if self.usage is not None:
+            received = msgspec.json.decode(self._original.get("usage", b"null"))
+            fields["usage"] = encode_usage(self.usage, received or {})
         fields["status"] = self.status
         if output is not None:
             fields["output"] = output
@@ -142,20 +147,14 @@ class ResponseObject:
             fields["toolwire"] = msgspec.Raw(notes or self.notes)
         return to_raw(fields)
 
-    def _usage(self) -> dict[str, Any] | None:
-        if self.usage is None:
-            return None
-        return usage_object(self.usage, msgspec.json.decode(self._original.get("usage", b"null")) or {})
 
-
-def failed_code(failure: Failure) -> str:
-    """The code that a failed response has for this failure."""
+def failed_code_of(failure: Failure) -> str:
+    """The code of a failed response for this failure."""
     return failure.code if failure.code in _FAILED_CODES else "server_error"
 
 
-def usage_object(usage: Usage, original: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Token counts, with the unknown fields of the backend's usage object."""
-    original = original or {}
+def encode_usage(usage: Usage, original: Mapping[str, Any] = {}) -> Json:
+    """Encode token counts, with the unknown fields of the backend's usage object."""
     input_details = {"cached_tokens": usage.cached, "cache_write_tokens": usage.cache_write}
     output_details = {"reasoning_tokens": usage.reasoning}
     return {
@@ -168,14 +167,14 @@ def usage_object(usage: Usage, original: dict[str, Any] | None = None) -> dict[s
     }
 
 
-def repeated_fields(request_fields: Fields) -> dict[str, Any]:
+def repeat_fields(request_fields: Fields) -> Json:
     """The fields of a request that a response repeats."""
     present = {name: bytes(value) for name, value in request_fields.items() if name in _REPEATED and value != NULL}
-    shown: dict[str, Any] = {name: msgspec.Raw(on_one_line(value)) for name, value in present.items()}
+    shown: Json = {name: msgspec.Raw(on_one_line(value)) for name, value in present.items()}
     if "tools" in shown:
-        shown["tools"] = _known_tools[bytes(shown["tools"])]
+        shown["tools"] = _tools_with_nulls[bytes(shown["tools"])]
     if present.get("tool_choice", b"").startswith(b"{"):
-        shown["tool_choice"] = _with_defaults(shown["tool_choice"], b'"allowed_tools"', {"mode": "auto"})
+        shown["tool_choice"] = _add_defaults(shown["tool_choice"], b'"allowed_tools"', {"mode": "auto"})
     for name in ("text", "reasoning"):
         if name in shown:
             shown[name] = {**_DEFAULTS[name], **fields_of(shown[name])}
@@ -185,23 +184,20 @@ def repeated_fields(request_fields: Fields) -> dict[str, Any]:
             shown["text"]["format"] = _DEFAULTS["text"]["format"]
         elif isinstance(format, msgspec.Raw):
             defaults = {"description": "", "strict": False}
-            shown["text"]["format"] = _with_defaults(format, b'"json_schema"', defaults)
+            shown["text"]["format"] = _add_defaults(format, b'"json_schema"', defaults)
     if present.get("conversation", b"").startswith(b'"'):
         shown["conversation"] = {"id": shown["conversation"]}
     return shown
 
 
-def _shown_tools(tools: bytes) -> msgspec.Raw:
-    """The tools with explicit nulls."""
+@Cache
+def _tools_with_nulls(tools: bytes) -> msgspec.Raw:
+    """The tools with explicit nulls. An agent repeats its tools in every request, so the result is cached."""
     nulls = {"description": None, "parameters": None, "strict": None}
-    return to_raw([_with_defaults(tool, b'"function"', nulls) for tool in list_of(tools)])
+    return to_raw([_add_defaults(tool, b'"function"', nulls) for tool in list_of(tools)])
 
 
-_known_tools = Cache(_shown_tools)
-"""An agent sends the same ones with every request, so they are written once."""
-
-
-def _with_defaults(raw: msgspec.Raw, type: bytes, defaults: dict[str, Any]) -> dict[str, Any]:
-    """The fields of an object; one of this type has defaults."""
+def _add_defaults(raw: msgspec.Raw, type: bytes, defaults: Json) -> Json:
+    """The fields of an object, with defaults if it is of this type."""
     fields = fields_of(raw)
     return {**defaults, **fields} if fields.get("type") == msgspec.Raw(type) else {**fields}

@@ -1,4 +1,4 @@
-"""The parts of a Responses request that we read. Every optional field may also be null."""
+"""The fields of a Responses request that are decoded. Every optional field may also be null."""
 
 import msgspec
 
@@ -36,7 +36,7 @@ class ConversationParam(msgspec.Struct, gc=False):
 
 
 class Body(msgspec.Struct, gc=False):
-    """A request. Fields that are not here are carried to a backend of Responses, and noted for any other."""
+    """A request. Other fields are passed on to a Responses backend, and dropped with a note for any other backend."""
 
     model: str | None = None
     input: Maybe = msgspec.UNSET
@@ -107,6 +107,15 @@ class InputItem(msgspec.Struct, gc=False):
     summary: list[Part] | None = None
     encrypted_content: str | None = None
     status: str | None = None
+
+
+class ItemType(msgspec.Struct, gc=False):
+    """An item of which only the type is decoded."""
+
+    type: str = ""
+
+
+decode_item_type = msgspec.json.Decoder(ItemType).decode
 
 
 class ToolDeclaration(msgspec.Struct, gc=False):

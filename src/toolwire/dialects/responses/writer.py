@@ -1,4 +1,4 @@
-"""Events to bytes: every event gets the next sequence number, and original deltas are written unchanged if possible."""
+"""Encodes events as bytes with sequence numbers. The backend's own deltas are written unchanged where possible."""
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -18,7 +18,7 @@ GrowingItem: TypeAlias = PartedItem | CallItem
 NUMBER = b'"sequence_number":'
 DELTA = b'"delta":'
 NO_LEAD = b" "
-"""A lead that no frame begins with."""
+"""Set as the lead when the layout of deltas cannot be learned: no frame begins with it."""
 
 
 class Writer:
@@ -27,7 +27,7 @@ class Writer:
     def __init__(self, *, socket: bool) -> None:
         self.number = 0
         self.held = 0
-        """Roughly the bytes held until the end of the turn, whose last event repeats all of it."""
+        """Approximate bytes held until the end of the turn, because its last event repeats the output."""
         self._socket = socket
         self._end = b"" if socket else b"\n\n"
         self._item: GrowingItem | None = None
@@ -39,7 +39,7 @@ class Writer:
         self._name = self._head = self._position = self._tail = b""
 
     def write(self, type: str, fields: dict[str, Any]) -> bytes:
-        """One event."""
+        """Encode one event."""
         number, self.number = self.number, self.number + 1
         event = {"type": type, "sequence_number": number, **fields}
         event |= {"type": type, "sequence_number": number}  # in place of those of the backend's frame
@@ -47,11 +47,11 @@ class Writer:
         return data if self._socket else sse.write_named(type, data)
 
     def write_all(self, events: PendingEvents) -> list[bytes]:
-        """All of these events."""
+        """Encode events."""
         return [self.write(type, fields) for type, fields in events]
 
     def prepare(self, item: GrowingItem) -> None:
-        """Prepare the bytes around each delta of a part that begins. An item without deltas is written as a whole."""
+        """Encode the bytes around each delta of a new part. An item without a delta type gets none."""
         self._item = item
         self._pieces = item.pieces
         self._lead = self._middle = b""
@@ -65,7 +65,7 @@ class Writer:
         self._tail = item.delta_extra + b"}" + self._end
 
     def delta(self, event: Delta) -> Sequence[bytes]:
-        """A delta in as many events as it came in."""
+        """Encode a delta, in as many events as it arrived in."""
         self._pieces.append(event.text)
         self.held += len(event.text)
         if not self._head:
@@ -112,19 +112,22 @@ class Writer:
         return extra and all(fields.get(name) == value for name, value in self._position_fields.items())
 
     def _renumber(self, data: bytes, number: bytes) -> bytes:
-        """A frame with our number: the first of its part, or one with another layout, id or index."""
-        numbered = self._numbered(data, number)
-        if numbered is None:
-            fields = fields_of(data)
-            if not self._fits(fields):
-                return self._rewritten(fields, number)
-            if not self._lead:
-                self._learn(data)
-                numbered = self._numbered(data, number)
-        return numbered or to_json({**fields_of(data), "sequence_number": msgspec.Raw(number)})
+        """Set our number in a frame that is the first of its part, or has another layout, id or index."""
+        numbered = self._set_number(data, number)
+        if numbered is not None:
+            return numbered
+        fields = fields_of(data)
+        if not self._fits(fields):
+            if self._item is not None and self._item.delta_extra:
+                fields.setdefault("logprobs", msgspec.Raw(b"[]"))
+            return to_json({**fields, "sequence_number": msgspec.Raw(number), **self._position_fields})
+        if not self._lead:
+            self._learn(data)
+            numbered = self._set_number(data, number)
+        return numbered or to_json({**fields, "sequence_number": msgspec.Raw(number)})
 
-    def _numbered(self, data: bytes, number: bytes) -> bytes | None:
-        """A frame of the learned layout, with our number; None if its layout differs."""
+    def _set_number(self, data: bytes, number: bytes) -> bytes | None:
+        """Set our number in a frame of the learned layout; None if its layout differs."""
         lead = self._lead
         end = data.find(b",", len(lead))
         if lead and data.startswith(lead) and data[len(lead) : end].isdigit() and data.startswith(self._middle, end):
@@ -132,7 +135,7 @@ class Writer:
         return None
 
     def _learn(self, data: bytes) -> None:
-        """Learn the bytes around the number of a frame that fits, if all position fields are among them."""
+        """Remember the bytes around the number of a frame that fits, if they contain all position fields."""
         lead, found, rest = data.partition(NUMBER)
         middle = rest[rest.find(b",") : rest.find(DELTA) + len(DELTA)]
         try:
@@ -141,10 +144,3 @@ class Writer:
             before = {}
         is_learned = lead.count(b"{") == 1 and self._position_fields.items() <= before.items()
         self._lead, self._middle = (lead + found, middle) if is_learned else (NO_LEAD, b"")
-
-    def _rewritten(self, fields: Fields, number: bytes) -> bytes:
-        """A frame with other ids or indexes, decoded and encoded with ours."""
-        our_fields: dict[str, Any] = {"sequence_number": msgspec.Raw(number), **self._position_fields}
-        if self._item is not None and self._item.delta_extra:
-            fields.setdefault("logprobs", msgspec.Raw(b"[]"))
-        return to_json({**fields, **our_fields})

@@ -130,6 +130,6 @@ def replace_model(body: bytes, model: str, path: str) -> bytes:
     for name in ("type", "stream_id", "background", "store"):
         fields.pop(name, None)
     fields["model"] = model
-    if any(path == side.module.PATH and side.decoding is None for side in dialects().values()):
+    if any(path == side.module.PATH and side.decode_steps is None for side in dialects().values()):
         fields["store"] = False  # its responses are stored by default
     return msgspec.json.encode(fields)

@@ -76,7 +76,7 @@ class ResponsesAnswer(Answer):
         encoder = self.encoder(run)
         for event in events_of(turn):
             encoder.feed(event)
-        body = bytes(self.response.encoded())
+        body = bytes(self.response.encode())
         return self._whole(body) if self._whole is not None else body
 
     def check(self) -> None:
@@ -91,8 +91,8 @@ class ResponsesAnswer(Answer):
     async def settle(self, pieces: Sequence[bytes]) -> Sequence[bytes]:
         if await self._store():
             return pieces
-        last = self._own.unstored(pieces)
-        return last if self.request.stream else [bytes(self.response.encoded())]
+        last = self._own.mark_unstored(pieces)
+        return last if self.request.stream else [bytes(self.response.encode())]
 
     async def settle_memory(self) -> None:
         """Wait until everything else that later turns need of this one is stored."""
@@ -105,7 +105,7 @@ class ResponsesAnswer(Answer):
     def mark_unstored(self, last: Sequence[bytes], error: StoreFailed) -> list[bytes]:
         """The last events of a turn that could not be stored for this reason."""
         self._own.stats.note(Note("not_stored", error.reason))
-        return self._own.unstored(last)
+        return self._own.mark_unstored(last)
 
     async def cancel(self) -> None:
         if self._is_begun and self.response.status == "in_progress":
@@ -143,8 +143,8 @@ async def begin_turn(
     request = resumed.request
     await exchange.shared.memory.load(caller.owner, request.entries)
     await exchange.pause()
-    if compaction.is_asked(request) and not exchange.shared.engine.router.find(request.model)[0].compacts:
-        request = compaction.summarising(request)
+    if compaction.is_requested(request) and not exchange.shared.engine.router.find(request.model)[0].compacts:
+        request = compaction.summary_request_of(request)
         into_compaction = partial(compaction.IntoCompaction, f"cmp_{exchange.seed}")
         run = start_run(exchange, request, caller, into_compaction, guard=guard)
     else:

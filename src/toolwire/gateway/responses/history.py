@@ -139,7 +139,7 @@ class ResponseHistory:
         store = self._stores_by_default if body.store is None else body.store
         size = sum(map(len, earlier)) + sum(map(len, parsed.items))
         claim.grow(max(0, size - own))
-        request = await run_in_steps(parsed.decoding(earlier, self._bounds, store=store), size)
+        request = await run_in_steps(parsed.decode_steps(earlier, self._bounds, store=store), size)
         return ResumedRequest(owner, parsed, request, earlier, store, parsed.conversation, cache, lock)
 
     async def _load_chain(self, owner: str, id: str, cache: SocketCache | None, room: int) -> Sequence[Raw]:
@@ -224,7 +224,7 @@ class ResponseHistory:
             response.created,
             response.status,
             _encode({name: value for name, value in opened.parsed.fields.items() if name != "input"}),
-            bytes(response.encoded([], figures)),
+            bytes(response.encode([], figures)),
             opened.previous,
             opened.conversation,
         )

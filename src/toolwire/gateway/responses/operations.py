@@ -12,7 +12,7 @@ from toolwire.core.errors import BadRequest
 from toolwire.core.events import Usage
 from toolwire.dialects import responses
 from toolwire.dialects.responses import ParsedRequest
-from toolwire.dialects.responses.response import usage_object
+from toolwire.dialects.responses.response import encode_usage
 from toolwire.gateway.body import run_in_steps
 from toolwire.gateway.endpoint import Endpoint
 from toolwire.gateway.exchange import Exchange
@@ -166,7 +166,7 @@ class Operations:
         with state.recovery.unconfirmed.watch(owner, answer.id):
             if await state.history.queue(resumed, answer.response, spec, member) != fence:
                 raise Overtaken(fence)
-        queued = bytes(answer.response.encoded())
+        queued = bytes(answer.response.encode())
         detached = exchange.hand_over(task, keeps_locks=bool(resumed.conversation))
         state.runs.start(task, detached.serve(partial(_deliver, run, answer), wait_forever))
         await exchange.close()
@@ -186,7 +186,7 @@ async def _deliver(run: TurnSource, answer: ResponsesAnswer, exchange: Exchange,
 
 
 async def read_request(exchange: Exchange, body: bytes) -> ParsedRequest:
-    return await run_in_steps(responses.reading_request(body, exchange.shared.bounds), len(body))
+    return await run_in_steps(responses.read_request_steps(body, exchange.shared.bounds), len(body))
 
 
 def _to_compaction(response: bytes) -> bytes:
@@ -194,7 +194,7 @@ def _to_compaction(response: bytes) -> bytes:
     fields = _decode_fields(response)
     shown: dict[str, Any] = {name: fields[name] for name in ("id", "created_at", "output", "usage")}
     if bytes(fields["usage"]) == b"null":
-        shown["usage"] = usage_object(Usage())
+        shown["usage"] = encode_usage(Usage())
     return _encode({"id": shown.pop("id"), "object": "response.compaction", **shown})
 
 

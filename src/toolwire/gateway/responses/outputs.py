@@ -57,15 +57,15 @@ def read_outputs(given: wire.ToolOutputs, output: Sequence[msgspec.Raw]) -> list
     items: dict[str, SubmittedOutput] = {}
     for index, each in enumerate(given.tool_outputs):
         path = f"tool_outputs[{index}]"
-        id, content = each.tool_call_id or each.call_id, reading.given(each.output)
+        id, content = each.tool_call_id or each.call_id, reading.value_of(each.output)
         if not id:
-            raise reading.required(f"{path}.tool_call_id")
+            raise reading.missing_field(f"{path}.tool_call_id")
         if id not in waiting:
             raise BadRequest(f"{path}: No call {id!r} waits for an output.", f"{path}.tool_call_id", "call_not_found")
         if id in items:
             raise BadRequest(f"{path}: The call {id!r} has an output already.", f"{path}.tool_call_id")
         if content is None:
-            raise reading.required(f"{path}.output")
+            raise reading.missing_field(f"{path}.output")
         items[id] = SubmittedOutput(_OUTPUT_TYPES[waiting[id].type], id, _as_content(content))
     for id in waiting:
         if id not in items:
@@ -80,7 +80,7 @@ def are_the_same(outputs: Sequence[SubmittedOutput], given: Sequence[msgspec.Raw
     for item in map(_decode_output, given):
         if (item.type or "").endswith("_output"):
             id = item.call_id or item.tool_call_id or ""
-            found[call_ids.get(id, id)] = _normalize(_as_content(reading.given(item.output) or _EMPTY_TEXT))
+            found[call_ids.get(id, id)] = _normalize(_as_content(reading.value_of(item.output) or _EMPTY_TEXT))
     return found == {item.call_id: _normalize(item.output) for item in outputs}
 
 

@@ -18,7 +18,7 @@ from toolwire.core.errors import Failure
 from toolwire.core.raw import to_raw
 from toolwire.dialects import responses
 from toolwire.dialects.openai import error_object
-from toolwire.dialects.responses.response import failed_code
+from toolwire.dialects.responses.response import failed_code_of
 from toolwire.dialects.responses.writer import Writer
 from toolwire.gateway.body import run_in_steps
 from toolwire.gateway.endpoint import open_turn
@@ -159,7 +159,7 @@ class Recovery:
         """Produce the turn of a run anew."""
         caller, body = exchange.enter(), bytes(spec.body)
         exchange.take_body(body)
-        parsed = await run_in_steps(responses.reading_request(body, exchange.shared.bounds), len(body))
+        parsed = await run_in_steps(responses.read_request_steps(body, exchange.shared.bounds), len(body))
         lock = UNLOCKED
         if spec.conversation:
             lock = await self.lock_conversation(exchange, claimed.owner, spec.conversation, RECOVERY_LOCK_TIMEOUT)
@@ -220,7 +220,7 @@ def end_orphan(record: Record, progress: Progress, failure: Failure) -> tuple[Re
     error = error_object(failure)
     pieces.append(writer.write("error", {**error, "error": error}))
     fields: dict[str, Any] = {**response, "output": output, "status": "failed"}
-    fields["error"] = {"code": failed_code(failure), "message": failure.message}
+    fields["error"] = {"code": failed_code_of(failure), "message": failure.message}
     pieces.append(writer.write("response.failed", {"response": to_raw(fields)}))
     if failure is CANCELLED:
         fields |= {"status": "cancelled", "error": None}

@@ -132,7 +132,7 @@ class ResourceRequest:
 
     async def count_input_tokens(self) -> Response:
         body, shared = await self._exchange.read_body(self._receive), self._state.shared
-        parsed = await run_in_steps(responses.reading_request(body, shared.bounds, needs_input=False), len(body))
+        parsed = await run_in_steps(responses.read_request_steps(body, shared.bounds, needs_input=False), len(body))
         opened = await self._state.history.open(self._owner, parsed, self._exchange.reservation)
         tokens, headers = await counted(shared.engine.router, opened.request, self._caller.upstream_key)
         answer = _json({"object": "response.input_tokens", "input_tokens": tokens})

@@ -283,7 +283,7 @@ class RunTask:
             answer.encoder(None).cancel()
         remaining = self.log.join_remaining(last)
         self.log.end(remaining, last)
-        self.unstored = UnstoredRun(self.log, answer.make_turn(), remaining, bytes(answer.response.encoded()))
+        self.unstored = UnstoredRun(self.log, answer.make_turn(), remaining, bytes(answer.response.encode()))
 
 
 class BackgroundRuns:

@@ -153,7 +153,7 @@ def _replay(record: Record, output: Sequence[msgspec.Raw], number: int) -> Itera
     """A stream that says the same as a finished response without events, from this event on."""
     response = _encode_finished(record, output)
     ending = msgspec.json.decode(response, type=_Ending)
-    request = responses.read_request(_encode({**_decode_fields(record.fields), "input": []})).request(store=True)
+    request = responses.read_request(_encode({**_decode_fields(record.fields), "input": []})).decode(store=True)
     created = int(record.created)
     waits = ending.status == "incomplete" and ending.required_action is not None
     encoder = responses.StreamEncoder(

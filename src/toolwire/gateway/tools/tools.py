@@ -91,8 +91,8 @@ class GatewayTools:
         if request.choices > 1 or (choice is not None and (choice.mode != "auto" or choice.limited)):
             return False
         last = request.entries[-1] if request.entries else None
-        is_summary = isinstance(last, Message) and last.parts == (TextPart(compaction.ASK),)
-        return not is_summary and not compaction.is_asked(request)
+        is_summary = isinstance(last, Message) and last.parts == (TextPart(compaction.SUMMARY_PROMPT),)
+        return not is_summary and not compaction.is_requested(request)
 
     def run(
         self,
