@@ -25,7 +25,7 @@ from toolwire.core.events import (
 from toolwire.core.request import Tool
 from toolwire.core.stage import Pipeline
 from toolwire.notations.read import extract_calls
-from toolwire.notations.source import LIMIT
+from toolwire.notations.source import MAX_UNIT_CHARS
 from toolwire.notations.use_tool import USE_TOOL, write_use_tool
 from toolwire.notations.values import Schemas
 
@@ -110,8 +110,10 @@ def _() -> None:
     out = policy.feed(TextDelta('<tool_call>{"name":"write","arguments":{"text":"'))
     assert out == []
     for _ in range(3):
-        out = [*out, *policy.feed(TextDelta("x" * (LIMIT // 2)))]
-    assert sum(len(event.text) for event in out if isinstance(event, TextDelta)) > LIMIT  # let go long before the end
+        out = [*out, *policy.feed(TextDelta("x" * (MAX_UNIT_CHARS // 2)))]
+    assert (
+        sum(len(event.text) for event in out if isinstance(event, TextDelta)) > MAX_UNIT_CHARS
+    )  # let go long before the end
 
 
 @theme.row("tx-close-in-xml-arg")

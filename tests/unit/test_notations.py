@@ -24,10 +24,10 @@ from toolwire.core.events import (
 )
 from toolwire.core.order import TurnOrder
 from toolwire.core.request import Request, Tool
-from toolwire.notations.read import LAYOUT, MAX_FALSE_BLOCKS, ReadTextCalls, extract_calls
+from toolwire.notations.read import MAX_FALSE_BLOCKS, MAX_HELD_SPACE, ReadTextCalls, extract_calls
 from toolwire.notations.tool_call import TOOL_CALL
 from toolwire.notations.use_tool import USE_TOOL, survives, write_use_tool
-from toolwire.notations.values import Schemas, typed
+from toolwire.notations.values import Schemas, write_value
 
 
 def schema(**properties) -> msgspec.Raw:
@@ -303,7 +303,7 @@ def test_a_held_call_that_breaks_off_goes_out_incomplete():
     assert out[-4:] == [started, piece, CallEnded("c", complete=False), TurnEnded()]
 
 
-@pytest.mark.parametrize("gap", ["\n", " \n\n ", "\t" * LAYOUT])
+@pytest.mark.parametrize("gap", ["\n", " \n\n ", "\t" * MAX_HELD_SPACE])
 def test_white_space_between_and_behind_blocks_is_no_content(gap):
     assert reading(BLOCK + gap + BLOCK + gap)[:2] == ("", [("find", '{"q":"x"}', True)] * 2)
 
@@ -311,7 +311,7 @@ def test_white_space_between_and_behind_blocks_is_no_content(gap):
 def test_white_space_before_text_is_kept():
     assert reading(f"{BLOCK}\n\nSo <use_tool>oops</use_tool>")[0] == "\n\nSo <use_tool>oops</use_tool>"
     assert reading(f"{BLOCK}\n<use_tool>oops</use_tool>\n{BLOCK}")[0] == "\n<use_tool>oops</use_tool>\n"
-    wide = " " * (LAYOUT + 1)
+    wide = " " * (MAX_HELD_SPACE + 1)
     assert reading(BLOCK + wide + BLOCK)[0] == wide
 
 
@@ -474,4 +474,4 @@ def test_what_survives_is_read_back_equal(arguments):
 )
 def test_a_value_is_more_than_a_string_only_where_the_schema_leaves_no_doubt(schema, text: str, expected: str):
     tool = Tool("f", parameters=msgspec.Raw(json.dumps(schema).encode()))
-    assert typed(text, Schemas([tool]).types("f", "x")) == expected
+    assert write_value(text, Schemas([tool]).types("f", "x")) == expected

@@ -22,7 +22,7 @@ from toolwire.core.events import (
 from toolwire.core.request import Request, Tool
 from toolwire.notations.read import MAX_FALSE_BLOCKS, ReadTextCalls
 from toolwire.notations.registry import CALLS
-from toolwire.notations.source import LIMIT
+from toolwire.notations.source import MAX_UNIT_CHARS
 from toolwire.notations.tool_call import TOOL_CALL
 from toolwire.notations.use_tool import USE_TOOL
 from toolwire.notations.values import Schemas
@@ -198,12 +198,12 @@ def test_a_long_string_flows_before_it_is_whole(name, before):
 def test_a_value_that_never_ends_is_let_go(name):
     line = stages([name], mode="whole")
     head = ONE[name][: ONE[name].rindex("x")]
-    out = [event for _ in range(5) for event in line.feed(TextDelta("x" * (LIMIT // 2)))]
+    out = [event for _ in range(5) for event in line.feed(TextDelta("x" * (MAX_UNIT_CHARS // 2)))]
     out = [
         *line.feed(TextDelta(head)),
-        *[event for _ in range(5) for event in line.feed(TextDelta("x" * (LIMIT // 2)))],
+        *[event for _ in range(5) for event in line.feed(TextDelta("x" * (MAX_UNIT_CHARS // 2)))],
     ]
-    assert sum(len(event.text) for event in out if isinstance(event, TextDelta)) > LIMIT
+    assert sum(len(event.text) for event in out if isinstance(event, TextDelta)) > MAX_UNIT_CHARS
 
 
 @each
@@ -407,7 +407,7 @@ def test_json_that_is_none_stays_text(inside):
 def test_a_value_has_a_limit(parameter, piece):
     line = stages(["invoke"])
     out = [*line.feed(TextDelta(f'<invoke name="find"><parameter name="{parameter}">'))]
-    out += [event for _ in range(5) for event in line.feed(TextDelta(piece * (LIMIT // 2)))]
+    out += [event for _ in range(5) for event in line.feed(TextDelta(piece * (MAX_UNIT_CHARS // 2)))]
     assert CallEnded("call_St01", complete=False) in out
 
 

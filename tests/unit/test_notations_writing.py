@@ -10,7 +10,7 @@ from tests.unit.notated import reading, schema, unguarded
 from toolwire.core.request import Tool
 from toolwire.notations import glm, invoke
 from toolwire.notations.registry import HERMES, PROMPT_NOTATIONS
-from toolwire.notations.write import guarded
+from toolwire.notations.write import escape_markers
 
 TAUGHT = {"hermes": HERMES, **PROMPT_NOTATIONS}
 GUARDED = {"invoke": invoke.GUARDED, "glm": glm.GUARDED}
@@ -83,13 +83,13 @@ def test_a_parameter_whose_name_does_not_fit_is_reported():
     ],
 )
 def test_a_guarded_marker_has_one_more_backslash(text, safe):
-    assert guarded(text, HERMES.markers) == safe
+    assert escape_markers(text, HERMES.markers) == safe
     assert unguarded(safe, HERMES.markers) == text
 
 
 @given(st.lists(st.sampled_from(["<", "\\", "tool_call>", "/", "<tool_call>", "</tool_call>", "x"])).map("".join))
 def test_guarding_can_be_undone(text):
-    safe = guarded(text, HERMES.markers)
+    safe = escape_markers(text, HERMES.markers)
     assert not any(marker in safe for marker in HERMES.markers)
     assert unguarded(safe, HERMES.markers) == text
 

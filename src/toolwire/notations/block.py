@@ -1,7 +1,7 @@
 """Reads the inside of one block incrementally, for any notation.
 
 The name is available as soon as it is complete, and argument text as soon as it is certain; only a possible marker is
-held back. A block may hold several calls: each is `made` before the next begins.
+held back. A block may hold several calls: each is `made` before the next starts.
 """
 
 from toolwire.notations.draft import Draft
@@ -19,12 +19,12 @@ class Block:
         self._schemas = schemas
         self._names = names
         self._source = Source()
-        self._ending = ""  # what closes the list of calls, while the reader is between two of them
+        self._ending = ""  # the closing marker of a list of calls, while the reader is between two calls
         self.call = Draft(schemas, names)
-        self.made = False  # the call is whole, and the next one has not begun
+        self.made = False  # the call is whole, and the next one has not started
         self.closed = False
         self.channel: Channel | None = None  # set if the block is not a call but decides where text after it goes
-        self._steps = self._wrapped(opener) if isinstance(opener, Wrapper) else self._single(opener)
+        self._steps = self._read_wrapped(opener) if isinstance(opener, Wrapper) else self._read_single(opener)
 
     def feed(self, text: str, start: int = 0) -> None:
         """Continue until more text is needed, a call is made or the block is closed. Raises `Malformed`."""
@@ -42,90 +42,87 @@ class Block:
         return self._source.position()
 
     @property
-    def is_row(self) -> bool:
-        """Whether nothing but the end of a list of calls is missing."""
+    def is_complete_row(self) -> bool:
+        """Whether a list of calls lacks nothing but its end."""
         return bool(self._ending) and self._ending.startswith(self._source.unread())
 
-    def _single(self, notation: Notation) -> ReadSteps:
+    def _read_single(self, notation: Notation) -> ReadSteps:
         source = self._source
-        first = yield from source.next_char()
+        first = yield from source.peek_char()
         if first == "[" and notation.listed:
-            yield from self._list()
-            return
-        yield from self._call(notation, first)
-        self.made = self.channel is None
+            yield from self._read_list()
+        else:
+            yield from self._read_call(notation, first)
+            self.made = self.channel is None
 
-    def _wrapped(self, wrapper: Wrapper) -> ReadSteps:
+    def _read_wrapped(self, wrapper: Wrapper) -> ReadSteps:
         calls = {each.open: each for each in wrapper.calls}
         markers = (wrapper.close, *calls)
         while True:
-            yield from self._source.next_char()
-            marker = yield from self._source.one_of(markers)
+            yield from self._source.peek_char()
+            marker = yield from self._source.read_one_of(markers)
             if marker == wrapper.close:
                 break
             self._ending = ""
-            yield from self._call(calls[marker], (yield from self._source.next_char()))
-            yield from self._next_in_row(wrapper.close)
+            yield from self._read_call(calls[marker], (yield from self._source.peek_char()))
+            yield from self._finish_call_in_row(wrapper.close)
         if not self._ending:
             raise Malformed("no call")
 
-    def _list(self) -> ReadSteps:
+    def _read_list(self) -> ReadSteps:
         source = self._source
-        yield from source.take(1)
-        while (char := (yield from source.next_char())) != "]":
+        yield from source.read(1)
+        while (char := (yield from source.peek_char())) != "]":
             if char == "{":
                 self._ending = ""
                 yield from read_object(source, self.call)
-                self._settle()
-                yield from self._next_in_row("]")
+                self._complete()
+                yield from self._finish_call_in_row("]")
             elif char == "," and self._ending:
-                yield from source.take(1)
+                yield from source.read(1)
             else:
                 raise Malformed("not a list of calls")
-        yield from source.take(1)
+        yield from source.read(1)
         if not self._ending:
             raise Malformed("no call")
 
-    def _next_in_row(self, ending: str) -> ReadSteps:
+    def _finish_call_in_row(self, ending: str) -> ReadSteps:
         """Mark the call as made; another may follow."""
         self._ending = ending
         self.made = True
         yield
 
-    def _call(self, notation: Notation, first: str) -> ReadSteps:
+    def _read_call(self, notation: Notation, first: str) -> ReadSteps:
         source, call = self._source, self.call
         if first == "{" and notation.json:
             yield from read_object(source, call)
         elif first == "<" and notation.tags:
             yield from read_tags(source, call, notation.tags, notation.close)
         elif notation.head is not None and (self._names is not None or not notation.head.declared):
-            yield from self._head(notation, notation.head)
+            yield from self._read_head(notation, notation.head)
             if self.channel is not None:
                 return
         else:
             raise Malformed("no name")
-        self._settle()
-        if notation.close:
-            yield from self._closing(notation.close)
+        self._complete()
+        if not notation.close:
+            return
+        if (yield from source.peek_char()) in "}]>":  # a bracket too many
+            yield from source.read(1)
+            call.repaired = True
+            yield from source.peek_char()
+        yield from source.read_one_of((notation.close,))
 
-    def _settle(self) -> None:
+    def _complete(self) -> None:
         if not self.call.name:
             raise Malformed("no name")
         self.call.whole = True
 
-    def _closing(self, close: str) -> ReadSteps:
-        source = self._source
-        if (yield from source.next_char()) in "}]>":
-            yield from source.take(1)
-            self.call.repaired = True
-            yield from source.next_char()
-        yield from source.one_of((close,))
-
-    def _head(self, notation: Notation, head: Head) -> ReadSteps:
+    def _read_head(self, notation: Notation, head: Head) -> ReadSteps:
         source, call = self._source, self.call
-        text, marker = yield from source.until(head.end, head.stop)
+        text, marker = yield from source.read_until(head.end, head.stop)
         if marker == head.stop:
-            source.back(marker)
+            source.step_back(marker)
         found = head.pattern.fullmatch(text)
         if found is None:
             raise Malformed("no name")
@@ -134,7 +131,7 @@ class Block:
             if self.channel is None:
                 raise Malformed("no such channel")
             return
-        first = yield from source.next_char()
+        first = yield from source.peek_char()
         if first == "{" and head.json:
             call.settle_name(found["name"])
             yield from read_arguments(source, call, first)

@@ -2,11 +2,11 @@
 
 from toolwire.notations.source import Malformed
 from toolwire.notations.table import JS_SPACE
-from toolwire.notations.values import Schemas, Types, escaped, typed
+from toolwire.notations.values import Schemas, Types, escape, write_value
 
 
 class Draft:
-    """A call that is being read; `name` is empty until complete, `taken` drains the argument text read so far."""
+    """A call that is being read; `name` is empty until complete, `drain` returns the argument text read so far."""
 
     def __init__(self, schemas: Schemas, names: frozenset[str] | None) -> None:
         self._schemas = schemas
@@ -18,11 +18,11 @@ class Draft:
         self.whole = False  # the arguments are complete, whatever becomes of the closing marker
         self.repaired = False
 
-    def taken(self) -> str:
-        """Argument text that is certain and was not taken before."""
-        taken = "".join(self.pieces)
+    def drain(self) -> str:
+        """Argument text that is certain and was not returned before."""
+        text = "".join(self.pieces)
         self.pieces.clear()
-        return taken
+        return text
 
     def settle_name(self, name: str) -> None:
         """Set the name; raises `Malformed` if it is not valid."""
@@ -46,11 +46,11 @@ class Draft:
             self._values.append((parameter, value, types))
             return
         self.open_parameter(parameter)
-        self.pieces.append(typed(value, self.types(parameter) if types is None else types))
+        self.pieces.append(write_value(value, self.types(parameter) if types is None else types))
 
     def open_parameter(self, parameter: str) -> None:
         """Write the key of a parameter."""
-        self.pieces.append(("," if self._count else "{") + f'"{escaped(parameter)}":')
+        self.pieces.append(("," if self._count else "{") + f'"{escape(parameter)}":')
         self._count += 1
 
     def close_parameters(self) -> None:

@@ -1,4 +1,4 @@
-"""Emits the events of a call that was read from text: live, while it is read, or whole, when its block closes."""
+"""Emits the events of a call in text: live while it is read, or whole when its block closes."""
 
 from typing import Literal, TypeAlias
 
@@ -29,24 +29,24 @@ class CallEmitter:
         return bool(self._id)
 
     def begin(self) -> None:
-        """Begin with a new call."""
+        """Start a new call."""
         self._arguments = []
         self._id = ""
 
     def emit(self, call: Draft) -> Events:
-        """Take what is new of a call, and emit it if the mode is live."""
+        """Read what is new of a call, and emit it if the mode is live."""
         if not call.name:
             return ()
-        taken = call.taken()
-        self._arguments.append(taken)
+        new = call.drain()
+        self._arguments.append(new)
         if not self._live:
             return ()
         out: list[Event] = []
         if not self._id:
             self._id = self._mint()
             out.append(CallStarted(self._id, call.name))
-        if taken:
-            out.append(CallArgs(self._id, taken))
+        if new:
+            out.append(CallArgs(self._id, new))
         return out
 
     def close(self, call: Draft) -> Events | None:

@@ -19,7 +19,7 @@ string; DeepSeek also writes all arguments as one JSON object between the tags.
 import re
 
 from toolwire.notations.table import Head, Notation, Tags, Wrapper
-from toolwire.notations.write import WrittenCall, tag_value, written_values
+from toolwire.notations.write import WrittenCall, pad_value, write_values
 
 PREFIXES = ("", "antml:", "minimax:", "\uff5cDSML\uff5c", "|DSML|")
 WRAPPERS = ("function_calls", "tool_calls")
@@ -28,8 +28,8 @@ _NAME = re.compile(r"""name\s*=\s*["'](?P<name>[^"'<>]*)["'](?:\s[^<>]*)?""")
 _PARAMETER = r"""parameter\s+name\s*=\s*["']([^"'<>]*)["'](?:\s+string\s*=\s*["'](true|false)["'])?(?:\s[^<>]*)?>"""
 
 
-def _invoke(prefix: str) -> Notation:
-    return Notation(
+CALLS = tuple(
+    Notation(
         open=f"<{prefix}invoke ",
         close=f"</{prefix}invoke>",
         head=Head(
@@ -42,9 +42,8 @@ def _invoke(prefix: str) -> Notation:
             ),
         ),
     )
-
-
-CALLS = tuple(map(_invoke, PREFIXES))
+    for prefix in PREFIXES
+)
 
 INVOKE = (
     *CALLS,
@@ -58,7 +57,7 @@ GUARDED = (*MARKERS, "</parameter>")
 
 def write_invoke(name: str, arguments: str) -> WrittenCall:
     """The block for one call, in its wrapper."""
-    values, changed = written_values(arguments, GUARDED)
-    lines = [f'<parameter name="{key}">{tag_value(text)}</parameter>' for key, text in values]
+    values, changed = write_values(arguments, GUARDED)
+    lines = [f'<parameter name="{key}">{pad_value(text)}</parameter>' for key, text in values]
     block = ("<function_calls>", f'<invoke name="{name}">', *lines, "</invoke>", "</function_calls>")
     return WrittenCall("\n".join(block), changed)

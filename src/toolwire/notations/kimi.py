@@ -7,7 +7,7 @@
 import re
 
 from toolwire.notations.table import Head, Notation, Wrapper
-from toolwire.notations.write import WrittenCall, guarded_json
+from toolwire.notations.write import WrittenCall, escape_markers_in_json
 
 _CALL = Notation(
     open="<|tool_call_begin|>",
@@ -24,6 +24,6 @@ KIMI = (_SECTION, _CALL)
 
 def write_kimi(name: str, arguments: str) -> WrittenCall:
     """One call, in a section of its own."""
-    given = guarded_json(arguments, ("<|tool_call",))
+    given = escape_markers_in_json(arguments, ("<|tool_call",))
     call = f"{_CALL.open}functions.{name}:0<|tool_call_argument_begin|>{given}{_CALL.close}"
     return WrittenCall(f"{_SECTION.open}{call}{_SECTION.close}")

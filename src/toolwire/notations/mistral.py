@@ -11,7 +11,7 @@ structured calls of the same server have others.
 import re
 
 from toolwire.notations.table import Head, Notation
-from toolwire.notations.write import WrittenCall, guarded_json
+from toolwire.notations.write import WrittenCall, escape_markers_in_json
 
 MISTRAL = Notation(
     open="[TOOL_CALLS]",
@@ -27,4 +27,4 @@ MISTRAL = Notation(
 
 def write_mistral(name: str, arguments: str) -> WrittenCall:
     """One call, as the newer tokenizers write it."""
-    return WrittenCall(f"{MISTRAL.open}{name}[ARGS]{guarded_json(arguments, (MISTRAL.open,))}")
+    return WrittenCall(f"{MISTRAL.open}{name}[ARGS]{escape_markers_in_json(arguments, (MISTRAL.open,))}")

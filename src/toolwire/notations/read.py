@@ -24,16 +24,16 @@ from toolwire.core.policies import Events, Kinds
 from toolwire.notations.block import Block
 from toolwire.notations.emit import CallEmitter, EmitMode
 from toolwire.notations.scanner import Scanner
-from toolwire.notations.source import LIMIT, Malformed, Source
+from toolwire.notations.source import MAX_UNIT_CHARS, Malformed, Source
 from toolwire.notations.table import Opener
 from toolwire.notations.twins import Twins
 from toolwire.notations.values import Schemas
 
 MAX_FALSE_BLOCKS = 64
-"""How many blocks of one turn may turn out not to be calls before the rest of it is taken for text."""
+"""Maximum blocks of one turn that turn out not to be calls; the rest of the turn is then text."""
 
-LAYOUT = 256
-"""Most white space after a block that is held back until something follows."""
+MAX_HELD_SPACE = 256
+"""Maximum white space after a block that is held back until something follows."""
 
 _ENDS = (TurnEnded, TurnFailed)
 _OTHER_OUTPUT = (ReasoningDelta, ReasoningEnded, RefusalDelta)
@@ -42,7 +42,7 @@ _OTHER_OUTPUT = (ReasoningDelta, ReasoningEnded, RefusalDelta)
 class ReadTextCalls:
     """A policy that reads calls from the answer's text. If `names` is given, only those tools can be called.
 
-    White space between two blocks, and after the last, is dropped. A call that also comes in structure is delivered
+    White space between two blocks, and after the last, is dropped. A call that is also made in structure is delivered
     once.
     """
 
@@ -63,14 +63,15 @@ class ReadTextCalls:
         self._schemas = schemas
         self._names = None if names is None else frozenset(names)
         self._twins = Twins()
+        self._pass_arguments = self._twins.feed_arguments
         self._emitter = CallEmitter(mode, seed, self._twins)
-        self._in_gap = False  # nothing but white space came since a block
+        self._in_gap = False  # only white space was read since a block
         self._layout = ""  # that white space
         self._block: Block | None = None
-        self._ended_by: tuple[str, ...] = ()  # what may end it
+        self._ended_by: tuple[str, ...] = ()  # markers that may end it
         self._marker = ""
         self._raw: list[str] = []  # the open block after its marker, while it may become text again
-        self._skip = 0  # how much of that was a call
+        self._skip = 0  # offset in it up to which it was a call
         self._size = 0
         self._reasoning: Source | None = None  # the text is reasoning, up to one of the markers
         self._reasoning_sent = False  # some of it was emitted
@@ -79,12 +80,12 @@ class ReadTextCalls:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something that may be a call is held back."""
+        """Whether a possible call is held back."""
         return self._block is not None or bool(self._twins.held)
 
     @property
     def _is_open(self) -> bool:
-        """Whether anything was held back, or may still become something else."""
+        """Whether text is held back, or is being read as a block or as reasoning."""
         return self._block is not None or self._reasoning is not None or self._in_gap or self._scanner.holds
 
     @property
@@ -102,50 +103,42 @@ class ReadTextCalls:
             is_plain = self._block is None and self._reasoning is None and not self._in_gap
             if is_plain and self._scanner.passes(event.text):
                 return (event,)
-            return [out for each in split_batch(event) for out in self._read_text(each)]
-        twins = self._twins
+            out: list[Event] = []
+            for each in split_batch(event):
+                read = self._read(each.text)
+                # Text that passes unchanged stays the same event, with its frame.
+                is_same = len(read) == 1 and isinstance(read[0], TextDelta) and read[0].text == each.text
+                out += (each,) if is_same else read
+            return out
         if isinstance(event, CallArgs):
-            if not twins.is_idle:
-                return twins.grow(event)
-            twins.unread.append((event.id, event.text))
-            return (event,)
-        if isinstance(event, CallEnded):
-            if not twins.is_idle:
-                return twins.end(event)
-            twins.unread.append(event)
-            return (event,)
-        if isinstance(event, CallStarted):
-            started: Events = (event,)
-            if twins.is_idle:
-                twins.unread.append(event)
-            else:
-                started = twins.start(event)
-            return [*self._stop(), *started] if self._is_open else started
+            return self._pass_arguments(event)
+        if isinstance(event, CallStarted | CallEnded):
+            passed = self._twins.feed(event)
+            return [*self._stop(), *passed] if isinstance(event, CallStarted) and self._is_open else passed
         if isinstance(event, _ENDS):
             return [*self._stop(), *self._twins.release(), event] if self._is_open or self.held else (event,)
         if isinstance(event, Note):
-            return [*self._lose_block(), event] if event.code == "frame_skipped" else (event,)
+            block = self._block
+            if block is None or event.code != "frame_skipped":
+                return (event,)
+            out = list[Event]()
+            out += self._read(*self._give_up(block, "a frame of it was lost", out))
+            return [*out, event]
         if isinstance(event, MessageEnded) or (isinstance(event, _OTHER_OUTPUT) and self._emitter.is_emitting):
             return [*self._stop(), event]
         return (event,)
 
     def recover(self) -> Events:
-        """The call of an open block that lacks nothing but its end, if there is one."""
+        """The call of an open block, if the block lacks nothing but its end."""
         out: list[Event] = []
         block = self._block
-        if block is not None and (block.is_row or (block.call.whole and self._close(block, out))):
+        if block is not None and (block.is_complete_row or (block.call.whole and self._close(block, out))):
             out.append(Note("text_call_recovered", block.call.name))
             self._block = None
         return out
 
-    def _read_text(self, event: TextDelta) -> Events:
-        out = self._read(event.text)
-        # Text that passes unchanged stays the same event, with its frame.
-        same = len(out) == 1 and isinstance(out[0], TextDelta) and out[0].text == event.text
-        return (event,) if same else out
-
     def _read(self, text: str, offset: int = 0) -> list[Event]:
-        """Read text with whatever is open; each reader returns where the next continues, so nothing is copied."""
+        """Read text with the open reader; each reader returns the offset where the next continues, to avoid copies."""
         out: list[Event] = []
         while True:
             if self._reasoning is not None:
@@ -160,7 +153,18 @@ class ReadTextCalls:
                 self._emit_text(before, out)
                 if not marker:
                     return out
-                self._handle_marker(marker, out)
+                if marker not in self._ends:
+                    opener = next(each for each in self._notations if each.open == marker)
+                    self._block = Block(opener, self._schemas, self._names)
+                    self._ended_by, self._marker = opener.ends, marker
+                    self._raw, self._skip, self._size = [], 0, 0
+                    self._inside = False
+                    self._emitter.begin()
+                elif self._inside:
+                    self._inside = False
+                    self._scanner = Scanner(self._markers)
+                else:
+                    self._emit_text(marker, out)
             if offset == len(text) and (self._block is not None or self._reasoning is not None):
                 return out
 
@@ -168,7 +172,7 @@ class ReadTextCalls:
         """Pass text on, together with the white space held back before it."""
         if self._in_gap:
             text = self._layout + text
-            if not text.strip() and len(text) <= LAYOUT:
+            if not text.strip() and len(text) <= MAX_HELD_SPACE:
                 self._layout = text
                 return
             self._forget_layout()
@@ -178,27 +182,6 @@ class ReadTextCalls:
     def _forget_layout(self) -> None:
         self._in_gap = False
         self._layout = ""
-
-    def _handle_marker(self, marker: str, out: list[Event]) -> None:
-        """Handle a marker in the text: it opens a block, ends what was before it, or is text itself."""
-        if marker not in self._ends:
-            self._open(marker)
-        elif self._inside:
-            self._inside = False
-            self._scanner = Scanner(self._markers)
-        else:
-            self._emit_text(marker, out)
-
-    def _open(self, marker: str) -> None:
-        opener = next(each for each in self._notations if each.open == marker)
-        self._block = Block(opener, self._schemas, self._names)
-        self._ended_by = opener.ends
-        self._marker = marker
-        self._raw = []
-        self._skip = 0
-        self._size = 0
-        self._inside = False
-        self._emitter.begin()
 
     def _read_block(self, block: Block, text: str, offset: int, out: list[Event]) -> tuple[str, int]:
         """Feed the open block; returns where to continue."""
@@ -222,8 +205,15 @@ class ReadTextCalls:
                 break
             text, offset = "", 0
         if block.closed:
-            return self._leave(block)
-        if not self._emitter.is_emitting and self._size > LIMIT:
+            # A head may have decided where the text after its block goes.
+            self._block = None
+            self._inside = bool(self._ended_by)
+            if block.channel is not None:
+                self._scanner = Scanner(self._markers)
+            if block.channel == "reasoning":
+                self._reasoning = Source()
+            return block.position()
+        if not self._emitter.is_emitting and self._size > MAX_UNIT_CHARS:
             return self._give_up(block, "too long", out)
         return "", 0
 
@@ -234,7 +224,7 @@ class ReadTextCalls:
             self._forget_layout()
 
     def _close(self, block: Block, out: list[Event]) -> bool:
-        """Emit a call that is whole; returns False if it is not a call. What follows it may still become text."""
+        """Emit a whole call; returns False if it is not a call. The text after it may still become text again."""
         events = self._emitter.close(block.call)
         if events is None:
             return False
@@ -245,16 +235,6 @@ class ReadTextCalls:
         self._raw = [text]
         self._size = len(text) - self._skip
         return True
-
-    def _leave(self, block: Block) -> tuple[str, int]:
-        """Leave a block that is over; its head may have decided where the text after it goes."""
-        self._block = None
-        self._inside = bool(self._ended_by)
-        if block.channel is not None:
-            self._scanner = Scanner(self._markers)
-        if block.channel == "reasoning":
-            self._reasoning = Source()
-        return block.position()
 
     def _give_up(self, block: Block, reason: str, out: list[Event]) -> tuple[str, int]:
         """Turn a block that is not a call into text again, or into an incomplete call if it was already started."""
@@ -267,18 +247,10 @@ class ReadTextCalls:
         self._emit_text(self._marker, out)
         return "".join(self._raw), self._skip
 
-    def _lose_block(self) -> list[Event]:
-        """Give the open block up because a frame was lost, perhaps inside it."""
-        out: list[Event] = []
-        if self._block is not None:
-            rest = self._give_up(self._block, "a frame of it was lost", out)
-            out += self._read(*rest)
-        return out
-
     def _read_reasoning(self, reasoning: Source, text: str, offset: int, out: list[Event]) -> tuple[str, int]:
         """Read reasoning up to a marker; returns where to continue."""
         reasoning.feed(text, offset)
-        piece, marker = reasoning.piece(*self._breaks)
+        piece, marker = reasoning.read_piece(*self._breaks)
         self._emit_reasoning(piece, out)
         if not marker:
             return "", 0
@@ -286,7 +258,7 @@ class ReadTextCalls:
         if marker in self._ends:
             self._inside = False
         else:
-            reasoning.back(marker)
+            reasoning.step_back(marker)
         return reasoning.position()
 
     def _emit_reasoning(self, text: str, out: list[Event]) -> None:
@@ -301,7 +273,7 @@ class ReadTextCalls:
             out.append(ReasoningEnded())
 
     def _stop(self) -> list[Event]:
-        """Close what is open and release what was held back, because no more text follows."""
+        """Close the open block or reasoning and release held text, because no more text follows."""
         out: list[Event] = []
         while (block := self._block) is not None:
             out += self.recover() or self._read(*self._give_up(block, "it has no end", out))

@@ -27,11 +27,11 @@ _ENDS = (CallStarted, RefusalDelta, MessageEnded, TurnEnded, TurnFailed)
 _SPACE = re.compile(r"\s*")
 
 _Step: TypeAlias = tuple[Events, str, int]
-"""Events, and where to continue: a text and an offset."""
-_NOWHERE = -1
+"""Events, and the text and offset at which to continue, or `_DONE`."""
+_DONE = -1
 
 MAX_LEADING_SPACE = 256
-"""Most white space before reasoning that is held back for it."""
+"""Maximum white space before reasoning that is held back."""
 
 
 class ReasoningMarkers(msgspec.Struct, frozen=True):
@@ -48,32 +48,29 @@ class ReadReasoning:
     def __init__(self, markers: ReasoningMarkers) -> None:
         self._markers = markers
         self._begun = markers.begun  # reasoning is open without a marker
-        self._held = ""  # outside: white space and what could still become a marker
+        self._held = ""  # outside: white space and a possible marker
         self._inside: Source | None = None
-        self._bare = False  # nothing but white space came since the last marker
+        self._bare = False  # only white space was read since the last marker
         self._over = False
 
     def feed(self, event: Event) -> Events:
         if self._over:
             return (event,)
         if isinstance(event, TextDelta):
-            return self._read(event.text)
+            text, offset = event.text, 0
+            out: list[Event] = []
+            while offset >= 0:
+                if self._inside is None:
+                    events, text, offset = self._find_opening(text, offset)
+                else:
+                    events, text, offset = self._read_inside(self._inside, text, offset)
+                out += events
+            return out
         if isinstance(event, _ENDS):
             return (*self._leave(), event)
         return (event,)
 
-    def _read(self, text: str) -> Events:
-        out: list[Event] = []
-        offset = 0
-        while offset >= 0:
-            if self._inside is None:
-                events, text, offset = self._begin(text, offset)
-            else:
-                events, text, offset = self._read_inside(self._inside, text, offset)
-            out += events
-        return out
-
-    def _begin(self, text: str, offset: int) -> _Step:
+    def _find_opening(self, text: str, offset: int) -> _Step:
         """Look for the opening marker: reasoning begins, may still begin, or the text is passed on."""
         if self._held:
             text, offset, self._held = self._held + text[offset:], 0, ""
@@ -87,11 +84,11 @@ class ReadReasoning:
                 return (), text, self._enter(start + len(open))
             if len(text) - start < len(open) and open.startswith(text[start:]):
                 self._held = text[offset:]
-                return (), "", _NOWHERE
+                return (), "", _DONE
         if self._begun:
             return (), text, self._enter(start)
         self._held = text[offset:]
-        return self._leave(), "", _NOWHERE
+        return self._leave(), "", _DONE
 
     def _enter(self, offset: int) -> int:
         self._begun = False
@@ -102,19 +99,19 @@ class ReadReasoning:
     def _read_inside(self, inside: Source, text: str, offset: int) -> _Step:
         """Read reasoning up to its end marker, if it is there."""
         inside.feed(text, offset)
-        piece, marker = inside.piece(self._markers.close)
+        piece, marker = inside.read_piece(self._markers.close)
         if self._bare:
             piece = piece.lstrip()
             self._bare = not piece
         events = (ReasoningDelta(piece, "content"),) if piece else ()
         if not marker:
-            return events, "", _NOWHERE
+            return events, "", _DONE
         self._inside = None
         self._bare = True
         return events, *inside.position()
 
     def _leave(self) -> Events:
-        """Release what was held back, because no reasoning can follow."""
+        """Release held text, because no reasoning can follow."""
         self._over = True
         held = self._held if self._inside is None else self._inside.unread()
         if not held:

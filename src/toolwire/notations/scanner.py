@@ -1,4 +1,4 @@
-"""Finds markers in streamed text, and holds back exactly what could still become one.
+"""Finds markers in streamed text, and holds back exactly the characters that may begin one.
 
 Code is not scanned: neither fenced blocks nor inline spans. A span ends with its line, so that a stray backtick cannot
 hide a call in the lines after it.
@@ -26,22 +26,22 @@ class Scanner:
         special, self._special = _specials(self._markers)
         self._find_special = special.search
         self._held = ""
-        self._run = ""  # the backtick or tilde just read, which may go on
+        self._run = ""  # the backtick or tilde just read, which may continue
         self._run_length = 0
         self._run_opens_line = False
         self._fence = ""  # the character of an open fence
         self._fence_length = 0
         self._inline = 0
-        self._fence_line = False  # the line that opened the fence goes on
-        self._indented = True  # the line holds nothing so far but white space and marks of lists and quotes
+        self._fence_line = False  # the line that opened the fence continues
+        self._indented = True  # the line so far is white space and marks of lists and quotes
 
     @property
     def holds(self) -> bool:
-        """Whether something is held back, or a run of backticks may go on."""
+        """Whether text is held back, or a run of backticks may continue."""
         return bool(self._held or self._run)
 
     def passes(self, text: str) -> bool:
-        """Whether the text is plain, as nearly all of it is: nothing in it to hold back, find or remember."""
+        """Whether the text has no special character, as nearly all text, so that it passes unchanged."""
         if not text or self._held or self._run or self._find_special(text) is not None:
             return False
         if self._indented and not _LINE_PREFIX.fullmatch(text):
@@ -49,7 +49,7 @@ class Scanner:
         return True
 
     def feed(self, text: str, start: int = 0) -> tuple[str, str, str, int]:
-        """The text before a marker, the marker (or nothing), and where to continue: a text and an offset."""
+        """The text before a marker, the marker (or nothing), and the text and offset at which to continue."""
         if self._held:
             text, start, self._held = self._held + text[start:], 0, ""
         offset = start
@@ -74,12 +74,17 @@ class Scanner:
                 if self._held:
                     return text[start:at], "", text, len(text)
             else:
-                self._read_run(token)
+                if self._run != token[0]:
+                    self._end_run()
+                    self._run_opens_line = self._indented
+                    self._indented = False
+                    self._run = token[0]
+                self._run_length += len(token)
         self._read_plain(text, offset, len(text))
         return text[start:], "", text, len(text)
 
     def end(self) -> str:
-        """What was held back, when nothing more can follow it."""
+        """Release held text at the end."""
         held, self._held = self._held, ""
         self._end_run()
         return held
@@ -89,14 +94,6 @@ class Scanner:
             self._end_run()
             if self._indented and not _LINE_PREFIX.fullmatch(text, start, end):
                 self._indented = False
-
-    def _read_run(self, token: str) -> None:
-        if self._run != token[0]:
-            self._end_run()
-            self._run_opens_line = self._indented
-            self._indented = False
-            self._run = token[0]
-        self._run_length += len(token)
 
     def _end_run(self) -> None:
         run, length = self._run, self._run_length

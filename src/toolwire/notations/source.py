@@ -1,4 +1,4 @@
-"""The text of an open block or of open reasoning, and functions to read it incrementally.
+"""Reads the text of an open block or of open reasoning incrementally.
 
 Readers are generators that yield when they need more text. Nothing long is scanned twice.
 """
@@ -7,11 +7,11 @@ import re
 from collections.abc import Generator, Sequence
 from typing import TypeAlias
 
-LIMIT = 1024 * 1024
-"""Most characters that one unit of a block (a name, a tag, a typed value) may have."""
+MAX_UNIT_CHARS = 1024 * 1024
+"""Maximum characters of one unit of a block, such as a typed value."""
 
-SHORT = 256
-"""Most characters a name, a tag or a head may have."""
+MAX_NAME_CHARS = 256
+"""Maximum characters of a name, a tag or a head."""
 
 _SPACE = re.compile(r"\s*")
 
@@ -46,11 +46,11 @@ class Source:
         """The text that was fed and not read."""
         return self._text[self._offset :]
 
-    def back(self, text: str) -> None:
-        """Unread the text that was read last."""
+    def step_back(self, text: str) -> None:
+        """Mark this text, which was read last, as unread."""
         self._offset -= len(text)
 
-    def next_char(self) -> Generator[None, None, str]:
+    def peek_char(self) -> Generator[None, None, str]:
         """Skip white space and return the next character without reading it."""
         while True:
             found = _SPACE.match(self._text, self._offset)
@@ -59,18 +59,18 @@ class Source:
                 return self._text[self._offset]
             yield
 
-    def take(self, count: int) -> Generator[None, None, str]:
+    def read(self, count: int) -> Generator[None, None, str]:
         """Read this many characters."""
         while len(self._text) - self._offset < count:
             yield
         self._offset += count
         return self._text[self._offset - count : self._offset]
 
-    def until(self, *markers: str) -> Generator[None, None, tuple[str, str]]:
+    def read_until(self, *markers: str) -> Generator[None, None, tuple[str, str]]:
         """Read a short text up to and including the first of these markers; returns both."""
         longest = max(map(len, markers))
         while True:
-            reach = self._offset + SHORT + longest
+            reach = self._offset + MAX_NAME_CHARS + longest
             found = first_of(self._text, markers, self._offset, reach)
             if found is not None:
                 end, marker = found
@@ -81,19 +81,19 @@ class Source:
                 raise Malformed("too long")
             yield
 
-    def one_of(self, markers: Sequence[str]) -> Generator[None, None, str]:
+    def read_one_of(self, markers: Sequence[str]) -> Generator[None, None, str]:
         """Read the one of these markers that comes next."""
         while True:
             for marker in markers:
                 if self._text.startswith(marker, self._offset):
                     self._offset += len(marker)
                     return marker
-            rest = self._text[self._offset : self._offset + SHORT]
+            rest = self._text[self._offset : self._offset + MAX_NAME_CHARS]
             if not any(marker.startswith(rest) for marker in markers):
                 raise Malformed("text between calls" if len(markers) > 1 else "text after the call")
             yield
 
-    def find(self, pattern: re.Pattern[str], sink: list[str]) -> Generator[None, None, str]:
+    def read_to(self, pattern: re.Pattern[str], sink: list[str]) -> Generator[None, None, str]:
         """Read up to and including the next match; the text before it goes to `sink`."""
         while True:
             found = pattern.search(self._text, self._offset)
@@ -106,7 +106,7 @@ class Source:
             self._offset = end
             yield
 
-    def piece(self, *markers: str) -> tuple[str, str]:
+    def read_piece(self, *markers: str) -> tuple[str, str]:
         """Read as much text as is certainly not a marker, and the marker that ends it, if it is there."""
         start = self._offset
         found = first_of(self._text, markers, start)
@@ -128,11 +128,10 @@ def first_of(text: str, markers: Sequence[str], start: int = 0, end: int | None 
 
 def overlap(text: str, markers: Sequence[str], start: int = 0) -> int:
     """How many of the last characters could be the beginning of a marker."""
-    return max((_overlap(text, marker, start) for marker in markers), default=0)
-
-
-def _overlap(text: str, marker: str, start: int) -> int:
-    offset = text.find(marker[0], max(start, len(text) - len(marker) + 1))
-    while offset >= 0 and not marker.startswith(text[offset:]):
-        offset = text.find(marker[0], offset + 1)
-    return len(text) - offset if offset >= 0 else 0
+    longest = 0
+    for marker in markers:
+        offset = text.find(marker[0], max(start, len(text) - len(marker) + 1))
+        while offset >= 0 and not marker.startswith(text[offset:]):
+            offset = text.find(marker[0], offset + 1)
+        longest = max(longest, len(text) - offset if offset >= 0 else 0)
+    return longest

@@ -19,7 +19,7 @@ JS_SPACE = "\t\n\v\f\r \u00a0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) 
 """The characters that JavaScript's `trim` removes, because the client that reads `<use_tool>` uses it."""
 
 Channel: TypeAlias = Literal["text", "reasoning"]
-"""Where text goes."""
+"""Where text is delivered."""
 
 
 class Tags(msgspec.Struct, frozen=True):

@@ -6,13 +6,13 @@
 import msgspec
 
 from toolwire.notations.bodies import between
-from toolwire.notations.write import WrittenCall, guarded_json
+from toolwire.notations.write import WrittenCall, escape_markers_in_json
 
 TOOL_CALL = between("tool_call")
 
 
 def write_tool_call(name: str, arguments: str) -> WrittenCall:
     """The block for one call, as Hermes writes it."""
-    given = guarded_json(arguments, (TOOL_CALL.open, TOOL_CALL.close))
+    given = escape_markers_in_json(arguments, (TOOL_CALL.open, TOOL_CALL.close))
     quoted = msgspec.json.encode(name).decode()
     return WrittenCall(f'{TOOL_CALL.open}\n{{"name": {quoted}, "arguments": {given}}}\n{TOOL_CALL.close}')

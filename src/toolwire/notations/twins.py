@@ -1,4 +1,4 @@
-"""Drops twins: of the same call in structure and in text the first is delivered, and the other dropped, one for one.
+"""Drops twins: a call made both in structure and in text is delivered once, the first of the two.
 
 A textual call is compared when it is whole. A structured one is streamed, so it is held back while a textual call of
 the same name has no twin yet; all others pass at once.
@@ -20,13 +20,11 @@ class Twins:
     """The calls of one turn that have no twin so far."""
 
     def __init__(self) -> None:
-        self.is_idle = True
-        """No textual call was delivered, so structured calls pass, and are only compared if one comes later."""
-        self.unread: list[CallStarted | CallEnded | tuple[str, str]] = []
-        """The structured calls that passed meanwhile; arguments as id and text."""
+        self._is_idle = True  # no textual call was delivered: structured calls pass, and are compared if one follows
+        self._unread: list[CallStarted | CallEnded | tuple[str, str]] = []  # passed meanwhile; arguments without frames
         self._textual: dict[_Key, deque[str]] = {}  # ids of delivered calls
-        self._awaited: Counter[str] = Counter()  # how many there are of each name
-        self._structured: Counter[_Key] = Counter()  # how many were delivered
+        self._awaited: Counter[str] = Counter()  # number of them by name
+        self._structured: Counter[_Key] = Counter()  # number of delivered calls
         self._open: dict[str, tuple[CallStarted, list[str]]] = {}
         self._held: dict[str, list[Event]] = {}
         self._dropped: set[str] = set()
@@ -36,16 +34,11 @@ class Twins:
         """Ids of structured calls that are held back."""
         return self._held.keys()
 
-    def start(self, event: CallStarted) -> Events:
-        """Take the start of a structured call."""
-        self._open[event.id] = event, []
-        if not self._awaited[event.name]:
+    def feed_arguments(self, event: CallArgs) -> Events:
+        """The events that pass of a structured call's arguments."""
+        if self._is_idle:
+            self._unread.append((event.id, event.text))
             return (event,)
-        self._held[event.id] = [event]
-        return ()
-
-    def grow(self, event: CallArgs) -> Events:
-        """Take arguments of a structured call."""
         call = self._open.get(event.id)
         if call is None:
             return () if event.id in self._dropped else (event,)
@@ -55,7 +48,17 @@ class Twins:
         self._held[event.id].append(event)
         return ()
 
-    def end(self, event: CallEnded) -> Events:
+    def feed(self, event: CallStarted | CallEnded) -> Events:
+        """The events that pass of a structured call's start or end."""
+        if self._is_idle:
+            self._unread.append(event)
+            return (event,)
+        if isinstance(event, CallStarted):
+            self._open[event.id] = event, []
+            if not self._awaited[event.name]:
+                return (event,)
+            self._held[event.id] = [event]
+            return ()
         settled: Events = ()
         if event.id in self._held:
             settled = self.settle(event.id) if event.complete else self._held.pop(event.id)
@@ -71,14 +74,14 @@ class Twins:
 
     def _catch_up(self) -> None:
         """Record the structured calls that have passed."""
-        for each in self.unread:
+        for each in self._unread:
             if isinstance(each, CallStarted):
                 self._open[each.id] = each, []
             elif isinstance(each, CallEnded):
                 self._close(each.id)
             elif each[0] in self._open:
                 self._open[each[0]][1].append(each[1])
-        self.unread.clear()
+        self._unread.clear()
 
     def settle(self, id: str) -> Events:
         """Decide about a held call whose arguments are complete: drop it as a twin, or release it."""
@@ -115,7 +118,7 @@ class Twins:
     def deliver(self, id: str, name: str, arguments: str) -> None:
         """Record that this textual call was delivered."""
         self._catch_up()
-        self.is_idle = False
+        self._is_idle = False
         self._textual.setdefault(_key(name, [arguments]), deque()).append(id)
         self._awaited[name] += 1
 

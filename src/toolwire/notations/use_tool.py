@@ -32,18 +32,18 @@ USE_TOOL = between("use_tool")
 
 _EMPTY_IS_LIST = frozenset(("chatHistory", "salientTerms"))
 _KEY = re.compile(KEY)
-_UNFIT = re.compile(r"[<>\s]+|^/+")
-_TRIES = 8
-"""How many spaces a closing tag is given before all of them are broken in another way."""
-_CROWDED = 64
-"""With more `<` than these before one `>`, the value counts as unsafe without comparing them."""
+_INVALID_CHARS = re.compile(r"[<>\s]+|^/+")
+_MAX_SPACES = 8
+"""Maximum spaces that are added to a closing tag; after that, all closing tags are broken in another way."""
+_MAX_OPEN_ANGLES = 64
+"""A value with more `<` before one `>` counts as unsafe without a comparison."""
 
 
 def survives(parameter: str, value: str) -> bool:
     """Whether the client reads exactly this string from a block."""
     if value != value.strip(JS_SPACE) or not _stays_whole(parameter, value):
         return False
-    if _has_tag(value):
+    if any("<" in tag[:-1] for tag in value.split(">")[:-1]):  # `<…>`: the client does not parse it as JSON
         return True
     if not value:
         return parameter not in _EMPTY_IS_LIST
@@ -52,21 +52,21 @@ def survives(parameter: str, value: str) -> bool:
 
 
 def write_use_tool(name: str, arguments: str) -> WrittenCall:
-    """The canonical block for one call, by the survival rule."""
+    """The canonical block for one call. A value that the client would not read unchanged is escaped."""
     changed: list[str] = []
     shown = name
     if name != name.strip(JS_SPACE) or not _stays_whole("name", name):
         changed.append("name")
-        shown = _guarded("name", name)
+        shown = _break_pairs("name", name)
     lines = [USE_TOOL.open, f"<name>{shown}</name>"]
-    parameters = _parameters(arguments)
+    parameters = _parameters_of(arguments)
     keys = _Keys(parameter for parameter, _, _ in parameters)
     for parameter, text, is_string in parameters:
-        key = parameter if _is_writable(parameter) else keys.like(parameter)
+        key = parameter if _is_writable(parameter) else keys.make(parameter)
         is_safe = not is_string or survives(key, text)
         if key != parameter or not is_safe:
             changed.append(parameter)
-        lines.append(f"<{key}>{text if is_safe else _guarded(key, text)}</{key}>")
+        lines.append(f"<{key}>{text if is_safe else _break_pairs(key, text)}</{key}>")
     lines.append(USE_TOOL.close)
     return WrittenCall("\n".join(lines), tuple(changed))
 
@@ -99,20 +99,22 @@ class WriteUseTool:
         return [event, *notes, TextDelta(gap + written.text)]
 
 
-def _parameters(arguments: str) -> list[tuple[str, str, bool]]:
-    """Each parameter with its text and whether it is a string, without nulls. Other JSON becomes one parameter."""
+def _parameters_of(arguments: str) -> list[tuple[str, str, bool]]:
+    """Each parameter with its text and whether it is a string, without nulls. Other JSON becomes one parameter.
+
+    A string is written raw, any other value as JSON that holds no tag.
+    """
     try:
-        read = fields_of(arguments)
+        fields = fields_of(arguments)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return [("args", arguments, True)] if arguments.strip() else []
-    return [(key, *_text(bytes(raw))) for key, raw in read.items() if bytes(raw) != b"null"]
-
-
-def _text(raw: bytes) -> tuple[str, bool]:
-    """A value as it is written: a string raw, anything else as JSON that holds no tag."""
-    if raw.startswith(b'"'):
-        return text_of(raw), True
-    return msgspec.json.format(raw, indent=-1).decode().replace("<", "\\u003c"), False
+    out: list[tuple[str, str, bool]] = []
+    for key, raw in fields.items():
+        if bytes(raw).startswith(b'"'):
+            out.append((key, text_of(raw), True))
+        elif bytes(raw) != b"null":
+            out.append((key, msgspec.json.format(bytes(raw), indent=-1).decode().replace("<", "\\u003c"), False))
+    return out
 
 
 def _is_writable(parameter: str) -> bool:
@@ -127,8 +129,8 @@ class _Keys:
         self._taken = set(taken)
         self._counts: Counter[str] = Counter()
 
-    def like(self, parameter: str) -> str:
-        key = base = _UNFIT.sub("_", parameter) or "_"
+    def make(self, parameter: str) -> str:
+        key = base = _INVALID_CHARS.sub("_", parameter) or "_"
         while key in self._taken or not _is_writable(key):
             self._counts[base] += 1
             count = self._counts[base]
@@ -142,24 +144,16 @@ def _stays_whole(parameter: str, value: str) -> bool:
     return f"</{parameter}>" not in value and USE_TOOL.close not in value and not _has_pair(value)
 
 
-def _guarded(parameter: str, value: str) -> str:
+def _break_pairs(parameter: str, value: str) -> str:
     """Break the pairs: `</b >` is the same HTML and no partner of `<b>` to the client."""
     guarded = value
-    for _ in range(_TRIES):
+    for _ in range(_MAX_SPACES):
         if _stays_whole(parameter, guarded):
             return guarded
         *tags, rest = guarded.split(">")
-        guarded = ">".join((*(f"{tag} " if _closes(tag) else tag for tag in tags), rest))
+        closes = [tag.startswith("/", tag.rfind("<") + 1) and "<" in tag for tag in tags]
+        guarded = ">".join((*(f"{tag} " if close else tag for tag, close in zip(tags, closes, strict=True)), rest))
     return value.replace("</", "< /")
-
-
-def _closes(tag: str) -> bool:
-    return tag.startswith("/", tag.rfind("<") + 1) and "<" in tag
-
-
-def _has_tag(value: str) -> bool:
-    """Anything of the form `<…>`."""
-    return any("<" in tag[:-1] for tag in value.split(">")[:-1])
 
 
 def _has_pair(value: str) -> bool:
@@ -167,7 +161,7 @@ def _has_pair(value: str) -> bool:
     opened: set[str] = set()
     for tag in value.split(">")[:-1]:
         pieces = tag.split("<")[1:]
-        if len(pieces) > _CROWDED:
+        if len(pieces) > _MAX_OPEN_ANGLES:
             return True
         inner = ["<".join(pieces[index:]) for index in range(len(pieces))]
         if any(each.startswith("/") and each[1:] in opened for each in inner):

@@ -1,6 +1,7 @@
-"""Types of textual values: whether the text `3` is a number or a string is decided by the tool's schema."""
+"""Types of textual values: the tool's schema decides whether the text `3` is a number or a string."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, TypeAlias, cast
 
 import msgspec
@@ -16,7 +17,7 @@ STRING: Types = frozenset(("string",))
 LITERAL: Types = frozenset(("object", "array", "number", "boolean", "null"))
 """Anything but a string."""
 _TEXTUAL: Types = frozenset(("string", "null"))
-_FIRST = {"{": "object", "[": "array", '"': "string", "t": "boolean", "f": "boolean", "n": "null"}
+_TYPE_BY_FIRST_CHAR = {"{": "object", "[": "array", '"': "string", "t": "boolean", "f": "boolean", "n": "null"}
 
 
 class Schemas:
@@ -29,21 +30,15 @@ class Schemas:
     def types(self, name: str, parameter: str) -> Types:
         """The JSON types a parameter may have; empty if the schema does not say."""
         if name not in self._types:
-            self._types[name] = self._read(name)
+            tool = next((tool for tool in self._tools if tool.name == name), None)
+            schema: Any = None
+            if tool is not None and tool.parameters is not None:
+                with suppress(RecursionError):
+                    schema = msgspec.json.decode(tool.parameters)
+            properties: Any = cast("dict[str, Any]", schema).get("properties") if isinstance(schema, dict) else None
+            declared = cast("dict[str, Any]", properties) if isinstance(properties, dict) else {}
+            self._types[name] = {key: _types(value) for key, value in declared.items()}
         return self._types[name].get(parameter, UNKNOWN)
-
-    def _read(self, name: str) -> dict[str, Types]:
-        tool = next((tool for tool in self._tools if tool.name == name), None)
-        if tool is None or tool.parameters is None:
-            return {}
-        try:
-            schema = msgspec.json.decode(tool.parameters)
-        except RecursionError:
-            return {}
-        properties = cast("Any", schema).get("properties") if isinstance(schema, dict) else None
-        if not isinstance(properties, dict):
-            return {}
-        return {key: _types(value) for key, value in cast("dict[str, Any]", properties).items()}
 
 
 def _types(schema: Any) -> Types:
@@ -70,26 +65,20 @@ def is_text(types: Types) -> bool:
     return "string" in types and types <= _TEXTUAL
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """Text as the inside of a JSON string."""
     return to_json(text)[1:-1].decode()
 
 
-def typed(text: str, types: Types) -> str:
+def write_value(text: str, types: Types) -> str:
     """A whole value as JSON. Without a schema everything except arrays and objects is a string."""
-    if not is_text(types) and (found := _literal(text, types or frozenset(("object", "array")))):
-        return found
+    if not is_text(types):
+        types, stripped = types or frozenset(("object", "array")), text.strip()
+        if stripped in ("True", "False") and "boolean" in types:
+            return stripped.lower()
+        if stripped and is_json(stripped):
+            kind = _TYPE_BY_FIRST_CHAR.get(stripped[0], "number")
+            may_be_text = kind == "string" or (kind not in ("object", "array") and "string" in types)
+            if not may_be_text and (kind in types or (kind == "number" and "integer" in types)):
+                return stripped
     return to_json(text).decode()
-
-
-def _literal(text: str, types: Types) -> str:
-    text = text.strip()
-    if text in ("True", "False") and "boolean" in types:
-        return text.lower()
-    if not text or not is_json(text):
-        return ""
-    kind = _FIRST.get(text[0], "number")
-    if kind == "string" or (kind not in ("object", "array") and "string" in types):
-        return ""
-    matches = kind in types or (kind == "number" and "integer" in types)
-    return text if matches else ""

@@ -1,4 +1,4 @@
-r"""Writes calls as text: what all notations for prompts have in common.
+r"""Helpers of all notations that write calls as text into a prompt.
 
 Text that would be taken for a marker is escaped. Inside JSON nothing changes: `<tool_call>` is also `\u003ctool_call>`.
 Plain text gets one more backslash after a marker's first character, `<\tool_call>`, which can be undone.
@@ -24,48 +24,48 @@ class WrittenCall(msgspec.Struct, frozen=True):
 Write: TypeAlias = Callable[[str, str], WrittenCall]
 """Writes a call by its name and its arguments, which are the text of a JSON object."""
 
-_UNFIT = re.compile(r"[\"'<>\s]+")
+_INVALID_CHARS = re.compile(r"[\"'<>\s]+")
 
 
-def guarded(text: str, markers: Sequence[str]) -> str:
-    """The text with one more backslash in each of these markers; the same text if it has none."""
-    return _marked(tuple(markers)).sub(lambda found: f"{found[0][0]}\\{found[0][1:]}", text)
+def escape_markers(text: str, markers: Sequence[str]) -> str:
+    """Add a backslash to each of these markers."""
+    return _marker_pattern(tuple(markers)).sub(lambda found: f"{found[0][0]}\\{found[0][1:]}", text)
 
 
 @lru_cache(maxsize=64)
-def _marked(markers: tuple[str, ...]) -> re.Pattern[str]:
+def _marker_pattern(markers: tuple[str, ...]) -> re.Pattern[str]:
     """A marker with any number of backslashes after its first character."""
     return re.compile("|".join(rf"{re.escape(marker[0])}\\*{re.escape(marker[1:])}" for marker in markers))
 
 
-def guarded_json(text: str, markers: Sequence[str]) -> str:
-    """The same JSON with these markers escaped in its strings."""
+def escape_markers_in_json(text: str, markers: Sequence[str]) -> str:
+    """Escape these markers in the strings of a JSON text, which keeps its meaning."""
     for marker in markers:
         text = text.replace(marker, f"\\u{ord(marker[0]):04x}{marker[1:]}")
     return text
 
 
-def written_values(arguments: str, markers: Sequence[str]) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
+def write_values(arguments: str, markers: Sequence[str]) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
     """Each parameter with its value as text (strings raw, the rest as JSON), and those that had to be changed."""
     values: list[tuple[str, str]] = []
     changed: list[str] = []
     for parameter, raw in fields_of(arguments).items():
-        key = _UNFIT.sub("_", parameter)
+        key = _INVALID_CHARS.sub("_", parameter)
         text = bytes(raw).decode()
         if text.startswith('"'):
             plain = text_of(raw)
-            text = guarded(plain, markers)
+            text = escape_markers(plain, markers)
             same = text == plain
         else:
-            text, same = guarded_json(text, markers), True
+            text, same = escape_markers_in_json(text, markers), True
         if not same or key != parameter:
             changed.append(parameter)
         values.append((key, text))
     return values, tuple(changed)
 
 
-def tag_value(text: str) -> str:
-    """A value for text between two tags, of which a reader removes one line end on each side."""
+def pad_value(text: str) -> str:
+    """Pad a value between two tags, where a reader removes one line end on each side."""
     if not text.startswith(("\n", "\r\n")) and not text.endswith("\n"):
         return text
     return "\n" + text + ("\r\n" if text.endswith("\r") else "\n")

@@ -34,7 +34,7 @@ from toolwire.core.request import (
     ToolChoice,
 )
 from toolwire.notations.registry import PromptNotation
-from toolwire.notations.write import guarded, guarded_json
+from toolwire.notations.write import escape_markers, escape_markers_in_json
 
 RESULT = ("<tool_response>", "</tool_response>")
 
@@ -81,7 +81,7 @@ def tool_prompt(request: Request, prompt_notation: PromptNotation) -> str:
         described = {"description": tool.description} if tool.description else {}
         function = {"name": tool.name, **described, "parameters": tool.parameters or NO_PARAMETERS}
         json = msgspec.json.encode({"type": "function", "function": function}).decode()
-        declared.append(guarded_json(json, markers))
+        declared.append(escape_markers_in_json(json, markers))
     tools = "\n".join(declared)
     example = prompt_notation.write("function_name", _EXAMPLE).text
     paragraphs = [
@@ -209,7 +209,7 @@ class _HistoryAsText:
         """The parts with markers escaped. They are joined first, because a marker may span two parts."""
         whole = _join_texts(parts)
         safe = tuple(
-            msgspec.structs.replace(part, text=guarded(part.text, self._markers))
+            msgspec.structs.replace(part, text=escape_markers(part.text, self._markers))
             if isinstance(part, TextPart)
             else part
             for part in whole
