@@ -26,10 +26,6 @@ _NEGATIONS = words_in("not never don't don\u2019t how without")
 _CLAUSES = words_in("is are was were be has have i my we want need")
 
 
-MAX_FOLLOWERS = 50
-"""Tokens after a verb that are searched for its object."""
-
-
 class Ability:
     """A tool and what it does: `get_weather` gets weather, `Read` reads a file, `exec_command` runs a command."""
 
@@ -58,7 +54,7 @@ def choose(prompt: UserPrompt, abilities: Sequence[Ability]) -> tuple[Ability, s
     """The tool that the prompt asks for, if there is one, and the reason."""
     if not abilities or _REFUSES_TOOLS.search(prompt.low):
         return None
-    named = _named_tool(prompt, abilities)
+    named = _find_named(prompt, abilities)
     if named is not None:
         return named, f"The prompt names the tool {named.tool.name}."
     best = max(abilities, key=lambda ability: _score(prompt, ability))
@@ -67,7 +63,7 @@ def choose(prompt: UserPrompt, abilities: Sequence[Ability]) -> tuple[Ability, s
     return (best, f"The question fits the tool {best.tool.name}.") if best is not None else None
 
 
-def _named_tool(prompt: UserPrompt, abilities: Sequence[Ability]) -> Ability | None:
+def _find_named(prompt: UserPrompt, abilities: Sequence[Ability]) -> Ability | None:
     """The tool that is named first: `get_weather`, or `use Bash`, or `the tool "ping"`."""
     written: dict[str, int] = {}
     for match in _IDENTIFIER.finditer(prompt.low):
@@ -100,16 +96,18 @@ def _score(prompt: UserPrompt, ability: Ability) -> float:
 
 def _asks_to_change(prompt: UserPrompt, ability: Ability, objects: Sequence[str]) -> bool:
     """Whether the verb is followed by its object, with nothing but values, names and empty words between."""
+    if not (objects and ability.verb):
+        return False
+    follows_verb = False
     for at, token in enumerate(prompt.tokens):
-        before = {each.text.lower() for each in prompt.tokens[max(at - 2, 0) : at]}
-        if not (objects and ability.verb) or token.concept != ability.verb or before & _NEGATIONS:
-            continue
-        for follower in prompt.tokens[at + 1 : at + 1 + MAX_FOLLOWERS]:
-            is_command = any(command.startswith(follower.text) for command in prompt.commands)
-            if {follower.concept, *follower.things, *(["command"] if is_command else [])} & {*objects}:
+        if follows_verb:
+            is_command = "command" in objects and any(each.startswith(token.text) for each in prompt.commands)
+            if is_command or token.concept in objects or any(thing in objects for thing in token.things):
                 return True
-            if follower.concept and not follower.text[:1].isupper():
-                break
+            follows_verb = not token.concept or token.text[:1].isupper()
+        if token.concept == ability.verb:
+            before = {each.text.lower() for each in prompt.tokens[max(at - 2, 0) : at]}
+            follows_verb = follows_verb or not before & _NEGATIONS
     return False
 
 

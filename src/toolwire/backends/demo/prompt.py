@@ -117,7 +117,7 @@ _BARE_COMMAND = re.compile(
 )
 
 
-class Token(msgspec.Struct, frozen=True):
+class Token(msgspec.Struct):
     """A word or a value, and its position, quotes included."""
 
     text: str
@@ -126,21 +126,18 @@ class Token(msgspec.Struct, frozen=True):
     end: int
     opens: bool = False
     """It is the first of a sentence."""
+    concept: str = ""
+    """What a word means; empty for a value."""
+    things: tuple[str, ...] = ()
+    """What a value denotes."""
 
-    @property
-    def concept(self) -> str:
-        """What a word means; empty for a value."""
-        return concept(self.text) if self.kind == "word" else ""
-
-    @property
-    def things(self) -> tuple[str, ...]:
-        """What a value denotes."""
-        if self.kind == "url":
-            return ("page", "web")
-        is_path = self.kind == "path" or (self.kind in ("code", "quoted") and _QUOTED_PATH.fullmatch(self.text))
-        if not is_path:
-            return ()
-        return ("directory",) if self.text.endswith("/") else ("file", "directory")
+    def __post_init__(self) -> None:
+        if self.kind == "word":
+            self.concept = concept(self.text)
+        elif self.kind == "url":
+            self.things = ("page", "web")
+        elif self.kind == "path" or (self.kind in ("code", "quoted") and _QUOTED_PATH.fullmatch(self.text)):
+            self.things = ("directory",) if self.text.endswith("/") else ("file", "directory")
 
 
 class UserPrompt:
@@ -150,19 +147,19 @@ class UserPrompt:
         self.text = prompt[:MAX_PROMPT_CHARS]
         self.low = self.text.lower()
         self.whole = self.text.strip(" ?!.\n")
-        self.tokens = list(_tokens(self.text))
+        self.tokens = list(_split_tokens(self.text))
         self.concepts = frozenset(token.concept for token in self.tokens) - {""}
         self.pairs = {
             match["name"].lower(): match["code"] or match["double"] or match["plain"].rstrip(".!?)")
             for match in _PAIR.finditer(self.text)
         }
         """Values given by name: `city=Paris` or `city: "New York"`."""
-        self.changes = bool(self.concepts & CHANGING)
         is_question = "?" in self.text or any(
             token.kind == "word" and token.text.lower() in QUESTIONS and (token.opens or token.text.lower() == "what")
             for token in self.tokens
         )
-        self.looks = not self.changes and (is_question or bool(self.concepts & RETRIEVING))
+        self.looks = not self.concepts & CHANGING and (is_question or bool(self.concepts & RETRIEVING))
+        """It asks for something, and for no change."""
         about_files = self.concepts & {"file", "directory"}
         self.paths = [
             token.text
@@ -227,35 +224,27 @@ def _quote_path(path: str) -> str:
     return path if _SHELL_SAFE_PATH.fullmatch(path) else quote(path)
 
 
-def _tokens(text: str) -> Iterator[Token]:
+def _split_tokens(text: str) -> Iterator[Token]:
     opens = True
     for match in _TOKEN.finditer(text):
-        if match["chunk"] is None:
+        chunk = match["chunk"]
+        if chunk is None:
             value = next(group for group in match.groups() if group is not None)
             kind: ValueKind = "code" if match["fence"] or match["code"] else "quoted"
             yield Token(value.strip() if kind == "code" else value, kind, match.start(), match.end(), opens)
             opens = False
             continue
-        for token in _chunk_tokens(match["chunk"], match.start(), opens=opens):
-            yield token
+        inner = chunk.lstrip("([{<,;")
+        start = match.start() + len(chunk) - len(inner)
+        inner = inner.rstrip(")]}>,;:!?").removesuffix(".").rstrip(")]}>")
+        is_path = 1 < len(inner) < 1000 and _PATH.fullmatch(inner) and inner.lower() not in _ABBREVIATIONS
+        if is_path or inner.startswith(("http://", "https://")) or _NUMBER.fullmatch(inner):
+            kind = "url" if "://" in inner else "number" if _NUMBER.fullmatch(inner) else "path"
+            yield Token(inner, kind, start, start + len(inner), opens)
             opens = False
-        opens = opens or match["chunk"].endswith((".", "!", "?", ":"))
-
-
-def _chunk_tokens(chunk: str, start: int, *, opens: bool) -> Iterator[Token]:
-    """The tokens in a row of characters without white space."""
-    inner = chunk.lstrip("([{<,;")
-    start += len(chunk) - len(inner)
-    inner = inner.rstrip(")]}>,;:!?").removesuffix(".").rstrip(")]}>")
-    end = start + len(inner)
-    if inner.startswith(("http://", "https://")):
-        yield Token(inner, "url", start, end, opens)
-    elif _NUMBER.fullmatch(inner):
-        yield Token(inner, "number", start, end, opens)
-    elif 1 < len(inner) < 1000 and _PATH.fullmatch(inner) and inner.lower() not in _ABBREVIATIONS:
-        yield Token(inner, "path", start, end, opens)
-    else:
-        for word in _WORD.finditer(inner):
-            kind: ValueKind = "number" if _NUMBER.fullmatch(word[0]) else "word"
-            at = start + word.start()
-            yield Token(word[0], kind, at, at + len(word[0]), opens and word.start() == 0)
+        else:
+            for word in _WORD.finditer(inner):
+                kind = "number" if _NUMBER.fullmatch(word[0]) else "word"
+                yield Token(word[0], kind, start + word.start(), start + word.end(), opens and word.start() == 0)
+                opens = False
+        opens = opens or chunk.endswith((".", "!", "?", ":"))
