@@ -80,15 +80,12 @@ class TurnPlan:
 
     def answer(self) -> str:
         """The answer in words: the results, each with the name of its tool, or an introduction."""
-        if not self.results:
-            return self._introduction()
-        lines: list[str] = []
-        for (name, failed), group in groupby(self.results, lambda result: (result.name, result.failed)):
-            text = " ".join(result.text for result in group)
-            lines.append(f"{name} failed: {text}" if failed else f"According to {name}: {text}")
-        return "\n".join([*(text.rstrip("\n") for text in lines[:-1]), *lines[-1:]])
-
-    def _introduction(self) -> str:
+        if self.results:
+            lines: list[str] = []
+            for (name, failed), group in groupby(self.results, lambda result: (result.name, result.failed)):
+                text = " ".join(result.text for result in group)
+                lines.append(f"{name} failed: {text}" if failed else f"According to {name}: {text}")
+            return "\n".join([*(text.rstrip("\n") for text in lines[:-1]), *lines[-1:]])
         heading = f"This is the demo model. You said: {self.words}" if self.words else "This is the demo model."
         about = (
             "It is a small script, not a language model: it calls the tool that a prompt names or clearly asks for, "
@@ -97,11 +94,11 @@ class TurnPlan:
         if not self.abilities:
             advice = "This request has no tools that it may call. For real answers, add a backend to toolwire.toml."
         else:
-            advice = " ".join(("No tool fits this prompt.", *self._advice()))
+            advice = f"No tool fits this prompt.{self._suggest_prompts()}"
         return f"{heading}\n\n{about} {advice}"
 
-    def _advice(self) -> Iterator[str]:
-        """Prompts that lead to a declared tool that changes nothing, or to a shell."""
+    def _suggest_prompts(self) -> str:
+        """A sentence with prompts that lead to a declared tool that changes nothing, or to a shell."""
         is_shell = any(ability.is_shell for ability in self.abilities)
         reads = any(ability.does("read", "file") for ability in self.abilities)
         lists = any(ability.does("find", "file") or ability.does("list", "directory") for ability in self.abilities)
@@ -110,5 +107,4 @@ class TurnPlan:
         examples += ["Run `ls -la`"] if is_shell else []
         harmless = next((ability.tool.name for ability in self.abilities if ability.is_harmless), "")
         examples = examples or ([f"Call {harmless}"] if harmless else [])
-        if examples:
-            yield f"Try {' or '.join(f'“{example}”' for example in examples)}."
+        return f" Try {' or '.join(f'“{example}”' for example in examples)}." if examples else ""

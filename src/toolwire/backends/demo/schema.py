@@ -10,10 +10,10 @@ from typing import Any, cast
 from toolwire.adapt.schemas_walk import Schema, listed, named, target
 from toolwire.core.regex import Budget, matches, parse
 
-MAX_MERGED = 64
+MAX_MERGED_SCHEMAS = 64
 """Schemas that are merged into one; a reference may lead back to itself."""
 
-MAX_TEXT = 64 * 1024
+MAX_TEXT_CHARS = 64 * 1024
 """Characters that a schema can require of one text."""
 
 _COMBINATIONS = ("$ref", "allOf", "anyOf", "oneOf")
@@ -27,7 +27,7 @@ def resolve(root: Schema, schema: object, option: int, budget: Budget) -> Schema
     """
     merged: Schema = {}
     waiting: list[object] = [schema]
-    for _ in range(MAX_MERGED):
+    for _ in range(MAX_MERGED_SCHEMAS):
         if not waiting:
             break
         part = waiting.pop(0)
@@ -92,13 +92,14 @@ _PATTERN_SAMPLES = ("demo", "DEMO", "a", "A", "AB", "ABC", "1", "123", "1234", "
 """Texts that are tried for a pattern when the prompt and the schema have none."""
 
 
-def pick_text(shape: Schema, texts: list[str], words: list[str], budget: Budget) -> tuple[str, bool]:
+def pick_text(shape: Schema, texts: list[str], prompt: str, budget: Budget) -> tuple[str, bool]:
     """The first text that fits, cut or padded if its length requires that; and whether it matches the pattern.
 
     With a format, the words of the prompt are tried and a sample instead of the texts. Raises `BudgetExceeded`.
     """
     if shape.get("format") in _FORMATS:
         pattern, sample = _FORMATS[shape["format"]]
+        words = (word.strip(".,;:!?()\"'`<>") for word in prompt.split())
         texts = [*(word for word in words if re.fullmatch(pattern, word, re.ASCII)), sample]
     matching = texts
     if "pattern" in shape:
@@ -106,7 +107,7 @@ def pick_text(shape: Schema, texts: list[str], words: list[str], budget: Budget)
         node = parse(shape["pattern"])  # None if it has something that is not supported
         tried = [text for text in (*texts, *_PATTERN_SAMPLES) if len(text) < 1000]
         matching = [text for text in tried if matches(node, text, budget)] if node is not None else []
-    low, high = min(shape.get("minLength", 0), MAX_TEXT), shape.get("maxLength", MAX_TEXT)
+    low, high = min(shape.get("minLength", 0), MAX_TEXT_CHARS), shape.get("maxLength", MAX_TEXT_CHARS)
     padded = (matching or texts)[0].ljust(low, ".")[:high]
     return next((text for text in matching if low <= len(text) <= high), padded), bool(matching)
 

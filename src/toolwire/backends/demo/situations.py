@@ -1,6 +1,6 @@
 """What each demo model plays: `demo` behaves, and `demo-SITUATION` shows what a client should have seen once."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -78,7 +78,11 @@ def play_huge(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
 def play_parallel(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
     yield writer.created()
     for number in range(3):
-        call = _numbered_call(plan, number)
+        call = PlannedCall(_DEMO_TOOL, _json({"number": number + 1}).decode())
+        if plan.ranked:  # each call has other arguments where the tool takes a text
+            other = UserPrompt('"{} {}"'.format(plan.prompt.whole.replace('"', "'"), number + 1))
+            ability = plan.ranked[number % len(plan.ranked)]
+            call = next(plan.calls_of(ability, other if number else plan.prompt, 1))
         yield from writer.call(call.tool, call.text)
     yield writer.complete()
 
@@ -97,17 +101,18 @@ def play_refusal(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
 
 
 def play_length(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
-    yield writer.created()
     call = _any_call(plan)
-    steps = list(writer.call(call.tool, call.text, step=4))
-    yield from steps[:3]
-    yield writer.complete("incomplete", incomplete_details={"reason": "max_output_tokens"}, output=[])
+    return _reach_limit(writer, [*writer.call(call.tool, call.text, step=4)][:3])
 
 
 def play_short(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
+    steps = [*writer.text(plan.answer())]
+    return _reach_limit(writer, steps[: max(2, len(steps) // 2)])
+
+
+def _reach_limit(writer: DemoWriter, steps: Sequence[Step]) -> Iterator[Step]:
     yield writer.created()
-    steps = list(writer.text(plan.answer()))
-    yield from steps[: max(2, len(steps) // 2)]
+    yield from steps
     yield writer.complete("incomplete", incomplete_details={"reason": "max_output_tokens"}, output=[])
 
 
@@ -120,15 +125,6 @@ def _any_call(plan: TurnPlan) -> PlannedCall:
     if not plan.ranked:
         return PlannedCall(_DEMO_TOOL, _json({"query": plan.words}).decode())
     return next(plan.calls_of(plan.ranked[0], plan.prompt, 1))
-
-
-def _numbered_call(plan: TurnPlan, number: int) -> PlannedCall:
-    """One of several calls, each with other arguments where the tool takes a text."""
-    if not plan.ranked:
-        return PlannedCall(_DEMO_TOOL, _json({"number": number + 1}).decode())
-    ability = plan.ranked[number % len(plan.ranked)]
-    other = UserPrompt('"{} {}"'.format(plan.prompt.whole.replace('"', "'"), number + 1))
-    return next(plan.calls_of(ability, other if number else plan.prompt, 1))
 
 
 SITUATIONS: dict[str, Situation] = {
