@@ -16,9 +16,8 @@ import msgspec
 from toolwire.backends import chat as chat_backend
 from toolwire.backends import codex as codex_backend
 from toolwire.backends import messages as messages_backend
-from toolwire.backends import replay as replay_backend
 from toolwire.backends import responses as responses_backend
-from toolwire.backends.lowered import LoweredConversation
+from toolwire.backends.lowered import LoweredConversation, ReplayProfile
 from toolwire.core.backend import Post
 from toolwire.core.bounds import Bounds, Steps
 from toolwire.core.collect import Turn
@@ -309,7 +308,7 @@ _ROWS = (
     ),
     ProtocolRow(name="codex", backend=BackendSide(profile=codex_backend.Profile, reads=codex_backend.Conversation)),
     ProtocolRow(name="demo", backend=BackendSide(reads=responses_backend.Conversation)),
-    ProtocolRow(name="replay", backend=BackendSide(profile=replay_backend.Profile)),
+    ProtocolRow(name="replay", backend=BackendSide(profile=ReplayProfile)),
 )
 
 PROTOCOLS: dict[str, ProtocolRow] = {row.name: row for row in _ROWS}

@@ -17,7 +17,7 @@ from toolwire.agent.tools.shell import local_shell
 from toolwire.config.settings import DEMO, AgentTools, Backend, Key, Settings
 from toolwire.turns.tools.call import LocalShellPayload, ToolCall
 from toolwire.turns.tools.registry import Context
-from toolwire.upstream.environment import inherited
+from toolwire.upstream.credentials import inherited
 
 SECRETS = {
     "OPENAI_API_KEY": "1",

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from tests.support.frames import call, completed, created, stream
-from toolwire.backends import replay
+from toolwire.backends.lowered import answer_with
 from toolwire.core.backend import Ask, Break, Dialogue, Post, Refuse, Wait
 from toolwire.core.collect import collect
 from toolwire.core.recording import Head, read_recording, without_secrets
@@ -35,7 +35,7 @@ def recorded(tmp_path, data: bytes, status: int = 200, kind: str = "responses") 
 
 
 def replaying(recording, timing="none"):
-    return replay.answer_with(converse_as(recording.head.kind, Request("m", ()), "S"), recording, timing)
+    return answer_with(converse_as(recording.head.kind, Request("m", ()), "S"), recording, timing)
 
 
 TURN = stream(created(), call("c1", "find", '{"q":"x"}'), completed())

@@ -34,7 +34,7 @@ from toolwire.turns.tools.calls import CallHooks, Finished
 from toolwire.turns.tools.concurrency import call_function
 from toolwire.turns.tools.loop import REPEATED_CALLS, Limits, ToolLoop
 from toolwire.turns.tools.registry import Context, Registry, Tool, declare
-from toolwire.upstream.environment import inherited
+from toolwire.upstream.credentials import inherited
 
 Answer = TypeVar("Answer")
 

@@ -4,6 +4,8 @@ A server supports less than a `Request` holds: the request is lowered, and the c
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -17,6 +19,7 @@ from toolwire.core.backend import ContextWindow, Opening
 from toolwire.core.errors import Failure
 from toolwire.core.events import Event, Note
 from toolwire.core.raw import fields_of, to_json
+from toolwire.core.recording import Recording
 from toolwire.core.request import Request
 from toolwire.core.sse import Frame, on_one_line
 from toolwire.core.stage import Pipeline
@@ -134,3 +137,20 @@ class LoweredConversation:
             events = [*self._notes, *events]
             self._notes = ()
         return events if self._stages is None else self._stages.feed_all(events)
+
+
+Timing: TypeAlias = Literal["none", "original"]
+
+
+class ReplayProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a recording is played: at once, or with its original timing."""
+
+    timing: Timing = "none"
+
+
+def answer_with(
+    conversation: LoweredConversation, recording: Recording, timing: Timing = "none"
+) -> LoweredConversation:
+    """The conversation with the backend that was recorded, in which any request is answered with the recording."""
+    conversation.start = partial(recording.script, timed=timing == "original")
+    return conversation

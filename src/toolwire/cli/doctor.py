@@ -37,8 +37,7 @@ from toolwire.memory.sqlite.store_file import FileInUse, StoreFile
 from toolwire.memory.store import StoreFailed
 from toolwire.protocols import http_backends
 from toolwire.turns.routes import Route, Router, check_backends, names_in
-from toolwire.upstream.credentials import login_file, read_login
-from toolwire.upstream.environment import inherited
+from toolwire.upstream.credentials import inherited, login_file, read_login
 from toolwire.upstream.http import HttpUpstream, SmallAnswer, make_session
 from toolwire.upstream.reply import Broken
 

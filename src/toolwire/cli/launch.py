@@ -24,7 +24,7 @@ from toolwire.cli.options import (
 )
 from toolwire.cli.temporary_gateway import NotStarted, TemporaryGateway
 from toolwire.config.settings import DEMO, Settings, SettingsError, load, with_address
-from toolwire.upstream.environment import inherited
+from toolwire.upstream.credentials import inherited
 
 
 class Launch(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from toolwire.config.flags import FLAGS, find_flags
 from toolwire.config.presets import PRESETS
 from toolwire.config.settings import CODEX, DUMP, LEVEL, Backend, Settings, read_table
 from toolwire.core.display import MASK, redact_url
-from toolwire.upstream.environment import SECRET_WORDS
+from toolwire.upstream.credentials import SECRET_WORDS
 
 DEFAULT, FILE = "default", "file"
 _SECRET_TABLES = ("headers", "http_headers", "env_http_headers", "env")

@@ -6,8 +6,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from toolwire.assembly import ToolRules, policies_for
-from toolwire.backends import replay
-from toolwire.backends.lowered import LoweredConversation
+from toolwire.backends.lowered import LoweredConversation, answer_with
 from toolwire.core.errors import BadRequest, Failure
 from toolwire.core.events import (
     CallArgs,
@@ -143,7 +142,7 @@ def _join(parts: Sequence[Part]) -> str:
 
 def make_conversation(recording: Recording, request: Request) -> LoweredConversation:
     """The conversation that reads the reply. Raises `ValueError` if no backend can."""
-    return replay.answer_with(converse_as(recording.head.kind, request, "replay"), recording)
+    return answer_with(converse_as(recording.head.kind, request, "replay"), recording)
 
 
 def read_events(recording: Recording, conversation: LoweredConversation) -> Iterator[tuple[float, Event]]:

@@ -11,8 +11,7 @@ from toolwire.config.settings import Backend, Settings
 from toolwire.core.display import clean
 from toolwire.upstream.codex.app_server import AppServerSpec
 from toolwire.upstream.codex.upstream import CodexUpstream
-from toolwire.upstream.credentials import login_file, login_tokens
-from toolwire.upstream.environment import inherited
+from toolwire.upstream.credentials import inherited, login_file, login_tokens
 
 CATALOGUE = "models.json"
 

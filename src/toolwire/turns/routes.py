@@ -11,8 +11,8 @@ from typing import TypeAlias
 import aiohttp
 import msgspec
 
-from toolwire.backends import codex, demo, replay
-from toolwire.backends.lowered import LoweredConversation
+from toolwire.backends import codex, demo
+from toolwire.backends.lowered import LoweredConversation, ReplayProfile, answer_with
 from toolwire.backoff import RetryBudget
 from toolwire.config.settings import Backend, Settings, SettingsError, is_glob
 from toolwire.core.backend import Post
@@ -354,10 +354,10 @@ def _http_route(backend: Backend, http: HttpBackend, settings: Settings, session
 def _replay(backend: Backend) -> Route:
     """Raises `ValueError` or `msgspec.ValidationError` if the recording cannot be replayed."""
     recording = read_recording(read_file(backend.file))
-    profile = msgspec.convert(backend.profile, replay.Profile)
+    profile = msgspec.convert(backend.profile, ReplayProfile)
 
     def converse(request: Request, seed: str) -> LoweredConversation:
-        return replay.answer_with(converse_as(recording.head.kind, request, seed), recording, profile.timing)
+        return answer_with(converse_as(recording.head.kind, request, seed), recording, profile.timing)
 
     converse(Request("", ()), "")
     return Route(backend, ScriptUpstream(), _ownerless(converse), recording.head.kind)

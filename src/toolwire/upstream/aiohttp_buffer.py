@@ -11,8 +11,6 @@ Both use private attributes of aiohttp. Where those of `StreamReader` differ, it
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Iterator
 from functools import partial
 from time import perf_counter
 from typing import Any, cast
@@ -42,7 +40,7 @@ HAS_KNOWN_INTERNALS = all(hasattr(StreamReader, name) for name in _INTERNALS) an
 BUFFER_SIZE = 64 * 1024
 """Size of aiohttp's buffer, in bytes; aiohttp pauses reading at twice this size."""
 MAX_READ = 2 * BUFFER_SIZE
-"""Most bytes that one read takes."""
+"""Maximum bytes of one read."""
 
 
 def drain(content: StreamReader) -> bytes:
@@ -59,7 +57,11 @@ def drain(content: StreamReader) -> bytes:
         data = b"".join(buffer)
         buffer.clear()
     elif len(buffer[0]) < MAX_READ:
-        data = b"".join(_first_chunks(buffer))
+        chunks, left = list[bytes](), MAX_READ
+        while buffer and len(buffer[0]) <= left:
+            left -= len(buffer[0])
+            chunks.append(buffer.popleft())
+        data = b"".join(chunks)
     else:
         return content.read_nowait(MAX_READ)
     inside._size -= len(data)
@@ -74,14 +76,6 @@ def drain(content: StreamReader) -> bytes:
     return data
 
 
-def _first_chunks(buffer: deque[bytes]) -> Iterator[bytes]:
-    """Take chunks out of the buffer, up to the limit."""
-    left = MAX_READ
-    while buffer and len(buffer[0]) <= left:
-        left -= len(buffer[0])
-        yield buffer.popleft()
-
-
 async def wait_and_drain(content: StreamReader) -> bytes:
     """Wait for bytes and return them; empty at the end."""
     inside = cast("Any", content)
@@ -93,13 +87,13 @@ async def wait_and_drain(content: StreamReader) -> bytes:
 
 
 PARSED_SLICE = 16 * 1024
-"""Bytes that are parsed before the clock is looked at."""
+"""Bytes that are parsed between two looks at the clock."""
 MAX_RESPONSES = 64
-"""Responses to one request, of which all but the last are informational (100 Continue, 103 Early Hints)."""
+"""Maximum responses to one request, of which all but the last are informational (100 Continue, 103 Early Hints)."""
 
 
 def make_connector(**options: Any) -> TCPConnector:
-    """A connector whose connections parse what comes at this pace."""
+    """A connector whose connections use `PacedHandler`."""
     connector = TCPConnector(**options)
     cast("Any", connector)._factory = partial(PacedHandler, loop=asyncio.get_running_loop())
     return connector
@@ -144,10 +138,7 @@ class PacedHandler(ResponseHandler):
             data, self._waiting = self._waiting + data, b""
         if len(data) <= PARSED_SLICE:
             super().data_received(data)
-        else:
-            self._parse(data)
-
-    def _parse(self, data: bytes) -> None:
+            return
         until = perf_counter() + STEP
         for end in range(PARSED_SLICE, len(data) + PARSED_SLICE, PARSED_SLICE):
             super().data_received(data[end - PARSED_SLICE : end])

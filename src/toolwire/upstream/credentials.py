@@ -1,7 +1,7 @@
-"""Where a backend's key comes from: the environment, the client, or a `codex login`."""
+"""Where a backend's key comes from: the environment, the client, or a `codex login`; and what children inherit."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -83,19 +83,31 @@ class CodexLogin:
             stat = self._path.stat()
             version = (stat.st_mtime_ns, stat.st_size)
             if version != self._version:
-                self._headers = self._read()
+                tokens = read_login(self._path).tokens
+                if tokens is None or not tokens.access_token:
+                    raise self._not_logged_in()
+                account = {"chatgpt-account-id": tokens.account_id} if tokens.account_id else {}
+                self._headers = {"authorization": f"Bearer {tokens.access_token}", **account}
                 self._version = version
         except (OSError, msgspec.DecodeError) as error:
             raise self._not_logged_in() from error
         return self._headers
 
-    def _read(self) -> Mapping[str, str]:
-        tokens = read_login(self._path).tokens
-        if tokens is None or not tokens.access_token:
-            raise self._not_logged_in()
-        headers = {"authorization": f"Bearer {tokens.access_token}"}
-        return {**headers, "chatgpt-account-id": tokens.account_id} if tokens.account_id else headers
-
     def _not_logged_in(self) -> Broken:
         message = f"There is no ChatGPT login in {self._path}. Run `codex login`."
         return Broken(Failure(401, "codex_login_required", message, "authentication_error"))
+
+
+SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL")
+"""A variable whose name contains one of these, in any case, counts as a secret."""
+
+
+def inherited(
+    secrets: Collection[str] = (), allowed: Collection[str] = (), environment: Mapping[str, str] = os.environ
+) -> dict[str, str]:
+    """The variables that a child process inherits: all except secrets, unless those are allowed by name."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name in allowed or not (name in secrets or any(word in name.upper() for word in SECRET_WORDS))
+    }

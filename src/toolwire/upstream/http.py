@@ -25,11 +25,11 @@ from yarl import URL
 from toolwire.core.backend import Opening, Post
 from toolwire.core.redact import BlankCredentials, Blanks, blanks_for, credentials_in, is_secret_name
 from toolwire.upstream.aiohttp_buffer import BUFFER_SIZE, MAX_READ, drain, make_connector, wait_and_drain
-from toolwire.upstream.reply import CONTROL, Broken, Origin, Timeouts, broken, safe_headers
+from toolwire.upstream.reply import CONTROL, Broken, Timeouts, Upstream, broken, safe_headers
 from toolwire.upstream.scheduling import give_way
 
 MAX_SMALL_ANSWER = 4 * 1000 * 1000
-"""The most bytes of a reply that is no turn, such as a list of models."""
+"""Maximum bytes of a reply that is no turn, such as a list of models."""
 LARGE_BODY = 1 << 20
 """Bodies of at least this size, in bytes, are written in pieces."""
 
@@ -69,7 +69,7 @@ def proxy_for(url: URL) -> str | None:
     return getproxies().get(url.scheme)
 
 
-class HttpUpstream:
+class HttpUpstream(Upstream):
     """Sends requests to one backend. With `batching` all chunks of a reply that have arrived are taken at once."""
 
     def __init__(
@@ -88,20 +88,16 @@ class HttpUpstream:
         address = URL(base_url)
         bare = address.with_user(None).with_query(None).with_fragment(None) if address.absolute else address
         self.url = str(bare).rstrip("/")
-        own = {**_login(address), **{name.lower(): value for name, value in headers.items()}}
+        own = {name.lower(): value for name, value in headers.items()}
+        if address.user is not None:
+            own = {"authorization": aiohttp.BasicAuth(address.user, address.password or "").encode(), **own}
         self._headers = {"user-agent": "toolwire", "content-type": "application/json", **own}
         configured = {**own, **self._query}
         self._secrets = credentials_in({name: value for name, value in configured.items() if is_secret_name(name)})
         """Credentials that every request is sent with."""
-        self.origin: Origin = (address.scheme, address.host, address.port)
+        self.origin = (address.scheme, address.host, address.port)
         self._proxy = proxy_for(address)
         self._targets: dict[str, aiohttp.ClientRequest] = {}
-
-    def start(self) -> None:
-        """Connections are made when they are needed."""
-
-    async def stop(self) -> None:
-        """Connections are closed with the session."""
 
     def headers(self, opening: Opening, key: str) -> Mapping[str, str]:
         assert isinstance(opening, Post)
@@ -116,25 +112,24 @@ class HttpUpstream:
                 return await self._send(opening, headers, blanks)
             await give_way()  # encoding it took long
             url, payload = self._url(opening.path), _payload(opening.body)
-            del opening  # so that the body is gone once it is written
+            del opening  # so that the body is freed once it is written
             response = await self._session.post(
-                url,
-                data=payload,
-                headers=headers,
-                proxy=self._proxy,
-                allow_redirects=False,
+                url, data=payload, headers=headers, proxy=self._proxy, allow_redirects=False
             )
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise _broken(error) from error
         return _reply(response.status, response.headers, response.content, response.close, self._batching, blanks)
 
     def _blanks(self, key: str) -> Blanks:
-        """Finds what a request with this key of the client's is sent with as a credential."""
+        """Finds the credentials that a request with this key of the client is sent with."""
         return blanks_for((*self._secrets, *credentials_in(self._credentials.headers(key))))
 
     async def _send(self, post: Post, headers: Mapping[str, str], blanks: Blanks) -> "HttpReply":
         """Write a request in one piece to a connection of the pool."""
-        target = self._target(post.path)
+        target = self._targets.get(post.path)
+        if target is None:  # as aiohttp's pool identifies the server; it holds nothing of one request
+            target = _BareRequest("POST", self._url(post.path), loop=asyncio.get_running_loop())
+            self._targets[post.path] = target
         head = _head(target.url, {"host": target.headers["host"], **headers}, len(post.body))
         connector = self._session.connector
         assert connector is not None
@@ -149,12 +144,6 @@ class HttpUpstream:
             raise
         content.on_eof(connection.release)
         return _reply(message.code, message.headers, content, connection.close, self._batching, blanks)
-
-    def _target(self, path: str) -> aiohttp.ClientRequest:
-        """Where a request to this path goes, as aiohttp's pool wants to know it; nothing of one request is in it."""
-        if path not in self._targets:
-            self._targets[path] = _BareRequest("POST", self._url(path), loop=asyncio.get_running_loop())
-        return self._targets[path]
 
     def beside(self, last: str) -> "HttpUpstream":
         """The upstream for the parent path, if the path ends with this segment."""
@@ -177,27 +166,25 @@ class HttpUpstream:
 
     async def fetch(self, post: Post, key: str) -> "SmallAnswer":
         """Send a POST, or a GET if it has no body, whose answer is small. Raises `Broken` if none comes."""
-        headers = {**self._headers, **post.headers, **self._credentials.headers(key)}
-        method, body = ("POST", _payload(post.body)) if post.body else ("GET", None)
+        method, payload = ("POST", _payload(post.body)) if post.body else ("GET", None)
+        headers = self.headers(post, key)
         request = self._session.request(
-            method, self._url(post.path), headers=headers, data=body, proxy=self._proxy, allow_redirects=False
+            method, self._url(post.path), headers=headers, data=payload, proxy=self._proxy, allow_redirects=False
         )
+        body = bytearray()
         try:
             async with asyncio.timeout(8), request as response:
-                body = self._blanks(key).clean(await _small(response))
-                return SmallAnswer(response.status, response.content_type, body)
+                async for piece in response.content.iter_any():
+                    body += piece
+                    if len(body) > MAX_SMALL_ANSWER:
+                        message = f"The backend's reply exceeds the limit of {MAX_SMALL_ANSWER} bytes."
+                        raise broken("reply_too_large", message)
+                return SmallAnswer(response.status, response.content_type, self._blanks(key).clean(bytes(body)))
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise _broken(error) from error
 
     def _url(self, path: str) -> URL:
         return URL(self.url + path).extend_query(self._query)
-
-
-def _login(address: URL) -> dict[str, str]:
-    """The header for the user and the password that an address may hold. A key goes before them."""
-    if address.user is None:
-        return {}
-    return {"authorization": aiohttp.BasicAuth(address.user, address.password or "").encode()}
 
 
 class SmallAnswer(msgspec.Struct, frozen=True):
@@ -208,16 +195,6 @@ class SmallAnswer(msgspec.Struct, frozen=True):
     body: bytes
 
 
-async def _small(response: aiohttp.ClientResponse) -> bytes:
-    """The whole body. Raises `Broken` if it is not small."""
-    body = bytearray()
-    async for piece in response.content.iter_any():
-        body += piece
-        if len(body) > MAX_SMALL_ANSWER:
-            raise broken("reply_too_large", f"The backend's reply exceeds the limit of {MAX_SMALL_ANSWER} bytes.")
-    return bytes(body)
-
-
 def _payload(body: bytes) -> aiohttp.payload.Payload:
     """A JSON body; a large one is written in pieces, so that other tasks run in between."""
     if len(body) < LARGE_BODY:
@@ -226,7 +203,7 @@ def _payload(body: bytes) -> aiohttp.payload.Payload:
 
 
 class _LargePayload(aiohttp.BytesIOPayload):
-    """A body that is let go when it is written: the answer may take minutes."""
+    """A body that is freed when it is written: the answer may take minutes."""
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
         try:

@@ -4,26 +4,13 @@ import asyncio
 from collections.abc import Iterator, Mapping
 
 from toolwire.core.backend import Break, Opening, Refuse, Script, Step, Wait
-from toolwire.upstream.reply import broken
+from toolwire.upstream.reply import Upstream, broken
 
 
-class ScriptUpstream:
+class ScriptUpstream(Upstream):
     """The upstream of the built-in models, without a network."""
 
-    origin = None
-    url = ""
-
-    def start(self) -> None:
-        """There is nothing to start."""
-
-    async def stop(self) -> None:
-        """There is nothing to stop."""
-
-    def headers(self, opening: Opening, key: str) -> Mapping[str, str]:
-        return {}
-
     async def open(self, opening: Opening, key: str) -> "ScriptReply":
-        """Begin to play a script."""
         assert isinstance(opening, Script)
         return ScriptReply(opening)
 

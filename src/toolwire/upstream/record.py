@@ -15,11 +15,11 @@ from toolwire.core.sse import Frame
 from toolwire.memory.private_files import make_folders, open_private
 
 MAX_RECORDING = 64 * 1024 * 1024
-"""The most bytes of one recording; the rest of the turn is left out, and the file says so."""
+"""Maximum bytes of one recording; the rest of the turn is left out, and the file says so."""
 MAX_REQUEST = 4 * 1024 * 1024
-"""The most bytes of a request that are kept, of the client's and of each that is sent to the backend."""
+"""Maximum bytes of a recorded request: the client's, and each that is sent to the backend."""
 MAX_SECRET = 16 * 1024
-"""No secret has more bytes than this."""
+"""Maximum bytes of a secret."""
 
 
 class Recorder:

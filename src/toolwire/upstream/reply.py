@@ -4,8 +4,8 @@ Every failure of a connection is a `Broken`, which holds the failure to report.
 """
 
 import re
-from collections.abc import Coroutine, Mapping
-from typing import Annotated, Any, Protocol, TypeAlias
+from collections.abc import Mapping
+from typing import Annotated, Protocol, TypeAlias
 
 import msgspec
 
@@ -69,34 +69,27 @@ class Reply(Protocol):
         ...
 
 
-class Upstream(Protocol):
-    """Sends the first message of a conversation to a backend."""
+class Upstream:
+    """Sends the first message of a conversation to a backend. The defaults are for one without HTTP."""
 
-    @property
-    def origin(self) -> Origin | None:
-        """The server that requests go to; None if they stay in this process and its children."""
-        ...
-
-    @property
-    def url(self) -> str:
-        """Its address, as it may be shown; empty if it has none."""
-        ...
+    origin: Origin | None = None
+    """The server that requests go to; None if they stay in this process and its children."""
+    url: str = ""
+    """Its address, as it may be shown; empty if it has none."""
 
     def start(self) -> None:
         """Begin what should be ready before the first request."""
-        ...
 
     async def stop(self) -> None:
         """End everything that was begun."""
-        ...
 
     def headers(self, opening: Opening, key: str) -> Mapping[str, str]:
-        """The headers that the opening is sent with; none if it is not sent by HTTP."""
-        ...
+        """The headers that the opening is sent with."""
+        return {}
 
-    def open(self, opening: Opening, key: str) -> Coroutine[Any, Any, Reply]:
+    async def open(self, opening: Opening, key: str) -> Reply:
         """Send the opening; returns when the headers of the reply have arrived. Raises `Broken`."""
-        ...
+        raise NotImplementedError
 
 
 def broken(code: str, message: str, status: int = 502, hint: str = "") -> Broken:

@@ -24,7 +24,7 @@ from toolwire.agent.tools import supervisor
 from toolwire.agent.tools.process_tree import MARK, ProcessTree, new_mark
 from toolwire.turns.tools.call import ToolError
 from toolwire.turns.tools.registry import Emit, Inherit
-from toolwire.upstream.environment import inherited
+from toolwire.upstream.credentials import inherited
 
 TIMEOUT = 120.0
 """Seconds that a command may take by default."""

@@ -18,7 +18,7 @@ from toolwire.gateway.console.secrets import redact
 from toolwire.gateway.console.threads import in_thread
 from toolwire.protocols import http_backends
 from toolwire.turns.routes import Router
-from toolwire.upstream.environment import inherited
+from toolwire.upstream.credentials import inherited
 
 MODELS_SECONDS = 60.0
 """Seconds after which a server is asked for its models again, also one that did not answer."""

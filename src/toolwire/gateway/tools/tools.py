@@ -28,7 +28,7 @@ from toolwire.turns.attempt import Confirm
 from toolwire.turns.source import TurnSource
 from toolwire.turns.tools.call import ToolCall, ToolError
 from toolwire.turns.tools.registry import Context, Registry, Result, Tool, as_tool
-from toolwire.upstream.environment import inherited
+from toolwire.upstream.credentials import inherited
 
 ENTRY_POINTS = "toolwire.tools"
 """The group in which installed packages name tools for the gateway."""

@@ -22,7 +22,7 @@ from toolwire.core.request import NO_PARAMETERS, ImagePart, Part, TextPart
 from toolwire.turns.tools.call import LOCAL_SHELL, CustomPayload, FunctionPayload, ToolCall, read_arguments
 from toolwire.turns.tools.concurrency import is_async_function, run_in_thread
 from toolwire.turns.tools.schema import encode_value, parameters_of, parse_docstring, schema_of, written_function
-from toolwire.upstream.environment import inherited
+from toolwire.upstream.credentials import inherited
 
 if TYPE_CHECKING:  # `typing` has defaults of type variables from Python 3.13 on only
     from typing_extensions import ParamSpec, TypeVar

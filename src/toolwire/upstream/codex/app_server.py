@@ -11,7 +11,6 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Protocol, cast
 
 import msgspec
@@ -35,9 +34,9 @@ STOP_TIMEOUT = 2.0
 """Seconds that it has to end by itself."""
 ANSWER_TIMEOUT = 30.0
 """Seconds after which a process that does not answer counts as hung."""
-MAX_PENDING = 64
-"""Requests under way at a time: app-server loses answers to a flood."""
-MAX_STDERR = 8192
+MAX_PENDING_REQUESTS = 64
+"""Maximum concurrent requests: app-server loses answers to a flood."""
+MAX_STDERR_BYTES = 8192
 
 
 class Listener(Protocol):
@@ -80,7 +79,6 @@ class AppServer(asyncio.SubprocessProtocol):
         self._spec = spec
         self._exited = exited
         self._folder: OwnedFolder | None = None
-        self._home = ""
         self._reader = LineReader()
         self._blanks = blanks_for(spec.credentials())
         self._blank = BlankCredentials(self._blanks)
@@ -100,14 +98,17 @@ class AppServer(asyncio.SubprocessProtocol):
         loop = asyncio.get_running_loop()
         await asyncio.to_thread(remove_orphans, tempfile.gettempdir())
         self._folder = OwnedFolder(f"{PREFIX}codex-{os.getpid()}-")
-        self._home = str(self._folder.path)
+        home = str(self._folder.path)
         try:
-            self._write_home(self._folder.path)
+            for name, content in self._spec.files(home, sorted(self.models)).items():
+                (self._folder.path / name).write_bytes(content)
+            for name, target in self._spec.links.items():
+                (self._folder.path / name).symlink_to(target)
             await loop.subprocess_exec(
                 lambda: self,
                 *self._spec.command,
-                cwd=self._home,
-                env={**self._spec.environment(), "CODEX_HOME": self._home},
+                cwd=home,
+                env={**self._spec.environment(), "CODEX_HOME": home},
                 start_new_session=True,  # Ctrl-C is for the gateway, which drains
             )
             async with asyncio.timeout(START_TIMEOUT):
@@ -122,12 +123,6 @@ class AppServer(asyncio.SubprocessProtocol):
         self.is_ready = not self._gone.done()
         if not self.is_ready:
             raise self._why_gone()
-
-    def _write_home(self, home: Path) -> None:
-        for name, content in self._spec.files(self._home, sorted(self.models)).items():
-            (home / name).write_bytes(content)
-        for name, target in self._spec.links.items():
-            (home / name).symlink_to(target)
 
     async def _initialize(self) -> None:
         greeting = _Answer()
@@ -208,7 +203,7 @@ class AppServer(asyncio.SubprocessProtocol):
     def ask(self, channel: str, ask: Ask) -> None:
         id = f"{channel}.{ask.name}"
         line = jsonrpc.request(id, ask.method, ask.params)
-        if len(self._pending) >= MAX_PENDING:
+        if len(self._pending) >= MAX_PENDING_REQUESTS:
             self._queue.append((id, line))
         else:
             self._send(id, line)
@@ -227,7 +222,7 @@ class AppServer(asyncio.SubprocessProtocol):
     def pipe_data_received(self, fd: int, data: bytes | str) -> None:
         assert isinstance(data, bytes)
         if fd != 1:
-            self._stderr = (self._stderr + data)[-MAX_STDERR:]
+            self._stderr = (self._stderr + data)[-MAX_STDERR_BYTES:]
             return
         try:
             frames = self._reader.feed(self._blank.feed(data))
@@ -239,7 +234,12 @@ class AppServer(asyncio.SubprocessProtocol):
 
     def _route(self, line: bytes) -> None:
         envelope = protocol.read(line)
-        listener = self._listener(envelope)
+        listener = self.threads.get(envelope.thread) if not envelope.is_answer else None
+        if envelope.is_answer and envelope.id in self._pending:  # any other answers no request, or answers it again
+            self._pending.pop(envelope.id).cancel()
+            if self._queue:
+                self._send(*self._queue.popleft())
+            listener = self._channels.get(str(envelope.id).partition(".")[0])
         if listener is not None:
             listener.receive(envelope, line)
             return
@@ -251,16 +251,6 @@ class AppServer(asyncio.SubprocessProtocol):
         elif unassigned := envelope.unassigned:
             for thread in tuple(self.threads.values()):
                 thread.receive(protocol.read(unassigned), unassigned.rstrip())
-
-    def _listener(self, envelope: Envelope) -> Listener | None:
-        if not envelope.is_answer:
-            return self.threads.get(envelope.thread)
-        if envelope.id not in self._pending:
-            return None  # an answer to no request, perhaps a second one
-        self._pending.pop(envelope.id).cancel()
-        if self._queue:
-            self._send(*self._queue.popleft())
-        return self._channels.get(str(envelope.id).partition(".")[0])
 
 
 class _Answer:

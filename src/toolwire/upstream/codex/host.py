@@ -28,7 +28,7 @@ import asyncio
 import os
 import struct
 from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
@@ -40,7 +40,7 @@ from toolwire.core.raw import to_json
 from toolwire.memory.call_keys import CallKey
 from toolwire.upstream.codex.inbox import MAX_INBOX, Inbox
 from toolwire.upstream.codex.upstream import CodexReply, CodexUpstream
-from toolwire.upstream.reply import Broken, broken
+from toolwire.upstream.reply import Broken, Upstream, broken
 
 FIND_TIMEOUT = 1.0
 """Seconds to find turns that wait. Without an answer the history is sent anew."""
@@ -170,7 +170,12 @@ class CodexHostServer:
         try:
             message = await _read(reader, _from_worker)
             if isinstance(message, Find):
-                _write(writer, Found(self._find(message.calls)))
+                turns = (
+                    (name, write_turn(turn))
+                    for name, upstream in self._upstreams.items()
+                    for turn in upstream.waiting(message.calls)
+                )
+                _write(writer, Found([(name, written) for name, written in turns if written is not None]))
             elif isinstance(message, Open):
                 await self._serve(message, reader, writer)
         except (OSError, EOFError, msgspec.DecodeError, asyncio.CancelledError):
@@ -178,10 +183,6 @@ class CodexHostServer:
         finally:
             self.connections.discard(task)
             writer.close()
-
-    def _find(self, calls: Sequence[CallKey]) -> list[tuple[str, bytes]]:
-        turns = ((name, turn) for name, upstream in self._upstreams.items() for turn in upstream.waiting(calls))
-        return [(name, written) for name, turn in turns if (written := write_turn(turn)) is not None]
 
     async def _serve(self, opening: Open, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one turn, until it is parked or the worker closes the connection."""
@@ -206,7 +207,7 @@ class CodexHostServer:
                         await asyncio.wait((pump,))
                         _write(writer, Stopped())
                     case Park(turn, unread) if (waiting := read_turn(turn)) is not None:
-                        reply.put_back(unread)
+                        reply.inbox.put_back(unread)
                         parked.append(waiting)
                         reply.close()
                         _write(writer, Parked())
@@ -276,7 +277,11 @@ class CodexHost:
         turns: list[tuple[str, bytes]] = []
         with suppress(OSError, EOFError, msgspec.DecodeError, UnicodeEncodeError):
             async with asyncio.timeout(FIND_TIMEOUT):
-                turns = await self._ask_for_turns(calls)
+                reader, writer = await asyncio.open_unix_connection(self.path)
+                with closing(writer):
+                    _write(writer, Find(list(calls)))
+                    message = await _read(reader, _from_host)
+                turns = message.turns if isinstance(message, Found) else []
         for call in calls:
             self._found.pop(call, None)
         for backend, written in turns:
@@ -287,15 +292,6 @@ class CodexHost:
                         self._found.setdefault(call, []).append(found)
         while len(self._found) > MAX_FOUND:
             del self._found[next(iter(self._found))]
-
-    async def _ask_for_turns(self, calls: Sequence[CallKey]) -> list[tuple[str, bytes]]:
-        reader, writer = await asyncio.open_unix_connection(self.path)
-        try:
-            _write(writer, Find(list(calls)))
-            message = await _read(reader, _from_host)
-            return message.turns if isinstance(message, Found) else []
-        finally:
-            writer.close()
 
     def waiting(self, backend: str, calls: Sequence[CallKey]) -> list[PendingTurn]:
         """The turns of a backend that wait for the result of one of these calls, as last found."""
@@ -319,25 +315,13 @@ class CodexHost:
             await asyncio.wait(tuple(self._parking), timeout=PARK_TIMEOUT)
 
 
-class HostedCodexUpstream:
+class HostedCodexUpstream(Upstream):
     """The upstream of a `codex` backend whose threads the host has."""
-
-    origin = None
-    url = ""
 
     def __init__(self, name: str, host: CodexHost, profile: Profile) -> None:
         self._name = name
         self._host = host
         self._profile = profile
-
-    def start(self) -> None:
-        """The host starts app-servers."""
-
-    async def stop(self) -> None:
-        """The host stops app-servers."""
-
-    def headers(self, opening: Opening, key: str) -> Mapping[str, str]:
-        return {}
 
     def waiting(self, calls: Sequence[CallKey]) -> list[PendingTurn]:
         """The turns that wait for the result of one of these calls."""
@@ -392,7 +376,7 @@ class HostedThread:
         self.headers = headers
         self._writer = writer
         self._host = host
-        self._inbox = Inbox(b"")
+        self.inbox = Inbox(b"")
         loop = asyncio.get_running_loop()
         self._stopped: asyncio.Future[None] = loop.create_future()
         self._parked: asyncio.Future[None] = loop.create_future()
@@ -403,9 +387,9 @@ class HostedThread:
             while True:
                 match await _read(reader, _from_host):
                     case Lines(data):
-                        self._inbox.put(data)
+                        self.inbox.put(data)
                     case Refused(failure):
-                        self._inbox.fail(Broken(failure))
+                        self.inbox.fail(Broken(failure))
                     case Stopped():
                         self._stopped.set_result(None)
                     case Parked():
@@ -417,22 +401,13 @@ class HostedThread:
         finally:
             self._stopped.cancel()
             self._parked.cancel()
-            if self._inbox.fault is None:
+            if self.inbox.fault is None:
                 message = "The process that has the thread ended in the middle of the turn."
-                self._inbox.fail(Broken(Failure(502, "backend_broke_off", message)))
-
-    def take(self) -> bytes:
-        return self._inbox.take()
-
-    async def arrived(self) -> bytes:
-        return await self._inbox.arrived()
-
-    def put_back(self, data: bytes) -> None:
-        self._inbox.put_back(data)
+                self.inbox.fail(Broken(Failure(502, "backend_broke_off", message)))
 
     @property
     def is_running(self) -> bool:
-        return self._inbox.fault is None
+        return self.inbox.fault is None
 
     def ask(self, ask: Ask) -> None:
         _write(self._writer, Send(ask.name, ask.method, to_json(ask.params)))
@@ -443,7 +418,7 @@ class HostedThread:
     def release(self, waiting: PendingTurn | None) -> None:
         """The turn is over for the client. The thread waits for the results of its calls, or is left."""
         written = write_turn(waiting) if waiting is not None else None
-        if written is None or self._inbox.fault is not None:
+        if written is None or self.inbox.fault is not None:
             self._close()
         else:
             self._host.park(self._park(written))
@@ -454,7 +429,7 @@ class HostedThread:
             async with asyncio.timeout(HOST_TIMEOUT):
                 _write(self._writer, Stop())
                 await self._stopped
-                _write(self._writer, Park(turn, self._inbox.take()))
+                _write(self._writer, Park(turn, self.inbox.take()))
                 await self._parked
         except (TimeoutError, Broken, asyncio.CancelledError):
             pass  # the host leaves the thread, and the history is sent anew

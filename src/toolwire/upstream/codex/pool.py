@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import msgspec
+
 from toolwire.backends.codex import Profile
 from toolwire.backoff import retry_after
 from toolwire.core.errors import BackendFault, Failure
@@ -17,19 +19,18 @@ from toolwire.upstream.reply import Broken
 
 MIN_PAUSE = 0.25
 MAX_PAUSE = 30.0
-"""Seconds before the next start after one that failed; doubled from the first to the second."""
+"""Seconds before the next start after a failed one; doubled from the minimum to the maximum."""
 MAX_LEARNED_MODELS = 64
 """Models that app-servers learn by name, beside those of the settings. Any client can name one, so there is a limit;
 further models get Codex's own defaults."""
 
 
-class _Waiter:
+class _Waiter(msgspec.Struct, eq=False):
     """A request that waits for a slot: at one app-server, or at any that knows its model."""
 
-    def __init__(self, model: str, app_server: AppServer | None) -> None:
-        self.model = model
-        self.app_server = app_server
-        self.granted: asyncio.Future[AppServer] = asyncio.get_running_loop().create_future()
+    model: str
+    app_server: AppServer | None
+    granted: asyncio.Future[AppServer]
 
 
 class Pool:
@@ -78,8 +79,11 @@ class Pool:
     async def acquire(self, model: str, app_server: AppServer | None = None) -> AppServer:
         """A slot for a turn, at this app-server or at any. Raises `Broken` when there is none in time."""
         if app_server is None and model not in self._models and len(self._models) < self._max_models:
-            self._learn(model)
-        waiter = _Waiter(model, app_server)
+            self._models |= {model}
+            for each in tuple(self._app_servers):  # new ones that know the model replace them
+                self._retire(each)
+            self.fill()
+        waiter = _Waiter(model, app_server, asyncio.get_running_loop().create_future())
         self._queue.append(waiter)
         self._serve()
         if waiter.granted.done():
@@ -109,44 +113,27 @@ class Pool:
         self.look_after(app_server)
         self._serve()
 
-    # Slots
-
-    def _grant(self, waiter: _Waiter) -> bool:
-        app_server = waiter.app_server or self._free_app_server(waiter.model)
-        if app_server is None or app_server.turns >= self._profile.turns:
-            return False
-        if not app_server.is_ready:
-            _refuse(waiter, Failure(502, "backend_broke_off", "The worker has ended.", retryable=True))
-            return True
-        app_server.turns += 1
-        waiter.granted.set_result(app_server)
-        return True
-
-    def _free_app_server(self, model: str) -> AppServer | None:
-        free = [
-            app_server
-            for app_server in self._app_servers
-            if app_server.is_ready
-            and not app_server.is_retiring
-            and (model in app_server.models or model not in self._models)
-            and app_server.turns < self._profile.turns
-        ]
-        return min(free, key=lambda app_server: app_server.turns, default=None)
-
     def _serve(self) -> None:
+        """Grant free slots to the requests that wait, in their order."""
         waiting, self._queue = self._queue, deque()
         for waiter in waiting:
-            if not waiter.granted.done() and not self._grant(waiter):
+            if waiter.granted.done():
+                continue
+            usable = [
+                each
+                for each in self._app_servers
+                if each.is_ready
+                and not each.is_retiring
+                and (waiter.model in each.models or waiter.model not in self._models)
+            ]
+            app_server = waiter.app_server or min(usable, key=lambda each: each.turns, default=None)
+            if app_server is None or app_server.turns >= self._profile.turns:
                 self._queue.append(waiter)
-
-    # Replacement
-
-    def _learn(self, model: str) -> None:
-        """App-servers know the models they were started with, so new ones replace them."""
-        self._models |= {model}
-        for app_server in tuple(self._app_servers):
-            self._retire(app_server)
-        self.fill()
+            elif not app_server.is_ready:
+                _refuse(waiter, Failure(502, "backend_broke_off", "The worker has ended.", retryable=True))
+            else:
+                app_server.turns += 1
+                waiter.granted.set_result(app_server)
 
     def look_after(self, app_server: AppServer) -> None:
         """A turn or a thread has ended: replace the app-server, or stop it, if it is time."""
@@ -184,7 +171,14 @@ class Pool:
         try:
             await app_server.start()
         except BackendFault as fault:
-            self._failed(fault.failure)
+            if self._failure is None or self._failure.message != fault.failure.message:
+                self._say(fault.failure.message)
+            self._again()
+            if not any(each.is_ready for each in self._app_servers):
+                self._failure = fault.failure
+                waiting, self._queue = self._queue, deque()
+                for waiter in waiting:
+                    _refuse(waiter, fault.failure)
             return
         finally:
             self._starting -= 1
@@ -208,27 +202,18 @@ class Pool:
             self._again()
         self._serve()
 
-    def _failed(self, failure: Failure) -> None:
-        if self._failure is None or self._failure.message != failure.message:
-            self._say(failure.message)
-        self._again()
-        if not any(app_server.is_ready for app_server in self._app_servers):
-            self._failure = failure
-            waiting, self._queue = self._queue, deque()
-            for waiter in waiting:
-                _refuse(waiter, failure)
-
     def _again(self) -> None:
         """Start missing app-servers after a pause."""
         if self._closed or self._pause is not None:
             return
         pause = min(MAX_PAUSE, MIN_PAUSE * 2**self._failures)
         self._failures += 1
-        self._pause = asyncio.get_running_loop().call_later(pause, self._pause_over)
 
-    def _pause_over(self) -> None:
-        self._pause = None
-        self.fill()
+        def resume() -> None:
+            self._pause = None
+            self.fill()
+
+        self._pause = asyncio.get_running_loop().call_later(pause, resume)
 
     def _do(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task = asyncio.get_running_loop().create_task(work)

@@ -52,18 +52,6 @@ class Thread:
     def write(self, line: bytes) -> None:
         self.app_server.write(line)
 
-    def take(self) -> bytes:
-        """The lines that have come."""
-        return self.inbox.take()
-
-    async def arrived(self) -> bytes:
-        """The next lines."""
-        return await self.inbox.arrived()
-
-    def put_back(self, data: bytes) -> None:
-        """Let lines be read again, before all others."""
-        self.inbox.put_back(data)
-
     @property
     def headers(self) -> Mapping[str, str]:
         """The rate limits of the account."""

@@ -9,19 +9,17 @@ from toolwire.core.backend import Ask, Dialogue, Opening, PendingTurn
 from toolwire.core.errors import THREAD_GONE
 from toolwire.core.jsonrpc import JSON_LINES
 from toolwire.upstream.codex.app_server import AppServer, AppServerSpec
+from toolwire.upstream.codex.inbox import Inbox
 from toolwire.upstream.codex.pool import Pool
 from toolwire.upstream.codex.thread import Thread
-from toolwire.upstream.reply import broken, safe_headers
+from toolwire.upstream.reply import Upstream, broken, safe_headers
 
 MAX_WAITING_THREADS = 1000
 """Threads that may wait for results at a time; beyond that the oldest is left."""
 
 
-class CodexUpstream:
+class CodexUpstream(Upstream):
     """The app-servers of one backend, and its threads that wait."""
-
-    origin = None  # an app-server connects to its own model provider
-    url = ""
 
     def __init__(
         self,
@@ -42,15 +40,13 @@ class CodexUpstream:
     async def stop(self) -> None:
         await self._pool.stop()
 
-    def headers(self, opening: Opening, key: str) -> Mapping[str, str]:
-        return {}
-
     async def open(self, opening: Opening, key: str) -> "CodexReply":
         assert isinstance(opening, Dialogue)
         waiting = opening.resume
         if waiting is None:
             app_server = await self._pool.acquire(opening.model)
-            return self._reply(Thread(app_server, self._pool, self._profile, self._expire), opening)
+            thread = Thread(app_server, self._pool, self._profile, self._expire)
+            return CodexReply(thread, opening, partial(self._release, thread))
         threads = self._waiting.get(waiting.calls[0], [])
         thread = next((each for each in threads if each.waiting is waiting), None)
         if thread is None:
@@ -58,22 +54,16 @@ class CodexUpstream:
         self._forget(thread)
         thread.stop_timer()  # it does not expire while it waits for a slot
         try:
-            await self._acquire_again(thread, opening.model)
+            await self._pool.acquire(opening.model, thread.app_server)
         except BaseException:
             thread.leave()
             raise
-        thread.resume()
-        return self._reply(thread, opening)
-
-    async def _acquire_again(self, thread: Thread, model: str) -> None:
-        """Get a slot for a thread that has waited. Raises `Broken`."""
-        await self._pool.acquire(model, thread.app_server)
         if not thread.is_running:
             self._pool.release(thread.app_server)
+            thread.leave()
             raise broken(THREAD_GONE, "The thread of these calls has ended.")
-
-    def _reply(self, thread: Thread, dialogue: Dialogue) -> "CodexReply":
-        return CodexReply(thread, dialogue, partial(self._release, thread))
+        thread.resume()
+        return CodexReply(thread, opening, partial(self._release, thread))
 
     def waiting(self, calls: Sequence[Hashable]) -> list[PendingTurn]:
         """The turns that wait for the result of one of these calls, the latest first."""
@@ -122,11 +112,8 @@ class ServedThread(Protocol):
     @property
     def is_running(self) -> bool: ...
 
-    def take(self) -> bytes: ...
-
-    async def arrived(self) -> bytes: ...
-
-    def put_back(self, data: bytes) -> None: ...
+    @property
+    def inbox(self) -> Inbox: ...
 
     def ask(self, ask: Ask) -> None: ...
 
@@ -137,6 +124,7 @@ class CodexReply:
     """The lines of a thread that answer one request. `release` gets the turn that waits in the end, if one does."""
 
     def __init__(self, thread: ServedThread, dialogue: Dialogue, release: Callable[[PendingTurn | None], None]) -> None:
+        self.inbox = thread.inbox
         self._thread = thread
         self._dialogue = dialogue
         self._release = release
@@ -150,11 +138,11 @@ class CodexReply:
 
     def read_nowait(self) -> bytes:
         self.flush()
-        return self._thread.take()
+        return self.inbox.take()
 
     async def read(self) -> bytes:
         self.flush()
-        return await self._thread.arrived()
+        return await self.inbox.arrived()
 
     def is_whole(self) -> bool:
         return self._dialogue.is_over or not self._thread.is_running
@@ -165,10 +153,6 @@ class CodexReply:
         self._closed = True
         self.flush()
         self._release(self._dialogue.waiting)
-
-    def put_back(self, data: bytes) -> None:
-        """Let lines that were read be read again, before all others."""
-        self._thread.put_back(data)
 
     def flush(self) -> None:
         """Send what the dialogue holds."""
