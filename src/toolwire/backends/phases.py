@@ -37,7 +37,14 @@ class PhasedMessages:
                 self._source, self._commentary = item, []
             self._commentary.append(text)
         elif phase == "final_answer" and self._commentary:
-            return before + self._hold(item, text)
+            if len(self._commentary) > 1:
+                self._commentary = ["".join(self._commentary)]
+            self._answer = item
+            self._held.append(text)
+            if not self._commentary[0].startswith(text, self._length):
+                return before + self._release()
+            self._length += len(text)
+            return before
         else:
             self._commentary = []  # another message came between
         return before + text
@@ -54,16 +61,6 @@ class PhasedMessages:
     def held(self) -> str | None:
         """The message whose text is held back, if there is one."""
         return self._answer if self._held else None
-
-    def _hold(self, item: str, text: str) -> str:
-        if len(self._commentary) > 1:
-            self._commentary = ["".join(self._commentary)]
-        self._answer = item
-        self._held.append(text)
-        if not self._commentary[0].startswith(text, self._length):
-            return self._release()
-        self._length += len(text)
-        return ""
 
     def _release(self) -> str:
         held, self._held, self._commentary, self._length = "".join(self._held), [], [], 0

@@ -186,13 +186,20 @@ class Decoder(TurnDecoder):
         """Read the finish reason of a choice; returns a failure if it is one."""
         if choice.error is not None:
             return stream_failure(choice.error)
-        reason = choice.finish_reason or ""
-        if reason.lower() in FAILED_REASONS:
-            self._failure = finish_failure(reason)
+        given = choice.finish_reason or ""
+        known = given.lower()
+        if known in FAILED_REASONS:
+            self._failure = finish_failure(given)
             self.finishing += 1
             return None
-        if reason not in NULL_LIKE:
-            self._reason = self._read_reason(reason, out)
+        if given not in NULL_LIKE:
+            self._claims_calls = self._claims_calls or known in _CLAIMS
+            if known == "model_length":
+                self.context_window = ContextWindow(is_full=True)
+            if known not in _REASONS:
+                out.append(Note("reason_unknown", given))
+            if self._reason in (None, "stop"):  # some servers send a reason in every chunk; the most specific one wins
+                self._reason = _REASONS.get(known, "stop")
         if choice.usage is not None:  # Kimi
             self._usage = _usage(choice.usage)
         return None
@@ -272,17 +279,6 @@ class Decoder(TurnDecoder):
         late, self._late_reasoning = self._late_reasoning, []
         self._in_text = False
         return self._sequencer.feed(ReasoningDelta("".join(late), "content")) if late else []
-
-    def _read_reason(self, given: str, out: list[Event]) -> Reason:
-        reason = _REASONS.get(given.lower())
-        self._claims_calls = self._claims_calls or given.lower() in _CLAIMS
-        if reason is None:
-            out.append(Note("reason_unknown", given))
-            return self._reason or "stop"
-        if given.lower() == "model_length":
-            self.context_window = ContextWindow(is_full=True)
-        # Some servers send a reason in every chunk; the most specific one wins.
-        return reason if self._reason in (None, "stop") else self._reason
 
     def _finish(self) -> Sequence[Event]:
         """End the turn with the stream. Without a finish reason it has stopped."""

@@ -1,7 +1,6 @@
 """Encodes a request for the Chat Completions API: the client's JSON where it speaks the same dialect, or translated."""
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -55,7 +54,7 @@ def encode_request(
         "reasoning_effort": sampling.effort,
         "verbosity": sampling.verbosity,
         "service_tier": sampling.service_tier,
-        "response_format": _format(request.output_format) if request.output_format else None,
+        "response_format": _output_format(request.output_format) if request.output_format else None,
         "user": caller.user if request.dialect == DIALECT else hash_long_user_id(caller.user),
         "safety_identifier": caller.safety_identifier,
         "prompt_cache_key": caller.prompt_cache_key,
@@ -75,7 +74,9 @@ def encode_request(
     tools = _tools(request, original, profile, request.tools if declared is None else declared)
     if tools:
         body["tools"] = tools
-        body["tool_choice"] = _tool_choice(request.tool_choice) if request.tool_choice else None
+        choice = request.tool_choice or ToolChoice()
+        named = {"type": choice.kind, choice.kind: {"name": choice.name}} if choice.name else choice.mode
+        body["tool_choice"] = (choice.hosted or named) if request.tool_choice else None
         body["parallel_tool_calls"] = request.parallel_calls if profile.parallel else None
         if request.parallel_calls is not None and not profile.parallel:
             notes.append(Note("field_dropped", "parallel_tool_calls"))
@@ -113,11 +114,7 @@ def _tools(request: Request, original: Fields, profile: Profile, declared: tuple
         tools = objects_of(original["tools"])
         if len(tools) == count and all("function" in tool or "custom" in tool for tool in tools):  # as documented
             return original["tools"]
-    return [*_each_tool(request, original, profile, declared)]
-
-
-def _each_tool(request: Request, original: Fields, profile: Profile, declared: tuple[Tool, ...]) -> Iterator[Any]:
-    """The tools, each merged with the client's declaration, in the client's order; then those without one."""
+    # Each tool is merged with the client's declaration, in the client's order; those without one follow.
     names = frozenset(request.tool_names)
     every = enumerate(zip(declared, request.tools, strict=True))
     pairs = {index: (tool, lower) for index, (tool, lower) in every if lower.name in names}
@@ -125,15 +122,15 @@ def _each_tool(request: Request, original: Fields, profile: Profile, declared: t
     for index, (tool, _) in pairs.items():
         indexes[tool.name].append(index)
     hosted = Counter(bytes(tool.raw) for tool in request.hosted_tools)
+    out: list[Any] = []
     for raw in list_of(original["tools"]) if bytes(original.get("tools", b"")).startswith(b"[") else ():
         declaration = _DeclaredTool(raw)
         if hosted[bytes(raw)]:
             hosted[bytes(raw)] -= 1
-            yield raw
+            out.append(raw)
         elif found := indexes.get(declaration.name):
-            yield declaration.merge(*pairs.pop(found.popleft()), profile)
-    yield from (_tool(lower, profile) for _, lower in pairs.values())
-    yield from map(msgspec.Raw, hosted.elements())
+            out.append(declaration.merge(*pairs.pop(found.popleft()), profile))
+    return [*out, *(_tool(lower, profile) for _, lower in pairs.values()), *map(msgspec.Raw, hosted.elements())]
 
 
 class _DeclaredTool:
@@ -169,15 +166,7 @@ def _tool(tool: Tool, profile: Profile) -> Json:
     return {"type": "function", "function": {**named, **without_none(parameters=parameters, strict=strict)}}
 
 
-def _tool_choice(choice: ToolChoice) -> Any:
-    if choice.hosted is not None:
-        return choice.hosted
-    if choice.name:
-        return {"type": choice.kind, choice.kind: {"name": choice.name}}
-    return choice.mode
-
-
-def _format(format: OutputFormat) -> Json:
+def _output_format(format: OutputFormat) -> Json:
     if format.schema is None:
         return {"type": "json_object"}
     name, description = format.name or "answer", format.description or None

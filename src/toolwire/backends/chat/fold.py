@@ -131,7 +131,14 @@ class Fold:
         match entry:
             case CallEntry():
                 self._flush_attachments()
-                self._call(entry)
+                if entry.kind == "custom":
+                    call: Json = {"type": "custom", "custom": {"name": entry.name, "input": entry.arguments}}
+                else:
+                    arguments = "{}" if is_blank(entry.arguments) else entry.arguments
+                    call = {"type": "function", "function": {"name": entry.name, "arguments": arguments}}
+                if entry.signature:
+                    call["extra_content"] = msgspec.Raw(entry.signature.encode())
+                self._open().setdefault("tool_calls", []).append({"id": entry.id, **call})
             case ResultEntry():
                 self._result(entry)
             case Message(role="assistant"):
@@ -175,34 +182,22 @@ class Fold:
         self._out.append(message)
 
     def _add_text(self, entry: Message) -> None:
-        text = "".join(part.text for part in entry.parts if isinstance(part, TextPart))
-        refusal = "".join(part.text for part in entry.parts if isinstance(part, RefusalPart))
+        """Add text of the assistant. Text after its calls moves before them."""
+        for name, kind in (("content", TextPart), ("refusal", RefusalPart)):
+            if text := "".join(part.text for part in entry.parts if isinstance(part, kind)):
+                self._text(self._open(), name).write(text)
         self._notes += [note_dropped_part(part) for part in entry.parts if not isinstance(part, TextPart | RefusalPart)]
-        if not text and not refusal:
-            return
-        message = self._open()  # text after the calls moves before them
-        if text:
-            self._text(message, "content").write(text)
-        if refusal:
-            self._text(message, "refusal").write(refusal)
 
     def _text(self, message: Json, name: str) -> StringIO:
         """The buffer of a text field of the open message, whose position among the fields is now fixed."""
         message.setdefault(name, "")
         return self._texts.setdefault(name, StringIO())
 
-    def _call(self, entry: CallEntry) -> None:
-        if entry.kind == "custom":
-            written: Json = {"type": "custom", "custom": {"name": entry.name, "input": entry.arguments}}
-        else:
-            arguments = "{}" if is_blank(entry.arguments) else entry.arguments
-            written = {"type": "function", "function": {"name": entry.name, "arguments": arguments}}
-        if entry.signature:
-            written["extra_content"] = msgspec.Raw(entry.signature.encode())
-        self._open().setdefault("tool_calls", []).append({"id": entry.id, **written})
-
     def _add_reasoning(self, entry: ReasoningEntry) -> None:
-        if self._profile.reasoning == "drop" or not _is_returnable(entry, self._profile):
+        is_own = entry.origin == DIALECT  # as far as is known; a server with a configured field gets all reasoning
+        may_be_own = is_own or not entry.id or bool(self._profile.reasoning)
+        is_returnable = is_own if entry.signature else bool(entry.text) and may_be_own
+        if self._profile.reasoning == "drop" or not is_returnable:
             if entry.text or entry.signature:
                 self._notes.append(Note("reasoning_dropped", entry.id))
             return
@@ -253,13 +248,6 @@ class Fold:
             case _:
                 self._notes.append(note_dropped_part(part))
                 return None
-
-
-def _is_returnable(entry: ReasoningEntry, profile: Profile) -> bool:
-    """Whether a chat server made it, as far as is known; one with a configured field gets all reasoning."""
-    if entry.signature:
-        return entry.origin == DIALECT
-    return bool(entry.text) and (entry.origin == DIALECT or not entry.id or bool(profile.reasoning))
 
 
 def _merge_calls(original: Fields, calls: list[Json], unchanged: list[bool]) -> list[Any]:

@@ -15,7 +15,6 @@ gets has no tools.
 """
 
 from collections.abc import Iterable
-from itertools import zip_longest
 
 import msgspec
 
@@ -52,7 +51,13 @@ def with_prompted_tools(request: Request, prompt_notation: PromptNotation) -> tu
     if request.tools or any(isinstance(entry, CallEntry | ResultEntry) for entry in entries):
         entries = _HistoryAsText(prompt_notation, notes).entries(entries)
     if request.tools:
-        entries, instructions = _with_prompt(entries, instructions, tool_prompt(request, prompt_notation))
+        # The prompt goes to the end of the instructions or of an opening system message.
+        text, first = tool_prompt(request, prompt_notation), entries[0] if entries else None
+        if instructions or not isinstance(first, Message) or first.role not in ("system", "developer"):
+            instructions = f"{instructions}\n\n{text}" if instructions else text
+        else:
+            parts = _join_texts([*first.parts, TextPart(f"\n\n{text}")])
+            entries = (msgspec.structs.replace(first, parts=parts, raw=None), *entries[1:])
     rewritten = msgspec.structs.replace(
         request,
         entries=entries,
@@ -91,31 +96,18 @@ def tool_prompt(request: Request, prompt_notation: PromptNotation) -> str:
         f"For each function call, write its name and arguments exactly like this:\n{example}",
         "Write nothing after your calls. Their results come in the next message, in the order of the calls, each "
         f"between {RESULT[0]} and {RESULT[1]}. Never write these yourself.",
-        *_rules(request, choice),
     ]
-    return "\n\n".join(paragraphs)
-
-
-def _rules(request: Request, choice: ToolChoice) -> Iterable[str]:
     if choice.limited:
-        yield f"Of all functions, call only these: {', '.join(request.tool_names)}."
+        paragraphs.append(f"Of all functions, call only these: {', '.join(request.tool_names)}.")
     if choice.mode == "none":
-        yield "Do not call any function in this answer."
+        paragraphs.append("Do not call any function in this answer.")
     elif choice.name:
-        yield f"Call the function {choice.name} in this answer."
+        paragraphs.append(f"Call the function {choice.name} in this answer.")
     elif choice.mode == "required":
-        yield "Call at least one function in this answer."
+        paragraphs.append("Call at least one function in this answer.")
     if request.parallel_calls is False and choice.mode != "none":
-        yield "Call at most one function in this answer."
-
-
-def _with_prompt(entries: tuple[Entry, ...], instructions: str, text: str) -> tuple[tuple[Entry, ...], str]:
-    """The history and instructions with the prompt at the end of the instructions or of an opening system message."""
-    first = entries[0] if entries else None
-    if instructions or not isinstance(first, Message) or first.role not in ("system", "developer"):
-        return entries, f"{instructions}\n\n{text}" if instructions else text
-    parts = _join_texts([*first.parts, TextPart(f"\n\n{text}")])
-    return (msgspec.structs.replace(first, parts=parts, raw=None), *entries[1:]), instructions
+        paragraphs.append("Call at most one function in this answer.")
+    return "\n\n".join(paragraphs)
 
 
 class _HistoryAsText:
@@ -133,37 +125,34 @@ class _HistoryAsText:
 
     def entries(self, entries: Iterable[Entry]) -> tuple[Entry, ...]:
         for entry in entries:
-            self._add(entry)
+            match entry:
+                case ResultEntry():
+                    self._close()
+                    self._results.append(entry)
+                case CallEntry():
+                    self._answer(())
+                    self._call(entry)
+                case ReasoningEntry():
+                    self._answer(())
+                    self._out.append(entry)
+                case Message(role="assistant", parts=parts):
+                    self._answer(())
+                    self._unguarded += parts
+                case Message(role="user", parts=parts, name=name):
+                    self._close()
+                    user_parts = self._guard(parts, "message")
+                    if name:
+                        self._answer(())
+                        self._out.append(msgspec.structs.replace(entry, parts=user_parts, raw=None))
+                    else:
+                        self._answer(user_parts)
+                case _:
+                    self._answer(())
+                    self._close()
+                    self._out.append(entry)
         self._answer(())
         self._close()
         return tuple(self._out)
-
-    def _add(self, entry: Entry) -> None:
-        match entry:
-            case ResultEntry():
-                self._close()
-                self._results.append(entry)
-            case CallEntry():
-                self._answer(())
-                self._call(entry)
-            case ReasoningEntry():
-                self._answer(())
-                self._out.append(entry)
-            case Message(role="assistant", parts=parts):
-                self._answer(())
-                self._unguarded += parts
-            case Message(role="user", parts=parts, name=name):
-                self._close()
-                user_parts = self._guard(parts, "message")
-                if name:
-                    self._answer(())
-                    self._out.append(msgspec.structs.replace(entry, parts=user_parts, raw=None))
-                else:
-                    self._answer(user_parts)
-            case _:
-                self._answer(())
-                self._close()
-                self._out.append(entry)
 
     def _call(self, entry: CallEntry) -> None:
         written = self._notation.write(entry.name, bytes(object_arguments(entry, self._notes)).decode())
@@ -195,11 +184,11 @@ class _HistoryAsText:
         parts: list[Part] = []
         for result in results:
             opening = ("\n" if parts else "") + f"{RESULT[0]}\n"
-            parts += (
-                TextPart(opening),
-                *self._guard(_on_lines(result.parts_with_error), result.call_id),
-                TextPart(f"\n{RESULT[1]}"),
-            )
+            lines: list[Part] = []  # each text is on a line of its own
+            for part in result.parts_with_error:
+                is_next_text = bool(lines) and isinstance(lines[-1], TextPart) and isinstance(part, TextPart)
+                lines += [TextPart("\n"), part] if is_next_text else [part]
+            parts += (TextPart(opening), *self._guard(lines, result.call_id), TextPart(f"\n{RESULT[1]}"))
         if parts and user_parts:
             parts.append(TextPart("\n\n"))
         if parts or user_parts:
@@ -217,14 +206,6 @@ class _HistoryAsText:
         if safe != whole:
             self._notes.append(Note("value_changed", subject))
         return safe
-
-
-def _on_lines(parts: Iterable[Part]) -> Iterable[Part]:
-    """The parts of a result, with each text on a line of its own."""
-    for part, following in zip_longest(parts := [*parts], parts[1:]):
-        yield part
-        if isinstance(part, TextPart) and isinstance(following, TextPart):
-            yield TextPart("\n")
 
 
 def _join_texts(parts: Iterable[Part]) -> tuple[Part, ...]:

@@ -46,8 +46,18 @@ class ReasoningFields:
         if details is not msgspec.UNSET and bytes(details).startswith(b"["):
             self._json = None
             self._size += len(bytes(details))
-            for item in list_of(details) if self._size <= MAX_REASONING_CHARS else ():
-                self._add_item(item)
+            for raw in list_of(details) if self._size <= MAX_REASONING_CHARS else ():
+                piece = fields_of(raw) if bytes(raw).startswith(b"{") else None
+                if piece is None:
+                    self._details.append(raw)
+                    continue
+                key = (bytes(piece.get("type", NULL)), bytes(piece.get("index", NULL)))
+                item = self._growing.get(key)
+                if item is not None and key[1] != b"null" and item.matches(piece.get("id", NULL)):
+                    item.add(piece)
+                else:
+                    item = self._growing[key] = _Item(piece)
+                    self._details.append(item)
 
     def json(self) -> str:
         """The fields as a JSON object; the empty string if there are none, or too much."""
@@ -57,19 +67,6 @@ class ReasoningFields:
                 fields[DETAILS] = [item.whole() if isinstance(item, _Item) else item for item in self._details]
             self._json = to_json(fields).decode() if fields and self._size <= MAX_REASONING_CHARS else ""
         return self._json
-
-    def _add_item(self, raw: msgspec.Raw) -> None:
-        if not bytes(raw).startswith(b"{"):
-            self._details.append(raw)
-            return
-        piece = fields_of(raw)
-        key = (bytes(piece.get("type", NULL)), bytes(piece.get("index", NULL)))
-        item = self._growing.get(key)
-        if item is not None and key[1] != b"null" and item.matches(piece.get("id", NULL)):
-            item.add(piece)
-        else:
-            item = self._growing[key] = _Item(piece)
-            self._details.append(item)
 
 
 class _Item:
