@@ -71,7 +71,7 @@ def test_a_link_is_not_followed(desk: Desk, tmp_path: Path):
 def test_a_key_is_not_taken_for_a_variable_and_is_not_written(desk: Desk):
     key = "sk-0123456789abcdef"
     said = desk.good("init", stdin=f"deepseek\n{key}\nMY_KEY\n\n")
-    assert "that is no name of a variable" in said
+    assert "this is not the name of a variable" in said
     assert key not in said + desk.config.read_text()
     assert tomllib.loads(desk.config.read_text())["backends"] == [{"preset": "deepseek", "api_key_env": "MY_KEY"}]
     done = desk.run("init", "--yes", "--overwrite", "--preset", "deepseek", "--key-env", key)

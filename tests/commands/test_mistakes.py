@@ -136,7 +136,7 @@ COMMANDS = {
     ),
     "a program that cannot be launched": (
         ("launch", "vim"),
-        "launch: 'vim' is none of claude, codex",
+        "Invalid value for '{claude|codex}': 'vim' is not one of 'claude', 'codex'. See toolwire launch --help",
     ),
     "a program that is not installed": (
         ("launch", "claude"),
@@ -144,11 +144,11 @@ COMMANDS = {
     ),
     "a client that there is not": (
         ("env", "gemini"),
-        "env: 'gemini' is none of claude, codex, openai, anthropic",
+        "Invalid value for '{claude|codex|openai|anthropic}': 'gemini' is not one of 'claude', 'codex', 'openai', 'anthropic'. See toolwire env --help",
     ),
     "a shell that there is not": (
         ("env", "openai", "--shell", "tcsh"),
-        "--shell: 'tcsh' is none of sh, fish, powershell",
+        "Invalid value for '--shell' / '-s': 'tcsh' is not one of 'sh', 'fish', 'powershell'. See toolwire env --help",
     ),
     "a model that there is not": (
         ("env", "claude", "--model", "demmo"),

@@ -124,7 +124,7 @@ def test_a_copy_that_is_cut_or_none_is_one_clear_line(desk: Desk):
     for text, fault in (
         ("".join([lines[0], *lines[2:]]), "rows were exported, and"),
         ("".join([lines[0], lines[1].replace('"holder"', '"nothing"')]), "line 2: Invalid value 'nothing'"),
-        (lines[1], "line 1: this is no export"),
+        (lines[1], "line 1: this is not an export"),
         ("hello\n", "line 1: JSON is malformed"),
     ):
         done = desk.run("store", "import", "-", "-c", two, stdin=text)

@@ -6,6 +6,7 @@ import io
 import os
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 
 import click
@@ -18,17 +19,17 @@ from toolwire.imports import without_working_directory
 COMMANDS = {
     "serve": "Run the gateway.",
     "launch": "Start Claude Code or Codex with the models of the gateway; starts a gateway too if none runs.",
-    "env": 'Print what a shell has to set for a client, as in: eval "$(toolwire env claude)".',
-    "init": "Write a settings file; asks which servers you use. Keys stay in variables of the environment.",
-    "models": "List the models and aliases of every backend; servers are asked where globs are configured.",
+    "env": 'Print shell commands that point a client at the gateway, as in: eval "$(toolwire env claude)".',
+    "init": "Write a settings file after asking which servers you use. Keys stay in environment variables.",
+    "models": "List the models and aliases of every backend; asks the server where globs are configured.",
     "doctor": "Check the configuration, every backend, its key, the store, Codex and the port; "
     "each line says what to do.",
-    "run": "Run an agent: the model calls tools, which run here. Without a prompt it is an interactive session.",
-    "sessions": "List the sessions of `toolwire run`; --resume ID goes on with one.",
+    "run": "Run an agent, whose tools run on this machine. Without a prompt the session is interactive.",
+    "sessions": "List the sessions of `toolwire run`; `toolwire run --resume ID` continues one.",
     "check": "Check how an endpoint handles tool calls, and show the bytes that break a rule.",
-    "replay": "Show recorded turns: who said what when, with calls and notes.",
+    "replay": "Show recorded turns with their times, calls and notes.",
     "config": "Show the settings in force and where each comes from; keys are masked.",
-    "store": "Look at the store, bring it to this version, and copy it to another one.",
+    "store": "Inspect the store, migrate it to this version, or copy it to another one.",
 }
 """The help text of every command. The command itself is in the module of its name."""
 
@@ -53,63 +54,46 @@ class LazyCommandGroup(CommandGroup):
         return name, command, rest
 
 
-def _show_version(context: click.Context, parameter: click.Parameter, is_given: bool) -> None:
-    if is_given:
-        print(f"toolwire {__version__}")
-        context.exit()
+def _complete(context: click.Context, parameter: click.Parameter, is_given: bool) -> None:
+    """Print the completion script for the user's shell, or install it.
 
-
-def _show_completion(context: click.Context, parameter: click.Parameter, is_given: bool) -> None:
-    if is_given:
-        print(_make_script(context.command, _find_shell()))
-        context.exit()
-
-
-def _install_completion(context: click.Context, parameter: click.Parameter, is_given: bool) -> None:
-    if is_given:
-        shell = _find_shell()
-        try:
-            path = _install_script(shell, _make_script(context.command, shell))
-        except OSError as error:
-            raise stop(f"completion: {error.filename}: {error.strerror}") from None
-        say(f"completion for {shell} is installed in {path}; it works in the next shell")
-        context.exit()
-
-
-def _find_shell() -> str:
-    name = os.path.basename(os.environ.get("SHELL", ""))
-    if name not in SHELLS:
-        raise stop(f"completion: SHELL is {name!r}, and none of {', '.join(SHELLS)}")
-    return name
-
-
-def _make_script(command: click.Command, shell: str) -> str:
+    fish finds the script by itself; the start files of bash and zsh get a line that reads it.
+    """
+    if not is_given:
+        return
+    shell = os.path.basename(os.environ.get("SHELL", ""))
+    if shell not in SHELLS:
+        raise stop(f"completion: SHELL is {shell!r}, and none of {', '.join(SHELLS)}")
     completion = get_completion_class(shell)
     assert completion is not None
-    return completion(command, {}, "toolwire", COMPLETION_VARIABLE).source()
-
-
-def _install_script(shell: str, script: str) -> Path:
-    """Write the script. fish finds it by itself; the start files of bash and zsh get a line that reads it."""
+    script = completion(context.command, {}, "toolwire", COMPLETION_VARIABLE).source()
+    if parameter.name == "show_completion":
+        print(script)
+        context.exit()
     home = Path.home()
     if shell == "fish":
         folder = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config") / "fish" / "completions"
     else:
         folder = Path(os.environ.get("XDG_DATA_HOME") or home / ".local" / "share") / "toolwire"
     path = folder / f"toolwire.{shell}"
-    folder.mkdir(parents=True, exist_ok=True)
-    path.write_text(script, "utf-8")
-    if shell == "fish":
-        return path
-    line = f". {shlex.quote(str(path))}"
-    if shell == "zsh":
-        line = f"{_COMPINIT}; {line}"
-    start = (Path(os.environ.get("ZDOTDIR") or home) / ".zshrc") if shell == "zsh" else home / ".bashrc"
-    text = start.read_text("utf-8", "surrogateescape") if start.exists() else ""
-    if line not in text.splitlines():
-        with start.open("a", encoding="utf-8") as file:
-            file.write(f"{'' if text.endswith(chr(10)) or not text else chr(10)}{line}\n")
-    return path
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(script, "utf-8")
+        if shell != "fish":
+            line, start = f". {shlex.quote(str(path))}", home / ".bashrc"
+            if shell == "zsh":
+                line, start = f"{_COMPINIT}; {line}", Path(os.environ.get("ZDOTDIR") or home) / ".zshrc"
+            text = start.read_text("utf-8", "surrogateescape") if start.exists() else ""
+            if line not in text.splitlines():
+                with start.open("a", encoding="utf-8") as file:
+                    file.write(f"{'' if text.endswith(chr(10)) or not text else chr(10)}{line}\n")
+    except OSError as error:
+        raise stop(f"completion: {error.filename}: {error.strerror}") from None
+    say(f"completion for {shell} is installed in {path}; it works in the next shell")
+    context.exit()
+
+
+_completion_option = partial(click.option, is_flag=True, is_eager=True, expose_value=False, callback=_complete)
 
 
 @click.group(
@@ -118,31 +102,9 @@ def _install_script(shell: str, script: str) -> Path:
     invoke_without_command=True,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-@click.option(
-    "--version",
-    "-V",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_show_version,
-    help="Show the version and exit.",
-)
-@click.option(
-    "--install-completion",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_install_completion,
-    help="Install completion for your shell.",
-)
-@click.option(
-    "--show-completion",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_show_completion,
-    help="Print the completion script for your shell: bash, zsh or fish.",
-)
+@click.version_option(__version__, "--version", "-V", message="toolwire %(version)s")
+@_completion_option("--install-completion", help="Install completion for your shell.")
+@_completion_option("--show-completion", help="Print the completion script for your shell: bash, zsh or fish.")
 @click.pass_context
 def app(context: click.Context) -> None:
     """A gateway for LLM tool calls."""

@@ -24,7 +24,7 @@ INSTALL = {
     "claude": "npm install -g @anthropic-ai/claude-code",
     "codex": "npm install -g @openai/codex",
 }
-"""The command that installs a program."""
+"""The command that installs each program."""
 
 OWN_MODELS = {"claude": "claude-sonnet-4-5", "codex": "gpt-5"}
 """A model of the kind that a program chooses by itself."""
@@ -119,7 +119,7 @@ def _find_backend(settings: Settings, model: str) -> tuple[Backend, str]:
 
 
 def set_up_client_for(settings: Settings, client: Client, model: str, gateway: GatewayAddress) -> ClientSetup:
-    """What a client needs to use a model of the gateway, with the key for it."""
+    """The environment and arguments with which a client uses a model of the gateway, with the key for it."""
     backend, target = _find_backend(settings, model)
     window = backend.context_window(target) if model else 0
     with_key = with_key_for(settings, model or OWN_MODELS.get(client, ""), gateway)
@@ -129,56 +129,46 @@ def set_up_client_for(settings: Settings, client: Client, model: str, gateway: G
 def set_up_client(
     client: Client, gateway: GatewayAddress, model: str = "", window: int = 0, *, websocket: bool = True
 ) -> ClientSetup:
-    """What a client needs to use the gateway. Without a model it chooses one itself."""
-    key = gateway.key or NO_KEY
-    arguments: tuple[str, ...] = ()
+    """The environment and arguments with which a client uses the gateway. Without a model it chooses one itself."""
+    url, key = gateway.url, gateway.key or NO_KEY
+    arguments: list[str] = []
     match client:
         case "claude":
-            secret, variables = "ANTHROPIC_AUTH_TOKEN", _claude_variables(gateway.url, key, model, window)
+            secret = "ANTHROPIC_AUTH_TOKEN"
+            variables = {
+                **{name: "" for name in os.environ if name.startswith("CLAUDE_CODE_USE_")},  # lead to other providers
+                "ANTHROPIC_BASE_URL": url,
+                secret: key,
+                "ANTHROPIC_API_KEY": "",  # would win over the token
+                "CLAUDE_CODE_PROVIDER_MANAGED_BY_HOST": "1",  # else `env` in its settings file wins over ours
+                "CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY": "1",  # /model lists ours
+                "ENABLE_TOOL_SEARCH": os.environ.get("ENABLE_TOOL_SEARCH")
+                or "true",  # else only at Anthropic's address
+            }
+            if model:
+                variables |= dict.fromkeys((*_MODEL_VARIABLES, *(_OLDER_VARIABLES & os.environ.keys())), model)
+            if window:
+                variables["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] = str(window)
         case "codex":
-            secret, variables = CODEX_KEY, {CODEX_KEY: key}
-            arguments = _codex_arguments(f"{gateway.url}/v1", model, window, websocket=websocket)
+            secret = CODEX_KEY
+            variables = {secret: key}
+            options = {
+                "model_provider": "toolwire",
+                "model_providers.toolwire.name": "Toolwire",
+                "model_providers.toolwire.base_url": f"{url}/v1",
+                "model_providers.toolwire.wire_api": "responses",
+                "model_providers.toolwire.env_key": CODEX_KEY,
+                "model_providers.toolwire.supports_websockets": websocket,
+                **({"model": model} if model else {}),
+                **({"model_context_window": window} if window else {}),
+            }
+            for name, value in options.items():  # JSON writes strings, numbers and booleans as TOML does
+                arguments += ("-c", f"{name}={json.dumps(value, ensure_ascii=False)}")
         case "openai":
             secret = "OPENAI_API_KEY"
-            variables = {"OPENAI_BASE_URL": f"{gateway.url}/v1", secret: key}
+            variables = {"OPENAI_BASE_URL": f"{url}/v1", secret: key}
         case "anthropic":
             secret = "ANTHROPIC_API_KEY"
-            variables = {"ANTHROPIC_BASE_URL": gateway.url, secret: key}
+            variables = {"ANTHROPIC_BASE_URL": url, secret: key}
     copied = {secret: gateway.key_variable} if gateway.key_variable else {}
-    return ClientSetup(variables, copied, arguments)
-
-
-def _claude_variables(url: str, key: str, model: str, window: int) -> dict[str, str]:
-    variables = {
-        **{name: "" for name in os.environ if name.startswith("CLAUDE_CODE_USE_")},  # lead to other providers
-        "ANTHROPIC_BASE_URL": url,
-        "ANTHROPIC_AUTH_TOKEN": key,
-        "ANTHROPIC_API_KEY": "",  # would win over the token
-        "CLAUDE_CODE_PROVIDER_MANAGED_BY_HOST": "1",  # else `env` in its settings file wins over ours
-        "CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY": "1",  # /model lists ours
-        "ENABLE_TOOL_SEARCH": os.environ.get("ENABLE_TOOL_SEARCH") or "true",  # else only at Anthropic's address
-    }
-    if model:
-        variables |= dict.fromkeys((*_MODEL_VARIABLES, *(_OLDER_VARIABLES & os.environ.keys())), model)
-    if window:
-        variables["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] = str(window)
-    return variables
-
-
-def _codex_arguments(url: str, model: str, window: int, *, websocket: bool) -> tuple[str, ...]:
-    settings: dict[str, str | int | bool] = {
-        "model_provider": "toolwire",
-        "model_providers.toolwire.name": "Toolwire",
-        "model_providers.toolwire.base_url": url,
-        "model_providers.toolwire.wire_api": "responses",
-        "model_providers.toolwire.env_key": CODEX_KEY,
-        "model_providers.toolwire.supports_websockets": websocket,
-    }
-    if model:
-        settings["model"] = model
-    if window:
-        settings["model_context_window"] = window
-    # Strings, numbers and booleans are the same in JSON and TOML.
-    return tuple(
-        word for key, value in settings.items() for word in ("-c", f"{key}={json.dumps(value, ensure_ascii=False)}")
-    )
+    return ClientSetup(variables, copied, tuple(arguments))

@@ -1,7 +1,7 @@
 """`toolwire config`: shows every setting with its value and source, as TOML or JSON; keys are masked in both."""
 
 import json as json_module
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -31,8 +31,13 @@ def config(context: click.Context, json: bool, config: str | None) -> None:
     for name, content in tables.items():
         for table in content if isinstance(content, list) else [content]:
             print(f"\n[[{name}]]" if isinstance(content, list) else f"\n[{name}]")
-            for row in _format_table(table):
-                print(row)
+            rows: list[tuple[str, str]] = []
+            for key, each in table.items():
+                value = mask(each.value, key)
+                rows.append((f"# {key}: not set" if value is None else f"{key} = {to_toml(value)}", each.source))
+            width = min(max((len(assignment) for assignment, _ in rows), default=0), 48)
+            for assignment, source in rows:
+                print(f"{assignment:{width}}  # {source}")
 
 
 @config.command()
@@ -48,7 +53,7 @@ def path(context: click.Context, config: str | None) -> None:
 
 
 def _convert(tables: Mapping[str, Any] | Sequence[Any]) -> Any:
-    """The same for programs: `{TABLE: {KEY: {"value": …, "source": …}}}`."""
+    """The tables as JSON: `{TABLE: {KEY: {"value": …, "source": …}}}`."""
     if isinstance(tables, Sequence):
         return [_convert(each) for each in tables]
     return {
@@ -57,24 +62,14 @@ def _convert(tables: Mapping[str, Any] | Sequence[Any]) -> Any:
     }
 
 
-def _format_table(table: Mapping[str, Setting]) -> Iterator[str]:
-    rows: list[tuple[str, str]] = []
-    for key, each in table.items():
-        value = mask(each.value, key)
-        rows.append((f"# {key}: not set" if value is None else f"{key} = {to_toml(value)}", each.source))
-    width = min(max((len(assignment) for assignment, _ in rows), default=0), 48)
-    for assignment, source in rows:
-        yield f"{assignment:{width}}  # {source}"
-
-
-def to_toml(value: Any) -> str:
+def to_toml(value: object) -> str:
     """A value as TOML."""
     if isinstance(value, dict):
         pairs: list[str] = []
-        for key, each in cast("dict[str, Any]", value).items():
+        for key, each in cast("Mapping[str, object]", value).items():
             is_bare = key.replace("_", "").replace("-", "").isalnum() and key.isascii()
             pairs.append(f"{key if is_bare else json_module.dumps(key)} = {to_toml(each)}")
         return f"{{ {', '.join(pairs)} }}" if pairs else "{}"
     if isinstance(value, list | tuple):
-        return f"[{', '.join(to_toml(each) for each in cast('Sequence[Any]', value))}]"
+        return f"[{', '.join(to_toml(each) for each in cast('Sequence[object]', value))}]"
     return json_module.dumps(value, ensure_ascii=False)

@@ -1,8 +1,7 @@
-"""`toolwire doctor`: a green or red line for everything that a gateway with these settings needs.
+"""`toolwire doctor`: checks everything that a gateway with these settings needs; one green or red line each.
 
-Nothing is changed, and all servers are asked at the same time. An empty request to a backend costs nothing and shows
-what matters: a server that accepts the key complains about the request, one that does not complains about the key, and
-a wrong address has no such operation.
+It changes nothing and asks all servers at the same time. A backend gets an empty request, which costs nothing: a server
+that accepts the key rejects the request, one that does not rejects the key, and a wrong address has no such operation.
 """
 
 import asyncio
@@ -14,7 +13,7 @@ import sqlite3
 import stat
 import sys
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -28,7 +27,7 @@ from toolwire.cli.gateway_address import GatewayAddress, fetch_version
 from toolwire.cli.options import config_option
 from toolwire.config.extras import missing_extra
 from toolwire.config.files import user_path, why_untrusted
-from toolwire.config.settings import Backend, Settings, SettingsError, read
+from toolwire.config.settings import Backend, Settings, SettingsError, Store, read
 from toolwire.config.validate import find_backend_faults, find_general_faults
 from toolwire.core.backend import Post
 from toolwire.core.display import clean
@@ -53,7 +52,7 @@ _KEY_REFUSED = re.compile(
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """The state of one thing, with what to do about it."""
+    """The state of one part of the installation, and what to do about it."""
 
     name: str
     is_good: bool
@@ -79,7 +78,7 @@ def doctor(config: str | None) -> None:
 
 
 async def examine(config: str | None) -> list[Finding]:
-    """Everything that a gateway needs, in the order of a settings file."""
+    """Check the parts of a gateway, in the order of a settings file."""
     try:
         settings = read(config)
     except SettingsError as error:
@@ -87,7 +86,7 @@ async def examine(config: str | None) -> list[Finding]:
     url = GatewayAddress.of(settings).url
     version, codex, backends = await asyncio.gather(
         asyncio.to_thread(fetch_version, url),
-        _check_codex_program(),
+        _examine_codex(),
         asyncio.gather(*(_examine_backend(settings, backend) for backend in settings.backends)),
     )
     keys = f"{len(settings.keys)}: {', '.join(key.name for key in settings.keys)}"
@@ -98,8 +97,8 @@ async def examine(config: str | None) -> list[Finding]:
         *_examine_configuration(settings),
         Finding("keys", True, keys if settings.keys else "none: every program on this machine may ask"),
         *backends,
-        await _examine_database(settings) if settings.store.is_database else _examine_store(settings),
-        Finding("codex", *codex),
+        await _examine_store(settings.store),
+        codex,
         Finding("port", version != "", port),
     ]
 
@@ -123,37 +122,32 @@ def _examine_configuration(settings: Settings) -> list[Finding]:
     return found or [Finding("configuration", True, str(path))]
 
 
-# The store
+async def _examine_store(store: Store) -> Finding:
+    if store.place.startswith("memory:"):
+        return Finding("store", True, store.shown)
+    shown, fault, state = store.shown, "", ""
+    if store.is_database:
+        fault = missing_extra("postgres")
+        if not fault:
+            from toolwire.memory.postgres import PostgresStore
+
+            try:
+                version = await PostgresStore(store.place, 0, 0, pooler=store.pooler).inspect()
+                state = f"tables of version {version}" if version else ""
+            except StoreFailed as error:
+                fault = str(error)
+    else:
+        file = StoreFile(store.place.partition(":")[2])
+        shown, fault = str(file.path), _find_file_fault(file)
+        if file.exists and not fault:
+            size = sum(each.stat().st_size for each in file.path.parent.glob(f"{file.path.name}*"))
+            state = f"{size / 1e6:.1f} MB"
+    return Finding(
+        "store", not fault, f"{shown}: {fault}" if fault else f"{shown}, {state or 'made when it is needed'}"
+    )
 
 
-async def _examine_database(settings: Settings) -> Finding:
-    place = settings.store.shown
-    missing = missing_extra("postgres")
-    if missing:
-        return Finding("store", False, f"{place}: {missing}")
-    from toolwire.memory.postgres import PostgresStore
-
-    try:
-        version = await PostgresStore(settings.store.place, 0, 0, pooler=settings.store.pooler).inspect()
-    except StoreFailed as error:
-        return Finding("store", False, f"{place}: {error}")
-    return Finding("store", True, f"{place}, {f'tables of version {version}' if version else 'made when it is needed'}")
-
-
-def _examine_store(settings: Settings) -> Finding:
-    place = settings.store.place
-    if place.startswith("memory:"):
-        return Finding("store", True, settings.store.shown)
-    file = StoreFile(place.partition(":")[2])
-    path = file.path
-    fault = _find_store_fault(file)
-    if fault:
-        return Finding("store", False, f"{path}: {fault}")
-    size = sum(each.stat().st_size for each in path.parent.glob(f"{path.name}*"))
-    return Finding("store", True, f"{path}, {f'{size / 1e6:.1f} MB' if file.exists else 'made when it is needed'}")
-
-
-def _find_store_fault(file: StoreFile) -> str:
+def _find_file_fault(file: StoreFile) -> str:
     folder = next(each for each in file.path.parents if each.exists())
     if not os.access(folder, os.W_OK | os.X_OK) or (file.exists and not os.access(file.path, os.W_OK)):
         return "it cannot be written; give it another place with store.url"
@@ -192,7 +186,12 @@ async def _examine_backend(settings: Settings, backend: Backend) -> Finding:
 async def check_backend(settings: Settings, backend: Backend) -> tuple[bool, str]:
     """Whether a backend can be reached, accepts its key and has the right base_url, and a line about it."""
     if backend.kind == "codex":
-        return await _check_codex_backend(backend)
+        version, fault = await _read_codex_version(backend.command)
+        if fault:
+            return False, fault
+        has_provider = bool(backend.base_url or "model_provider" in backend.overrides)
+        is_good, login = (True, "with a provider of its own") if has_provider else _read_codex_login()
+        return is_good, f"version {version}, {login}"
     if backend.kind not in http_backends():
         return True, "built in" if backend.kind == "demo" else f"replays {backend.file}"
     async with make_session(settings.timeouts) as session:
@@ -223,7 +222,11 @@ async def _check_route(route: Route, upstream: HttpUpstream) -> tuple[bool, str]
         return False, "the account has no credit (402)"
     if answer.status >= 500:
         return False, f"it answers with status {answer.status}; try again later"
-    models = await _count_models(route, key)
+    names: tuple[str, ...] = ()
+    if route.list_models and not backend.auth:
+        with suppress(Broken, msgspec.DecodeError):
+            names = names_in(await route.list_models(key))
+    models = f", with {len(names)} models" if names else ""
     if not _has_operation(answer):
         if models:  # some servers answer 404 where a model is missing
             return True, f"it answers{models}"
@@ -253,34 +256,16 @@ async def _explain_address(route: Route, upstream: HttpUpstream, key: str, statu
     return f"base_url looks wrong: {http_backends()[route.backend.kind].path} is not there ({status})"
 
 
-async def _count_models(route: Route, key: str) -> str:
-    """How many models the server lists; empty if it lists none."""
-    try:
-        names = names_in(await route.list_models(key)) if route.list_models and not route.backend.auth else ()
-    except (Broken, msgspec.DecodeError):
-        return ""
-    return f", with {len(names)} models" if names else ""
-
-
 # Codex
 
 
-async def _check_codex_program() -> tuple[bool, str]:
+async def _examine_codex() -> Finding:
     """The state of the program on this machine, where it need not be installed."""
     if shutil.which("codex") is None:
-        return True, f"not installed, and only needed for codex backends ({INSTALL['codex']})"
+        text = f"not installed, and only needed for codex backends ({INSTALL['codex']})"
+        return Finding("codex", True, text)
     version, fault = await _read_codex_version(("codex",))
-    return (False, fault) if fault else (True, f"version {version}, {_read_codex_login()[1]}")
-
-
-async def _check_codex_backend(backend: Backend) -> tuple[bool, str]:
-    """The same for a backend, which needs the program, and a login or a provider of its own."""
-    version, fault = await _read_codex_version(backend.command)
-    if fault:
-        return False, fault
-    has_provider = bool(backend.base_url or "model_provider" in backend.overrides)
-    is_good, login = (True, "with a provider of its own") if has_provider else _read_codex_login()
-    return is_good, f"version {version}, {login}"
+    return Finding("codex", not fault, fault or f"version {version}, {_read_codex_login()[1]}")
 
 
 async def _read_codex_version(command: tuple[str, ...]) -> tuple[str, str]:
@@ -326,16 +311,11 @@ def _read_codex_login() -> tuple[bool, str]:
     if found.tokens is None or not found.tokens.access_token:
         has_key = bool(found.api_key)
         return has_key, "logged in with an API key" if has_key else "without a login; run codex login"
-    expiry = _read_expiry(found.tokens.access_token)
-    late = "; its token has expired, which only codex itself renews" if expiry <= time.time() else ""
-    return True, f"logged in with ChatGPT{late}"
-
-
-def _read_expiry(token: str) -> float:
-    """When a JSON Web Token expires; infinity if it does not say."""
-    parts = token.split(".")
-    try:
-        claims: Any = msgspec.json.decode(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
-        return float(claims["exp"])
+    try:  # a JSON Web Token may say when it expires
+        claims = found.tokens.access_token.split(".")[1]
+        decoded: Any = msgspec.json.decode(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))
+        is_expired = float(decoded["exp"]) <= time.time()
     except (IndexError, KeyError, TypeError, ValueError):
-        return float("inf")
+        is_expired = False
+    late = "; its token has expired, which only codex itself renews" if is_expired else ""
+    return True, f"logged in with ChatGPT{late}"

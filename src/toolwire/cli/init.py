@@ -4,14 +4,14 @@ import asyncio
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 import msgspec
 
 from toolwire.cli.config import to_toml
-from toolwire.cli.options import complete_words, stop_on
+from toolwire.cli.options import stop_on
 from toolwire.config.decode import looks_like_key
 from toolwire.config.files import user_path
 from toolwire.config.presets import PRESETS, explain_preset, with_preset
@@ -32,7 +32,7 @@ _HEAD = f"""\
 # port = {Server().port}                 # where `toolwire serve` listens
 # host = "{Server().host}"          # another address needs a [[keys]] entry below
 
-# [[keys]]                    # who may ask; without any: every program on this machine, and nobody else
+# [[keys]]                    # who may use it; without keys: every program on this machine, and no other machine
 # name = "me"
 # key_env = "TOOLWIRE_KEY"    # the variable that holds the key
 """
@@ -59,11 +59,16 @@ class ServerChoice(msgspec.Struct, frozen=True):
     models: tuple[str, ...] = ()
 
 
+def complete_preset(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Complete the names of presets."""
+    return [name for name in PRESETS if name.startswith(incomplete)]
+
+
 @click.command()
 @click.option(
     "--preset",
     multiple=True,
-    shell_complete=complete_words(*PRESETS),
+    shell_complete=complete_preset,
     help="A server, such as deepseek or ollama; may be repeated.",
 )
 @click.option("--model", "-m", multiple=True, help="A model of that server; may be repeated.")
@@ -84,7 +89,17 @@ def init(
     path = Path(config).absolute() if config else user_path()
     questions = Questions(asks=not yes)
     with stop_on(Declined):
-        _check_options(preset, ServerChoice("", base_url, key_env, model), asks=not yes)
+        if unknown := next((name for name in preset if name not in PRESETS), ""):
+            raise Declined(f"--preset: {explain_preset(unknown)}")
+        if (model or base_url or key_env) and len(preset) != 1:
+            raise Declined("--model, --base-url and --key-env go with exactly one --preset")
+        if base_url and (fault := _find_url_fault(base_url)):
+            raise Declined(f"--base-url: {fault}")
+        if key_env and (fault := _find_variable_fault(key_env)):
+            raise Declined(f"--key-env: {fault}")
+        for name in preset:
+            if yes and PRESETS[name].address and not base_url:
+                raise Declined(f"--base-url: the preset {name} needs yours: {PRESETS[name].address}")
         if os.path.lexists(path) and not overwrite and not questions.confirm(f"{path} is there already. Replace it?"):
             raise Declined(f"{path} is there already, and stays as it is; --overwrite replaces it")
         names = preset if preset or yes else _ask_servers(questions)
@@ -99,22 +114,20 @@ def init(
                 file.write((_HEAD + ("".join(map(_make_entry, chosen)) or _NO_BACKENDS)).encode())
         except OSError as error:
             raise Declined(f"{path}: {error.strerror}") from None
-    _print_next_steps(path, chosen)
-
-
-def _check_options(presets: Sequence[str], given: ServerChoice, *, asks: bool) -> None:
-    for name in presets:
-        if name not in PRESETS:
-            raise Declined(f"--preset: {explain_preset(name)}")
-    if (given.models or given.base_url or given.key_env) and len(presets) != 1:
-        raise Declined("--model, --base-url and --key-env go with exactly one --preset")
-    if given.base_url and _find_url_fault(given.base_url):
-        raise Declined(f"--base-url: {_find_url_fault(given.base_url)}")
-    if given.key_env and _find_variable_fault(given.key_env):
-        raise Declined(f"--key-env: {_find_variable_fault(given.key_env)}")
-    for name in presets:
-        if not asks and PRESETS[name].address and not given.base_url:
-            raise Declined(f"--base-url: the preset {name} needs yours: {PRESETS[name].address}")
+    print(f"\nWritten: {path}")
+    variables = [each.key_env or PRESETS[each.preset].api_key_env for each in chosen]
+    missing = [name for name in dict.fromkeys(variables) if name and not os.environ.get(name)]
+    option = "" if any(each.models for each in chosen) or not chosen else " --model NAME"
+    steps = [
+        *((f"export {name}=…", "the key itself, in every shell that starts the gateway") for name in missing),
+        ("toolwire doctor", "is everything as it should be?"),
+        (f"toolwire launch claude{option}", "Claude Code on your models; or: toolwire launch codex"),
+        ("toolwire serve", "the gateway alone, for every other program"),
+    ]
+    width = max(len(step) for step, _ in steps)
+    print("Next:")
+    for step, why in steps:
+        print(f"  {step:{width}}  # {why}")
 
 
 # Questions
@@ -183,22 +196,17 @@ def _ask_details(given: ServerChoice, questions: Questions) -> ServerChoice:
     if not variable and preset.api_key_env:
         variable = questions.ask("The variable that holds its key", preset.api_key_env, _find_variable_fault)
     if not models:
-        listed = _list_local_models(name, url or preset.base_url) if not preset.api_key_env else ()
-        others = (
-            f"go there by {', '.join(preset.models)}" if preset.models else f"are asked for as {given.preset}/MODEL"
-        )
+        offered: tuple[str, ...] = ()
+        if not preset.api_key_env:  # a server on this machine, which may run
+            from toolwire.cli.models import list_models
+
+            backend = msgspec.convert(with_preset({"base_url": url or preset.base_url}, name), Backend)
+            [listed] = asyncio.run(list_models(Settings(backends=(backend,)), name))
+            offered = tuple(model.removeprefix(f"{name}/") for model in listed.models[:MAX_MODELS_OFFERED])
+        others = f"go there by {', '.join(preset.models)}" if preset.models else f"are asked for as {name}/MODEL"
         question = f"Models by name, with commas; the first is the one to begin with (all others {others})"
-        models = _split_list(questions.ask(question, ", ".join(listed) or NONE))
+        models = _split_list(questions.ask(question, ", ".join(offered) or NONE))
     return ServerChoice(name, url, variable, models)
-
-
-def _list_local_models(preset: str, url: str) -> tuple[str, ...]:
-    """The models of a server without a key, if it runs."""
-    from toolwire.cli.models import list_models
-
-    backend = msgspec.convert(with_preset({"base_url": url}, preset), Backend)
-    [listed] = asyncio.run(list_models(Settings(backends=(backend,)), preset))
-    return tuple(model.removeprefix(f"{preset}/") for model in listed.models[:MAX_MODELS_OFFERED])
 
 
 def _find_url_fault(url: str, form: str = "") -> str:
@@ -209,7 +217,7 @@ def _find_url_fault(url: str, form: str = "") -> str:
 
 def _find_variable_fault(name: str) -> str:
     if looks_like_key(name) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*|", name):
-        return "that is no name of a variable; the key itself is not written anywhere, only where it is"
+        return "this is not the name of a variable; the file names the variable and never holds the key itself"
     return ""
 
 
@@ -247,20 +255,3 @@ def _make_line(key: str, value: str, default: str, comment: str) -> str | None:
         return None
     mark = "" if value and value != default else "# "
     return f"{mark}{key} = {to_toml(value or default)}  # {comment}"
-
-
-def _print_next_steps(path: Path, chosen: Sequence[ServerChoice]) -> None:
-    print(f"\nWritten: {path}")
-    variables = [each.key_env or PRESETS[each.preset].api_key_env for each in chosen]
-    missing = [name for name in dict.fromkeys(variables) if name and not os.environ.get(name)]
-    steps = [(f"export {name}=…", "the key itself, in every shell that starts the gateway") for name in missing]
-    option = "" if any(each.models for each in chosen) or not chosen else " --model NAME"
-    steps += [
-        ("toolwire doctor", "is everything as it should be?"),
-        (f"toolwire launch claude{option}", "Claude Code on your models; or: toolwire launch codex"),
-        ("toolwire serve", "the gateway alone, for every other program"),
-    ]
-    width = max(len(step) for step, _ in steps)
-    print("Next:")
-    for step, why in steps:
-        print(f"  {step:{width}}  # {why}")

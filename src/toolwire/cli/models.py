@@ -1,7 +1,6 @@
 """`toolwire models`: lists the names that can be asked for, by backend."""
 
 import asyncio
-from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
 import click
@@ -49,8 +48,12 @@ def models(backend: str, json: bool, config: str | None) -> None:
     if json:
         print_json({"backends": lists})
     else:
-        for line in (line for each in lists for line in _format_list(each)):
-            print(clean(line))
+        for each in lists:
+            lines = [*each.models, *(f"{alias} = {model}" for alias, model in each.aliases.items())]
+            lines = lines or [", ".join(each.globs) if each.globs else f"only as {each.name}/MODEL"]
+            print(clean(f"{each.name} ({', '.join(filter(None, (each.kind, each.base_url)))})"))
+            for line in lines:
+                print(clean(f"  {line}"))
         for each in lists:
             if each.error:
                 say(f"{each.name}: {each.error}")
@@ -67,7 +70,15 @@ async def list_models(settings: Settings, only: str = "") -> list[ModelList]:
 async def _list_backend(route: Route, *, everything: bool) -> ModelList:
     backend = route.backend
     globs = tuple(name for name in backend.models if is_glob(name))
-    found, error = await _fetch_names(route) if globs or everything else ((), "")
+    found, error = (), ""
+    if (globs or everything) and route.list_models is not None and not backend.auth:  # a login gives another list
+        try:
+            async with asyncio.timeout(MODEL_LIST_TIMEOUT):
+                found = names_in(await route.list_models(find_key(backend)))
+        except Broken as broken:
+            error = broken.failure.message
+        except (msgspec.DecodeError, TimeoutError):
+            error = "Its list of models cannot be read."
     names = list(backend.literal_models)
     for name in found:
         if any(fnmatchcase(name, glob) for glob in globs):
@@ -76,26 +87,3 @@ async def _list_backend(route: Route, *, everything: bool) -> ModelList:
             names.append(f"{backend.name}/{name}")
     url = redact_url(backend.base_url)
     return ModelList(backend.name, backend.kind, url, tuple(dict.fromkeys(names)), backend.aliases, globs, error)
-
-
-async def _fetch_names(route: Route) -> tuple[tuple[str, ...], str]:
-    """The names that a server lists, and why it lists none."""
-    if route.list_models is None or route.backend.auth:
-        return (), ""  # a login gives another list
-    try:
-        async with asyncio.timeout(MODEL_LIST_TIMEOUT):
-            return names_in(await route.list_models(find_key(route.backend))), ""
-    except Broken as error:
-        return (), error.failure.message
-    except (msgspec.DecodeError, TimeoutError):
-        return (), "Its list of models cannot be read."
-
-
-def _format_list(listed: ModelList) -> Iterator[str]:
-    yield f"{listed.name} ({', '.join(part for part in (listed.kind, listed.base_url) if part)})"
-    for name in listed.models:
-        yield f"  {name}"
-    for alias, model in listed.aliases.items():
-        yield f"  {alias} = {model}"
-    if not listed.models and not listed.aliases:
-        yield f"  {', '.join(listed.globs)}" if listed.globs else f"  only as {listed.name}/MODEL"

@@ -47,26 +47,18 @@ def complete_session(context: click.Context, parameter: click.Parameter, incompl
     return [CompletionItem(each.id, help=" ".join(clean(each.prompt).split())[:60]) for each in islice(found, 20)]
 
 
-def complete_words(*words: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
-    """Make a completion of a few words."""
-
-    def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-        return [word for word in words if word.startswith(incomplete)]
-
-    return complete
-
-
 config_option = click.option("--config", "-c", help="Settings file; else ~/.config/toolwire/toolwire.toml.")
-host_option = click.option("--host", help="The address of the gateway; else that of the settings.")
-port_option = click.option("--port", "-p", type=int, help="Its port; else that of the settings.")
 json_option = click.option("--json", is_flag=True, help="Write JSON.")
-model_option = click.option(
-    "--model",
-    "-m",
-    default="",
-    shell_complete=complete_model,
-    help="The model; else the first one of your backends.",
+_model_option = click.option(
+    "--model", "-m", default="", shell_complete=complete_model, help="The model; else the first one of your backends."
 )
+_host_option = click.option("--host", help="The address of the gateway; else that of the settings.")
+_port_option = click.option("--port", "-p", type=int, help="Its port; else that of the settings.")
+
+
+def client_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options for a client of the gateway: --model, --host, --port and --config."""
+    return _model_option(_host_option(_port_option(config_option(command))))
 
 
 def say(message: object) -> None:

@@ -1,4 +1,4 @@
-"""`toolwire serve`: runs the gateway. On a terminal it first shows what it reads, what to paste, and its backends."""
+"""`toolwire serve`: runs the gateway. A terminal first shows its settings file, commands to try, and its backends."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ from toolwire.cli.clients import Program, choose_model, with_key_for
 from toolwire.cli.gateway_address import GatewayAddress
 from toolwire.cli.options import say, stop_on
 from toolwire.config.files import user_file, user_path
-from toolwire.config.settings import Backend, Settings, SettingsError, load_for_serving, with_address, with_workers
+from toolwire.config.settings import Settings, SettingsError, load_for_serving, with_address, with_workers
 from toolwire.core.display import clean
 
 MAX_MODELS_SHOWN = 5
@@ -27,7 +27,7 @@ MAX_MODELS_SHOWN = 5
 @click.option("--config", "-c", help="Settings file; else ./toolwire.toml, else ~/.config/toolwire/toolwire.toml.")
 @click.option("--host", help="Address to listen on.")
 @click.option("--port", "-p", type=int, help="Port to listen on; 0 takes a free one.")
-@click.option("--workers", "-w", type=int, help="Processes that serve together.")
+@click.option("--workers", "-w", type=int, help="The number of worker processes.")
 def serve(config: str | None, host: str | None, port: int | None, workers: int | None) -> None:
     def with_options(settings: Settings) -> Settings:
         return with_workers(with_address(settings, host, port), workers)
@@ -53,15 +53,15 @@ def serve(config: str | None, host: str | None, port: int | None, workers: int |
 
 
 class Banner:
-    """What a terminal shows of a gateway whose address may differ from that of the settings file."""
+    """The lines that a terminal shows when the gateway starts."""
 
     def __init__(self, read: Settings, chosen: Settings) -> None:
-        """`read` is the settings file; `chosen` has the options of the command line too."""
+        """`read` are the settings of the file; `chosen` those with the options of the command line."""
         self._read = read
         self._chosen = chosen
 
     def show_head(self) -> None:
-        """Show what is known before anything is started."""
+        """Show the version, the settings file and the store."""
         file = self._read.file
         _write(f"Toolwire {__version__}")
         _write(f"configuration  {Path(file).absolute() if file else f'none; toolwire init writes {user_path()}'}")
@@ -71,7 +71,7 @@ class Banner:
         """Show commands to paste, then a line for each backend as soon as its state is known, in their order."""
         from toolwire.cli.doctor import Finding, check_backend, format_finding
 
-        for line in ("", *self._commands(with_address(self._chosen, None, port)), ""):
+        for line in ("", *self._list_commands(with_address(self._chosen, None, port)), ""):
             _write(line)
         backends = self._chosen.backends
         width = max(len(backend.name) for backend in backends)
@@ -79,11 +79,15 @@ class Banner:
             checks = [group.create_task(check_backend(self._chosen, backend)) for backend in backends]
             for backend, check in zip(backends, checks, strict=True):
                 is_good, text = await check
-                finding = Finding(backend.name, is_good, f"{_list_models(backend)}; {text}")
+                models = list(dict.fromkeys((*backend.literal_models, *backend.aliases, *backend.models)))
+                shown = ", ".join(models[:MAX_MODELS_SHOWN]) or f"{backend.name}/MODEL"
+                if len(models) > MAX_MODELS_SHOWN:
+                    shown += f" and {len(models) - MAX_MODELS_SHOWN} more"
+                finding = Finding(backend.name, is_good, f"{shown}; {text}")
                 line = format_finding(finding, width, coloured=not os.environ.get("NO_COLOR"))
                 print(line, file=sys.stderr, flush=True)
 
-    def _commands(self, serving: Settings) -> Iterator[str]:
+    def _list_commands(self, serving: Settings) -> Iterator[str]:
         """Three commands that use this gateway."""
         model = next(iter(serving.model_names), "MODEL")
         gateway = with_key_for(serving, model, GatewayAddress.of(serving))
@@ -92,42 +96,31 @@ class Banner:
         body = json.dumps({"model": model, "messages": [{"role": "user", "content": "Hello"}]}, ensure_ascii=False)
         kind = "-H content-type:application/json"
         yield f"curl {gateway.url}/v1/chat/completions {kind}{secret} -d {shlex.quote(body)}"
-        for program in get_args(Program):
-            options = [*self._address_options(serving)]
-            try:
-                choose_model(serving, program)
-            except SettingsError:  # only globs are configured
-                options.append("-m MODEL")
-            yield " ".join((_own_name(), "launch", *options, program))
 
-    def _address_options(self, serving: Settings) -> Iterator[str]:
-        """The options without which `toolwire launch` would look for a gateway elsewhere."""
-        read = self._read
+        # Without these options `toolwire launch` would look for a gateway elsewhere.
+        read, options = self._read, ""
         file = Path(read.file).absolute() if read.file else None
         if file != user_file():
-            yield f"-c {shlex.quote(str(file))}"
+            options += f" -c {shlex.quote(str(file))}"
         if serving.server.port != read.server.port:
-            yield f"-p {serving.server.port}"
-        if GatewayAddress.of(serving).url != GatewayAddress.of(with_address(serving, read.server.host, None)).url:
-            yield f"--host {serving.server.host}"
+            options += f" -p {serving.server.port}"
+        if gateway.url != GatewayAddress.of(with_address(serving, read.server.host, None)).url:
+            options += f" --host {serving.server.host}"
+
+        typed, found = sys.argv[0], shutil.which("toolwire")
+        if found is not None and os.path.realpath(found) == os.path.realpath(typed):
+            command = "toolwire"
+        else:
+            is_module = typed.endswith("__main__.py")
+            command = f"{shlex.quote(sys.executable)} -m toolwire" if is_module else shlex.quote(typed)
+        for program in get_args(Program):
+            try:
+                choose_model(serving, program)
+                chosen = ""
+            except SettingsError:  # only globs are configured
+                chosen = " -m MODEL"
+            yield f"{command} launch{options}{chosen} {program}"
 
 
 def _write(line: str) -> None:
     print(clean(line), file=sys.stderr, flush=True)
-
-
-def _list_models(backend: Backend) -> str:
-    found = list(dict.fromkeys((*backend.literal_models, *backend.aliases, *backend.models)))
-    if not found:
-        return f"{backend.name}/MODEL"
-    more = f" and {len(found) - MAX_MODELS_SHOWN} more" if len(found) > MAX_MODELS_SHOWN else ""
-    return ", ".join(found[:MAX_MODELS_SHOWN]) + more
-
-
-def _own_name() -> str:
-    """What to type for this program."""
-    typed = sys.argv[0]
-    found = shutil.which("toolwire")
-    if found is not None and os.path.realpath(found) == os.path.realpath(typed):
-        return "toolwire"
-    return f"{shlex.quote(sys.executable)} -m toolwire" if typed.endswith("__main__.py") else shlex.quote(typed)

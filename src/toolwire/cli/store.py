@@ -11,8 +11,8 @@ The last line shows that nothing is missing. Rows are read and written in batche
 
 import asyncio
 import sys
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Generator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import BinaryIO, Literal
 
@@ -21,7 +21,7 @@ import msgspec
 
 from toolwire import __version__
 from toolwire.cli.options import CommandGroup, config_option, json_option, print_json, say, stop, stop_on
-from toolwire.config.settings import Settings, SettingsError, bytes_of, load, make_store, prepare_store
+from toolwire.config.settings import AnyStore, Settings, SettingsError, bytes_of, load, make_store, prepare_store
 from toolwire.memory.private_files import open_file, open_private
 from toolwire.memory.store import (
     AnyRow,
@@ -56,7 +56,7 @@ def store() -> None:
 
 @contextmanager
 def _load_settings(config: str | None, *errors: type[Exception]) -> Generator[Settings]:
-    """Load the settings. These errors and those of the settings and the store are one line, and exit code 2."""
+    """Load the settings. Reports these errors and those of settings and store in one line, with exit code 2."""
     with stop_on(SettingsError, *errors):
         settings = load(config)
         try:
@@ -65,11 +65,21 @@ def _load_settings(config: str | None, *errors: type[Exception]) -> Generator[Se
             raise stop(f"{settings.store.setting}: {settings.store.shown} cannot be used: {error}") from None
 
 
+@asynccontextmanager
+async def _make_store(settings: Settings) -> AsyncGenerator[AnyStore]:
+    """Make the store of the settings, and close it in the end."""
+    store = make_store(settings)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
 # Reports
 
 
 class StoreReport(msgspec.Struct, frozen=True):
-    """What is in a store."""
+    """The state of a store."""
 
     engine: str
     place: str
@@ -84,7 +94,7 @@ class StoreReport(msgspec.Struct, frozen=True):
 
     @property
     def is_ready(self) -> bool:
-        """Whether it can be used as it is."""
+        """Whether it can be used without a migration."""
         return self.version == 0 or self.version >= self.newest
 
 
@@ -92,21 +102,21 @@ class StoreReport(msgspec.Struct, frozen=True):
 @json_option
 @config_option
 def check(json: bool, config: str | None) -> None:
-    """Show the engine, the version, what is kept, which processes use it and their leases. Nothing is changed."""
+    """Show the engine, the version, the content, the processes that use it and their leases. Changes nothing."""
     with _load_settings(config) as settings:
         report = asyncio.run(_report_on(settings))
     if json:
         print_json(report)
     else:
-        print(_format_report(report))
+        for name, text in _list_facts(report):
+            print(f"{name:14}{text}")
     raise click.exceptions.Exit(0 if report.is_ready else 1)
 
 
 async def _report_on(settings: Settings) -> StoreReport:
     """Inspect a store without changing it. One of an older version is not opened."""
-    store = make_store(settings)
     engine = "postgresql" if settings.store.is_database else "sqlite"
-    try:
+    async with _make_store(settings) as store:
         version = await store.inspect()
         report = StoreReport(engine, settings.store.shown, version, store.version, bytes_of(settings.store.max_size))
         if version < store.version:
@@ -117,38 +127,37 @@ async def _report_on(settings: Settings) -> StoreReport:
             members=await store.members(MAX_LISTED),
             leases=await store.leases(MAX_LISTED),
         )
-    finally:
-        await store.close()
 
 
-def _format_report(report: StoreReport) -> str:
-    stats = report.stats
+def _list_facts(report: StoreReport) -> Iterator[tuple[str, str]]:
+    """The lines of a report: a name, empty where a list continues, and a text."""
     version = str(report.version)
     if not report.version:
-        version = "none: it is made when there is something to keep"
+        version = "none: the store is made when there is something to keep"
     elif report.version < report.newest:
         version += f"; toolwire store migrate, or serve, brings it to {report.newest}"
     elif report.version > report.newest:
         version += f", which this toolwire can use; it makes {report.newest}"
-    lines = [("engine", report.engine), ("store", report.place), ("version", version)]
-    if report.is_ready and report.version:
-        lines += [
-            ("bytes", f"{stats.bytes:,} of {report.max_size:,}" if report.max_size else f"{stats.bytes:,}"),
-            ("responses", f"{stats.responses:,}"),
-            ("conversations", f"{stats.conversations:,}"),
-            ("runs", f"{stats.runs:,} not over"),
-            ("members", f"{stats.members:,}"),
-            *(("", " ".join(filter(None, (each.id, each.host, each.socket)))) for each in report.members),
-            ("leases", f"{len(report.leases):,}" + (" or more" if len(report.leases) == MAX_LISTED else "")),
-            *(("", f"{each.name} {each.member} epoch {each.epoch} step {each.step}") for each in report.leases),
-        ]
-    return "\n".join(f"{name:14}{text}" for name, text in lines)
+    yield from (("engine", report.engine), ("store", report.place), ("version", version))
+    if not (report.is_ready and report.version):
+        return
+    stats = report.stats
+    yield "bytes", f"{stats.bytes:,} of {report.max_size:,}" if report.max_size else f"{stats.bytes:,}"
+    yield "responses", f"{stats.responses:,}"
+    yield "conversations", f"{stats.conversations:,}"
+    yield "runs", f"{stats.runs:,} unfinished"
+    yield "members", f"{stats.members:,}"
+    for member in report.members:
+        yield "", " ".join(filter(None, (member.id, member.host, member.socket)))
+    yield "leases", f"{len(report.leases):,}" + (" or more" if len(report.leases) == MAX_LISTED else "")
+    for lease in report.leases:
+        yield "", f"{lease.name} {lease.member} epoch {lease.epoch} step {lease.step}"
 
 
 @store.command()
 @config_option
 def migrate(config: str | None) -> None:
-    """Bring the schema to this version. Gateways of the version before may go on meanwhile; `serve` does it too."""
+    """Migrate the schema to this version, as `serve` does. Gateways of the version before may keep running."""
     with _load_settings(config) as settings:
         before = asyncio.run(make_store(settings).inspect())
         after = asyncio.run(prepare_store(settings, say).inspect())
@@ -160,7 +169,7 @@ def migrate(config: str | None) -> None:
 
 
 class BadExport(Exception):
-    """A file that `export` has not written, or that is damaged."""
+    """The file was not written by `export`, or is damaged."""
 
 
 class Header(msgspec.Struct, frozen=True, tag_field="table", tag="export"):
@@ -184,7 +193,7 @@ file_argument = click.argument("file", metavar="FILE", help="A file of JSON line
 @file_argument
 @config_option
 def export_(file: str, config: str | None) -> None:
-    """Write everything that is kept to a file that only you can read, or to a pipe."""
+    """Write the content of the store to a file that only you can read, or to a pipe."""
     with _load_settings(config, OSError) as settings:
         rows = asyncio.run(_export(settings, file))
     say(f"exported {rows} rows")
@@ -195,8 +204,7 @@ async def _export(settings: Settings, place: str) -> int:
 
     A store of an older version is migrated first, unless a gateway that does not know this version uses it.
     """
-    store = make_store(settings)
-    try:
+    async with _make_store(settings) as store:
         if not await store.inspect():
             raise SettingsError(f"{settings.store.shown}: there is no store yet")
         await asyncio.to_thread(store.check)
@@ -209,15 +217,13 @@ async def _export(settings: Settings, place: str) -> int:
             file.write(_encode(End(rows)) + b"\n")
             file.flush()
             return rows
-    finally:
-        await store.close()
 
 
 @store.command("import")
 @file_argument
 @config_option
 def import_(file: str, config: str | None) -> None:
-    """Add what `export` wrote to the store of the settings. What is there already stays."""
+    """Add the rows of an export to the store of the settings. Existing rows stay."""
     with _load_settings(config, OSError, BadExport) as settings:
         if not prepare_store(settings, say).outlives_process:
             raise stop("store.url: a store in memory ends with its process; nothing was imported")
@@ -226,58 +232,42 @@ def import_(file: str, config: str | None) -> None:
 
 
 async def _import(settings: Settings, place: str) -> int:
-    """Add the rows of an export to the store; returns their number."""
-    store = make_store(settings)
-    try:
-        with _open(place, "r") as file:
-            rows = 0
-            for batch in _read_batches(file):
-                await store.restore(batch)
-                rows += len(batch)
-            return rows
-    finally:
-        await store.close()
+    """Add the rows of an export to the store; returns their number.
 
-
-def _read_batches(file: BinaryIO) -> Iterator[list[AnyRow]]:
-    """Read the rows of an export. A fault is raised when it is reached, after the rows before it."""
+    Raises `BadExport` when a fault is reached; the rows before it are imported.
+    """
     batch: list[AnyRow] = []
     size = rows = 0
-    for number, line in enumerate(file, 1):
-        read = _read_line(number, line)
-        if isinstance(read, End):
-            yield batch
-            if read.rows != rows:
-                raise BadExport(f"line {number}: {read.rows} rows were exported, and {rows} are here")
-            return
-        if isinstance(read, Header):
-            continue
-        batch.append(read)
-        rows += 1
-        size += len(line)
-        if len(batch) == MAX_BATCH_ROWS or size > MAX_BATCH_BYTES:
-            yield batch
-            batch, size = [], 0
-    yield batch
+    async with _make_store(settings) as store:
+        with _open(place, "r") as file:
+            for number, line in enumerate(file, 1):
+                row = _read_line(number, line)
+                if isinstance(row, End):
+                    await store.restore(batch)
+                    if row.rows != rows:
+                        raise BadExport(f"line {number}: {row.rows} rows were exported, and {rows} are here")
+                    return rows
+                if isinstance(row, Header):
+                    continue
+                batch.append(row)
+                rows += 1
+                size += len(line)
+                if len(batch) == MAX_BATCH_ROWS or size > MAX_BATCH_BYTES:
+                    await store.restore(batch)
+                    batch, size = [], 0
+        await store.restore(batch)
     raise BadExport(f"the export has no end; {rows} rows of it are imported")
 
 
 def _read_line(number: int, line: bytes) -> Line:
     try:
-        read = _decode(line)
+        row = _decode(line)
     except msgspec.DecodeError as error:
         raise BadExport(f"line {number}: {error}") from None
-    wrong = _find_wrong_field(read)
-    if wrong:
-        raise BadExport(f"line {number}: the value of {wrong} is not valid")
-    if isinstance(read, Header) != (number == 1) or (isinstance(read, Header) and read.format != FORMAT):
-        raise BadExport(f"line {number}: this is no export of this version; format {FORMAT} is known")
-    return read
-
-
-def _find_wrong_field(row: Line) -> str:
-    """A field whose value has the right type, but would fail its readers or PostgreSQL; empty if there is none."""
-    match row:
+    if isinstance(row, Header) != (number == 1) or (isinstance(row, Header) and row.format != FORMAT):
+        raise BadExport(f"line {number}: this is not an export of this version, which has format {FORMAT}")
+    wrong = ""
+    match row:  # values of the right type that would fail their readers or PostgreSQL
         case HolderRow():
             wrong = next((name for name in OBJECTS.get(row.kind, ()) if not _is_object(getattr(row, name))), "")
             if not wrong and row.kind == "response" and row.status not in STATUSES:
@@ -287,9 +277,12 @@ def _find_wrong_field(row: Line) -> str:
         case EventRow():
             wrong = "" if row.frames.count(b"\n\n") == row.count else "count"
         case _:
-            wrong = ""
+            pass
     texts = (name for name in row.__struct_fields__ if name not in KEYS and isinstance(getattr(row, name), str))
-    return wrong or next((name for name in texts if "\0" in getattr(row, name)), "")
+    wrong = wrong or next((name for name in texts if "\0" in getattr(row, name)), "")
+    if wrong:
+        raise BadExport(f"line {number}: the value of {wrong} is not valid")
+    return row
 
 
 def _is_object(data: bytes) -> bool:
