@@ -17,9 +17,9 @@ from toolwire.agent import Agent, ServerFailed
 from toolwire.agent.mcp import Server
 from toolwire.cli import app
 from toolwire.cli.doctor import examine
-from toolwire.config.extras import REQUIREMENTS, install_command, missing_extra
 from toolwire.config.settings import Settings, SettingsError, load
 from toolwire.gateway.serve import check_gateway_tools
+from toolwire.imports import REQUIREMENTS, install_command, missing_extra
 
 ROOT = Path(__file__).parent.parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

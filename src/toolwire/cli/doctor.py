@@ -25,12 +25,12 @@ from toolwire.backends.codex.protocol import MIN_VERSION
 from toolwire.cli.clients import INSTALL, find_key, find_key_variable
 from toolwire.cli.gateway_address import GatewayAddress, fetch_version
 from toolwire.cli.options import config_option
-from toolwire.config.extras import missing_extra
 from toolwire.config.files import user_path, why_untrusted
 from toolwire.config.settings import Backend, Settings, SettingsError, Store, read
 from toolwire.config.validate import find_backend_faults, find_general_faults
 from toolwire.core.backend import Post
 from toolwire.core.display import clean
+from toolwire.imports import missing_extra
 from toolwire.memory.sqlite.schema import version_of
 from toolwire.memory.sqlite.store_file import FileInUse, StoreFile
 from toolwire.memory.store import StoreFailed

@@ -1,10 +1,10 @@
-"""Converts tables of a settings file to Structs. An error is one line: the field, the reason, what was meant."""
+"""Converts tables of a settings file to Structs. An error is one line: the field, the reason, a suggestion."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from math import isfinite
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import msgspec
 from msgspec import inspect
@@ -12,6 +12,8 @@ from msgspec import inspect
 from toolwire.core.errors import SettingsError, validation_message
 
 T = TypeVar("T")
+Table: TypeAlias = dict[str, Any]
+"""A table of a settings file, not validated yet."""
 
 _NO_KEYS_HERE = 'write api_key_env = "NAME", the variable that holds the key; keys do not belong into this file'
 _MEANT = {
@@ -21,7 +23,7 @@ _MEANT = {
     "url": "did you mean base_url?",
     "endpoint": "did you mean base_url?",
 }
-"""Keys that people write in `[[backends]]` because other programs have them, and what to write instead."""
+"""Keys of other programs that users write in `[[backends]]`, and what to write instead."""
 
 _WORDS = {
     "str": "text in quotes",
@@ -31,7 +33,7 @@ _WORDS = {
     "array": "a list in brackets",
     "object": "a table",
 }
-"""The types of msgspec in words for TOML."""
+"""The types of msgspec, in the words of TOML."""
 
 CHOICES = "choices"
 """The key of `msgspec.Meta.extra` for a function that returns the values which a field of type str may have."""
@@ -57,16 +59,20 @@ def convert_table(value: Any, kind: type[T], source: str, field: str = "") -> T:
         if found is None:
             return made
         name, reason = found, "a finite number is needed here"
-    path = ".".join(part for part in (field, _add_entry_name(name, value)) if part)
+    entry = re.match(r"\w+\[\d+\]", name)
+    named = _follow(f"{entry[0]}.name", inspect.AnyType(), value)[1] if entry else None
+    if entry and isinstance(named, str):  # add the name of a list's entry: `backends[0] (local).kind`
+        name = f"{entry[0]} ({named}){name[entry.end() :]}"
+    path = ".".join(part for part in (field, name) if part)
     raise SettingsError(": ".join(part for part in (source, path, reason) if part)) from None
 
 
 def _find_endless(value: Any, path: str) -> Iterator[str]:
-    """The paths of `inf` and `nan`, which TOML has and no setting can be."""
+    """The paths of `inf` and `nan`, which TOML allows and no setting does."""
     if isinstance(value, float) and not isfinite(value):
         yield path
     elif isinstance(value, dict):
-        for key, each in cast("dict[str, Any]", value).items():
+        for key, each in cast("Table", value).items():
             yield from _find_endless(each, _join(path, key))
     elif isinstance(value, list):
         for index, each in enumerate(cast("list[Any]", value)):
@@ -74,7 +80,7 @@ def _find_endless(value: Any, path: str) -> Iterator[str]:
 
 
 def join_reasons(*parts: str) -> str:
-    """The parts of a reason that are not empty, joined."""
+    """Join the parts of a reason that are not empty."""
     return "; ".join(part for part in parts if part)
 
 
@@ -85,18 +91,18 @@ def join_words(words: Iterable[str]) -> str:
 
 
 def did_you_mean(word: str, words: Iterable[str]) -> str:
-    """A question with the nearest of these words; empty if none is near."""
+    """A question with the most similar of these words; empty if none is similar."""
     near = get_close_matches(word.lower().replace("-", "_"), list(words), n=1, cutoff=0.65)
     return f"did you mean {near[0]}?" if near else ""
 
 
 def explain_choice(value: Any, words: Sequence[str], path: str = "") -> str:
-    """What is wrong with a value that is none of these words."""
+    """The error for a value that is none of these words."""
     return join_reasons(f"{_quote(value, path)} is none of {', '.join(words)}", did_you_mean(str(value), words))
 
 
 def _explain(text: str, path: str, root: inspect.Type, table: Any) -> tuple[str, str]:
-    """The field that msgspec rejects, and the reason in words that help."""
+    """The field that msgspec rejects, and the reason in the words of a settings file."""
     kind, value = _follow(path, root, table)
     if unknown := _UNKNOWN.fullmatch(text):
         return _join(path, unknown[1]), join_reasons("unknown key", _guess_key(unknown[1], kind, root))
@@ -120,15 +126,8 @@ def _explain(text: str, path: str, root: inspect.Type, table: Any) -> tuple[str,
             return path, f"{_quote(value, path)} is not {words}" if value is not None else f"{words} is needed here"
 
 
-def _add_entry_name(path: str, table: Any) -> str:
-    """Add the name of a list's entry to a path: `backends[0] (local).kind`."""
-    entry = re.match(r"\w+\[\d+\]", path)
-    name = _follow(f"{entry[0]}.name", inspect.AnyType(), table)[1] if entry else None
-    return f"{entry[0]} ({name}){path[entry.end() :]}" if entry and isinstance(name, str) else path
-
-
 def _quote(value: Any, path: str) -> str:
-    """A given value, unless it is long, or may be a key that was put into the wrong place."""
+    """The given value, unless it is long or may be a key in the wrong field."""
     is_secret = path.endswith("key") or looks_like_key(str(value))
     is_plain = isinstance(value, str | int | float) and len(repr(value)) < 40 and not is_secret
     return repr(value) if is_plain else "what stands here"
@@ -147,7 +146,7 @@ def _follow(path: str, kind: inspect.Type, value: Any) -> tuple[inspect.Type, An
     """The type and the given value at a path such as `backends[0].kind`."""
     for step in _STEP.finditer(path):
         if step[1]:
-            value = cast("dict[str, Any]", value).get(step[1]) if isinstance(value, dict) else None
+            value = cast("Table", value).get(step[1]) if isinstance(value, dict) else None
             kind = _fields(kind).get(step[1], inspect.AnyType())
         else:
             value = cast("list[Any]", value)[int(step[2])] if isinstance(value, list) and step[2].isdigit() else None
@@ -163,14 +162,14 @@ def _fields(kind: inspect.Type) -> dict[str, inspect.Type]:
 def _list_choices(kind: inspect.Type) -> Sequence[Any]:
     """The values of an enum, which may be one type of a union, such as with null; or those of its `CHOICES`."""
     if isinstance(kind, inspect.Metadata):
-        extra = cast("dict[str, Any]", kind.extra or {})  # pyright: ignore[reportUnknownMemberType]
+        extra = cast("Table", kind.extra or {})  # pyright: ignore[reportUnknownMemberType]
         return extra[CHOICES]() if CHOICES in extra else ()
     kinds = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
     return next((each.values for each in kinds if isinstance(each, inspect.LiteralType)), ())
 
 
 def _guess_key(key: str, kind: inspect.Type, root: inspect.Type) -> str:
-    """What an unknown key was probably meant to be."""
+    """Suggest what an unknown key was meant to be."""
     names = _fields(kind)
     if "api_key_env" in names and key in _MEANT:
         return _MEANT[key]

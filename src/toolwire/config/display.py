@@ -1,6 +1,6 @@
-"""Settings as they are shown: each with its source, and without keys; and a hash of them.
+"""Settings for display: each with its source, and without secrets; and a hash of them.
 
-The source is the default, the file, a preset, the environment, or what was found on this machine.
+The source is the default, the file, a preset, the environment, or a backend that was found on this machine.
 """
 
 import os
@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import msgspec
 
+from toolwire.config.decode import Table
 from toolwire.config.flags import FLAGS, find_flags
 from toolwire.config.presets import PRESETS
 from toolwire.config.settings import CODEX, DUMP, LEVEL, Backend, Settings, read_table
@@ -19,7 +20,7 @@ from toolwire.upstream.credentials import SECRET_WORDS
 
 DEFAULT, FILE = "default", "file"
 _SECRET_TABLES = ("headers", "http_headers", "env_http_headers", "env")
-"""Tables whose values are masked whatever their keys are."""
+"""Tables in which every value is masked."""
 _NOT_SECRET = ("_env", "env_key", "key_header", "api_key_env", "max_tokens", "counts_tokens")
 
 
@@ -33,19 +34,27 @@ class Setting(msgspec.Struct, frozen=True):
 def find_sources(
     settings: Settings, environment: Mapping[str, str] = os.environ
 ) -> dict[str, dict[str, Setting] | list[dict[str, Setting]]]:
-    """Every setting by table and key; `keys` and `backends` are lists of tables."""
+    """Every setting by table and key; `keys` and `backends` are lists of tables, without defaults."""
     table = read_table(Path(settings.file)) if settings.file else {}
     variables = {("tools", key): flag for key, flag in find_flags(FLAGS, environment).items()}
     if settings.debug.record and not table.get("debug", {}).get("record"):
         variables["debug", "record"] = DUMP
     if environment.get(LEVEL, "").strip():
         variables["debug", "level"] = LEVEL
-    entries = cast("list[dict[str, Any]]", table.get("backends", []))
+    entries = cast("list[Table]", table.get("backends", []))
+    defaults = msgspec.to_builtins(Backend("", "demo"))
     found: dict[str, dict[str, Setting] | list[dict[str, Setting]]] = {}
     for name in settings.__struct_fields__:
         if name == "backends":
             given = [*entries, *[None] * len(settings.backends)]
-            found[name] = [_find_backend_sources(*each) for each in zip(settings.backends, given, strict=False)]
+            found[name] = [
+                {
+                    key: Setting(value, _find_source(key, backend, entry))
+                    for key, value in msgspec.to_builtins(backend).items()
+                    if key in ("name", "kind") or value != defaults[key]
+                }
+                for backend, entry in zip(settings.backends, given, strict=False)
+            ]
         elif name == "keys":
             found[name] = [
                 {key: Setting(each, FILE) for key, each in msgspec.to_builtins(entry).items() if each}
@@ -59,17 +68,8 @@ def find_sources(
     return found
 
 
-def _find_backend_sources(backend: Backend, entry: dict[str, Any] | None) -> dict[str, Setting]:
-    """The settings of a backend that differ from the defaults. `entry` is its entry in the file, if it has one."""
-    defaults = msgspec.to_builtins(Backend("", "demo"))
-    found: dict[str, Setting] = {}
-    for key, value in msgspec.to_builtins(backend).items():
-        if key in ("name", "kind") or value != defaults[key]:
-            found[key] = Setting(value, _find_source(key, backend, entry))
-    return found
-
-
-def _find_source(key: str, backend: Backend, entry: dict[str, Any] | None) -> str:
+def _find_source(key: str, backend: Backend, entry: Table | None) -> str:
+    """The source of a backend's setting. `entry` is the backend's entry in the file, if it has one."""
     if entry is None:
         if backend.kind == CODEX.kind:
             return "found: a codex with a login"
@@ -84,7 +84,7 @@ def _find_source(key: str, backend: Backend, entry: dict[str, Any] | None) -> st
 def mask(value: Any, name: str = "", *, hidden: bool = False) -> Any:
     """The value of the setting `name` without keys and passwords, and without what may be one."""
     if isinstance(value, dict):
-        table = cast("dict[str, Any]", value)
+        table = cast("Table", value)
         inside = hidden or name in _SECRET_TABLES
         return {key: mask(each, key, hidden=inside) for key, each in table.items()}
     if isinstance(value, list | tuple):

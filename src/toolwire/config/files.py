@@ -62,18 +62,16 @@ def _is_writable_by_others(found: os.stat_result) -> bool:
         return False
     if stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX:  # only owners may replace files in it
         return False
-    by_group = bool(found.st_mode & stat.S_IWGRP) and not _is_private_group(found)
-    return by_group or bool(found.st_mode & stat.S_IWOTH)
-
-
-def _is_private_group(found: os.stat_result) -> bool:
-    """Whether the owner is the only member of the group, as is usual where the umask is 002."""
+    if not found.st_mode & stat.S_IWGRP:
+        return bool(found.st_mode & stat.S_IWOTH)
     assert grp is not None
     try:
         group = grp.getgrgid(found.st_gid)
     except KeyError:
-        return False
-    return group.gr_name == _name_user(found.st_uid) and set(group.gr_mem) <= {group.gr_name}
+        return True
+    # The owner may be the only member of the group, as is usual where the umask is 002.
+    is_private = group.gr_name == _name_user(found.st_uid) and set(group.gr_mem) <= {group.gr_name}
+    return not is_private or bool(found.st_mode & stat.S_IWOTH)
 
 
 def _name_user(number: int) -> str:

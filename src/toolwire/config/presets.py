@@ -9,10 +9,11 @@ what the server's documentation or its answers show; docs/presets.md gives the r
 
 import re
 from difflib import get_close_matches
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
+from toolwire.config.decode import Table
 from toolwire.upstream.credentials import Header
 
 
@@ -26,14 +27,14 @@ class Preset(msgspec.Struct, frozen=True, omit_defaults=True):
     api_key_env: str = ""
     models: tuple[str, ...] = ()
     """Globs for the vendor's own models; empty for servers of other vendors' models."""
-    profile: dict[str, Any] = {}
+    profile: Table = {}
     query: dict[str, str] = {}
     key_header: Header | Literal[""] = ""
     address: str = ""
-    """The form of `base_url` where every user has another one."""
+    """The form of `base_url`, if every user has another one."""
 
     @property
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> Table:
         """The keys that it fills in, as in a settings file."""
         filled = msgspec.to_builtins(self)
         return {"kind": self.kind, **{key: value for key, value in filled.items() if key not in ("title", "address")}}
@@ -131,7 +132,7 @@ PRESETS: dict[str, Preset] = {
 }
 
 
-def with_preset(entry: dict[str, Any], name: str) -> dict[str, Any]:
+def with_preset(entry: Table, name: str) -> Table:
     """An entry of `[[backends]]` with what its preset fills in. Raises `KeyError`."""
     filled = PRESETS[name].fields
     profile, own = filled.get("profile", {}), entry.get("profile", {})

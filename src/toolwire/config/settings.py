@@ -21,7 +21,7 @@ import msgspec
 
 from toolwire.assembly import ToolRules
 from toolwire.backends import demo
-from toolwire.config.decode import CHOICES, SettingsError, convert_table
+from toolwire.config.decode import CHOICES, SettingsError, Table, convert_table
 from toolwire.config.files import NAME, user_file, why_untrusted
 from toolwire.config.flags import FLAGS, FlagError, read_boolean, with_flags
 from toolwire.config.presets import PRESETS, explain_preset, with_preset
@@ -47,25 +47,25 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     host: str = "127.0.0.1"
     port: int = 8787
     workers: Annotated[int, msgspec.Meta(ge=1)] = 1
-    """Processes that serve, each on a core."""
+    """The number of worker processes."""
     hosts: tuple[str, ...] = ()
-    """Host names besides loopback that a gateway without keys accepts."""
+    """Host names that a gateway without keys accepts, besides loopback."""
     origins: tuple[str, ...] = ("app://obsidian.md", "capacitor://localhost", "http://localhost")
-    """Origins besides loopback that a gateway without keys accepts."""
+    """Origins that a gateway without keys accepts, besides loopback."""
     max_body: int | str = "32MB"
     max_in_flight: int | str = "256MB"
-    """Bytes of request bodies and collected replies in memory at a time."""
+    """Maximum bytes of request bodies and collected replies in memory, over all requests."""
     max_reply: int | str = "64MB"
-    """Bytes of one reply that may be held."""
+    """Maximum bytes of one reply in memory."""
     max_entries: Annotated[int, msgspec.Meta(ge=1)] = Bounds().entries
     max_tools: Annotated[int, msgspec.Meta(ge=1)] = Bounds().tools
     max_values: Annotated[int, msgspec.Meta(ge=1)] = Bounds().values
     max_preamble: int | str = "8MB"
-    """Bytes of one request beside its conversation."""
+    """Maximum bytes of one request without its conversation."""
     commit_after: float = 10.0
     keepalive: float = 15.0
     batching: bool = True
-    """Whether the frames and chunks of a burst are read together."""
+    """Whether all frames that have arrived are handled in one step."""
     drain: float = 30.0
     websocket: bool = True
     websocket_limit: float = 3600.0
@@ -76,7 +76,7 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     idle_timeout: Annotated[float, msgspec.Meta(gt=0)] = 5.0
     max_connections: Annotated[int, msgspec.Meta(ge=1)] = 4096
     max_background_runs: Annotated[int, msgspec.Meta(ge=1)] = 512
-    """Background responses that may be unfinished, in all processes that use the store."""
+    """Maximum number of unfinished background responses, over all processes that use the store."""
     max_background_runs_per_owner: Annotated[int, msgspec.Meta(ge=1)] = 64
     write_timeout: Annotated[float, msgspec.Meta(gt=0)] = 60.0
     """Seconds without progress after which a connection to a slow client is closed."""
@@ -95,17 +95,17 @@ class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Store(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where responses are stored, and the state that a turn with calls leaves to the next."""
+    """Where responses, and the state between a turn with calls and the next one, are stored."""
 
     url: str = ""
-    """Without one the file `toolwire.db` in the state directory of the user."""
+    """The default is the file `toolwire.db` in the state directory of the user."""
     url_env: str = ""
     """The variable that holds the URL instead."""
     default: bool = True
     max_age: float = 2592000
     max_size: int | str = "1GB"
     required: bool = False
-    """Whether a gateway reports that it is not ready while its store fails."""
+    """Whether a gateway is not ready while its store fails."""
     lease: Annotated[float, msgspec.Meta(gt=0)] = 10.0
     """Seconds without a heartbeat after which a process counts as dead."""
     pooler: bool = False
@@ -119,7 +119,7 @@ class Store(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def is_database(self) -> bool:
-        """Whether it is a PostgreSQL."""
+        """Whether it is a PostgreSQL database."""
         return self.place.startswith(DATABASE_SCHEMES)
 
     @property
@@ -144,13 +144,13 @@ class Debug(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Console(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The page that shows turns."""
+    """The web page that shows turns."""
 
     enabled: bool = True
     keep: Literal["auto", "everything", "metadata"] = "auto"
-    """What is kept of a turn; `auto`: everything where there are no keys, else metadata."""
+    """What is recorded of a turn; `auto`: everything if there are no keys, else metadata."""
     max_size: int | str = "64MB"
-    """Bytes that are kept, in memory."""
+    """Maximum bytes of recorded turns in memory."""
 
 
 def is_glob(name: str) -> bool:
@@ -171,20 +171,20 @@ class GatewayTools(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AgentTools(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What tools of the turn engine may do."""
+    """Limits of the tools that an agent runs."""
 
     inherit: tuple[str, ...] = ()
-    """Variables that commands get although they look like secrets."""
+    """Environment variables that commands inherit although their names look like secrets."""
 
 
 class Backend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     kind: Kind
     preset: str = ""
-    """The preset whose values apply where the settings file has none."""
+    """The preset that fills in what the entry leaves out."""
     base_url: str = ""
     query: dict[str, str] = {}
-    """Parameters for the URL of every request."""
+    """Query parameters of every request."""
     api_key_env: str = ""
     key_header: Header | Literal[""] = ""
     """The header in which the key is sent, if not the usual one of the kind."""
@@ -197,15 +197,15 @@ class Backend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     context_windows: dict[str, Annotated[int, msgspec.Meta(gt=0)]] = {}
     """Context windows in tokens, by model name or glob."""
     headers: dict[str, str] = {}
-    profile: dict[str, Any] = {}
+    profile: Table = {}
     file: str = ""
     command: tuple[str, ...] = ("codex",)
     """The program of a codex backend; its arguments are appended."""
-    overrides: dict[str, Any] = {}
+    overrides: Table = {}
     """Further settings of Codex, as in `codex -c key=value`."""
     workers: int = 1
     inherit: tuple[str, ...] = ()
-    """Variables that a codex worker gets although they look like secrets; it always gets its own key."""
+    """Environment variables that a codex worker inherits although their names look like secrets."""
 
     @property
     def literal_models(self) -> tuple[str, ...]:
@@ -214,7 +214,7 @@ class Backend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def has_key(self) -> bool:
-        """Whether it has a key of its own and does not need the client's."""
+        """Whether it has its own key; else the client's key is passed on."""
         return bool(self.api_key_env or self.auth)
 
     def context_window(self, model: str) -> int:
@@ -301,7 +301,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def _find_variables(value: Any) -> Iterator[str]:
     """The values of all settings, at any depth, that name a variable: ours end in `_env`, Codex has `env_key`."""
     if isinstance(value, dict):
-        for key, each in cast("dict[str, Any]", value).items():
+        for key, each in cast("Table", value).items():
             if key.endswith(("_env", "env_key")) and isinstance(each, str):
                 yield each
             yield from _find_variables(each)
@@ -337,7 +337,7 @@ def _check(settings: Settings, environment: Mapping[str, str], source: str) -> S
 
 
 def read(path: str | None, environment: Mapping[str, str] = os.environ) -> Settings:
-    """The same without validation: only a file that cannot be read or decoded is an error."""
+    """As `load`, but without validation: raises `SettingsError` only if the file cannot be read or decoded."""
     file = Path(path) if path is not None else user_file(environment)
     settings = Settings()
     if file is not None:
@@ -346,7 +346,7 @@ def read(path: str | None, environment: Mapping[str, str] = os.environ) -> Setti
 
 
 def _add_environment(settings: Settings, environment: Mapping[str, str]) -> Settings:
-    """The settings with the flags of the environment, and without backends those that are found there."""
+    """The settings with the flags of the environment; if they name no backends, with those found on this machine."""
     debug = settings.debug
     try:
         rules = with_flags(settings.tools, FLAGS, environment)
@@ -467,7 +467,7 @@ def prepare_store(settings: Settings, say: Callable[[str], None]) -> AnyStore:
     return store
 
 
-def read_table(path: Path) -> dict[str, Any]:
+def read_table(path: Path) -> Table:
     """The content of a settings file. Raises `SettingsError`."""
     try:
         return tomllib.loads(read_file(path).decode("utf-8"))
@@ -482,25 +482,21 @@ def read_table(path: Path) -> dict[str, Any]:
         raise SettingsError(f"{path}: lists or tables are nested too deeply") from None
 
 
-def _convert(table: dict[str, Any], source: str) -> Settings:
+def _convert(table: Table, source: str) -> Settings:
+    """Convert the content of a settings file, with the fields that the presets of its backends fill in."""
     if "file" in table:
         raise SettingsError(f"{source}: file: unknown key")
-    return convert_table(_fill_in_presets(table, source), Settings, source)
-
-
-def _fill_in_presets(table: dict[str, Any], source: str) -> dict[str, Any]:
-    """The table with the fields that the presets of its backends fill in."""
-    given: Any = table.get("backends")
-    if not isinstance(given, list):
-        return table
-    entries: list[Any] = []
-    for index, entry in enumerate(cast("list[Any]", given)):
-        name: Any = cast("dict[str, Any]", entry).get("preset") if isinstance(entry, dict) else None
-        is_named = isinstance(name, str) and bool(name)
-        if is_named and name not in PRESETS:
-            raise SettingsError(f"{source}: backends[{index}].preset: {explain_preset(name)}")
-        entries.append(with_preset(cast("dict[str, Any]", entry), name) if is_named else entry)
-    return {**table, "backends": entries}
+    entries: Any = table.get("backends")
+    if isinstance(entries, list):
+        filled = [*cast("list[Any]", entries)]
+        for index, entry in enumerate(filled):
+            name: Any = cast("Table", entry).get("preset") if isinstance(entry, dict) else None
+            if isinstance(name, str) and name:
+                if name not in PRESETS:
+                    raise SettingsError(f"{source}: backends[{index}].preset: {explain_preset(name)}")
+                filled[index] = with_preset(cast("Table", entry), name)
+        table = {**table, "backends": filled}
+    return convert_table(table, Settings, source)
 
 
 def _make_paths_absolute(settings: Settings) -> Settings:

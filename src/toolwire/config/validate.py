@@ -7,7 +7,6 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from toolwire.config.decode import SettingsError, convert_table, explain_choice, join_words
-from toolwire.config.extras import missing_extra
 from toolwire.config.presets import PRESETS
 from toolwire.config.settings import (
     CONSOLE_NAME,
@@ -18,6 +17,7 @@ from toolwire.config.settings import (
     bytes_of,
     find_address_fault,
 )
+from toolwire.imports import missing_extra
 from toolwire.protocols import PROTOCOLS, http_backends, kinds
 
 _HOST = re.compile(r"[^\s:/@*\[\]]+|\[?[0-9a-fA-F:.]+\]?")

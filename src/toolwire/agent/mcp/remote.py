@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from toolwire.agent.mcp.settings import Server
-from toolwire.config.extras import install_command
 from toolwire.core.events import CallKind
+from toolwire.imports import install_command
 from toolwire.turns.tools.call import ToolCall, ToolError, read_arguments
 from toolwire.turns.tools.calls import failure
 from toolwire.turns.tools.registry import Context, Result

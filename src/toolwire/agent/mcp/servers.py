@@ -13,7 +13,7 @@ from toolwire.adapt.names import Limits, flat_name
 from toolwire.agent.errors import ServerFailed
 from toolwire.agent.mcp.remote import McpTool, Remote, Say
 from toolwire.agent.mcp.settings import Server
-from toolwire.config.extras import missing_extra
+from toolwire.imports import missing_extra
 from toolwire.turns.tools.call import ToolError
 from toolwire.turns.tools.concurrency import wait_until_done
 from toolwire.turns.tools.registry import FunctionTool, Registry, Result, tool
