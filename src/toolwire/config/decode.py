@@ -130,7 +130,7 @@ def _quote(value: Any, path: str) -> str:
     """The given value, unless it is long or may be a key in the wrong field."""
     is_secret = path.endswith("key") or looks_like_key(str(value))
     is_plain = isinstance(value, str | int | float) and len(repr(value)) < 40 and not is_secret
-    return repr(value) if is_plain else "what stands here"
+    return repr(value) if is_plain else "this value"
 
 
 def looks_like_key(text: str) -> bool:

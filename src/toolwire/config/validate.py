@@ -13,7 +13,6 @@ from toolwire.config.settings import (
     DATABASE_SCHEMES,
     Backend,
     Settings,
-    Store,
     bytes_of,
     find_address_fault,
 )
@@ -36,16 +35,7 @@ def find_general_faults(settings: Settings) -> Iterator[str]:
     """The faults outside of single backends."""
     yield from _check_sizes(settings)
     yield from _check_access(settings)
-    yield from _check_store(settings.store)
-    seen: set[str] = set()
-    for index, backend in enumerate(settings.backends):
-        if backend.name in seen:
-            yield f"backends[{index}] ({backend.name}): another backend has this name"
-        seen.add(backend.name)
-
-
-def _check_store(store: Store) -> Iterator[str]:
-    name = store.setting
+    store, name = settings.store, settings.store.setting
     if store.url_env and not _VARIABLE.fullmatch(store.url_env):  # not shown: it may be the URL
         yield "store.url_env: this is not the name of a variable; write the name of the one that holds the URL"
     elif store.url_env and store.url:
@@ -53,10 +43,15 @@ def _check_store(store: Store) -> Iterator[str]:
     elif store.url_env and not os.environ.get(store.url_env, "").strip():
         yield f"store.url_env: the variable {store.url_env} is not set; put the URL into it: export {store.url_env}=…"
     elif not store.place.startswith(("memory:", "sqlite:", *DATABASE_SCHEMES)):
-        what = repr(store.place) if name == "store.url" and "@" not in store.place else "what stands here"
+        what = repr(store.place) if name == "store.url" and "@" not in store.place else "this value"
         yield f"{name}: {what} is neither memory: nor sqlite:PATH nor postgresql://USER@HOST/DATABASE"
     elif store.is_database and (missing := missing_extra("postgres")):
         yield f"{name}: {missing}"
+    seen: set[str] = set()
+    for index, backend in enumerate(settings.backends):
+        if backend.name in seen:
+            yield f"backends[{index}] ({backend.name}): another backend has this name"
+        seen.add(backend.name)
 
 
 def _check_sizes(settings: Settings) -> Iterator[str]:
@@ -153,7 +148,7 @@ def _check_address(backend: Backend) -> Iterator[str]:
         return
     fault = find_address_fault(url)
     if fault:
-        what = repr(url) if "@" not in url else "what stands here"  # a password may be in it
+        what = repr(url) if "@" not in url else "this value"  # a password may be in it
         yield f".base_url: {what} is not an address: {fault}"
         return
     parsed = urlsplit(url)

@@ -13,7 +13,7 @@ received:
     0.250 s    call       find c1 {"q":"x"}
     0.251 s    end        calls
 
-Text from recordings is escaped, so that it cannot control the terminal.
+Text from recordings is escape_invisible, so that it cannot control the terminal.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,8 +26,7 @@ import msgspec
 from toolwire.assembly import ToolRules, policies_for
 from toolwire.core.collect import Collector
 from toolwire.core.display import escape_invisible
-from toolwire.core.recording import Head, Recording, read_recording
-from toolwire.core.request import Request
+from toolwire.core.recording import Recording, read_recording
 from toolwire.memory.private_files import read_file
 from toolwire.protocols import dialects
 from toolwire.replay.steps import Direction, Step, StepType, find_request, make_conversation, read_events, read_steps
@@ -74,9 +73,12 @@ def run_replay(options: ReplayOptions, out: TextIO) -> None:
             raise ValueError(f"{option}: {value!r} is none of {', '.join(known)}")
     chosen = forms if options.written_as == ALL_FORMS else (options.written_as,)
     found = shown = 0
-    for path, recording in _read_recordings(options):
-        found += 1
+    for path in _find_files(options):
         try:
+            recording = read_recording(read_file(path))
+            if options.dialect not in ("", recording.head.dialect):
+                continue
+            found += 1
             if options.written_as:
                 _show_forms(recording, chosen, out)
             else:
@@ -87,27 +89,20 @@ def run_replay(options: ReplayOptions, out: TextIO) -> None:
         raise ValueError("there is no such recording")
 
 
-def _read_recordings(options: ReplayOptions) -> Iterator[tuple[Path, Recording]]:
+def _find_files(options: ReplayOptions) -> Iterator[Path]:
+    """The files to read; those of a directory in the order of time."""
     for path in options.paths:
         files = sorted(path.glob("*.jsonl"), key=lambda file: file.stat().st_mtime) if path.is_dir() else [path]
         for file in files:
-            if not file.stem.startswith(options.request):
-                continue
-            if file.stat().st_size > MAX_BYTES:
-                raise ValueError(f"{file}: it has more than {MAX_BYTES:,} bytes")
-            try:
-                recording = read_recording(read_file(file))
-            except ValueError as error:
-                raise ValueError(f"{file}: {error}") from None
-            if options.dialect in ("", recording.head.dialect):
-                yield file, recording
-
-
-# Steps, as text or as JSON
+            if file.stem.startswith(options.request):
+                if file.stat().st_size > MAX_BYTES:
+                    raise ValueError(f"{file}: it has more than {MAX_BYTES:,} bytes")
+                yield file
 
 
 def _show_steps(name: str, recording: Recording, options: ReplayOptions, out: TextIO, *, is_first: bool) -> bool:
-    """Print one recording; returns whether there was anything to print."""
+    """Print the steps of a recording as text or as JSON; returns whether there was anything to print."""
+    head = recording.head
     steps = [
         step
         for step in read_steps(recording)
@@ -120,16 +115,11 @@ def _show_steps(name: str, recording: Recording, options: ReplayOptions, out: Te
             line = msgspec.json.encode({"turn": name, **msgspec.to_builtins(step)}).decode()
             print(escape_invisible(line), file=out)
         return bool(steps)
-    has_filters = bool(options.direction or options.events or options.call)
-    if has_filters and not steps:
+    is_filtered = bool(options.direction or options.events or options.call)
+    if is_filtered and not steps:
         return False
     if not is_first:
         print(file=out)
-    _show_text(name, recording.head, steps, out, is_full=options.full, is_filtered=has_filters)
-    return True
-
-
-def _show_text(name: str, head: Head, steps: Sequence[Step], out: TextIO, *, is_full: bool, is_filtered: bool) -> None:
     client = f"{head.dialect} client, " if head.dialect else ""
     when = f", {head.at}" if head.at else ""
     about = f"turn {name}: {client}{head.kind} backend, model {head.model}, status {head.status or 'none'}{when}"
@@ -146,7 +136,8 @@ def _show_text(name: str, head: Head, steps: Sequence[Step], out: TextIO, *, is_
             print("    the same conversation", file=out)
             continue
         for step in others:
-            print(_format_step(step, is_full=is_full), file=out)
+            print(_format_step(step, is_full=options.full), file=out)
+    return True
 
 
 def _format_step(step: Step, *, is_full: bool) -> str:
@@ -168,9 +159,6 @@ def _format_step(step: Step, *, is_full: bool) -> str:
     return f"    {escape_invisible(first)} {text}".rstrip()
 
 
-# The reply in other forms
-
-
 def _show_forms(recording: Recording, forms: Sequence[str], out: TextIO) -> None:
     """Print the reply as these dialects write it, streamed and plain, or as events before any policy.
 
@@ -181,26 +169,22 @@ def _show_forms(recording: Recording, forms: Sequence[str], out: TextIO) -> None
         raise ValueError(f"the backend refused this turn with status {status}" if status else "there was no answer")
     request = find_request(recording)
     for form in forms:
-        if form != EVENTS:
-            _show_dialect(recording, request, form, out)
+        conversation = make_conversation(recording, request)
+        if form == EVENTS:
+            print(f"# {EVENTS}", file=out)
+            for _, event in read_events(recording, conversation):
+                print(escape_invisible(str(event)), file=out)
+            print(file=out)
             continue
-        print(f"# {EVENTS}", file=out)
-        for _, event in read_events(recording, make_conversation(recording, request)):
-            print(escape_invisible(str(event)), file=out)
-        print(file=out)
-
-
-def _show_dialect(recording: Recording, request: Request, name: str, out: TextIO) -> None:
-    dialect = dialects()[name].module
-    conversation = make_conversation(recording, request)
-    assembly = policies_for(request, ToolRules(), "replay", conversation.stand_in)
-    encoder = dialect.StreamEncoder(request, dialect.new_id("replay"), 0, assembly.stats)
-    collector = Collector()
-    print(f"# {name}, streamed", file=out)
-    for _, each in read_events(recording, conversation):
-        for event in assembly.policies.feed(each):
-            collector.feed(event)
-            out.write(escape_invisible(b"".join(encoder.feed(event)).decode()))
-    [turn] = collector.end()
-    plain = dialect.encode_turn(turn, request, dialect.new_id("replay"), 0)
-    print(f"\n# {name}, plain\n{escape_invisible(plain.decode())}\n", file=out)
+        dialect = dialects()[form].module
+        assembly = policies_for(request, ToolRules(), "replay", conversation.stand_in)
+        encoder = dialect.StreamEncoder(request, dialect.new_id("replay"), 0, assembly.stats)
+        collector = Collector()
+        print(f"# {form}, streamed", file=out)
+        for _, each in read_events(recording, conversation):
+            for event in assembly.policies.feed(each):
+                collector.feed(event)
+                out.write(escape_invisible(b"".join(encoder.feed(event)).decode()))
+        [turn] = collector.end()
+        plain = dialect.encode_turn(turn, request, dialect.new_id("replay"), 0)
+        print(f"\n# {form}, plain\n{escape_invisible(plain.decode())}\n", file=out)

@@ -67,14 +67,31 @@ def find_request(recording: Recording) -> Request:
 
 
 def read_steps(recording: Recording) -> list[Step]:
-    """The steps of the whole turn."""
+    """The steps of the whole turn. Raises `ValueError` if no backend can read the reply."""
     steps: list[Step] = []
     for line in recording.lines:
         if line.request:
             steps += _read_request("client", line.request, recording.head.dialect, line)
         elif line.sent:
             steps += _read_request("sent", line.sent, recording.head.kind, line)
-    return [*steps, *_read_reply(recording)]
+    head, request = recording.head, find_request(recording)
+    conversation = make_conversation(recording, request)
+    if not head.status:
+        steps.append(Step("received", "failure", text="the backend gave no answer"))
+    elif not 200 <= head.status < 300:
+        body = "".join(line.body for line in recording.reply)
+        steps.append(_make_failure(None, conversation.read_error(head.status, {}, body.encode())))
+    else:
+        assembly = policies_for(request, ToolRules(), "replay", conversation.stand_in)
+        log = _ReplyLog()
+        for t, event in read_events(recording, conversation):
+            for passed in assembly.policies.feed(event):
+                log.feed(t, passed)
+        steps += log.steps
+    if any(line.left_out and not (line.request or line.sent) for line in recording.lines):
+        text = "the rest of the reply was left out: the recording is too long"
+        steps.append(Step("received", "other", text=text))
+    return steps
 
 
 # Requests
@@ -157,25 +174,6 @@ def read_events(recording: Recording, conversation: LoweredConversation) -> Iter
         order.see((event,))
         yield t, event
     order.end()
-
-
-def _read_reply(recording: Recording) -> Iterator[Step]:
-    head, request = recording.head, find_request(recording)
-    conversation = make_conversation(recording, request)
-    if not head.status:
-        yield Step("received", "failure", text="the backend gave no answer")
-    elif not 200 <= head.status < 300:
-        body = "".join(line.body for line in recording.reply)
-        yield _make_failure(None, conversation.read_error(head.status, {}, body.encode()))
-    else:
-        assembly = policies_for(request, ToolRules(), "replay", conversation.stand_in)
-        log = _ReplyLog()
-        for t, event in read_events(recording, conversation):
-            for passed in assembly.policies.feed(event):
-                log.feed(t, passed)
-        yield from log.steps
-    if any(line.left_out and not (line.request or line.sent) for line in recording.lines):
-        yield Step("received", "other", text="the rest of the reply was left out: the recording is too long")
 
 
 _FRAGMENTS: dict[type[Event], StepType] = {
