@@ -117,8 +117,9 @@ def _add_orphans(
             message = f"The result of {orphan.call_id!r} is empty, its call is missing, and nothing else is said."
             raise BadRequest(message)
         out.append(Message("user", orphan.parts_with_error))
-    renamed = {"result_dropped": "result_as_message"}
-    return tuple(out), [Note(renamed.get(note.code, note.code), note.subject) for note in notes]
+    return tuple(out), [
+        Note("result_as_message", note.subject) if note.code == "result_dropped" else note for note in notes
+    ]
 
 
 class _Positions:

@@ -1,4 +1,4 @@
-"""Reads calls out of any payload: every shape and spelling that clients, servers and proxies were seen to use.
+"""Reads calls from payloads of any shape and spelling that clients, servers and proxies were seen to use.
 
 | shape | example |
 | --- | --- |
@@ -11,7 +11,7 @@
 | app-server | `dynamic_tool_call_request`, `item/tool/call` with `callId`, `tool`, `arguments` |
 | required action | `required_action.submit_tool_outputs.tool_calls` |
 
-Strings are never parsed, and what was passed in is never changed. The walk is bounded in depth.
+Strings are never parsed, and a payload is never changed. The depth of the walk is bounded.
 JSON text is read with `decode_payload`, so that arguments which are not a string keep their original text.
 """
 
@@ -38,33 +38,33 @@ _ARGUMENTS = ("arguments", "arguments_chunk", "argumentsChunk", "input", "args",
 _SIGNATURE = "extra_content"
 _INDEXES = ("index", "tool_call_index", "toolCallIndex")
 _INSIDE = ("choices", "delta", "message", "msg", "params", "item", "content", "output", "response", "deltas", "items")
-_DEPTH = 8
+_MAX_DEPTH = 8
 _AS_WRITTEN = frozenset((*_ARGUMENTS, _SIGNATURE, "reasoning_details"))
 
 
 def decode_payload(data: bytes) -> Any:
-    """A JSON text as values, with arguments and signatures left as raw JSON. Raises what msgspec raises."""
-    return _decode_payload(data, _DEPTH + 4)  # a chunk nests its calls deeper than a message
+    """Decode JSON, with arguments and signatures left as raw JSON. Raises `msgspec.DecodeError`."""
+    return _decode_payload(data, _MAX_DEPTH + 4)  # a chunk nests its calls deeper than a message
 
 
 def _decode_payload(data: bytes, depth: int) -> Any:
     start = data.lstrip()[:1]
     if depth and start == b"{":
-        return {key: _field(key, value, depth) for key, value in fields_of(data).items()}
+        out: dict[str, Any] = {}
+        for key, value in fields_of(data).items():
+            if key not in _AS_WRITTEN:
+                out[key] = _decode_payload(bytes(value), depth - 1)
+            else:
+                out[key] = value if bytes(value) != b"null" else None
+        return out
     if depth and start == b"[":
         return [_decode_payload(bytes(each), depth - 1) for each in list_of(data)]
     return msgspec.json.decode(data)
 
 
-def _field(key: str, value: msgspec.Raw, depth: int) -> Any:
-    if key in _AS_WRITTEN:
-        return value if bytes(value) != b"null" else None
-    return _decode_payload(bytes(value), depth - 1)
-
-
 def read_fragments(payload: Any, *, total: bool = False) -> list[Fragment]:
     """Every call fragment in the payload, in order. `total`: the payload is a finished message, not a delta."""
-    return list(_walk(payload, total, _DEPTH))
+    return list(_walk(payload, total, _MAX_DEPTH))
 
 
 def choice_of(payload: Any, *keys: str) -> int | None:
@@ -103,47 +103,51 @@ def _walk(payload: Any, total: bool, depth: int) -> Iterator[Fragment]:
             for fragment in _walk(each, total, depth - 1):
                 yield msgspec.structs.replace(fragment, list_position=position) if is_call else fragment
     elif isinstance(payload, Mapping):
-        yield from _read(cast("Payload", payload), total, depth)
+        yield from _read_object(cast("Payload", payload), total, depth)
 
 
-def _read(payload: Payload, total: bool, depth: int) -> Iterator[Fragment]:
+def _read_object(payload: Payload, total: bool, depth: int) -> Iterator[Fragment]:
     kind = _text(payload.get("type")).removeprefix("codex/event/")
     match kind:
         case "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta":
-            yield _event_fragment(payload, payload.get("delta", payload.get("arguments")), total=False)
+            yield _read_event(payload, payload.get("delta", payload.get("arguments")), total=False)
         case "response.function_call_arguments.done":
-            yield _event_fragment(payload, _arguments(payload), total=True)
+            yield _read_event(payload, _arguments(payload), total=True)
         case "response.custom_tool_call_input.done":
-            yield _event_fragment(payload, payload.get("input"), total=True)
+            yield _read_event(payload, payload.get("input"), total=True)
         case "response.output_item.added" | "response.output_item.done":
-            yield from _item(payload, ended=kind.endswith("done"))
+            yield from _read_item(payload, ended=kind.endswith("done"))
         case "response.content_part.added":
-            yield from _part(payload)
-        case "content_block_start":
-            yield from _block(payload)
-        case "content_block_delta":
-            yield from _block_delta(payload)
+            yield from _read_item(payload, ended=False)
+        case "content_block_start" | "content_block_delta":
+            yield from _read_block(payload)
         case "content_block_stop":
             yield Fragment(index=_index(payload), ended=True, item=_block_key(payload), early=True)
         case "dynamic_tool_call_request":
-            yield _dynamic(_mapping(payload.get("msg")) or payload)
+            yield _read_request(_mapping(payload.get("msg")) or payload)
         case _ if payload.get("method") == "item/tool/call":
-            yield _dynamic(_mapping(payload.get("params")))
+            yield _read_request(_mapping(payload.get("params")))
         case _ if _is_call(payload):
             item = _text(payload.get("id")) if _call_id(payload) else ""
-            yield msgspec.structs.replace(_whole(payload), item=item, list_position=1)
+            yield msgspec.structs.replace(_read_call(payload), item=item, list_position=1)
         case _:
-            yield from _lists(payload, total, depth)
+            yield from _read_lists(payload, total, depth)
 
 
-def _lists(payload: Payload, total: bool, depth: int) -> Iterator[Fragment]:
+def _read_lists(payload: Payload, total: bool, depth: int) -> Iterator[Fragment]:
     calls = payload.get("tool_calls", payload.get("toolCalls"))
     legacy = payload.get("function_call", payload.get("functionCall"))
     action = _mapping(_mapping(payload.get("required_action")).get("submit_tool_outputs"))
     if isinstance(calls, list | tuple) and calls:
-        yield from _entries(cast("list[Any]", calls), total)
+        calls = cast("list[Any]", calls)
+        for position, call in enumerate(calls):
+            if isinstance(call, Mapping):
+                entry = _read_entry(cast("Payload", call), position, total)
+                list_position = position + 1 if total else 0
+                shown = position if len(calls) > 1 else None
+                yield msgspec.structs.replace(entry, position=shown, list_position=list_position)
     elif isinstance(legacy, Mapping):
-        yield msgspec.structs.replace(_entry(cast("Payload", legacy), 0, total), item="function_call", index=None)
+        yield msgspec.structs.replace(_read_entry(cast("Payload", legacy), 0, total), item="function_call", index=None)
     if action:
         yield from _walk(action, True, depth - 1)
     for key in _INSIDE:
@@ -152,20 +156,9 @@ def _lists(payload: Payload, total: bool, depth: int) -> Iterator[Fragment]:
             yield from _walk(inside, total or key in ("message", "output", "response"), depth - 1)
 
 
-def _entries(calls: list[Any], total: bool) -> Iterator[Fragment]:
-    """The calls of one list."""
-    for position, call in enumerate(calls):
-        if not isinstance(call, Mapping):
-            continue
-        entry = _entry(cast("Payload", call), position, total)
-        if len(calls) == 1:
-            entry = msgspec.structs.replace(entry, position=None)
-        yield msgspec.structs.replace(entry, list_position=position + 1) if total else entry
-
-
-def _entry(call: Payload, position: int, total: bool) -> Fragment:
+def _read_entry(call: Payload, position: int, total: bool) -> Fragment:
     """One of `tool_calls`. In a finished message its position serves as its index."""
-    index, text = _index(call), _arguments(call)
+    index, text, signed = _index(call), _arguments(call), call.get(_SIGNATURE)
     kind = "custom" if call.get("type") == "custom" or _mapping(call.get("custom")) else "function"
     return Fragment(
         text,
@@ -179,7 +172,7 @@ def _entry(call: Payload, position: int, total: bool) -> Fragment:
         total,
         total,
         not total or kind == "custom" or not is_begun_object(text),
-        signature=_signature(call),
+        signature=bytes(signed).decode() if isinstance(signed, msgspec.Raw) else "",
     )
 
 
@@ -188,13 +181,13 @@ def _is_call(payload: Any) -> bool:
     return _text(_mapping(payload).get("type")) in CALL_TYPES and bool(_name(payload))
 
 
-def _whole(call: Payload) -> Fragment:
+def _read_call(call: Payload) -> Fragment:
     kind = "custom" if _text(call.get("type")).startswith("custom") else "function"
     is_complete, namespace = call.get("status") != "incomplete", _text(call.get("namespace"))
-    return msgspec.structs.replace(_dynamic(call), kind=kind, complete=is_complete, namespace=namespace)
+    return msgspec.structs.replace(_read_request(call), kind=kind, complete=is_complete, namespace=namespace)
 
 
-def _event_fragment(payload: Payload, text: Any, *, total: bool) -> Fragment:
+def _read_event(payload: Payload, text: Any, *, total: bool) -> Fragment:
     """A delta or the total of a call's arguments; only its item says whether the call is complete.
 
     An `id` here may belong to something else than the call, so it is only a fallback.
@@ -216,44 +209,39 @@ def _event_fragment(payload: Payload, text: Any, *, total: bool) -> Fragment:
     )
 
 
-def _item(payload: Payload, *, ended: bool) -> Iterator[Fragment]:
-    item = _mapping(payload.get("item"))
-    index = _number(payload.get("output_index"))
+def _read_item(payload: Payload, *, ended: bool) -> Iterator[Fragment]:
+    """The calls in an item, in its content or in a part of it."""
+    item, index = _mapping(payload.get("item")), _number(payload.get("output_index"))
     if _text(item.get("type")) in CALL_TYPES:
         key = _text(item.get("id")) or _text(payload.get("item_id"))
         yield msgspec.structs.replace(
-            _from_item(item, key, ended=ended), index=index, id=_call_id(item), fallback=_other_id(item)
+            _read_item_call(item, key, ended=ended), index=index, id=_call_id(item), fallback=_other_id(item)
         )
         return
-    for part in cast("list[Any]", item.get("content") or ()):
-        if isinstance(part, Mapping) and _text(cast("Payload", part).get("type")) in CALL_TYPES:
-            fragment = _from_item(cast("Payload", part), _text(item.get("id")), ended=ended)
-            yield msgspec.structs.replace(fragment, index=index)
+    key = _text(item.get("id")) if item else _text(payload.get("item_id"))
+    parts = cast("list[Any]", item.get("content") or ()) if item else [payload.get("part")]
+    for part in map(_mapping, parts):
+        if _text(part.get("type")) in CALL_TYPES:
+            yield msgspec.structs.replace(_read_item_call(part, key, ended=ended), index=index)
 
 
-def _part(payload: Payload) -> Iterator[Fragment]:
-    part = _mapping(payload.get("part"))
-    if _text(part.get("type")) in CALL_TYPES:
-        fragment = _from_item(part, _text(payload.get("item_id")), ended=False)
-        yield msgspec.structs.replace(fragment, index=_number(payload.get("output_index")))
-
-
-def _from_item(call: Payload, item: str, *, ended: bool) -> Fragment:
+def _read_item_call(call: Payload, item: str, *, ended: bool) -> Fragment:
     """A call as its item states it: until the item ends, empty arguments or `{}` mean that they are yet to come."""
-    fragment = _whole(call)
+    fragment = _read_call(call)
     text = fragment.text if ended or "".join(fragment.text.split()) != "{}" else ""
     return msgspec.structs.replace(fragment, text=text, item=item, ended=ended, open=ended)
 
 
-def _block(payload: Payload) -> Iterator[Fragment]:
-    block = _mapping(payload.get("content_block"))
+def _read_block(payload: Payload) -> Iterator[Fragment]:
+    block, delta = _mapping(payload.get("content_block")), _mapping(payload.get("delta"))
     if block.get("type") == "tool_use":
         # The input is an empty object here, to be filled by deltas, unless a proxy sends it whole.
-        whole = block.get("input")
-        text = _as_text(whole) if whole else ""
+        text = _as_text(block.get("input")) if block.get("input") else ""
         yield Fragment(
             "", _block_key(payload), _id(block), _index(payload), name=_name(block), named=True, default=text
         )
+    elif delta.get("type") == "input_json_delta":
+        yield Fragment(_text(delta.get("partial_json")), _block_key(payload), index=_index(payload), early=True)
 
 
 def ends_with_blank_call(payload: Any) -> bool:
@@ -271,18 +259,12 @@ def other_block_of(payload: Any) -> str:
     return _block_key(payload) if is_other else ""
 
 
-def _block_delta(payload: Payload) -> Iterator[Fragment]:
-    delta = _mapping(payload.get("delta"))
-    if delta.get("type") == "input_json_delta":
-        yield Fragment(_text(delta.get("partial_json")), _block_key(payload), index=_index(payload), early=True)
-
-
 def _block_key(payload: Payload) -> str:
     return f"block {_index(payload)}"
 
 
-def _dynamic(request: Payload) -> Fragment:
-    return msgspec.structs.replace(_entry(request, 0, total=True), index=None, item="")
+def _read_request(request: Payload) -> Fragment:
+    return msgspec.structs.replace(_read_entry(request, 0, total=True), index=None, item="")
 
 
 def _id(call: Payload) -> str:
@@ -290,11 +272,6 @@ def _id(call: Payload) -> str:
         if isinstance(call.get(key), str | int) and call[key] != "":
             return str(call[key])
     return _text(_mapping(call.get("function")).get("id"))
-
-
-def _signature(call: Payload) -> str:
-    signed = call.get(_SIGNATURE)
-    return bytes(signed).decode() if isinstance(signed, msgspec.Raw) else ""
 
 
 def _call_id(call: Payload) -> str:

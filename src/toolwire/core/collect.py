@@ -120,7 +120,7 @@ class Turn(msgspec.Struct, frozen=True):
 
 
 class CallAssembler:
-    """Makes whole calls of their events. One call is open at a time: calls do not interleave."""
+    """Assembles calls from their events. One call is open at a time: calls do not interleave."""
 
     def __init__(self) -> None:
         self.open: CallStarted | None = None
@@ -128,7 +128,7 @@ class CallAssembler:
         self._fragments: list[str] = []
 
     def feed(self, event: Event) -> Call | None:
-        """Take an event in, and return the call that it ends."""
+        """Read an event, and return the call that it ends."""
         if isinstance(event, CallArgs):
             self._fragments.append(event.text)
         elif isinstance(event, CallStarted):
@@ -152,16 +152,16 @@ def whole_calls(events: Iterable[Event]) -> list[Call]:
     return [call for event in events if (call := calls.feed(event)) is not None]
 
 
-ITEM = 256
+ITEM_OVERHEAD = 256
 """Bytes that an item costs beside its text."""
 
 
 class Collector:
-    """A stage that takes a turn's events and returns the turn at the end."""
+    """A stage that reads a turn's events and returns the turn at the end."""
 
     def __init__(self) -> None:
         self.size = 0
-        """Roughly the bytes of the turn so far."""
+        """Approximate bytes of the turn so far."""
         self._id = self._model = ""
         self._items: list[Item] = []
         self._usage: Usage | None = None
@@ -180,26 +180,58 @@ class Collector:
         handler = self._HANDLERS.get(type(event))
         if handler is not None:
             handler(self, event)
+        else:
+            self._record(event)
         return ()
 
     def end(self) -> tuple[Turn]:
         self._close_item()
-        self._add_call(self._calls.end(complete=False))
+        call = self._calls.end(complete=False)
+        if call is not None:
+            self._items.insert(self._open_index, call)
         items, notes = (*self._turn_frames, *self._items), tuple(self._notes)
         return (Turn(self._id, self._model, items, self._usage, notes, self._reason, self._failure),)
 
-    def _start(self, event: TurnStarted) -> None:
-        self._id, self._model = event.id, event.model
+    def _add_arguments(self, event: CallArgs) -> None:
+        self._calls.feed(event)
+        self.size += len(event.text)
+
+    def _feed_call(self, event: CallStarted | CallEnded) -> None:
+        if isinstance(event, CallStarted):
+            self._close_item()
+            self._open_index = len(self._items)
+            self.size += len(event.signature) + ITEM_OVERHEAD
+        call = self._calls.feed(event)
+        if call is not None:
+            self._items.insert(self._open_index, call)
 
     def _end_message(self, event: MessageEnded) -> None:
         if self._message is not None and self._message.item == event.item:
             self._close_item()
         self._items.append(event)
 
+    def _record(self, event: Event) -> None:
+        """Record an event about the turn as a whole."""
+        match event:
+            case TurnStarted(id, model):
+                self._id, self._model = id, model
+            case Usage():
+                self._usage = event
+            case Note():
+                self._notes.append(event)
+                self.size += ITEM_OVERHEAD
+            case TurnEnded(reason):
+                self._reason = reason
+            case TurnFailed(failure):
+                self._failure = failure
+            case _:
+                pass
+
     def _add_raw_frame(self, event: RawFrame) -> None:
         """Put a frame about the turn before all items, one about the open item before that, any other at the end."""
-        self.size += len(event.data) + ITEM
-        name = self._open_name()
+        self.size += len(event.data) + ITEM_OVERHEAD
+        open_item = self._calls.open or self._message
+        name = open_item.item if open_item is not None else self._reasoning_item if self._reasoning_parts else None
         if not event.item:
             self._turn_frames.append(event)
         elif event.item != name:
@@ -207,14 +239,6 @@ class Collector:
         else:
             self._items.insert(self._open_index, event)
             self._open_index += 1
-
-    def _open_name(self) -> str | None:
-        """The backend's name for the item that is open."""
-        if self._calls.open is not None:
-            return self._calls.open.item
-        if self._message is not None:
-            return self._message.item
-        return self._reasoning_item if self._reasoning_parts else None
 
     def _add_reasoning(self, event: ReasoningDelta) -> None:
         self._close_message()
@@ -234,36 +258,6 @@ class Collector:
             self._open_index = len(self._items)
         self._close_reasoning(event)
 
-    def _start_call(self, event: CallStarted) -> None:
-        self._close_item()
-        self._open_index = len(self._items)
-        self._calls.feed(event)
-        self.size += len(event.signature) + ITEM
-
-    def _add_arguments(self, event: CallArgs) -> None:
-        self._calls.feed(event)
-        self.size += len(event.text)
-
-    def _end_call(self, event: CallEnded) -> None:
-        self._add_call(self._calls.feed(event))
-
-    def _add_call(self, call: Call | None) -> None:
-        if call is not None:
-            self._items.insert(self._open_index, call)
-
-    def _add_usage(self, event: Usage) -> None:
-        self._usage = event
-
-    def _add_note(self, event: Note) -> None:
-        self._notes.append(event)
-        self.size += ITEM
-
-    def _end_turn(self, event: TurnEnded) -> None:
-        self._reason = event.reason
-
-    def _fail_turn(self, event: TurnFailed) -> None:
-        self._failure = event.failure
-
     def _add_text(self, event: MessageDelta) -> None:
         message, kind = self._message, Text if isinstance(event, TextDelta) else Refusal
         if not (
@@ -272,7 +266,7 @@ class Collector:
             self._close_item()
             self._open_index = len(self._items)
             self._message = kind("", event.item, event.part)
-            self.size += ITEM
+            self.size += ITEM_OVERHEAD
         self._pieces.append(event.text)
         self.size += len(event.text)
 
@@ -293,26 +287,21 @@ class Collector:
             tuple("".join(parts[kind, part]) for kind, part in sorted(parts) if kind == wanted)
             for wanted in ("summary", "content")
         )
-        self.size += len(end.signature) + ITEM
+        self.size += len(end.signature) + ITEM_OVERHEAD
         item = Reasoning(summary, content, end.id, end.signature, end.origin, end.redacted, self._reasoning_item)
         self._items.insert(self._open_index, item)
         self._reasoning_item = ""
 
     _HANDLERS: ClassVar[dict[type[Event], Callable[[Any, Any], None]]] = {
-        TurnStarted: _start,
         TextDelta: _add_text,
         RefusalDelta: _add_text,
         MessageEnded: _end_message,
         RawFrame: _add_raw_frame,
         ReasoningDelta: _add_reasoning,
         ReasoningEnded: _end_reasoning,
-        CallStarted: _start_call,
+        CallStarted: _feed_call,
         CallArgs: _add_arguments,
-        CallEnded: _end_call,
-        Usage: _add_usage,
-        Note: _add_note,
-        TurnEnded: _end_turn,
-        TurnFailed: _fail_turn,
+        CallEnded: _feed_call,
     }
 
 

@@ -1,4 +1,4 @@
-"""Reads the answer's text out of any payload; never its reasoning, and never a message of another role.
+"""Reads the answer's text from payloads of any shape; never reasoning, and never a message of another role.
 
 | shape | text |
 | --- | --- |
@@ -19,10 +19,10 @@ from toolwire.core.call_shapes import Payload
 _PARTS = frozenset(("text", "text_delta", "output_text"))
 _DELTAS = frozenset(("response.output_text.delta", "agent_message_delta"))
 _HOLDERS = ("delta", "msg", "params")
-_DEPTH = 4
+_MAX_DEPTH = 4
 
 
-def text_delta_of(payload: Any, depth: int = _DEPTH) -> str:
+def text_delta_of(payload: Any, depth: int = _MAX_DEPTH) -> str:
     """The new text in one streamed payload."""
     if isinstance(payload, str):
         return payload
@@ -38,7 +38,12 @@ def text_delta_of(payload: Any, depth: int = _DEPTH) -> str:
         return next((text for key in _HOLDERS if (text := text_delta_of(payload.get(key), depth - 1))), "")
     if kind == "content_block_delta" or not kind:
         inside = payload.get("delta")
-        return text_delta_of(inside, depth - 1) if inside else _content(payload.get("content"))
+        if inside:
+            return text_delta_of(inside, depth - 1)
+        content = payload.get("content")
+        if isinstance(content, list):
+            return "".join(text_delta_of(part) for part in cast("list[Any]", content))
+        return _string(content)
     return ""
 
 
@@ -55,12 +60,6 @@ def text_of_message(message: Any) -> str:
         if message.get(key):
             return text_of_message(message[key])
     return ""
-
-
-def _content(content: Any) -> str:
-    if not isinstance(content, list):
-        return _string(content)
-    return "".join(text_delta_of(part) for part in cast("list[Any]", content))
 
 
 def _string(value: Any) -> str:
