@@ -499,7 +499,8 @@ def test_a_turn_is_listed_while_it_runs(gateway, upstream, console):
     with httpx.stream(
         "POST", f"{gateway.url}/v1/chat/completions", json=chat_body("up/slow", stream=True), timeout=90
     ) as answer:
-        next(answer.iter_bytes())
+        pieces = answer.iter_bytes()  # httpx closes the connection when this is dropped
+        next(pieces)
         running = [row for worker in console.get("turns")["workers"] for row in worker["running"]]
         assert [(row["model"], row["kept"]) for row in running] == [("up/slow", "running")]
     assert console.wait_for(model="up/slow")["status"] == 499

@@ -29,7 +29,7 @@ from toolwire.gateway.console import access, backends, secrets
 from toolwire.gateway.console.access import COOKIE_SECONDS, OWN_KEY_SECONDS, Access, Viewer
 from toolwire.gateway.console.routes import ConsoleApp
 from toolwire.gateway.console.rows import TurnRow
-from toolwire.gateway.console.secrets import known_secrets, redact
+from toolwire.gateway.console.secrets import collect_secrets, redact
 from toolwire.gateway.console.stored_trace import pack, remove_secrets
 from toolwire.gateway.console.trace import HeldBytes, TurnTrace
 from toolwire.gateway.keys import Keys
@@ -579,7 +579,7 @@ def quoted(text: str) -> str:
 
 @pytest.mark.parametrize("write", [json.dumps, lambda text: json.dumps(text).replace("/", "\\/"), escaped, quoted])
 def test_a_known_secret_is_found_in_every_form_that_libraries_write(write: Any):
-    known = known_secrets(Settings(keys=(Key("ann", "up+stream/Key=="),)), "t" * 40)
+    known = collect_secrets(Settings(keys=(Key("ann", "up+stream/Key=="),)), "t" * 40)
     body = f'{{"content":{write("my up+stream/Key== here")}}}'.encode()
     assert redact(body, known).count(b"[removed]") == 1
 
@@ -587,7 +587,7 @@ def test_a_known_secret_is_found_in_every_form_that_libraries_write(write: Any):
 def test_passwords_in_addresses_are_known_secrets(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("STORE_URL", "postgresql://me:p%40ss-of-store@db/toolwire")
     backends = (Backend("up", "chat", base_url="http://me:p4ss-of-backend@127.0.0.1/v1"),)
-    found = known_secrets(Settings(backends=backends, store=Store(url_env="STORE_URL")), "t" * 40)
+    found = collect_secrets(Settings(backends=backends, store=Store(url_env="STORE_URL")), "t" * 40)
     assert {b"p4ss-of-backend", b"p%40ss-of-store", b"p@ss-of-store"} <= set(found)
 
 

@@ -15,7 +15,7 @@ from toolwire.core.events import TurnEnded, Usage
 from toolwire.core.notes import TurnStats
 from toolwire.core.request import CallEntry, Message, RequestHead, ResultEntry, TextPart
 from toolwire.gateway.console import recorder, statistics
-from toolwire.gateway.console.conversations import ConversationTurn, common_bytes, compare_prompts
+from toolwire.gateway.console.conversations import ConversationTurn, compare_prompts, count_common_bytes
 from toolwire.gateway.console.prompts import make_prompt, read_segment
 from toolwire.gateway.console.recorder import (
     ALL_KEYS,
@@ -28,7 +28,7 @@ from toolwire.gateway.console.recorder import (
 from toolwire.gateway.console.ring import RecordedTurn, Ring
 from toolwire.gateway.console.rows import MAX_NAME_LENGTH, TurnRow, results_of
 from toolwire.gateway.console.statistics import MAX_NAMES, OTHERS, Statistics, count_rows, merge_reports
-from toolwire.gateway.console.stored_trace import pack, remove_secrets, shown_headers, unpack
+from toolwire.gateway.console.stored_trace import filter_headers, pack, remove_secrets, unpack
 from toolwire.gateway.console.trace import MAX_TRACE_SIZE, HeldBytes, TurnTrace
 from toolwire.gateway.log import Log
 from toolwire.gateway.process import Process
@@ -142,7 +142,7 @@ def test_no_more_tokens_are_counted_than_there_can_be():
 
 
 def test_where_a_page_came_from_is_not_kept():
-    shown = dict(shown_headers({"referer": "https://x.example/?token=REFTOKEN", "user-agent": "me"}, ()))
+    shown = dict(filter_headers({"referer": "https://x.example/?token=REFTOKEN", "user-agent": "me"}, ()))
     assert shown == {"referer": "(not kept)", "user-agent": "me"}
 
 
@@ -406,7 +406,7 @@ def test_numbers_of_changes_say_nothing_of_others():
     ring = Ring(10**6)
     for number in range(5):
         ring.add([RecordedTurn(TurnRow(f"id{number}", 0.0, "chat", key="ann"), "o")])
-    cursor = ring.now()
+    cursor = ring.next_seq()
     assert ring.since(cursor, 100) == []
     ring.add([RecordedTurn(TurnRow("last", 0.0, "chat", key="bob"), "o")])
     [row] = ring.since(cursor, 100)
@@ -495,8 +495,8 @@ def test_the_first_difference_is_found(common: int):
     same = "é" + "x" * 1000
     at = len(same.encode()[: common + 2])
     one = same.encode()[:at] + b"a" * 50
-    assert common_bytes(one, same.encode()[:at] + b"b") == at
-    assert common_bytes(one, one) == len(one)
+    assert count_common_bytes(one, same.encode()[:at] + b"b") == at
+    assert count_common_bytes(one, one) == len(one)
 
 
 def turn_with(id: str, messages: list[Any]) -> RecordedTurn:

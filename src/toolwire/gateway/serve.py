@@ -18,7 +18,7 @@ from toolwire.config.display import hash_settings
 from toolwire.config.settings import AnyStore, Server, Settings, SettingsError, bytes_of, prepare_store
 from toolwire.gateway.app import Gateway, make_app
 from toolwire.gateway.connections import Connections, HttpConnection, SocketConnection
-from toolwire.gateway.console.access import console_line
+from toolwire.gateway.console.access import make_console_line
 from toolwire.gateway.files import allow_files
 from toolwire.gateway.memory_budget import MemoryBudget
 from toolwire.gateway.nonblocking_stderr import write_stderr_in_thread
@@ -185,7 +185,7 @@ async def _announce_ready(
     sock: socket.socket, settings: Settings, announce: Callable[[int], Coroutine[None, None, None]] | None
 ) -> None:
     print(f"toolwire ready on {address_of(sock)}", file=sys.stderr, flush=True)
-    if line := console_line(settings, address_of(sock)):
+    if line := make_console_line(settings, address_of(sock)):
         print(line, file=sys.stderr, flush=True)
     if announce is not None:
         await announce(sock.getsockname()[1])

@@ -1,4 +1,4 @@
-"""Who may open the console: the holder of this user's token, or of a key whose settings allow it.
+"""Authentication of viewers: by this user's token, or by a key whose settings allow it.
 
 The token is in a file that only its owner may read. A browser that presents the token or a key gets a cookie: the
 viewer, an expiry time, and a signature made with the token. All processes of the user know the token, so each of them
@@ -30,14 +30,14 @@ COOKIE_SECONDS = 12 * 3600
 OWN_KEY_SECONDS = 1800
 """How long a key is valid that the gateway makes for itself."""
 MAX_COOKIES = 100
-"""Cookies of one request that are looked at."""
+"""Maximum number of cookies of one request that are checked."""
 _OWN_KEY = "toolwire-own-"
 _TOKEN_HOLDER = "*"
 """Names the holder of the token in a cookie. No key has this name there, because names of keys are encoded."""
 
 
 class Viewer(msgspec.Struct, frozen=True):
-    """Someone who may open the console."""
+    """An authenticated user of the console."""
 
     key: str = ""
     """The name of the viewer's key; empty with the token."""
@@ -78,7 +78,7 @@ def load_token() -> str:
     return secrets.token_urlsafe(32)
 
 
-def console_line(settings: Settings, address: str) -> str:
+def make_console_line(settings: Settings, address: str) -> str:
     """The line with the console's link that a ready gateway prints; empty if the console is switched off."""
     return f"toolwire: console {address}/?token={load_token()}" if settings.console.enabled else ""
 

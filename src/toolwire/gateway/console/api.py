@@ -1,4 +1,4 @@
-"""What the page asks for. Each answer has what the viewer may see, of all worker processes."""
+"""The handlers of the page's requests. An answer covers all worker processes, within the viewer's rights."""
 
 import asyncio
 import time
@@ -28,14 +28,11 @@ from toolwire.gateway.console.conversations import (
 )
 from toolwire.gateway.console.fan_out import FanOut
 from toolwire.gateway.console.handlers import Handlers
-from toolwire.gateway.console.http import HEADERS, address_of, read_body
-from toolwire.gateway.console.prompts import TurnPrompt
+from toolwire.gateway.console.http import HEADERS, address_of, in_thread, read_body
 from toolwire.gateway.console.recorder import MAX_CAPTURES, TurnRecorder
-from toolwire.gateway.console.replays import Replays
-from toolwire.gateway.console.rows import TurnRow
-from toolwire.gateway.console.statistics import CountReport, latencies, merge_reports
+from toolwire.gateway.console.replays import RecordedRequest, Replays
+from toolwire.gateway.console.statistics import CountReport, merge_reports, summarize_latencies
 from toolwire.gateway.console.stored import StoreBrowser
-from toolwire.gateway.console.threads import in_thread
 from toolwire.gateway.keys import Caller
 from toolwire.gateway.memory_budget import Reservation
 from toolwire.gateway.shared import Shared
@@ -132,7 +129,7 @@ class ConsoleApi:
         }
 
     async def advice(self, request: Request, viewer: Viewer) -> object:
-        """What to do about each note."""
+        """Advice for each note."""
         return ADVICE
 
     async def turns(self, request: Request, viewer: Viewer) -> object:
@@ -163,7 +160,7 @@ class ConsoleApi:
 
     async def replay(self, request: Request, viewer: Viewer) -> object:
         id, body = request.path_params["id"], await _read(request, ReplayBody)
-        recorded = await self._fan_out.ask_one("request", viewer, id=id)
+        recorded = RecordedRequest(**await self._fan_out.ask_one("request", viewer, id=id))
         return await self._replays.replay(viewer.key, recorded, id, body.model, request.receive)
 
     async def try_request(self, request: Request, viewer: Viewer) -> object:
@@ -184,8 +181,8 @@ class ConsoleApi:
         answers = await self._fan_out.ask("prompts", viewer)
 
         def group() -> list[list[ConversationTurn]]:
-            found = [each for answer in answers for each in msgspec.convert(answer, list[tuple[TurnRow, TurnPrompt]])]
-            return group_turns({row.id: ConversationTurn(row, prompt) for row, prompt in found}.values())
+            found = [each for answer in answers for each in msgspec.convert(answer, list[ConversationTurn])]
+            return group_turns({each.row.id: each for each in found}.values())
 
         return await in_thread(group)
 
@@ -239,7 +236,7 @@ class ConsoleApi:
     async def backends(self, request: Request, viewer: Viewer) -> object:
         router = self._shared.engine.router
         workers, models = await asyncio.gather(self._fan_out.ask("backends", viewer), self._models.load())
-        out: list[dict[str, Any]] = []
+        out: list[dict[str, object]] = []
         for backend in self._shared.settings.backends:
             found = [worker[backend.name] for worker in workers if backend.name in worker]
             turns = sorted(turn for each in found for turn in each["turns"])
@@ -252,7 +249,7 @@ class ConsoleApi:
                     "cooling": max((each["cooling"] for each in found), default=0),
                     "failovers": sum(each["failovers"] for each in found),
                     "turns": turns,
-                    **latencies(turns),
+                    **summarize_latencies(turns),
                     "checkable": viewer.sees_all,
                 }
             )

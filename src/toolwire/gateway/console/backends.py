@@ -1,4 +1,4 @@
-"""What the console learns about backends: their models, and the reports of `toolwire check`."""
+"""Backends in the console: their model lists, and reports of `toolwire check`."""
 
 import asyncio
 import base64
@@ -14,22 +14,22 @@ import msgspec
 
 from toolwire.config.settings import Backend, Settings
 from toolwire.core.display import clean
+from toolwire.gateway.console.http import in_thread
 from toolwire.gateway.console.secrets import redact
-from toolwire.gateway.console.threads import in_thread
 from toolwire.protocols import http_backends
 from toolwire.turns.routes import Router
 from toolwire.upstream.credentials import inherited
 
 MODELS_SECONDS = 60.0
-"""Seconds after which a server is asked for its models again, also one that did not answer."""
+"""Lifetime of a model list in seconds, also of one that could not be fetched."""
 MODELS_TIMEOUT = 0.5
-"""Seconds that a page waits for the lists."""
+"""Seconds that a page waits for model lists."""
 MAX_CHECK_REQUESTS = 120
-"""Requests of one check; each costs what the backend charges."""
+"""Maximum number of requests of one check; the backend charges for each."""
 CHECK_TIMEOUT = 900.0
 MAX_REPORT_SIZE = 16 * 1024 * 1024
 MAX_OUTPUT_LENGTH = 4000
-"""Characters of the end of a check's output."""
+"""Maximum characters of a check's output, from its end."""
 
 
 class ModelLists:
@@ -107,12 +107,29 @@ class Checks:
                 await self._task
 
     async def _run(self, arguments: list[str], variables: dict[str, str]) -> None:
+        """Run the command, and take its output and report."""
         state = self.state
         try:
             with tempfile.TemporaryDirectory(prefix="toolwire-check-") as folder:
                 path = Path(folder) / "report.html"
-                async with asyncio.timeout(CHECK_TIMEOUT):
-                    output = await self._execute(arguments, variables, path)
+                process = await asyncio.create_subprocess_exec(
+                    sys.executable,
+                    *("-P", "-m", "toolwire", "check", *arguments),
+                    *("--budget", str(MAX_CHECK_REQUESTS), "--report", str(path)),
+                    env=inherited(self._settings.secret_variables, ()) | variables,
+                    cwd=folder,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=asyncio.subprocess.STDOUT,
+                )
+                try:
+                    async with asyncio.timeout(CHECK_TIMEOUT):
+                        output, _ = await process.communicate()
+                    state.code = process.returncode
+                finally:
+                    if process.returncode is None:
+                        process.kill()
+                        await process.wait()
                 output = await in_thread(redact, output, self._secrets)  # servers repeat what they were sent
                 state.said = clean(output.decode(errors="replace")[-MAX_OUTPUT_LENGTH:])
                 if path.is_file() and path.stat().st_size <= MAX_REPORT_SIZE:
@@ -125,27 +142,6 @@ class Checks:
         finally:
             state.running = False
 
-    async def _execute(self, arguments: list[str], variables: dict[str, str], report: Path) -> bytes:
-        """Run the command, and return its output."""
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-P", "-m", "toolwire", "check", *arguments),
-            *("--budget", str(MAX_CHECK_REQUESTS), "--report", str(report)),
-            env=inherited(self._settings.secret_variables, ()) | variables,
-            cwd=report.parent,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
-        try:
-            output, _ = await process.communicate()
-            self.state.code = process.returncode
-            return output
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-
 
 def _has_address(backend: Backend) -> bool:
     return backend.kind in http_backends() and bool(backend.base_url) and not backend.auth
@@ -156,8 +152,12 @@ def check_command(backend: Backend, model: str, gateway: str, key: str) -> tuple
     if not _has_address(backend):
         return [gateway, "--api", "responses", "--model", f"{backend.name}/{model}"], {"TOOLWIRE_CHECK_KEY": key}
     own = os.environ.get(backend.api_key_env, "") if backend.api_key_env else ""
-    address, headers = _move_login(backend.base_url)
-    headers |= backend.headers
+    parts = urlsplit(backend.base_url)
+    login, at, host = parts.netloc.rpartition("@")
+    address, headers = backend.base_url, dict(backend.headers)
+    if at:  # the login goes into a header
+        basic = base64.b64encode(unquote(login).encode()).decode()
+        address, headers = parts._replace(netloc=host).geturl(), {"authorization": f"Basic {basic}", **headers}
     if backend.key_header and own:
         headers[backend.key_header], own = own, ""
     variables = {
@@ -166,13 +166,3 @@ def check_command(backend: Backend, model: str, gateway: str, key: str) -> tuple
         "TOOLWIRE_CHECK_QUERY": msgspec.json.encode(backend.query).decode(),
     }
     return [address, "--api", backend.kind, *(("--model", model) if model else ())], variables
-
-
-def _move_login(url: str) -> tuple[str, dict[str, str]]:
-    """An address without its user and password, and the header that has them."""
-    parts = urlsplit(url)
-    user, at, host = parts.netloc.rpartition("@")
-    if not at:
-        return url, {}
-    header = base64.b64encode(unquote(user).encode()).decode()
-    return parts._replace(netloc=host).geturl(), {"authorization": f"Basic {header}"}

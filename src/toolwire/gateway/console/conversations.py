@@ -19,11 +19,11 @@ from toolwire.gateway.console.prompts import PREFIX_SIZE, SEGMENT, TurnPrompt
 from toolwire.gateway.console.rows import MAX_NAME_LENGTH, TurnRow
 
 MAX_COMPARED = 10
-"""Earlier turns of a conversation whose prompts are compared with that of a turn."""
+"""Maximum number of earlier turns with which the prompt of a turn is compared."""
 MAX_SHOWN_TURNS = 200
-"""Turns of a conversation that are shown, the last ones."""
+"""Maximum number of turns of a conversation that are shown, the last ones."""
 MAX_ALIKE = 8
-"""Turns with the same history or cache key among which the one to join is searched."""
+"""Maximum number of turns with the same history or cache key that are tried for a join."""
 FORM = "form"
 """The value of `replay_of` in turns that the page's form made; such a turn is like any other."""
 
@@ -31,7 +31,7 @@ Mark: TypeAlias = tuple[str, str, str | bytes]
 """A key, a kind of name, and the name."""
 
 
-class ConversationTurn(msgspec.Struct, frozen=True):
+class ConversationTurn(msgspec.Struct, frozen=True, array_like=True):
     """A turn of a conversation."""
 
     row: TurnRow
@@ -54,13 +54,13 @@ class _Groups:
     def __init__(self, turns: Sequence[ConversationTurn]) -> None:
         self._turns = turns
         self._parents = list(range(len(turns)))
-        self._named: list[set[str]] = [{kind for kind, _ in _names(each.prompt)} for each in turns]
+        self._named: list[set[str]] = [{kind for kind, _ in _list_names(each.prompt)} for each in turns]
         self._known: defaultdict[Mark, list[int]] = defaultdict(list)
 
     def add(self, index: int, turn: ConversationTurn) -> None:
         """Join a turn with earlier ones."""
         key, prompt = turn.row.key, turn.prompt
-        names = [(key, kind, name) for kind, name in _names(prompt)]
+        names = [(key, kind, name) for kind, name in _list_names(prompt)]
         for mark in (*names, (key, "response", prompt.previous)):
             for other in self._known.get(mark, ())[-1:]:
                 self._join(index, other)
@@ -105,14 +105,14 @@ class _Groups:
                     return
 
 
-def _names(prompt: TurnPrompt) -> Iterator[tuple[str, str]]:
+def _list_names(prompt: TurnPrompt) -> Iterator[tuple[str, str]]:
     if prompt.conversation:
         yield "conversation", prompt.conversation
     if prompt.session:
         yield "session", prompt.session
 
 
-def summarize(members: Sequence[ConversationTurn]) -> dict[str, Any]:
+def summarize(members: Sequence[ConversationTurn]) -> dict[str, object]:
     """A conversation in one line."""
     first, last = members[0], members[-1]
     return {
@@ -164,7 +164,7 @@ def make_timeline(members: Sequence[ConversationTurn]) -> list[dict[str, Any]]:
 
 
 class _Results:
-    """Which turn brought the result of which call. Later requests repeat it."""
+    """Finds the turn whose request first carried the result of a call. Later requests repeat it."""
 
     def __init__(self, turns: Sequence[ConversationTurn], excerpts: Sequence[Excerpts]) -> None:
         self._turns = turns
@@ -174,7 +174,7 @@ class _Results:
             for result in each.results:
                 self._by_call[result.call][index] = result  # the last one, where a model uses an id again
 
-    def find(self, call: str, made: int) -> dict[str, Any]:
+    def find(self, call: str, made: int) -> dict[str, object]:
         """The result of a call, and the first turn with it after the one that made the call."""
         found = self._by_call.get(call, {})
         indexes = list(found)
@@ -187,14 +187,14 @@ class _Results:
         return {"result": _show(content), "result_turn": row.id, "result_at": row.at}
 
     def count_new(self, index: int) -> int:
-        """Results that a turn brought: those behind all that the model wrote, or those of calls that had none."""
+        """Count the results that are new in a turn: after the last entry of the model, or of calls without a result."""
         calls = {call.id for each in self._excerpts[:index] for call in each.calls}
         results = {each.call for each in self._excerpts[index].results if each.call in calls}
         awaited = sum(1 for call in results if next(iter(self._by_call[call])) == index)
         return max(awaited, self._excerpts[index].new_results)
 
 
-def _show(excerpt: TextExcerpt) -> dict[str, Any]:
+def _show(excerpt: TextExcerpt) -> dict[str, object]:
     return {"text": excerpt.text, "size": excerpt.size, "cut": len(excerpt.text) < excerpt.size}
 
 
@@ -210,7 +210,7 @@ def compare_prompts(member: ConversationTurn, earlier: Sequence[ConversationTurn
 
     def likeness(other: ConversationTurn) -> tuple[int, bool]:
         """The number of equal segments, and whether the other prompt has no more than these."""
-        common = common_bytes(own.segments, other.prompt.segments) // SEGMENT.size
+        common = count_common_bytes(own.segments, other.prompt.segments) // SEGMENT.size
         return common, common == len(other.prompt.segments) // SEGMENT.size
 
     best = max(reversed(candidates), key=likeness)
@@ -234,7 +234,7 @@ def _is_known(prompt: TurnPrompt) -> bool:
 def locate_difference(own: Sequence[str], other: Sequence[str]) -> dict[str, Any]:
     """Where two segments differ first, and the text there; each segment is its section, its name and its text."""
     now, was = own[2].encode(), other[2].encode()
-    at = common_bytes(now, was)
+    at = count_common_bytes(now, was)
     begin, end = max(0, at - 40), at + 80
     return {
         "part": other[0],
@@ -245,7 +245,7 @@ def locate_difference(own: Sequence[str], other: Sequence[str]) -> dict[str, Any
     }
 
 
-def common_bytes(a: bytes, b: bytes) -> int:
+def count_common_bytes(a: bytes, b: bytes) -> int:
     """The length of the common beginning."""
     same, differs = 0, min(len(a), len(b)) + 1  # this many bytes are equal, this many are not
     while same + 1 < differs:

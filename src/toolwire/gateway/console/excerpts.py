@@ -24,10 +24,10 @@ from toolwire.gateway.console.rows import MAX_NAME_LENGTH, TurnRow
 from toolwire.gateway.console.stream_view import StreamView
 
 MAX_EXCERPT_LENGTH = 2000
-"""Characters of a message or a result."""
+"""Maximum characters of a message or a result."""
 MAX_ARGUMENTS_LENGTH = 500
 MAX_ENTRIES = 200
-"""Calls of one answer, and results of one request."""
+"""Maximum number of calls of one answer, and of results of one request."""
 REPEATED_WITH_TEXT = 8
 """Repeated results that keep their texts: where a client writes each result behind its call, only the last of several
 new ones follows everything that the model wrote."""
@@ -71,7 +71,7 @@ class Excerpts(msgspec.Struct, array_like=True, frozen=True):
     results: tuple[ResultExcerpt, ...]
     """The last results of the request, in its order. Those that it repeats have no text."""
     new_results: int
-    """Results behind everything that the model wrote."""
+    """The number of results after the last entry of the model."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -92,30 +92,38 @@ def take_excerpts(entries: Sequence[Entry], answer: StreamView, row: TurnRow) ->
 
     An answer is empty if a secret was spread over its frames; then the row names its calls.
     """
-    messages = [(index, each) for index, each in enumerate(entries) if isinstance(each, Message)]
-    asked = [(index, each) for index, each in messages if each.role == "user"]
-    last = max((index for index, each in enumerate(entries) if _is_of_model(each)), default=-1)
-    results = [each for each in map(_result, entries) if each is not None]
-    new = sum(_result(each) is not None for each in entries[last + 1 :])
+    results: list[ResultEntry] = []
+    asked, is_new, new = None, False, 0
+    for entry in entries:
+        meant = entry.means if isinstance(entry, OtherEntry) else entry
+        if isinstance(meant, ResultEntry):
+            results.append(meant)
+            new += 1
+        elif isinstance(entry, Message) and entry.role == "user":
+            asked, is_new = entry, True
+        elif isinstance(entry, CallEntry | ReasoningEntry | OtherEntry) or (
+            isinstance(entry, Message) and entry.role == "assistant"
+        ):  # the model wrote it, or its server made it
+            is_new, new = False, 0
     kept = results[-MAX_ENTRIES:]
     first_text = len(kept) - min(len(kept), new + REPEATED_WITH_TEXT)
     calls = [(call.id, call.name, call.arguments) for call in answer.calls]
     if not calls:
         calls = [(id, name, "") for id, name in zip(row.call_ids, row.calls, strict=False)]
     return Excerpts(
-        _excerpt(text_of(asked[-1][1].parts) or NO_TEXT) if asked else TextExcerpt(),
-        bool(asked) and asked[-1][0] > last,
-        _excerpt(answer.text),
+        _cut(text_of(asked.parts) or NO_TEXT) if asked is not None else TextExcerpt(),
+        is_new,
+        _cut(answer.text),
         len(answer.reasoning),
         tuple(
-            CallExcerpt(id[:MAX_NAME_LENGTH], name[:MAX_NAME_LENGTH], _excerpt(arguments, MAX_ARGUMENTS_LENGTH))
+            CallExcerpt(id[:MAX_NAME_LENGTH], name[:MAX_NAME_LENGTH], _cut(arguments, MAX_ARGUMENTS_LENGTH))
             for id, name, arguments in calls[:MAX_ENTRIES]
         ),
         max(len(answer.calls), row.call_count),
         tuple(
             ResultExcerpt(
                 each.call_id[:MAX_NAME_LENGTH],
-                _excerpt(text_of(each.parts), MAX_EXCERPT_LENGTH if index >= first_text else 0),
+                _cut(text_of(each.parts), MAX_EXCERPT_LENGTH if index >= first_text else 0),
             )
             for index, each in enumerate(kept)
         ),
@@ -123,20 +131,8 @@ def take_excerpts(entries: Sequence[Entry], answer: StreamView, row: TurnRow) ->
     )
 
 
-def _excerpt(text: str, length: int = MAX_EXCERPT_LENGTH) -> TextExcerpt:
+def _cut(text: str, length: int = MAX_EXCERPT_LENGTH) -> TextExcerpt:
     return TextExcerpt(text[:length], len(text))
-
-
-def _result(entry: Entry) -> ResultEntry | None:
-    meant = entry.means if isinstance(entry, OtherEntry) else entry
-    return meant if isinstance(meant, ResultEntry) else None
-
-
-def _is_of_model(entry: Entry) -> bool:
-    """Whether the model wrote an entry: a message, a call, reasoning, or an item that only its server knows."""
-    if isinstance(entry, Message):
-        return entry.role == "assistant"
-    return isinstance(entry, CallEntry | ReasoningEntry | OtherEntry) and _result(entry) is None
 
 
 def text_of(parts: Sequence[Part]) -> str:

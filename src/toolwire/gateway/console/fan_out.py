@@ -11,13 +11,13 @@ import msgspec
 
 from toolwire.core.errors import BadRequest
 from toolwire.gateway.console.access import Viewer
-from toolwire.gateway.console.threads import in_thread
+from toolwire.gateway.console.http import in_thread
 from toolwire.gateway.peers import PeerFailed, PeerGone
 from toolwire.gateway.process import Process
 
 NAME = "console"
 ANSWER_TIMEOUT = 10.0
-"""Seconds that another worker may take."""
+"""Timeout for the answer of another worker, in seconds."""
 MAX_ANSWER_SIZE = 128 * 1024 * 1024
 
 Question: TypeAlias = Callable[..., Awaitable[Any]]
@@ -27,7 +27,7 @@ Question: TypeAlias = Callable[..., Awaitable[Any]]
 class _Query(msgspec.Struct):
     question: str
     viewer: Viewer
-    given: dict[str, Any]
+    given: Mapping[str, Any]
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -71,7 +71,7 @@ class FanOut:
             self._notices.add(task)
             task.add_done_callback(self._notices.discard)
 
-    async def _ask_others(self, question: str, viewer: Viewer, given: dict[str, Any]) -> list[Any]:
+    async def _ask_others(self, question: str, viewer: Viewer, given: Mapping[str, Any]) -> list[Any]:
         if self._colleagues is None:
             return []
         payload, peers = _encode(_Query(question, viewer, given)), self._colleagues.peers

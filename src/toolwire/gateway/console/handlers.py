@@ -1,7 +1,7 @@
-"""What one process answers about its own turns; `fan_out.py` asks all processes.
+"""Answers about the turns of this process; `fan_out.py` asks all processes.
 
 Viewers are authenticated in `routes.py`; here each sees the turns of its key. Arguments and answers are plain values,
-and None means that this process has no answer. What takes long runs in a thread.
+and None means that this process has no answer. Long work runs in a thread.
 """
 
 import re
@@ -14,22 +14,22 @@ import msgspec
 from toolwire.gateway.console.access import Viewer
 from toolwire.gateway.console.backends import Checks
 from toolwire.gateway.console.fan_out import Question
+from toolwire.gateway.console.http import in_thread
 from toolwire.gateway.console.prompts import make_prompt, read_segment
 from toolwire.gateway.console.recorder import ALL_KEYS, TurnRecorder
 from toolwire.gateway.console.ring import RecordedTurn
 from toolwire.gateway.console.rows import TurnRow
 from toolwire.gateway.console.statistics import count_rows
 from toolwire.gateway.console.stored_trace import unpack
-from toolwire.gateway.console.threads import in_thread
 from toolwire.gateway.console.turn_view import make_recording, view_turn
 from toolwire.turns.routes import Router
 
 MAX_ROWS, MAX_ROWS_SIZE = 2000, 4 * 1024 * 1024
-"""Rows of one answer, and the bytes that they take."""
+"""Maximum number of rows of one answer, and of their bytes."""
 MAX_PROMPTS = 2000
-"""Turns among which conversations are searched."""
+"""Maximum number of turns that are grouped into conversations."""
 MAX_LATENCIES = 200
-"""Turns of one backend whose times are drawn."""
+"""Maximum number of turns of one backend whose times are drawn."""
 REPLAYED_HEADERS = re.compile(r"x-proxy-[\w-]+|anthropic-(version|beta)|openai-beta")
 """Headers of a request that change the answer."""
 
@@ -51,11 +51,11 @@ class Handlers:
         turn = self._recorder.ring.get(id)
         return await self._recorder.find(id) if turn is not None and viewer.sees(turn.row.key) else None
 
-    async def _seen(self, viewer: Viewer) -> list[RecordedTurn]:
+    async def _list_seen(self, viewer: Viewer) -> list[RecordedTurn]:
         turns = list(self._recorder.ring)
         return await in_thread(lambda: [turn for turn in turns if viewer.sees(turn.row.key)])
 
-    async def rows(self, viewer: Viewer, *, after: dict[str, int]) -> dict[str, Any]:
+    async def rows(self, viewer: Viewer, *, after: dict[str, int]) -> dict[str, object]:
         """Rows that changed after the numbers that earlier answers gave, by process; and all running turns."""
         recorder, ring = self._recorder, self._recorder.ring
         rows = ring.since(after.get(recorder.process, 0), MAX_ROWS, MAX_ROWS_SIZE)
@@ -64,7 +64,7 @@ class Handlers:
         sees_all, key = viewer.sees_all, viewer.key
         return {
             "process": recorder.process,
-            "seq": rows[-1].seq if more else ring.now(),  # a key must not learn when others had turns
+            "seq": rows[-1].seq if more else ring.next_seq(),  # a key must not learn when others had turns
             "more": more,
             "rows": await in_thread(msgspec.to_builtins, seen),
             "running": msgspec.to_builtins(recorder.running(viewer.sees)),
@@ -73,7 +73,7 @@ class Handlers:
             "capturing": recorder.captures.get(ALL_KEYS if sees_all else key, 0),
         }
 
-    async def turn(self, viewer: Viewer, *, id: str) -> dict[str, Any] | None:
+    async def turn(self, viewer: Viewer, *, id: str) -> dict[str, object] | None:
         """Everything about a turn, running or finished."""
         turn = await self._recorder.snapshot(id, viewer.sees) or await self._find(viewer, id)
         return await in_thread(view_turn, turn) if turn is not None else None
@@ -82,8 +82,8 @@ class Handlers:
         turn = await self._find(viewer, id)
         return await in_thread(make_recording, turn) if turn is not None and turn.packed else None
 
-    async def request(self, viewer: Viewer, *, id: str) -> dict[str, Any] | None:
-        """What is needed to send the request of a turn again."""
+    async def request(self, viewer: Viewer, *, id: str) -> dict[str, object] | None:
+        """The fields of a `RecordedRequest`, to send the request of a turn again."""
         turn = await self._find(viewer, id)
         if turn is None or not turn.packed:
             return None
@@ -119,7 +119,7 @@ class Handlers:
 
     async def prompts(self, viewer: Viewer) -> list[Any]:
         """The rows of the latest turns with content, each with its prompt."""
-        turns = [turn for turn in await self._seen(viewer) if turn.has_content][-MAX_PROMPTS:]
+        turns = [turn for turn in await self._list_seen(viewer) if turn.has_content][-MAX_PROMPTS:]
         for turn in turns:
             await self._recorder.prepare(turn)
             if turn.packed and turn.prompt is None:
@@ -139,13 +139,13 @@ class Handlers:
         """The counts of all turns, or those of the viewer's turns that are still in the ring."""
         if viewer.sees_all:
             return msgspec.to_builtins(self._recorder.statistics.report())
-        seen = await self._seen(viewer)
+        seen = await self._list_seen(viewer)
         return await in_thread(lambda: msgspec.to_builtins(count_rows(turn.row for turn in seen)))
 
-    async def backends(self, viewer: Viewer) -> dict[str, Any]:
+    async def backends(self, viewer: Viewer) -> dict[str, object]:
         """The state of each backend, as far as this process knows."""
-        seen = await self._seen(viewer)
-        failovers, turns = await in_thread(_by_backend, [turn.row for turn in seen])
+        seen = await self._list_seen(viewer)
+        failovers, turns = await in_thread(_group_by_backend, [turn.row for turn in seen])
         return {
             route.backend.name: {
                 "cooling": self._router.cooling(route),
@@ -164,7 +164,7 @@ class Handlers:
         return (self._checks.state.began, self._checks.report) if self._checks.report else None
 
 
-def _by_backend(rows: list[TurnRow]) -> tuple[Counter[str], dict[str, list[Any]]]:
+def _group_by_backend(rows: list[TurnRow]) -> tuple[Counter[str], dict[str, list[Any]]]:
     """How often another backend replaced each one, and the times of its last turns."""
     failovers: Counter[str] = Counter()
     by_name: dict[str, list[TurnRow]] = {}

@@ -1,7 +1,13 @@
-"""Requests and answers of the console. No other page may frame, read or cache an answer, or load anything into it."""
+"""Requests and answers of the console, and threads for long work.
+
+No other page may frame, read or cache an answer, or load anything into it.
+"""
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import ParamSpec, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -27,6 +33,16 @@ HEADERS = {
 }
 SEND_TIMEOUT = 120.0
 """Seconds within which an answer must be read."""
+
+T = TypeVar("T")
+P = ParamSpec("P")
+_threads = ThreadPoolExecutor(2, "console")
+"""The console has its own threads, so that it never takes those that the rest of the process needs."""
+
+
+async def in_thread(work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
+    """Run work on many bytes in a thread, because it would block the event loop."""
+    return await asyncio.get_running_loop().run_in_executor(_threads, partial(work, *given, **named))
 
 
 def port_of(request: Request) -> int:
@@ -57,12 +73,9 @@ async def read_body(request: Request, limit: int, claim: Reservation | None = No
     return bytes(body)
 
 
-def as_json(value: object, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(value), status, HEADERS, "application/json")
-
-
 def as_failure(failure: Failure) -> Response:
-    return as_json({"error": {"code": failure.code, "message": failure.message}}, failure.status)
+    body = msgspec.json.encode({"error": {"code": failure.code, "message": failure.message}})
+    return Response(body, failure.status, HEADERS, "application/json")
 
 
 class SharedAnswers:

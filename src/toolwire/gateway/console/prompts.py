@@ -12,7 +12,7 @@ the history are packed.
 
 import hashlib
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
@@ -38,7 +38,7 @@ from toolwire.protocols import dialects
 
 Section: TypeAlias = Literal["tools", "system", "history", "results"]
 MAX_REFERENCE_LENGTH = 512
-"""Characters of a name by which turns are joined."""
+"""Maximum characters of a name by which turns are joined."""
 MAX_TITLE_LENGTH = 200
 SEGMENT = struct.Struct("<I8s")
 """The size of a segment, and its digest."""
@@ -80,8 +80,8 @@ class TurnPrompt(msgspec.Struct, frozen=True):
 def read_segment(packed: bytes, dialect: str, index: int) -> tuple[Section, str, str] | None:
     """The section, the name and the text of a segment; None if there is no such segment."""
     trace = unpack(packed)
-    request = _sent_request(trace) or _decode(dialect, trace.request)
-    found = list(_segments(request)) if request is not None else []
+    request = _find_sent_request(trace) or _decode(dialect, trace.request)
+    found = list(_list_segments(request)) if request is not None else []
     if index >= len(found):
         return None
     section, name, data = found[index]
@@ -91,25 +91,25 @@ def read_segment(packed: bytes, dialect: str, index: int) -> tuple[Section, str,
 def make_prompt(packed: bytes, row: TurnRow) -> TurnPrompt:
     """Split the prompt of a turn: what a backend was sent, or else what the client sent."""
     trace = unpack(packed)
-    own, sent = _decode(row.dialect, trace.request), _sent_request(trace)
+    own, sent = _decode(row.dialect, trace.request), _find_sent_request(trace)
     asked, given = own or sent or _NOTHING, sent or own or _NOTHING
     context: dict[Section, int] = {"system": 0, "tools": 0, "history": 0, "results": 0}
     segments: list[bytes] = []
-    for section, _, data in _segments(given):
+    for section, _, data in _list_segments(given):
         context[section] += len(data)
         segments.append(SEGMENT.pack(len(data), hashlib.blake2b(data, digest_size=8).digest()))
     excerpts = take_excerpts(asked.entries, trace.read_answer(row.dialect), row)
     return TurnPrompt(
         row.id,
         f"resp_{row.id}",
-        _reference(asked, "previous_response_id"),
-        _reference(asked, "conversation"),
-        row.session or _session_in(asked.caller.user or ""),
+        _read_reference(asked, "previous_response_id"),
+        _read_reference(asked, "conversation"),
+        row.session or _find_session(asked.caller.user or ""),
         (asked.caller.prompt_cache_key or "")[:MAX_REFERENCE_LENGTH],
         _is_partial(given),
         context,
         b"".join(segments),
-        b"" if _is_partial(asked) else _prefixes(asked.entries),
+        b"" if _is_partial(asked) else _digest_prefixes(asked.entries),
         excerpts.asked.text[:MAX_TITLE_LENGTH] or NO_TEXT,
         pack_excerpts(excerpts),
     )
@@ -129,26 +129,28 @@ def _decode(dialect: str, body: bytes) -> Request | None:
         return None
 
 
-def _sent_request(trace: StoredTrace) -> Request | None:
-    """What the last backend was sent that speaks one of the dialects."""
+def _find_sent_request(trace: StoredTrace) -> Request | None:
+    """The last request that was sent to a backend of one of the dialects."""
     for attempt in reversed(trace.attempts):
         if attempt.sent and (request := _decode(attempt.kind, attempt.sent[0].body)) is not None:
             return request
     return None
 
 
-def _reference(request: Request, field: str) -> str:
+def _read_reference(request: Request, field: str) -> str:
     """The name or the id of the object in a field of the body."""
     value: Any = msgspec.json.decode(request.fields.get(field, b"null"))
-    name: Any = cast("dict[str, Any]", value).get("id") if isinstance(value, dict) else value
+    name = cast("Mapping[str, object]", value).get("id") if isinstance(value, dict) else value
     return str(name or "")[:MAX_REFERENCE_LENGTH]
 
 
 def _is_partial(request: Request) -> bool:
-    return request is _NOTHING or any(_reference(request, name) for name in ("previous_response_id", "conversation"))
+    return request is _NOTHING or any(
+        _read_reference(request, name) for name in ("previous_response_id", "conversation")
+    )
 
 
-def _session_in(user: str) -> str:
+def _find_session(user: str) -> str:
     """Claude Code writes its session behind the user: `user_HASH_account_UUID_session_UUID`, or as JSON."""
     if user.startswith("{"):
         try:
@@ -158,29 +160,29 @@ def _session_in(user: str) -> str:
     return user.rpartition("_session_")[2] if "_session_" in user else ""
 
 
-def _prefixes(entries: Sequence[Entry]) -> bytes:
+def _digest_prefixes(entries: Sequence[Entry]) -> bytes:
     """System text is left out: a conversation stays the same when it changes, which is what breaks its cache."""
     chain = hashlib.blake2b(digest_size=PREFIX_SIZE)
     out: list[bytes] = []
-    for section, _, data in map(_segment, entries):
+    for section, _, data in map(_read_entry, entries):
         if section != "system":
             chain.update(hashlib.blake2b(data, digest_size=PREFIX_SIZE).digest())
             out.append(chain.digest())
     return b"".join(out)
 
 
-def _segments(request: Request) -> Iterator[tuple[Section, str, bytes]]:
+def _list_segments(request: Request) -> Iterator[tuple[Section, str, bytes]]:
     """The segments of a request: section, name and bytes of each."""
-    later = _tools_in_history(request)
+    later = _find_tools_in_history(request)
     for tool in request.tools:
         if tool.deferred or tool.name not in later:
-            yield "tools", tool.name, _compact(tool)
+            yield "tools", tool.name, _encode_fields(tool)
     for hosted in request.hosted_tools:
         yield "tools", hosted.type, bytes(hosted.raw)
     if request.instructions:
         yield "system", "instructions", request.instructions.encode(errors="replace")
     for index, entry in enumerate(request.entries):
-        section, name, data = _segment(entry)
+        section, name, data = _read_entry(entry)
         yield section, f"{name} {index + 1}", data
 
 
@@ -188,7 +190,7 @@ class _NamedTool(msgspec.Struct):
     name: str = ""
 
 
-def _tools_in_history(request: Request) -> set[str]:
+def _find_tools_in_history(request: Request) -> set[str]:
     """Tools that the history declares or has found. They are in the prompt there, and do not change its beginning."""
     names: set[str] = set()
     for entry in request.entries:
@@ -200,26 +202,26 @@ def _tools_in_history(request: Request) -> set[str]:
     return names
 
 
-def _segment(entry: Entry) -> tuple[Section, str, bytes]:
+def _read_entry(entry: Entry) -> tuple[Section, str, bytes]:
     """The section, the kind and the bytes of an entry."""
     match entry:
         case Message():
             section = "system" if entry.role in ("system", "developer") else "history"
-            return section, entry.role, _with_content(entry, {"role": entry.role})
+            return section, entry.role, _encode_with_content(entry, {"role": entry.role})
         case ResultEntry():
-            return "results", "result", _with_content(entry, {"result": entry.call_id})
+            return "results", "result", _encode_with_content(entry, {"result": entry.call_id})
         case ToolsEntry():
             return "tools", "tools", bytes(entry.raw)
         case OtherEntry():
             section = "results" if isinstance(entry.means, ResultEntry) else "history"
             return section, entry.type, bytes(entry.raw)
         case ReasoningEntry():
-            return "history", "reasoning", _compact(msgspec.structs.replace(entry, id=""))
+            return "history", "reasoning", _encode_fields(msgspec.structs.replace(entry, id=""))
         case _:
-            return "history", "call", _compact(entry)
+            return "history", "call", _encode_fields(entry)
 
 
-def _with_content(entry: Message | ResultEntry, fields: dict[str, Any]) -> bytes:
+def _encode_with_content(entry: Message | ResultEntry, fields: Mapping[str, str]) -> bytes:
     """An entry with its parts; one text has the same form whether the client wrote it as a part or alone."""
     if entry.raw is not None and any(isinstance(part, OtherPart) for part in entry.parts):
         return bytes(entry.raw)
@@ -230,7 +232,7 @@ def _with_content(entry: Message | ResultEntry, fields: dict[str, Any]) -> bytes
     return msgspec.json.encode({**fields, "content": only.text if isinstance(only, TextPart) else parts})
 
 
-def _compact(value: msgspec.Struct) -> bytes:
+def _encode_fields(value: msgspec.Struct) -> bytes:
     """The fields of a tool, a call or reasoning that have a value."""
     fields = ((name, getattr(value, name)) for name in value.__struct_fields__ if name not in UNCOMPARED)
     return msgspec.json.encode({name: each for name, each in fields if each})

@@ -13,30 +13,37 @@ from secrets import token_hex
 
 from toolwire.config.settings import Settings, bytes_of
 from toolwire.core.request import Request, RequestHead
+from toolwire.gateway.console.http import in_thread
 from toolwire.gateway.console.ring import RecordedTurn, Ring
-from toolwire.gateway.console.rows import NameCleaner, TurnRow, finished_row, is_large, results_of, running_row
-from toolwire.gateway.console.secrets import known_secrets
+from toolwire.gateway.console.rows import (
+    NameCleaner,
+    TurnRow,
+    is_large,
+    make_finished_row,
+    make_running_row,
+    results_of,
+)
+from toolwire.gateway.console.secrets import collect_secrets
 from toolwire.gateway.console.statistics import Statistics
 from toolwire.gateway.console.stored_trace import pack, remove_secrets
-from toolwire.gateway.console.threads import in_thread
 from toolwire.gateway.console.trace import HeldBytes, TurnTrace
 from toolwire.gateway.log import Log
 from toolwire.gateway.process import Process
 from toolwire.turns.observers import TurnObserver, TurnOutcome, TurnReport
 
 MAX_HELD = 32 * 1024 * 1024
-"""Bytes of all traces that are not in the ring yet."""
+"""Maximum bytes of all traces that are not in the ring yet."""
 TURNS_PER_SECOND, MAX_BURST = 50, 1000
-"""Turns whose content is recorded unasked: in the long run, and at once. Under load, holding the content of all would
-cost another tenth."""
+"""Rate limit for recording content that no viewer requested. Under load, recording every turn would cost a tenth
+more."""
 ROWS_PER_BATCH, MAX_PENDING_SIZE = 32, 256 * 1024
-"""Finished turns, and bytes of one, from which rows are made although no viewer asks: in batches they cost half."""
+"""Rows are made when this many turns have finished, or one of this size: in batches they cost half."""
 MAX_LIVE_SIZE = 1024 * 1024
-"""Bytes of a running turn up to which its content is shown."""
+"""Maximum bytes of a running turn whose content is shown."""
 MAX_RUNNING_ROWS = 300
-"""Running turns in a list."""
+"""Maximum number of running turns in a list."""
 MAX_CAPTURES = 1000
-"""Turns that one "capture the next turns" may ask for."""
+"""Maximum number of turns that one "capture the next turns" may request."""
 ALL_KEYS = ""
 """Stands for all keys; no key has an empty name."""
 
@@ -50,19 +57,19 @@ class TurnRecorder(TurnObserver):
         self._loop = loop
         self._log = log
         self.process = token_hex(8)
-        """Names this process; a page that sees another name begins again."""
+        """The id of this process; a page that sees another id reloads its list."""
         self._worker = str(process.slot) if process.slot is not None else ""
         keep = settings.console.keep
         self.keeps_everything = keep == "everything" or (keep == "auto" and not settings.keys)
         self.pin_share = 1 / max(1, sum(bool(key.console) for key in settings.keys))
-        """How much of the room for pinned turns one key may take."""
+        """The share of the room for pinned turns that one key may use."""
         self.busy: Counter[str] = Counter()
         """Turns whose content was not recorded because of load, by key."""
         self.captures: dict[str, int] = {}
         """How many further turns of a key, or of all keys, are recorded with their content."""
         self.on_capture: Callable[[str], None] = lambda _: None
         """Called when one of them is captured, so that other processes count it too."""
-        self.secrets = known_secrets(settings, token)
+        self.secrets = collect_secrets(settings, token)
         self._names = NameCleaner(self.secrets)
         self._held = HeldBytes(MAX_HELD)
         self._begun: dict[str, TurnTrace] = {}  # not authenticated yet
@@ -97,7 +104,7 @@ class TurnRecorder(TurnObserver):
             running[0].results = results_of(request.entries)
 
     def end(self, report: TurnReport, outcome: TurnOutcome) -> None:
-        """A turn is over. A request that did not enter was none."""
+        """A turn is over. A request that did not enter was not a turn."""
         running = self._running.pop(report.turn, None)
         if running is None:
             self._begun.pop(report.turn).release()
@@ -108,7 +115,7 @@ class TurnRecorder(TurnObserver):
             self._settle()
 
     def _is_within_rate(self, now: float) -> bool:
-        """Whether the content of one more turn may be recorded unasked (a token bucket)."""
+        """Whether the content of one more turn may be recorded without a request for it (a token bucket)."""
         self._allowance = min(MAX_BURST, self._allowance + (now - self._allowed_at) * TURNS_PER_SECOND)
         self._allowed_at = now
         if self._allowance < 1:
@@ -131,7 +138,7 @@ class TurnRecorder(TurnObserver):
         finished, self._finished = self._finished, []
         turns: list[RecordedTurn] = []
         for trace, report, outcome in finished:
-            turn = RecordedTurn(finished_row(trace, report, outcome, self._worker), outcome.owner)
+            turn = RecordedTurn(make_finished_row(trace, report, outcome, self._worker), outcome.owner)
             trace.finish()
             if trace.keeps:
                 turn.row.kept = "cut" if trace.is_cut else "whole"
@@ -172,7 +179,7 @@ class TurnRecorder(TurnObserver):
         """The rows of the running turns whose key `sees` accepts, the latest last."""
         now = time.perf_counter()
         found = [each for each in self._running.values() if sees(each[1].key or "")][-MAX_RUNNING_ROWS:]
-        rows = [running_row(trace, report, now, self._worker) for trace, report in found]
+        rows = [make_running_row(trace, report, now, self._worker) for trace, report in found]
         self._names.clean(rows)
         return rows
 
@@ -182,7 +189,7 @@ class TurnRecorder(TurnObserver):
         if found is None or not sees(found[1].key or ""):
             return None
         trace, report = found
-        row = running_row(trace, report, time.perf_counter(), self._worker)
+        row = make_running_row(trace, report, time.perf_counter(), self._worker)
         self._names.clean([row])
         turn = RecordedTurn(row, "")
         if trace.keeps and trace.size <= MAX_LIVE_SIZE:

@@ -5,8 +5,7 @@ turn, a request from the form under the viewer's key.
 """
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -14,8 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from toolwire.config.flags import MODES
 from toolwire.core.errors import BadRequest
 from toolwire.gateway.console.conversations import FORM
-from toolwire.gateway.console.http import HEADERS
-from toolwire.gateway.console.threads import in_thread
+from toolwire.gateway.console.http import HEADERS, in_thread
 from toolwire.gateway.endpoint import REPLAY_OF
 from toolwire.gateway.http import OUTPUT_MODE
 from toolwire.gateway.keys import CALLER, Acting, Caller
@@ -29,6 +27,16 @@ MAX_ERROR_LENGTH = 2000
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
+class RecordedRequest(msgspec.Struct, frozen=True):
+    """The request of a recorded turn, as `Handlers.request` gives it."""
+
+    owner: str
+    key: str
+    path: str
+    headers: Sequence[tuple[str, str]]
+    body: bytes
+
+
 class Replays:
     """Sends requests to the endpoints of this process."""
 
@@ -37,14 +45,11 @@ class Replays:
         self._running: Counter[str] = Counter()
 
     async def replay(
-        self, viewer: str, recorded: dict[str, Any], id: str, model: str, receive: Receive
+        self, viewer: str, recorded: RecordedRequest, id: str, model: str, receive: Receive
     ) -> "ReplayOutcome":
-        """Send the request of a recorded turn, as `Handlers.request` gives it, to another model.
-
-        It is cancelled when `receive` reports that the viewer disconnected.
-        """
-        prefix, _, rest = recorded["path"][1:].partition("/")
-        path = f"/{rest}" if prefix in MODES else recorded["path"]
+        """Send the request of a recorded turn to another model, until `receive` reports that the viewer left."""
+        prefix, _, rest = recorded.path[1:].partition("/")
+        path = f"/{rest}" if prefix in MODES else recorded.path
         if path not in self._endpoints:
             message = "This turn submitted tool outputs to a response, which takes them once. Replay that response."
             raise BadRequest(message, code="not_replayable")
@@ -53,10 +58,10 @@ class Replays:
         outcome = ReplayOutcome()
         self._running[viewer] += 1
         try:
-            body = await in_thread(replace_model, recorded["body"], model, path)
-            headers = [(name.encode(), value.encode()) for name, value in recorded["headers"]]
+            body = await in_thread(replace_model, recorded.body, model, path)
+            headers = [(name.encode(), value.encode()) for name, value in recorded.headers]
             scope = {"path": path, "headers": headers, **({OUTPUT_MODE: prefix} if prefix in MODES else {})}
-            caller = Acting(recorded["key"], "", recorded["owner"])
+            caller = Acting(recorded.key, "", recorded.owner)
             await self._start(scope, body, caller, id, receive, outcome.send)
         finally:
             self._running[viewer] -= 1
@@ -124,7 +129,7 @@ class ReplayOutcome(msgspec.Struct):
 def replace_model(body: bytes, model: str, path: str) -> bytes:
     """A request for another model that stores nothing."""
     try:
-        fields: dict[str, Any] = dict(_fields(body))
+        fields: dict[str, object] = {**_fields(body)}
     except msgspec.DecodeError:
         raise BadRequest("The request was not kept whole, so it cannot be sent again.") from None
     for name in ("type", "stream_id", "background", "store"):

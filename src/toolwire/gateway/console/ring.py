@@ -86,7 +86,7 @@ class Ring:
                 turn.row.kept = "large"
             self._turns[turn.row.id] = turn
             self._resize(turn)
-            turn.row.seq = self.now()
+            turn.row.seq = self.next_seq()
         self._shrink()
 
     def fill(self, turn: RecordedTurn, packed: bytes) -> None:
@@ -94,7 +94,7 @@ class Ring:
         turn.drop_raw()
         turn.packed = packed
         if not packed:
-            turn.row.kept, turn.row.seq = "failed", self.now()
+            turn.row.kept, turn.row.seq = "failed", self.next_seq()
         self._resize(turn)
         self._shrink()
 
@@ -116,7 +116,7 @@ class Ring:
             return False
         self.pinned_sizes[by] += turn.size
         turn.pinned_by = by
-        turn.row.pinned, turn.row.seq = True, self.now()
+        turn.row.pinned, turn.row.seq = True, self.next_seq()
         return True
 
     def unpin(self, id: str) -> None:
@@ -124,7 +124,7 @@ class Ring:
         turn = self._turns.get(id)
         if turn is not None and turn.row.pinned:
             self.pinned_sizes[turn.pinned_by] -= turn.size
-            turn.row.pinned, turn.row.seq = False, self.now()
+            turn.row.pinned, turn.row.seq = False, self.next_seq()
 
     def since(self, seq: int, limit: int, size: int = sys.maxsize) -> list[TurnRow]:
         """At most `limit` rows, of about `size` bytes, that changed after this number, the earliest changes first."""
@@ -137,8 +137,8 @@ class Ring:
                 break
         return found
 
-    def now(self) -> int:
-        """A number after all changes so far and before all later ones: the clock's microseconds."""
+    def next_seq(self) -> int:
+        """The number of the next change: the clock's microseconds, and larger than all before."""
         self.seq = max(self.seq + 1, time_ns() // 1000)
         return self.seq
 

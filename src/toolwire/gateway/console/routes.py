@@ -23,9 +23,8 @@ from toolwire import __version__
 from toolwire.core.errors import BadRequest, Failure, InternalError, ToolwireError
 from toolwire.gateway.console.access import COOKIE_SECONDS, Access, Viewer, cookie_name, load_token
 from toolwire.gateway.console.api import ConsoleApi, Handler
-from toolwire.gateway.console.http import HEADERS, SharedAnswers, as_failure, port_of, prefix_of, read_body
+from toolwire.gateway.console.http import HEADERS, SharedAnswers, as_failure, in_thread, port_of, prefix_of, read_body
 from toolwire.gateway.console.recorder import recorder_of
-from toolwire.gateway.console.threads import in_thread
 from toolwire.gateway.http import ClientGone
 from toolwire.gateway.log import Log
 from toolwire.gateway.shared import Shared
@@ -63,7 +62,7 @@ async def open_console(shared: Shared, endpoints: Mapping[str, ASGIApp]) -> Asyn
 
 
 class ConsoleApp:
-    """Calls the routes, and answers with what went wrong."""
+    """Calls the routes, and answers errors."""
 
     def __init__(self, router: ASGIApp, log: Log) -> None:
         self._router = router
@@ -138,7 +137,7 @@ class Pages:
     async def index(self, request: Request) -> Response:
         token = request.query_params.get("token")
         if token is not None:
-            return self._let_in(request, self._access.find_by_token(token))
+            return self._sign_in(request, self._access.find_by_token(token))
         if self._access.find_viewer(dict(request.scope["headers"]), port_of(request)) is None:
             return self._show(request, "sign-in.html", said="")
         return self._show(request, "index.html", version=__version__)
@@ -150,7 +149,7 @@ class Pages:
                 form = (await read_body(request, MAX_SIGN_IN_SIZE)).decode(errors="replace")
         except TimeoutError:
             raise BadRequest("The form was not received in time.", code="request_timeout", status=408) from None
-        return self._let_in(request, self._access.find_by_secret(parse_qs(form).get("secret", [""])[0]))
+        return self._sign_in(request, self._access.find_by_secret(parse_qs(form).get("secret", [""])[0]))
 
     async def sign_out(self, request: Request) -> Response:
         admit(self._access, request)
@@ -163,7 +162,7 @@ class Pages:
             raise HTTPException(404)
         return Response(self._files[name], 200, {**HEADERS, "cache-control": "no-cache"}, content_type)
 
-    def _let_in(self, request: Request, viewer: Viewer | None) -> Response:
+    def _sign_in(self, request: Request, viewer: Viewer | None) -> Response:
         if viewer is None:
             said = "This is neither the gateway's token nor a key that may open the console."
             return self._show(request, "sign-in.html", 403, said=said)
@@ -175,17 +174,17 @@ class Pages:
         secure = "; Secure" if (forwarded or request.scope.get("scheme", "http")) == "https" else ""
         path = prefix_of(request) or "/"
         cookie = f"{cookie}; Path={path}; HttpOnly; SameSite=Strict; Max-Age={seconds}{secure}"
-        return RedirectResponse(_base(request), 303, {**HEADERS, "set-cookie": cookie})
+        return RedirectResponse(_base_of(request), 303, {**HEADERS, "set-cookie": cookie})
 
     def _show(self, request: Request, name: str, status: int = 200, **values: str) -> Response:
         """A page with these values in it."""
         page = self._files[name]
-        for field, value in {"base": _base(request), **values}.items():
+        for field, value in {"base": _base_of(request), **values}.items():
             page = page.replace(b"{%b}" % field.encode(), escape(value).encode())
         return Response(page, status, HEADERS, "text/html; charset=utf-8")
 
 
-def _base(request: Request) -> str:
+def _base_of(request: Request) -> str:
     """What the console's URLs begin with: its prefix, or a relative path if a proxy may have removed one."""
     up = "../" if request.scope["path"].startswith("/console/") else "./"
     return f"{prefix_of(request)}/" if prefix_of(request) else up

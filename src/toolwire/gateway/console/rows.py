@@ -11,7 +11,7 @@ from toolwire.core.notes import TurnStats
 from toolwire.core.recording import REMOVED
 from toolwire.core.request import Entry, Message, ResultEntry, TextPart
 from toolwire.gateway.console.secrets import MIN_SECRET_SIZE, redact_text
-from toolwire.gateway.console.trace import AttemptTrace, TurnTrace
+from toolwire.gateway.console.trace import TurnTrace
 from toolwire.gateway.keys import presented_key
 from toolwire.turns.observers import TurnOutcome, TurnReport
 
@@ -21,15 +21,15 @@ Content: TypeAlias = Literal["running", "whole", "cut", "metadata", "busy", "lar
 `failed`: nothing, because of a fault in the console."""
 
 MAX_NAMES = 32
-"""Calls, notes and results that a row names."""
+"""Maximum number of calls, notes and results that a row names."""
 MAX_NAME_LENGTH = 128
 SEARCHED_LENGTH = MAX_NAME_LENGTH + 64
 """Characters of a name in which secrets are searched for."""
 CLIENT_LEFT = 499
 MAX_TOKENS = 10**9
-"""Tokens counted for one turn: servers may report any number."""
+"""Maximum number of tokens counted for one turn: servers may report any number."""
 ROW_SIZE = 1000
-"""Bytes that a row takes, beside its texts."""
+"""Bytes of a row without its texts."""
 
 COMMON_IDS = ("call_", "toolu_", "fc_", "chatcmpl-tool-", "functions.")
 """Prefixes of call ids that servers make."""
@@ -140,19 +140,21 @@ def is_large(report: TurnReport, stats: TurnStats) -> bool:
     )
 
 
-def running_row(trace: TurnTrace, report: TurnReport, now: float, worker: str) -> TurnRow:
-    """The row of a running turn, with names as they came."""
+def make_running_row(trace: TurnTrace, report: TurnReport, now: float, worker: str) -> TurnRow:
+    """Make the row of a running turn; its names are not cleaned yet."""
     return _remove_own_key(_make_row(trace, report, now - trace.began, worker), trace.request_headers)
 
 
-def finished_row(trace: TurnTrace, report: TurnReport, outcome: TurnOutcome, worker: str) -> TurnRow:
-    """The row of a finished turn, with names as they came."""
+def make_finished_row(trace: TurnTrace, report: TurnReport, outcome: TurnOutcome, worker: str) -> TurnRow:
+    """Make the row of a finished turn; its names are not cleaned yet."""
     stats, usage = outcome.stats, outcome.stats.usage
     row = _make_row(trace, report, outcome.seconds, worker)
     row.kept = "metadata"
     row.backend = report.backend or ""
-    if len(trace.attempts) > 1:
-        row.tried = _tried(trace.attempts)
+    if len(trace.attempts) > 1:  # attempts that were followed by another of the same round, and the last one
+        failed = [each for each, after in pairwise(trace.attempts) if each.round == after.round][:MAX_NAMES]
+        if failed:
+            row.tried = tuple([f"{each.backend} {each.status}" for each in (*failed, trace.attempts[-1])])
     row.status = report.status or 0
     row.stream = bool(report.stream)
     if usage is not None:
@@ -178,24 +180,18 @@ def _make_row(trace: TurnTrace, report: TurnReport, seconds: float, worker: str)
         report.dialect,
         worker=worker,
         key=report.key or "",
-        client=_header(headers, b"user-agent"),
-        session=next((_header(headers, name) for name in SESSION_HEADERS if name in headers), ""),
+        client=_read_header(headers, b"user-agent"),
+        session=next((_read_header(headers, name) for name in SESSION_HEADERS if name in headers), ""),
         model=(report.model or "")[:SEARCHED_LENGTH],
         backend=trace.attempts[-1].backend if trace.attempts else "",
-        ms=_milliseconds(seconds),
-        first_ms=_milliseconds(trace.first - trace.began) if trace.first else 0.0,
+        ms=_to_milliseconds(seconds),
+        first_ms=_to_milliseconds(trace.first - trace.began) if trace.first else 0.0,
         transport=report.transport or "",
         background=bool(report.background),
         replay_of=report.replay_of or "",
         kept="running",
         request_id=report.request_id,
     )
-
-
-def _tried(attempts: Sequence[AttemptTrace]) -> tuple[str, ...]:
-    """Attempts that were followed by another of the same round, and the last one."""
-    failed = [each for each, after in pairwise(attempts) if each.round == after.round]
-    return tuple([f"{each.backend} {each.status}" for each in (*failed[:MAX_NAMES], attempts[-1])]) if failed else ()
 
 
 def _remove_own_key(row: TurnRow, headers: Mapping[bytes, bytes]) -> TurnRow:
@@ -212,12 +208,12 @@ def _remove_own_key(row: TurnRow, headers: Mapping[bytes, bytes]) -> TurnRow:
     return row
 
 
-def _milliseconds(seconds: float) -> float:
+def _to_milliseconds(seconds: float) -> float:
     """Milliseconds with one decimal; `round` takes longer."""
     return int(seconds * 10_000) / 10
 
 
-def _header(headers: Mapping[bytes, bytes], name: bytes) -> str:
+def _read_header(headers: Mapping[bytes, bytes], name: bytes) -> str:
     return headers[name][:SEARCHED_LENGTH].decode("latin-1") if name in headers else ""
 
 

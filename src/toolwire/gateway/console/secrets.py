@@ -15,11 +15,11 @@ from toolwire.core.recording import merged, secret_spans, without_spans
 from toolwire.core.redact import is_secret_name
 
 MIN_SECRET_SIZE = 4
-"""Bytes from which a key is searched for."""
+"""Minimum bytes of a key that is searched for."""
 SLICE = 64 * 1024
 """Bytes that are searched at a time, so that a thread does not hold the interpreter's lock for long."""
 MAX_SECRET_SIZE = 16 * 1024
-"""Bytes of a secret and its name. A longer one is removed up to the end of its JSON string."""
+"""Maximum bytes of a secret and its name. A longer one is removed up to the end of its JSON string."""
 MAX_NAME_SIZE = 1024
 """Bytes between the beginning of a value's name and the value."""
 MAX_SPANS = 10_000
@@ -64,7 +64,7 @@ def find_secrets(data: bytes, secrets: tuple[bytes, ...]) -> list[tuple[int, int
     return merged(found)
 
 
-def known_secrets(settings: Settings, token: str) -> tuple[bytes, ...]:
+def collect_secrets(settings: Settings, token: str) -> tuple[bytes, ...]:
     """Every key and password in the settings and their environment variables, in each form that a body may have it.
 
     Args:
@@ -75,15 +75,15 @@ def known_secrets(settings: Settings, token: str) -> tuple[bytes, ...]:
     texts |= {settings.key_of(key) for key in settings.keys} | {token}
     backends = settings.backends
     for url in (settings.store.url, os.environ.get(settings.store.url_env, ""), *(each.base_url for each in backends)):
-        texts |= _passwords(url)
+        texts |= _find_passwords(url)
     for backend in backends:
         given = (*backend.headers.items(), *backend.query.items())
         texts |= {value for name, value in given if is_secret_name(name)}
-    forms = {form for text in texts for form in _forms(text)}
+    forms = {form for text in texts for form in _list_forms(text)}
     return tuple(sorted((form for form in forms if len(form) >= MIN_SECRET_SIZE), key=len, reverse=True))
 
 
-def _forms(text: str) -> Iterator[bytes]:
+def _list_forms(text: str) -> Iterator[bytes]:
     """A secret as it is, as several libraries write it in JSON, in a URL, and in HTML."""
     yield text.encode(errors="replace")
     yield quote(text, safe="").encode()
@@ -96,7 +96,7 @@ def _forms(text: str) -> Iterator[bytes]:
             yield re.sub(escaped, lambda found, case=case: f"\\u{ord(found[0]):{case}}", written).encode()
 
 
-def _passwords(url: str) -> set[str]:
+def _find_passwords(url: str) -> set[str]:
     """The password in a URL: as written, decoded, and as a header has it."""
     with suppress(ValueError):
         found = urlsplit(url)

@@ -15,16 +15,16 @@ from toolwire.gateway.console.rows import FAILED, TurnRow
 
 MINUTES = 60
 MAX_NAMES = 200
-"""Tools that are counted separately; all others are counted together."""
+"""Maximum number of names that are counted separately; all others are counted together."""
 OTHERS = "(others)"
 MAX_SHOWN_TOOLS = 50
 BUCKETS_PER_DOUBLING = 16
 """Histogram buckets between a time and its double."""
 MAX_UNMATCHED = 5000
-"""Calls that wait for their results, and results whose calls another process may have made."""
+"""Maximum number of calls without a result, and of results without a call, which another process may have."""
 
 
-def _bucket(ms: float) -> int:
+def _bucket_of(ms: float) -> int:
     mantissa, exponent = frexp(ms)
     return exponent * BUCKETS_PER_DOUBLING + int((2 * mantissa - 1) * BUCKETS_PER_DOUBLING)
 
@@ -65,9 +65,9 @@ class Counts(msgspec.Struct):
         self.output += row.output
         self.cached += row.cached
         if row.first_ms and not row.failed:
-            bucket = _bucket(row.first_ms)
+            bucket = _bucket_of(row.first_ms)
             self.first[bucket] = self.first.get(bucket, 0) + 1
-        bucket = _bucket(row.ms)
+        bucket = _bucket_of(row.ms)
         self.total[bucket] = self.total.get(bucket, 0) + 1
         for name in row.calls:
             _add_name(self.calls, name, 1)
@@ -82,13 +82,13 @@ class Counts(msgspec.Struct):
 
     def plus(self, other: "Counts") -> "Counts":
         """The sum of both; it belongs to no minute."""
-        return Counts(0, *(_sum(getattr(self, name), getattr(other, name)) for name in self.__struct_fields__[1:]))
+        return Counts(0, *(_add_up(getattr(self, name), getattr(other, name)) for name in self.__struct_fields__[1:]))
 
-    def shown(self) -> dict[str, Any]:
+    def summarize(self) -> dict[str, object]:
         """The counts as the page shows them."""
         tools = {
             name: {"calls": count, "results": self.answered.get(name, 0), "failed": self.failed.get(name, 0)}
-            for name, count in _largest_first(self.calls)[:MAX_SHOWN_TOOLS]
+            for name, count in _sort_by_count(self.calls)[:MAX_SHOWN_TOOLS]
         }
         return {
             "turns": self.turns,
@@ -101,7 +101,7 @@ class Counts(msgspec.Struct):
             "total_p50": percentile(self.total, 0.5),
             "total_p99": percentile(self.total, 0.99),
             "tools": tools,
-            "notes": dict(_largest_first(self.notes)),
+            "notes": dict(_sort_by_count(self.notes)),
         }
 
 
@@ -111,7 +111,7 @@ def _add_name(counts: dict[str, int], name: str, count: int) -> None:
     counts[name] = counts.get(name, 0) + count
 
 
-def _sum(one: Any, other: Any) -> Any:
+def _add_up(one: Any, other: Any) -> Any:
     if not isinstance(one, dict):
         return one + other
     out = dict(cast("dict[Any, int]", one))
@@ -123,16 +123,16 @@ def _sum(one: Any, other: Any) -> Any:
     return out
 
 
-def _largest_first(counts: dict[str, int]) -> list[tuple[str, int]]:
+def _sort_by_count(counts: dict[str, int]) -> list[tuple[str, int]]:
     return sorted(counts.items(), key=lambda each: -each[1])
 
 
-def latencies(turns: Iterable[Sequence[Any]]) -> dict[str, Any]:
+def summarize_latencies(turns: Iterable[Sequence[Any]]) -> dict[str, object]:
     """Times and failures of a backend in these turns, each `[AT, FIRST_MS, MS, STATUS, ERROR]`."""
     counts = Counts()
     for at, first_ms, ms, status, error in turns:
         counts.add(TurnRow("", at, "", first_ms=first_ms, ms=ms, status=status, error=error))
-    shown = counts.shown()
+    shown = counts.summarize()
     return {name: shown[name] for name in ("errors", "first_p50", "first_p99", "total_p50", "total_p99")}
 
 
@@ -185,7 +185,7 @@ class Statistics:
         return CountReport(self._since, self._earlier.plus(self._minutes[-1]), minutes, self._calls, self._results)
 
 
-def _shorten(entries: dict[str, Any]) -> None:
+def _shorten(entries: dict[str, str] | dict[str, tuple[int, bool]]) -> None:
     if len(entries) > MAX_UNMATCHED:
         for id in tuple(entries)[: MAX_UNMATCHED // 2]:
             del entries[id]
@@ -200,7 +200,7 @@ def count_rows(rows: Iterable[TurnRow]) -> CountReport:
     return counted.report()
 
 
-def merge_reports(reports: list[CountReport]) -> dict[str, Any]:
+def merge_reports(reports: list[CountReport]) -> dict[str, object]:
     """The counts of all processes, as the page shows them. Results find calls that another process has counted."""
     everything, hour = Counts(), Counts()
     by_minute: dict[int, list[int]] = {}
@@ -219,7 +219,7 @@ def merge_reports(reports: list[CountReport]) -> dict[str, Any]:
                     counts.add_result(name, failed=failed)
     return {
         "since": min((report.since for report in reports), default=time.time()),
-        "start": everything.shown(),
-        "hour": hour.shown(),
+        "start": everything.summarize(),
+        "hour": hour.summarize(),
         "minutes": sorted([minute, *counts] for minute, counts in by_minute.items()),
     }

@@ -5,20 +5,19 @@ viewers where the console keeps everything. Secrets are removed from both.
 """
 
 from collections.abc import Awaitable
-from typing import Any
 
 import msgspec
 
 from toolwire.gateway.console.access import Viewer
+from toolwire.gateway.console.http import in_thread
 from toolwire.gateway.console.rows import MAX_NAME_LENGTH, SEARCHED_LENGTH
 from toolwire.gateway.console.secrets import redact, redact_text
-from toolwire.gateway.console.threads import in_thread
 from toolwire.memory.store import OwnedRecord, Raw, Store, TooLarge
 
 MAX_ROWS, MAX_BODIES_SIZE = 200, 16 * 1024 * 1024
-"""Responses of one answer, and bytes of their bodies that are read for it."""
+"""Maximum number of responses of one answer, and of bytes of their bodies."""
 MAX_CONTENT_SIZE = 4 * 1024 * 1024
-"""Bytes of input, and of output, that are shown of one response."""
+"""Maximum bytes of input, and of output, that are shown of one response."""
 
 
 class _StoredUsage(msgspec.Struct):
@@ -43,12 +42,12 @@ class StoreBrowser:
         self._secrets = secrets
         self._shows_everything = shows_everything
 
-    async def rows(self, viewer: Viewer) -> list[dict[str, Any]]:
+    async def rows(self, viewer: Viewer) -> list[dict[str, object]]:
         """The responses that this viewer may see, the last used first."""
         found = await self._store.recent(None if viewer.sees_all else viewer.key, MAX_ROWS, MAX_BODIES_SIZE)
         return await in_thread(lambda: [self._row(each) for each in found])
 
-    async def find(self, viewer: Viewer, owner: str, id: str) -> dict[str, Any] | None:
+    async def find(self, viewer: Viewer, owner: str, id: str) -> dict[str, object] | None:
         """One response, with its content if this viewer may see it."""
         record = await self._store.load(owner, id) if viewer.sees(owner) else None
         if record is None:
@@ -60,8 +59,8 @@ class StoreBrowser:
         output = await self._texts(self._store.output(owner, id))
         return {**row, "shown": True, "input": input, "output": output}
 
-    def _row(self, found: OwnedRecord) -> dict[str, Any]:
-        """The metadata of a response. What its body says is missing if that was too large to be read."""
+    def _row(self, found: OwnedRecord) -> dict[str, object]:
+        """The metadata of a response, without the fields of a body that was too large to read."""
         record = found.record
         try:
             body = _decode_body(record.response)

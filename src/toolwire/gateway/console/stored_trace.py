@@ -127,10 +127,10 @@ def remove_secrets(trace: TurnTrace, row: TurnRow, notes: Sequence[Note], secret
         answer = StoredStream(withheld=True)
     return StoredTrace(
         request,
-        shown_headers(_decode_headers(trace.request_headers.items()), remover.secrets),
+        filter_headers(_decode_headers(trace.request_headers.items()), remover.secrets),
         attempts,
         answer,
-        shown_headers(_decode_headers(trace.answer_headers), remover.secrets),
+        filter_headers(_decode_headers(trace.answer_headers), remover.secrets),
         [(note.code, remover.text(note.subject)) for note in notes],
         trace.is_cut,
         is_socket,
@@ -160,8 +160,8 @@ class _Remover:
             self._since_begin(trace.asked_at),
             self._since_begin(trace.replied_at),
             trace.status,
-            shown_headers(trace.headers, self.secrets),
-            shown_headers(trace.sent_headers, self.secrets),
+            filter_headers(trace.headers, self.secrets),
+            filter_headers(trace.sent_headers, self.secrets),
             [
                 SentBody(
                     self._since_begin(now),
@@ -182,11 +182,11 @@ class _Remover:
         ends = move_offsets(accumulate(len(data) for _, data in parts), spans)
         marks = [(self._since_begin(now), end) for (now, _), end in zip(parts, ends, strict=True)]
         stream = StoredStream(without_spans(data, spans), marks)
-        texts = _texts(read_stream(kind, content_type, parts))
+        texts = _list_texts(read_stream(kind, content_type, parts))
         if self._is_running and any(map(self._ends_in_secret, (stream.data, *texts))):
             return StoredStream(withheld=True)
         clean = [redact(text, self.secrets) for text in texts]
-        if clean != texts and clean != _texts(read_stream(kind, content_type, stream.parts())):
+        if clean != texts and clean != _list_texts(read_stream(kind, content_type, stream.parts())):
             return StoredStream(withheld=True)
         return stream
 
@@ -198,7 +198,7 @@ class _Remover:
         return round(now - self._began, 5) if now else 0.0
 
 
-def _texts(view: StreamView) -> list[bytes]:
+def _list_texts(view: StreamView) -> list[bytes]:
     named = [text for call in view.calls for text in (call.id, call.name, call.arguments)]
     return [text.encode(errors="replace") for text in (view.text, view.reasoning, view.failure, *named)]
 
@@ -217,7 +217,7 @@ def _decode_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
 
 
-def shown_headers(headers: Mapping[str, str], secrets: tuple[bytes, ...]) -> Headers:
+def filter_headers(headers: Mapping[str, str], secrets: tuple[bytes, ...]) -> Headers:
     """The names of all headers, and the values of the harmless ones."""
     return [
         (

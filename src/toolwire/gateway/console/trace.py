@@ -17,17 +17,16 @@ from toolwire.turns.observers import AttemptInfo
 
 CONTENT = (TextDelta, ReasoningDelta, RefusalDelta, CallStarted)
 MAX_TRACE_SIZE = 8 * 1024 * 1024
-"""Bytes that are held of one turn."""
+"""Maximum bytes that are held of one turn."""
 ENTRY_SIZE = 160
-"""Bytes of memory that a piece takes beside its own."""
+"""Overhead of one piece in bytes."""
 
 
-class HeldBytes:
-    """Bytes that all running turns hold together, at most `limit`."""
+class HeldBytes(msgspec.Struct):
+    """The bytes that all running turns hold together."""
 
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.size = 0
+    limit: int
+    size: int = 0
 
 
 class TurnTrace:
@@ -49,7 +48,7 @@ class TurnTrace:
         self.keeps = False
         """Whether bytes are held, or only metadata."""
         self.is_cut = False
-        """Whether something is missing."""
+        """Whether bytes were left out."""
         self.is_full = False
         """Whether no further piece of a stream is held."""
         self.size = 0
@@ -64,7 +63,7 @@ class TurnTrace:
 
     def receive(self, body: bytes) -> None:
         """The client's request."""
-        if self.keeps and self.fits(len(body)):
+        if self.keeps and self.reserve(len(body)):
             self.request = body
 
     def attempt(self, info: AttemptInfo) -> "AttemptTrace":
@@ -84,7 +83,7 @@ class TurnTrace:
 
     def write(self, pieces: Sequence[bytes]) -> None:
         """A part of the answer leaves."""
-        if self.keeps and self.takes(sum(map(len, pieces)) + ENTRY_SIZE * len(pieces)):
+        if self.keeps and self.reserve_in_stream(sum(map(len, pieces)) + ENTRY_SIZE * len(pieces)):
             self.written.append((perf_counter(), pieces))
 
     def finish(self) -> None:
@@ -92,14 +91,14 @@ class TurnTrace:
         self.held.size -= self.size
         self.held = HeldBytes(0)
 
-    def takes(self, size: int) -> bool:
+    def reserve_in_stream(self, size: int) -> bool:
         """Reserve room for another piece of a stream; after the first one without room no more are held."""
         if not self.keeps or self.is_full:
             return False
-        self.is_full = not self.fits(size)
+        self.is_full = not self.reserve(size)
         return not self.is_full
 
-    def fits(self, size: int) -> bool:
+    def reserve(self, size: int) -> bool:
         """Reserve room for this many bytes; False if there is none."""
         if self.size + size > MAX_TRACE_SIZE or self.held.size + size > self.held.limit:
             self.is_cut = True
@@ -170,7 +169,7 @@ class AttemptTrace:
 
     def _send(self, path: str, body: bytes) -> None:
         size = 0 if body is self.turn.request else len(body)
-        if self.turn.fits(size + ENTRY_SIZE):
+        if self.turn.reserve(size + ENTRY_SIZE):
             self.sent.append((perf_counter(), path, body))
 
     def snapshot(self, turn: TurnTrace) -> "AttemptTrace":
@@ -186,12 +185,12 @@ class AttemptTrace:
         self.headers = headers
 
     def read(self, data: bytes) -> None:
-        """Some more of the reply is here."""
-        if self.turn.keeps and self.turn.takes(len(data) + ENTRY_SIZE):
+        """More bytes of the reply are here."""
+        if self.turn.keeps and self.turn.reserve_in_stream(len(data) + ENTRY_SIZE):
             self.reads.append((perf_counter(), data))
 
     def end(self) -> None:
-        """The reply is whole."""
+        """The reply is complete."""
 
     def close(self) -> None:
         """The attempt is over."""

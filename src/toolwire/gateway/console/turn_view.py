@@ -5,7 +5,6 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 import msgspec
 
@@ -20,7 +19,7 @@ CONTEXT = 400
 """Characters of a text that are shown around a call that was written in it."""
 
 
-def view_turn(recorded: RecordedTurn) -> dict[str, Any]:
+def view_turn(recorded: RecordedTurn) -> dict[str, object]:
     """All that is kept of a turn; `whole` is None if that is only its row."""
     row = msgspec.to_builtins(recorded.row)
     if not recorded.packed:
@@ -36,7 +35,22 @@ def view_turn(recorded: RecordedTurn) -> dict[str, Any]:
     whole = {
         "path": turn.path,
         "request": {"headers": turn.request_headers, "body": _text(turn.request)},
-        "attempts": [_view_attempt(attempt, view) for attempt, view in replies],
+        "attempts": [
+            {
+                "backend": attempt.backend,
+                "kind": attempt.kind,
+                "model": attempt.model,
+                "round": attempt.round,
+                "asked": attempt.asked,
+                "replied": attempt.replied,
+                "status": attempt.status,
+                "headers": attempt.headers,
+                "sent_headers": attempt.sent_headers,
+                "sent": [{"t": each.t, "path": each.path, "body": _text(each.body)} for each in attempt.sent],
+                **_view_stream(attempt.reply, view),
+            }
+            for attempt, view in replies
+        ],
         "answer": {"headers": turn.answer_headers, **_view_stream(turn.answer, answer)},
         "calls": [
             # The gateway ran the calls between two turns of the model itself.
@@ -50,23 +64,7 @@ def view_turn(recorded: RecordedTurn) -> dict[str, Any]:
     return {"row": row, "whole": msgspec.to_builtins(whole)}
 
 
-def _view_attempt(attempt: StoredAttempt, view: StreamView) -> dict[str, Any]:
-    return {
-        "backend": attempt.backend,
-        "kind": attempt.kind,
-        "model": attempt.model,
-        "round": attempt.round,
-        "asked": attempt.asked,
-        "replied": attempt.replied,
-        "status": attempt.status,
-        "headers": attempt.headers,
-        "sent_headers": attempt.sent_headers,
-        "sent": [{"t": each.t, "path": each.path, "body": _text(each.body)} for each in attempt.sent],
-        **_view_stream(attempt.reply, view),
-    }
-
-
-def _view_stream(stream: StoredStream, view: StreamView) -> dict[str, Any]:
+def _view_stream(stream: StoredStream, view: StreamView) -> dict[str, object]:
     return {
         "withheld": stream.withheld,
         "parts": [(t, _text(data)) for t, data in stream.parts()],
@@ -99,7 +97,7 @@ def _text(data: bytes) -> str:
     return data.decode(errors="replace")
 
 
-def _pair_calls(made: Sequence[CallView], delivered: Sequence[CallView], text: str) -> Iterator[dict[str, Any]]:
+def _pair_calls(made: Sequence[CallView], delivered: Sequence[CallView], text: str) -> Iterator[dict[str, object]]:
     """The model's calls beside the client's, in the client's order; withheld ones come last."""
     originals = _Originals(made, in_order=len(made) == len(delivered))
     blocks = _WrittenCalls(text)
@@ -179,34 +177,31 @@ class _WrittenCalls:
 def make_recording(recorded: RecordedTurn) -> bytes:
     """A turn in the format of recordings: its last attempt, preceded by those that failed. Of a turn in which the
     gateway ran tools, this is the model's last turn."""
-    return b"\n".join(map(msgspec.json.encode, _lines(recorded))) + b"\n"
-
-
-def _lines(recorded: RecordedTurn) -> Iterator[Head | Line]:
     turn, row = unpack(recorded.packed), recorded.row
     last = turn.attempts[-1] if turn.attempts else None
     at = datetime.fromtimestamp(row.at, UTC).isoformat(timespec="milliseconds")
     if last is None:
-        yield Head(1, "demo", row.model, 0, dialect=row.dialect, at=at)
+        lines: list[Head | Line] = [Head(1, "demo", row.model, 0, dialect=row.dialect, at=at)]
     else:
-        yield Head(1, last.kind, last.model, last.status, last.content_type, row.dialect, at)
+        lines = [Head(1, last.kind, last.model, last.status, last.content_type, row.dialect, at)]
     if turn.request:
-        yield Line(request=_text(turn.request))
-    if last is None:
-        return
-    for each in turn.attempts[:-1]:
-        if each.round == last.round:  # else it succeeded, and the gateway ran tools
-            sent = [Sent(body.path, _text(body.body)) for body in each.sent]
-            failed = Attempt(each.backend, each.kind, each.model, each.status, sent, _text(each.reply.data))
-            yield Line(attempt=failed)
-    for body in last.sent:
-        yield Line(max(0.0, round(body.t - last.replied, 4)), path=body.path, sent=_text(body.body))
-    yield from _reply_lines(last)
-    if turn.is_cut or last.reply.withheld:
-        yield Line(left_out=True)
+        lines.append(Line(request=_text(turn.request)))
+    if last is not None:
+        for each in turn.attempts[:-1]:
+            if each.round == last.round:  # else it succeeded, and the gateway ran tools
+                sent = [Sent(body.path, _text(body.body)) for body in each.sent]
+                reply = _text(each.reply.data)
+                lines.append(Line(attempt=Attempt(each.backend, each.kind, each.model, each.status, sent, reply)))
+        for body in last.sent:
+            since_reply = max(0.0, round(body.t - last.replied, 4))
+            lines.append(Line(since_reply, path=body.path, sent=_text(body.body)))
+        lines += _read_reply(last)
+        if turn.is_cut or last.reply.withheld:
+            lines.append(Line(left_out=True))
+    return b"\n".join(map(msgspec.json.encode, lines)) + b"\n"
 
 
-def _reply_lines(attempt: StoredAttempt) -> Iterator[Line]:
+def _read_reply(attempt: StoredAttempt) -> Iterator[Line]:
     parts, splitter = attempt.reply.parts(), ReplySplitter(attempt.content_type)
     for t, data in parts:
         for frame in splitter.feed(data):

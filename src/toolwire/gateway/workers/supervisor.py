@@ -22,7 +22,7 @@ from typing import TypeAlias
 
 from toolwire.config.display import hash_settings
 from toolwire.config.settings import Settings, SettingsError
-from toolwire.gateway.console.access import console_line, load_token
+from toolwire.gateway.console.access import load_token, make_console_line
 from toolwire.gateway.serve import StartFailed, describe_drain
 from toolwire.gateway.workers.fork import Child, describe_ending, load_for_forks
 from toolwire.gateway.workers.messages import Drain, End, Failed, Ready
@@ -206,7 +206,7 @@ class _Supervisor:
     def _announce_ready(self) -> None:
         sock = self._sock
         self._log.print(f"toolwire ready on {address_of(sock)}")
-        if line := console_line(self._generation.settings, address_of(sock)):
+        if line := make_console_line(self._generation.settings, address_of(sock)):
             self._log.print(line)
         if self._announce is not None:
             with suppress(OSError):  # where the system has no room for it, the line above must do
