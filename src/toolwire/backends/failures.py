@@ -251,7 +251,7 @@ def _read(body: bytes) -> Error:
     message = read.error or read.message or read.detail
     if message is None:
         return _read_turn(body)
-    if message is not None and not isinstance(message, str):  # FastAPI's list of what is wrong
+    if not isinstance(message, str):  # FastAPI's list of problems
         message = msgspec.json.encode(message)[:300].decode("utf-8", "replace")
     return Error(message=message)
 

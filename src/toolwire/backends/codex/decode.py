@@ -41,7 +41,7 @@ from toolwire.core.events import (
     TurnStarted,
     Usage,
 )
-from toolwire.core.jsonrpc import request_in
+from toolwire.core.jsonrpc import Id, request_in
 from toolwire.core.sse import Frame
 
 _decode = msgspec.json.Decoder(Line).decode
@@ -106,7 +106,7 @@ class Decoder(TurnDecoder):
         self._probes = 0
         params = line.params or Params()
         if line.id is not None:
-            return self._request(line, params)
+            return self._read_request(line.id, line.method, params)
         handler = self._HANDLERS.get(line.method)
         return handler(self, params) if handler is not None else ()
 
@@ -142,17 +142,14 @@ class Decoder(TurnDecoder):
             return self.fail(Failure(502, "stream_cut", "Codex never said how the turn ended.", retryable=True))
         return [Note("end_missing"), *self._end("stop")]
 
-    # Requests of app-server
-
-    def _request(self, line: Line, params: Params) -> Sequence[Event]:
-        assert line.id is not None
-        if line.method != CALL:
-            self._send(decline(line.method, line.id))
-            return self._after_start([Note("request_declined", line.method)])
+    def _read_request(self, id: Id, method: str, params: Params) -> Sequence[Event]:
+        if method != CALL:
+            self._send(decline(method, id))
+            return self._after_start([Note("request_declined", method)])
         if not params.call_id or not params.tool:
-            self._send(decline(CALL, line.id, "Error: the call has no id or no name."))
+            self._send(decline(CALL, id, "Error: the call has no id or no name."))
             return self._after_start([Note("call_refused", params.call_id or "")])
-        return self._end_with_calls(self.calls.add_request(line.id, params))
+        return self._end_with_calls(self.calls.add_request(id, params))
 
     def _end_with_calls(self, events: Sequence[Event]) -> Sequence[Event]:
         events = self._after_start(events)
@@ -244,8 +241,10 @@ class Decoder(TurnDecoder):
                 return self._end_reasoning(item)
             case "function_call":
                 return self._end_with_calls(self.calls.add_item(item))
-            case "function_call_output":
-                return self._read_result(item.call_id or "")
+            case "function_call_output" if (call := item.call_id or "") not in self._answered:
+                events = self.calls.add_result(call)  # None: it was delivered, and app-server has another result
+                dropped = [Note("output_dropped", call)]
+                return self._after_start(dropped) if events is None else self._end_with_calls(events)
             case _:
                 return self._after_start([Note("item_dropped", item.type)]) if item.type not in _HISTORY else ()
 
@@ -261,13 +260,6 @@ class Decoder(TurnDecoder):
         if is_sent or out or signature:
             out.append(ReasoningEnded(item.id or "", signature, "responses" if signature else ""))
         return self._after_start(out) if out else ()
-
-    def _read_result(self, call: str) -> Sequence[Event]:
-        """A result that app-server has: one of ours, or its own."""
-        if call in self._answered:
-            return ()
-        events = self.calls.add_result(call)
-        return self._after_start([Note("output_dropped", call)]) if events is None else self._end_with_calls(events)
 
     def _response_completed(self, params: Params) -> Sequence[Event]:
         self._used = self._used.plus(params.usage.usage if params.usage is not None else NOTHING)

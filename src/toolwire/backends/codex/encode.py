@@ -4,7 +4,7 @@ The whole history is injected, including the last message, and the turn is start
 last message does not matter, and no limit on the length of an input applies.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -12,7 +12,7 @@ import msgspec
 
 from toolwire.adapt.history import BEGINNING
 from toolwire.backends.codex.config import PROVIDER, Profile
-from toolwire.backends.encoding import Json, split_opening, without_none
+from toolwire.backends.encoding import Json, note_dropped_part, split_opening, without_none
 from toolwire.backends.responses.encode import as_developer, encode_entry, returnable, without_foreign_parts
 from toolwire.core.events import Note
 from toolwire.core.request import (
@@ -37,7 +37,6 @@ ONLY_JSON = "Answer with one JSON object and nothing else."
 
 _TIERS = ("auto", "default")  # the same as no tier at all
 _DETAILS = ("", "auto", "high", "original")  # an image of low detail would be replaced by a sentence
-_KINDS: dict[type[Part], str] = {FilePart: "file", AudioPart: "audio", ImagePart: "image"}
 
 
 class Opening(msgspec.Struct, frozen=True):
@@ -105,7 +104,20 @@ def opening(request: Request, profile: Profile, provider: str = PROVIDER) -> Ope
     if rest and not items:
         items = [encode_entry(BEGINNING)]
         notes.append(Note("message_added", "user"))
-    notes += [Note("field_dropped", name) for name in _dropped_fields(request, instructions)]
+    dropped = without_none(
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        max_tokens=sampling.max_tokens,
+        stop=sampling.stop or None,
+        metadata=request.caller.metadata,
+        prompt_cache_key=request.caller.prompt_cache_key,
+        safety_identifier=request.caller.safety_identifier,
+        user=request.caller.user,
+        cache_control=request.marks_cache or None,
+    )
+    named = any(isinstance(entry, Message) and entry.name for entry in request.entries)
+    names = (*dropped, *instructions, *(["messages.name"] if named else []), *request.extra)
+    notes += [Note("field_dropped", name) for name in names]
     return Opening(start, turn, items, notes)
 
 
@@ -117,26 +129,23 @@ def _fit_parts(entry: Entry, notes: list[Note]) -> Entry | None:
     """An entry with only the kinds of parts that app-server has; None for a message without any."""
     if not isinstance(entry, Message | ResultEntry):
         return entry
-    parts = tuple(fit for part in entry.parts if (fit := _part(part, notes)) is not None)
-    if parts == entry.parts:
+    parts: list[Part] = []
+    for part in entry.parts:
+        if isinstance(part, RefusalPart):
+            parts.append(TextPart(part.text))
+        elif isinstance(part, ImagePart) and (part.url.startswith("data:") or not part.url):
+            has_detail = part.detail in _DETAILS
+            notes += [] if has_detail else [Note("value_changed", "detail")]
+            parts.append(part if has_detail else msgspec.structs.replace(part, detail=""))
+        elif isinstance(part, FilePart | AudioPart | ImagePart):
+            notes.append(note_dropped_part(part))
+        else:
+            parts.append(part)
+    if tuple(parts) == entry.parts:
         return entry
     if not parts and isinstance(entry, Message):
         return None
-    return msgspec.structs.replace(entry, parts=parts or (TextPart(""),), raw=None)
-
-
-def _part(part: Part, notes: list[Note]) -> Part | None:
-    if isinstance(part, RefusalPart):
-        return TextPart(part.text)
-    if isinstance(part, ImagePart) and (part.url.startswith("data:") or not part.url):
-        if part.detail in _DETAILS:
-            return part
-        notes.append(Note("value_changed", "detail"))
-        return msgspec.structs.replace(part, detail="")
-    if isinstance(part, FilePart | AudioPart | ImagePart):
-        notes.append(Note("part_dropped", _KINDS[type(part)]))
-        return None
-    return part
+    return msgspec.structs.replace(entry, parts=tuple(parts) or (TextPart(""),), raw=None)
 
 
 def _callable_tools(request: Request) -> Sequence[Tool]:
@@ -160,21 +169,3 @@ def _as_instructions(request: Request) -> dict[str, str]:
     if format is not None and format.schema is None:
         lines["response_format"] = ONLY_JSON
     return lines
-
-
-def _dropped_fields(request: Request, replaced: Iterable[str]) -> list[str]:
-    sampling, caller = request.sampling, request.caller
-    fields = {
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "max_tokens": sampling.max_tokens,
-        "stop": sampling.stop or None,
-        "metadata": caller.metadata,
-        "prompt_cache_key": caller.prompt_cache_key,
-        "safety_identifier": caller.safety_identifier,
-        "user": caller.user,
-        "cache_control": request.marks_cache or None,
-    }
-    named = any(isinstance(entry, Message) and entry.name for entry in request.entries)
-    names = ["messages.name"] if named else []
-    return [*(name for name, value in fields.items() if value is not None), *replaced, *names, *request.extra]

@@ -52,16 +52,13 @@ def turn_failure(error: TurnError | None) -> Failure:
     """Why a turn failed, with app-server's message and the status of its server, if it is known."""
     if error is None:
         return Failure(502, "server_error", "Codex ended the turn without saying why.", retryable=True)
-    return with_context_code(_turn_failure(error))
-
-
-def _turn_failure(error: TurnError) -> Failure:
+    message = error.message
     info = error.codex_error_info
     kind = next(iter(info), "") if isinstance(info, dict) else info or ""
     inside: Any = info.get(kind) if isinstance(info, dict) else None
     status: Any = cast("dict[str, Any]", inside).get("httpStatusCode") if isinstance(inside, dict) else None
     if not isinstance(status, int):
-        found = _STATUS.search(error.message)
+        found = _STATUS.search(message)
         status = int(found[1]) if found else 0
     if not 400 <= status < 600:  # no HTTP error
         status = None
@@ -70,16 +67,18 @@ def _turn_failure(error: TurnError) -> Failure:
         if status is not None:
             usual, again = status, again and status in RETRYABLE_STATUS
             code = _CODES.get(status, "bad_request" if status < 500 else code)
-        return Failure(usual, code, error.message, retry_after=retry_delay_in(error.message), retryable=again)
-    if error.message.startswith("{"):
-        return http_failure(status or 400, {}, error.message.encode())
-    if error.message.startswith(_CUT):
-        return Failure(502, "stream_cut", error.message, retryable=True)
-    if error.message.startswith(_UNROUTED):
-        return Failure(502, "backend_unreachable", error.message, retryable=True)
-    if kind == "other":  # otherwise this kind is a request that the server refused
-        return Failure(status or 400, "bad_request", error.message)
-    return Failure(502, "server_error", error.message)
+        failure = Failure(usual, code, message, retry_after=retry_delay_in(message), retryable=again)
+    elif message.startswith("{"):
+        failure = http_failure(status or 400, {}, message.encode())
+    elif message.startswith(_CUT):
+        failure = Failure(502, "stream_cut", message, retryable=True)
+    elif message.startswith(_UNROUTED):
+        failure = Failure(502, "backend_unreachable", message, retryable=True)
+    elif kind == "other":  # otherwise this kind is a request that the server refused
+        failure = Failure(status or 400, "bad_request", message)
+    else:
+        failure = Failure(502, "server_error", message)
+    return with_context_code(failure)
 
 
 def request_failure(error: RpcError) -> Failure:

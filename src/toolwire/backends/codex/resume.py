@@ -1,7 +1,7 @@
 """Continues a turn that waits for results: whether a request belongs to it, and what to send to its thread."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -124,7 +124,12 @@ def continuation(state: ThreadState, entries: Sequence[Entry], setting: bytes) -
     before, after = history[: state.length], history[state.length :]
     if setting != state.setting or len(before) < state.length or digest(before) != state.history:
         return None
-    text, calls, results, input = _split([_with_own_id(entry, state.stand_ins) for entry in after])
+    for index, entry in enumerate(after):  # the thread has its own ids of some calls
+        if isinstance(entry, CallEntry) and entry.id in state.stand_ins:
+            after[index] = msgspec.structs.replace(entry, id=state.stand_ins[entry.id])
+        elif isinstance(entry, ResultEntry) and entry.call_id in state.stand_ins:
+            after[index] = msgspec.structs.replace(entry, call_id=state.stand_ins[entry.call_id])
+    text, calls, results, input = _split(after)
     if input is None or not _is_same_turn(state, text, calls):
         return None
     answered = {call: _result(result) for call, result in results.items()}
@@ -136,15 +141,6 @@ def continuation(state: ThreadState, entries: Sequence[Entry], setting: bytes) -
         for id in ids
     ]
     return Continuation(state.turn, answers, input, state.reported, frozenset(state.requests))
-
-
-def _with_own_id(entry: Entry, stand_ins: Mapping[str, str]) -> Entry:
-    """The entry with the thread's own id of the call."""
-    if isinstance(entry, CallEntry) and entry.id in stand_ins:
-        return msgspec.structs.replace(entry, id=stand_ins[entry.id])
-    if isinstance(entry, ResultEntry) and entry.call_id in stand_ins:
-        return msgspec.structs.replace(entry, call_id=stand_ins[entry.call_id])
-    return entry
 
 
 def _split(after: Sequence[Entry]) -> tuple[str, list[CallEntry], dict[str, ResultEntry], list[Any] | None]:

@@ -119,7 +119,7 @@ class Decoder(TurnDecoder):
         type = event.type or frame.event.decode("latin-1")
         handler = self._HANDLERS.get(type)
         if handler is None:
-            return self._failed(event) if event.error is not None else ()
+            return self._fail_with(event) if event.error is not None else ()
         if type == "content_block_start" or ((self._waiting or self._left) and type in _OF_BLOCKS):
             events = self._in_order(event, frame)
         else:
@@ -152,9 +152,11 @@ class Decoder(TurnDecoder):
                 if self._blocks:
                     self._waiting[index] = _Waiting(self._starts, self._starts)
         elif index in self._left and index not in self._blocks and index not in self._waiting:
-            if not self._is_continued(event):
-                return self._pass_late(event)
-            if self._may_be_left():
+            late = self._read_late(event)
+            if late is not None:
+                return late
+            # Late content is read at once if the open block is text, or already divided.
+            if all(block.type == "text" or index in self._left for index, block in self._blocks.items()):
                 out += self._close_blocks()
             else:
                 self._waiting[index] = _Waiting(0, self._starts)
@@ -195,26 +197,17 @@ class Decoder(TurnDecoder):
         is_late = block.type != "thinking" or len(waiting.events) >= EVENTS_BEFORE_SIGNATURE
         return is_late and self._grown < waiting.start
 
-    def _is_continued(self, event: StreamEvent) -> bool:
-        """Whether an event continues a block that was closed without a stop."""
+    def _read_late(self, event: StreamEvent) -> list[Event] | None:
+        """Handle the stop, or a late delta, of a block that was closed without a stop; None if it is continued."""
         delta, left = event.delta, self._left[event.index]
-        if delta is None:
-            return False
-        return bool(delta.text or delta.thinking or (delta.signature and left.type == "thinking" and _is_blank(left)))
-
-    def _pass_late(self, event: StreamEvent) -> list[Event]:
-        """Handle any other event of such a block: its stop, or a delta that comes too late."""
-        delta = event.delta
         if delta is None:
             del self._left[event.index]
             return []
-        if delta.signature and delta.signature != self._left[event.index].signature:
+        if delta.text or delta.thinking or (delta.signature and left.type == "thinking" and _is_blank(left)):
+            return None
+        if delta.signature and delta.signature != left.signature:
             return [Note("signature_late")]
         return [Note("annotations_dropped")] if delta.type == "citations_delta" else []
-
-    def _may_be_left(self) -> bool:
-        """Whether late content of another block may be read at once: the open one is text, or already divided."""
-        return all(block.type == "text" or index in self._left for index, block in self._blocks.items())
 
     def _is_over(self) -> bool:
         """Whether the open block needs no more, tested when the first of others starts."""
@@ -257,7 +250,13 @@ class Decoder(TurnDecoder):
         handler = self._HANDLERS[type]
         match type:
             case "content_block_delta":
-                return self._delta_with_frame(event, frame)
+                delta = event.delta
+                if delta is not None and self._type_at(event.index) in (*_KNOWN_BLOCKS, None):
+                    events = self._grow(event, frame)
+                    known = (delta.text, delta.partial_json, delta.thinking, delta.signature)
+                    if events or any(value is not None for value in known):
+                        return events
+                return (RawFrame(type, item, frame.data),)
             case "content_block_start":
                 shown = _block_start(item, frame.data, event.content_block or Block())
                 return [*self._close_blocks(), shown, *handler(self, event)]
@@ -270,15 +269,6 @@ class Decoder(TurnDecoder):
                 return events if has_failed else [RawFrame(type, "", frame.data), *events]
             case _:
                 return handler(self, event)
-
-    def _delta_with_frame(self, event: StreamEvent, frame: Frame) -> Sequence[Event]:
-        delta = event.delta
-        if delta is not None and self._type_at(event.index) in (*_KNOWN_BLOCKS, None):
-            events = self._grow(event, frame)
-            known = (delta.text, delta.partial_json, delta.thinking, delta.signature)
-            if events or any(value is not None for value in known):
-                return events
-        return (RawFrame("content_block_delta", f"{event.index}", frame.data),)
 
     def _type_at(self, index: int) -> str | None:
         block = self._blocks.get(index)
@@ -457,7 +447,7 @@ class Decoder(TurnDecoder):
             out.append(RefusalDelta(self._explanation))
         return reason or "stop"
 
-    def _failed(self, event: StreamEvent) -> Sequence[Event]:
+    def _fail_with(self, event: StreamEvent) -> Sequence[Event]:
         return self.fail(stream_failure(event.error))
 
     def _ignore(self, event: StreamEvent) -> Sequence[Event]:
@@ -477,7 +467,7 @@ class Decoder(TurnDecoder):
         "message_start": _start,
         "message_delta": _change,
         "message_stop": _stop,
-        "error": _failed,
+        "error": _fail_with,
         "ping": _ignore,
     }
 

@@ -5,7 +5,6 @@ are in one assistant message, in their order.
 """
 
 from base64 import b64encode
-from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 from urllib.parse import unquote_to_bytes
@@ -98,7 +97,13 @@ class Fold:
             if is_whole:
                 made = [originals.messages[index]]
             else:
-                made, self._out = self._rebuilt(entries, originals), []
+                for entry in entries:
+                    self._add(entry)
+                made, self._out = self._out, []
+                if index >= 0 and len(made) == 1:
+                    made = [{**originals.messages[index], "content": made[0]["content"]}]
+                for message in made:
+                    _put_results_first(message)
             for message in made:
                 # All results belong in one message, before anything else.
                 if out and _role(message) == _role(out[-1]) == "user" and not (whole and is_whole):
@@ -114,17 +119,6 @@ class Fold:
         if not out:
             self._ensure_user_first()
         return [*(out or self._out), *originals.unread()]
-
-    def _rebuilt(self, entries: Sequence[Entry], originals: Originals) -> list[Json]:
-        """The messages rebuilt from the entries of one message; usually one."""
-        for entry in entries:
-            self._add(entry)
-        made, index = self._out, entries[0].message
-        if index >= 0 and len(made) == 1:
-            made = [{**originals.messages[index], "content": made[0]["content"]}]
-        for message in made:
-            _put_results_first(message)
-        return made
 
     def _ensure_user_first(self) -> None:
         """Add a user message if needed: the API refuses conversations that are empty or begin with the assistant."""

@@ -8,6 +8,7 @@ For a client that speaks Responses too, deltas keep their frames and every other
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import msgspec
@@ -71,6 +72,7 @@ _IGNORED_ITEMS = frozenset(("compaction", "message", "reasoning"))
 
 
 SHELL_CALL = "local_shell_call"
+SUMMARY_DELTA = "response.reasoning_summary_text.delta"
 ADDED, DONE = "response.output_item.added", "response.output_item.done"
 SNAPSHOT = "response.function_call_arguments.delta"
 """The events that hold all arguments so far, if the profile says so."""
@@ -260,24 +262,19 @@ class Decoder(TurnDecoder):
         delta = kind(text)
         return (delta,) if item is self._message else self._separate(delta)
 
-    def _refusal_delta(self, event: StreamEvent) -> Sequence[Event]:
-        return self._text_delta(event, RefusalDelta)
-
     def _separate(self, delta: TextDelta | RefusalDelta) -> Sequence[Event]:
         """A delta of the selected item, after the end of the previous message if it was another."""
         earlier, self._message = self._message, self._item
         return (delta,) if self._keeps_frames or earlier in (None, self._item) else (MessageEnded(""), delta)
 
-    def _summary_delta(self, event: StreamEvent) -> Sequence[Event]:
-        return self._read_reasoning(event, "summary", event.summary_index or 0)
-
     def _reasoning_delta(self, event: StreamEvent) -> Sequence[Event]:
-        return self._read_reasoning(event, "content", event.content_index or 0)
-
-    def _read_reasoning(self, event: StreamEvent, kind: ReasoningKind, part: int) -> Sequence[Event]:
         item = self._find_item(event)
         if not event.delta:
             return ()
+        kind: ReasoningKind = "content"
+        part = event.content_index or 0
+        if event.type == SUMMARY_DELTA:
+            kind, part = "summary", event.summary_index or 0
         delta = ReasoningDelta(event.delta, kind, part)
         if self._frame is not None:
             frame = self._frame if event.type != "response.reasoning.delta" else None
@@ -385,7 +382,7 @@ class Decoder(TurnDecoder):
             case "message":
                 return self._message_item(item, index)
             case "reasoning":
-                return self._reasoning(item, tracked)
+                return self._end_reasoning(item, tracked)
             case _ if self._keeps_frames:
                 is_nameless = item.type == SHELL_CALL and not (item.call_id or item.id)
                 return [Note("id_missing", item.type)] if is_nameless else ()
@@ -411,7 +408,7 @@ class Decoder(TurnDecoder):
             out.append(MessageEnded(self._item.name))
         return [*out, *self._end_phase(self._item.name)]
 
-    def _reasoning(self, item: ReplyItem, tracked: TrackedItem) -> list[Event]:
+    def _end_reasoning(self, item: ReplyItem, tracked: TrackedItem) -> list[Event]:
         out: list[Event] = []
         open, self._open_reasoning = self._open_reasoning, None
         if open not in (None, tracked):
@@ -502,10 +499,10 @@ class Decoder(TurnDecoder):
     _HANDLERS: ClassVar[dict[str, Callable[[Any, StreamEvent], Sequence[Event]]]] = {
         SNAPSHOT: _arguments_delta,
         "response.output_text.delta": _text_delta,
-        "response.reasoning_summary_text.delta": _summary_delta,
+        SUMMARY_DELTA: _reasoning_delta,
         "response.reasoning_text.delta": _reasoning_delta,
         "response.reasoning.delta": _reasoning_delta,
-        "response.refusal.delta": _refusal_delta,
+        "response.refusal.delta": partial(_text_delta, kind=RefusalDelta),
         "response.custom_tool_call_input.delta": _arguments_delta,
         "response.created": _created,
         "response.in_progress": _created,

@@ -56,7 +56,11 @@ def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple
     """The body to post, and notes of what it could not hold. Nothing is stored at the backend: `store` is false."""
     if request.dialect == DIALECT:
         return _encode_original(request, profile, stream=stream)
-    entries, instructions = _split_instructions(request, profile)
+    entries, instructions = request.entries, None
+    if profile.system == "instructions":  # it has no system role, so later instructions are developer messages
+        opening, rest = split_opening(entries, "system", "developer")
+        texts = [part.text for entry in opening for part in entry.parts if isinstance(part, TextPart)]
+        entries, instructions = tuple(map(as_developer, rest)), "\n\n".join(texts) or profile.instructions
     if request.instructions:
         instructions = "\n\n".join(text for text in (request.instructions, instructions) if text)
     lost: list[Note] = []
@@ -161,14 +165,14 @@ def returnable(entries: Sequence[Entry], notes: list[Note]) -> list[Entry]:
             leads_on = not isinstance(entry, ResultEntry) and not (
                 isinstance(entry, Message) and entry.role != "assistant"
             )
-        elif not (leads_on and _is_returnable(entry)):
+        elif not (leads_on and _can_use(entry)):
             notes += [Note("reasoning_dropped", entry.id)] if entry.signature or entry.summary or entry.content else ()
             continue
         out.append(entry)
     return out[::-1]
 
 
-def _is_returnable(entry: ReasoningEntry) -> bool:
+def _can_use(entry: ReasoningEntry) -> bool:
     """Whether the server can use this reasoning: a summary alone is not enough."""
     if entry.signature:
         return entry.origin == DIALECT
@@ -219,15 +223,6 @@ def _original_item(entry: Entry, profile: Profile, *, is_changed: bool) -> Any:
 def _key(name: str) -> re.Pattern[bytes]:
     """Finds a field's name. In items of some kilobytes this is several times faster than `in`."""
     return re.compile(b'"%b"' % re.escape(name.encode()))
-
-
-def _split_instructions(request: Request, profile: Profile) -> tuple[tuple[Entry, ...], str | None]:
-    """The history and the instructions. A server without a system role gets later ones as developer messages."""
-    if profile.system == "input":
-        return request.entries, None
-    opening, rest = split_opening(request.entries, "system", "developer")
-    texts = [part.text for entry in opening for part in entry.parts if isinstance(part, TextPart)]
-    return tuple(map(as_developer, rest)), "\n\n".join(texts) or profile.instructions
 
 
 def as_developer(entry: Entry) -> Entry:
@@ -281,13 +276,11 @@ def _part(part: Part, role: str) -> Json:
 
 
 def _all_tools(request: Request) -> list[msgspec.Raw]:
-    """All tools; where some are found on the way, these come last, so that the list only grows."""
-    tools, hosted = _encode_tools(request.tools), [tool.raw for tool in request.hosted_tools]
-    return [*hosted, *tools] if request.tools_changed else [*tools, *hosted]
+    """All tools; tools that a search found come last, so that the list only grows.
 
-
-def _encode_tools(tools: tuple[Tool, ...]) -> Sequence[msgspec.Raw]:
-    """The tools as JSON. The same tuple comes with every request of an agent, so it is encoded once."""
+    The same tuple comes with every request of an agent, so it is encoded once.
+    """
+    tools, hosted = request.tools, [tool.raw for tool in request.hosted_tools]
     cached = _encoded.find(id(tools))
     if cached is None or cached[0] is not tools:
         namespaces = dict.fromkeys(tool.namespace for tool in tools)
@@ -298,7 +291,7 @@ def _encode_tools(tools: tuple[Tool, ...]) -> Sequence[msgspec.Raw]:
             declared += [whole] if namespace else inner
         cached = tools, tuple(map(to_raw, declared))
         _encoded.keep(id(tools), cached)
-    return cached[1]
+    return [*hosted, *cached[1]] if request.tools_changed else [*cached[1], *hosted]
 
 
 _encoded: BoundedDict[int, tuple[tuple[Tool, ...], Sequence[msgspec.Raw]]] = BoundedDict(lambda _, made: size_of(made))
