@@ -11,12 +11,12 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from toolwire.backends.codex import protocol
 from toolwire.backends.codex.calls import Calls
 from toolwire.backends.codex.failures import incomplete_reason, turn_failure
 from toolwire.backends.codex.protocol import (
     CALL,
     TURN_COMPLETED,
-    UNASSIGNED,
     Item,
     Line,
     Params,
@@ -107,8 +107,10 @@ class Decoder(TurnDecoder):
         params = line.params or Params()
         if line.id is not None:
             return self._read_request(line.id, line.method, params)
+        if params.delta:
+            return self._read_delta(line.method, params)
         handler = self._HANDLERS.get(line.method)
-        return handler(self, params) if handler is not None else ()
+        return handler(self, params) if handler is not None else self._read_notice(line.method, params)
 
     def _lose(self, frame: Frame) -> Sequence[Event]:
         if self.ended:
@@ -157,10 +159,46 @@ class Decoder(TurnDecoder):
 
     # Notifications
 
-    def _turn_started(self, params: Params) -> Sequence[Event]:
-        self._running = True
-        self.turn = params.turn.id if params.turn is not None else ""
-        return self._after_start(())
+    def _read_delta(self, method: str, params: Params) -> Sequence[Event]:
+        delta, item = params.delta or "", params.item_id
+        match method:
+            case "item/agentMessage/delta":
+                return self._send_text(item or "", delta)
+            case "item/reasoning/summaryTextDelta":
+                event = ReasoningDelta(delta, "summary", params.summary_index or 0)
+            case "item/reasoning/textDelta":
+                event = ReasoningDelta(delta, "content", params.content_index or 0)
+            case _:
+                return ()
+        earlier, self._reasoning = self._reasoning, item or "?"
+        return self._after_start((event,) if earlier in ("", self._reasoning) else (ReasoningEnded(), event))
+
+    def _read_notice(self, method: str, params: Params) -> Sequence[Event]:
+        match method:
+            case "turn/started":
+                self._running = True
+                self.turn = params.turn.id if params.turn is not None else ""
+                return self._after_start(())
+            case "item/started" if params.item is not None:
+                self._phases.begin(params.item.id or "", params.item.phase)
+            case "rawResponse/completed":
+                self._used = self._used.plus(params.usage.usage if params.usage is not None else NOTHING)
+                return self._end_with_calls(self.calls.complete())
+            case "thread/tokenUsage/updated" if params.token_usage is not None:
+                self._total = params.token_usage.total.usage
+                self.context_window = ContextWindow(params.token_usage.model_context_window or 0)
+            case "warning":
+                self._opening.append(Note("backend_warning", params.message or ""))
+                return self._take_opening() if self._started else ()
+            case "model/rerouted":
+                return self._after_start([Note("model_changed", params.to_model or "")])
+            case protocol.UNASSIGNED if params.message:  # the request has been declined
+                return self._after_start([Note("request_declined", params.message)])
+            case protocol.UNASSIGNED:
+                return self._lose(UNREAD)
+            case _:
+                pass
+        return ()
 
     def _after_start(self, events: Sequence[Event]) -> Sequence[Event]:
         """The events, preceded by the start of the turn if it has not been delivered."""
@@ -168,9 +206,6 @@ class Decoder(TurnDecoder):
             return events
         self._started = True
         return [TurnStarted(self.turn), *self._take_opening(), *events]
-
-    def _text_delta(self, params: Params) -> Sequence[Event]:
-        return self._send_text(params.item_id or "", params.delta) if params.delta else ()
 
     def _send_text(self, item: str, text: str) -> Sequence[Event]:
         self._texts.setdefault(item, []).append(text)
@@ -199,24 +234,6 @@ class Decoder(TurnDecoder):
         if isinstance(held, Note):
             return self._after_start([held])
         return self._show_text(item, held) if held else ()
-
-    def _summary_delta(self, params: Params) -> Sequence[Event]:
-        return self._send_reasoning(params, "summary", params.summary_index)
-
-    def _reasoning_delta(self, params: Params) -> Sequence[Event]:
-        return self._send_reasoning(params, "content", params.content_index)
-
-    def _send_reasoning(self, params: Params, kind: ReasoningKind, part: int | None) -> Sequence[Event]:
-        if not params.delta:
-            return ()
-        earlier, self._reasoning = self._reasoning, params.item_id or "?"
-        delta = ReasoningDelta(params.delta, kind, part or 0)
-        return self._after_start((delta,) if earlier in ("", self._reasoning) else (ReasoningEnded(), delta))
-
-    def _item_started(self, params: Params) -> Sequence[Event]:
-        if params.item is not None:
-            self._phases.begin(params.item.id or "", params.item.phase)
-        return ()
 
     def _item_completed(self, params: Params) -> Sequence[Event]:
         item = params.item
@@ -261,16 +278,6 @@ class Decoder(TurnDecoder):
             out.append(ReasoningEnded(item.id or "", signature, "responses" if signature else ""))
         return self._after_start(out) if out else ()
 
-    def _response_completed(self, params: Params) -> Sequence[Event]:
-        self._used = self._used.plus(params.usage.usage if params.usage is not None else NOTHING)
-        return self._end_with_calls(self.calls.complete())
-
-    def _token_usage(self, params: Params) -> Sequence[Event]:
-        if params.token_usage is not None:
-            self._total = params.token_usage.total.usage
-            self.context_window = ContextWindow(params.token_usage.model_context_window or 0)
-        return ()
-
     def _error(self, params: Params) -> Sequence[Event]:
         """App-server retries, or has given up, which ends the turn later."""
         if not params.will_retry:
@@ -309,32 +316,11 @@ class Decoder(TurnDecoder):
         counted = self._total.minus(self._reported)
         return counted if counted.total > self._used.total else self._used
 
-    def _rerouted(self, params: Params) -> Sequence[Event]:
-        return self._after_start([Note("model_changed", params.to_model or "")])
-
-    def _unassigned(self, params: Params) -> Sequence[Event]:
-        """A line of the worker that may belong to this thread. A request has been declined."""
-        return self._after_start([Note("request_declined", params.message)]) if params.message else self._lose(UNREAD)
-
-    def _warning(self, params: Params) -> Sequence[Event]:
-        self._opening.append(Note("backend_warning", params.message or ""))
-        return self._take_opening() if self._started else ()
-
     _HANDLERS: ClassVar[dict[str, Callable[[Any, Params], Sequence[Event]]]] = {
-        "item/agentMessage/delta": _text_delta,
-        "item/reasoning/summaryTextDelta": _summary_delta,
-        "item/reasoning/textDelta": _reasoning_delta,
-        "turn/started": _turn_started,
         TURN_COMPLETED: _turn_completed,
-        "item/started": _item_started,
         "item/completed": _item_completed,
         "rawResponseItem/completed": _raw_item,
-        "rawResponse/completed": _response_completed,
-        "thread/tokenUsage/updated": _token_usage,
         "error": _error,
-        "warning": _warning,
-        "model/rerouted": _rerouted,
-        UNASSIGNED: _unassigned,
     }
 
 

@@ -4,7 +4,6 @@ The whole history is injected, including the last message, and the turn is start
 last message does not matter, and no limit on the length of an input applies.
 """
 
-from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -29,7 +28,6 @@ from toolwire.core.request import (
     Request,
     ResultEntry,
     TextPart,
-    Tool,
 )
 
 ONE_AT_A_TIME = "Call at most one tool at a time."
@@ -67,6 +65,9 @@ def opening(request: Request, profile: Profile, provider: str = PROVIDER) -> Ope
     base = "\n\n".join(text for text in (request.instructions, *map(_text, system)) if text)
     instructions = _as_instructions(request)
     sampling = request.sampling
+    tools = request.allowed_tools if request.wants_calls else ()  # the list is fixed for the thread
+    if request.wants_calls and request.forced_tool:
+        tools = [tool for tool in request.tools if tool.name == request.forced_tool] or request.tools
     start: Json = {
         "model": request.model,
         "modelProvider": provider,
@@ -84,7 +85,7 @@ def opening(request: Request, profile: Profile, provider: str = PROVIDER) -> Ope
                 "description": tool.description,
                 "inputSchema": tool.parameters or NO_PARAMETERS,
             }
-            for tool in _callable_tools(request)
+            for tool in tools
         ],
     }
     if sampling.verbosity:
@@ -146,15 +147,6 @@ def _fit_parts(entry: Entry, notes: list[Note]) -> Entry | None:
     if not parts and isinstance(entry, Message):
         return None
     return msgspec.structs.replace(entry, parts=tuple(parts) or (TextPart(""),), raw=None)
-
-
-def _callable_tools(request: Request) -> Sequence[Tool]:
-    """The tools of a thread: those that may be called. The list is fixed for the thread."""
-    if not request.wants_calls:
-        return ()
-    if request.forced_tool:
-        return [tool for tool in request.tools if tool.name == request.forced_tool] or request.tools
-    return request.allowed_tools
 
 
 def _as_instructions(request: Request) -> dict[str, str]:

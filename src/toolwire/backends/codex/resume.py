@@ -132,8 +132,14 @@ def continuation(state: ThreadState, entries: Sequence[Entry], setting: bytes) -
     text, calls, results, input = _split(after)
     if input is None or not _is_same_turn(state, text, calls):
         return None
-    answered = {call: _result(result) for call, result in results.items()}
-    if not answered or set(answered) != {call.id for call in calls} or None in answered.values():
+    answered: dict[str, Any] = {}
+    for call, result in results.items():
+        items = _encode_parts(result.parts_with_error, _RESULT)
+        if items is None:
+            return None
+        items = items or [{"type": "inputText", "text": ""}]
+        answered[call] = {"contentItems": items, "success": not result.failed}
+    if not answered or set(answered) != {call.id for call in calls}:
         return None
     answers = [
         jsonrpc.answer(id, answered[call] if call in answered else failed_call(WITHHELD))
@@ -186,14 +192,6 @@ def _is_same_turn(state: ThreadState, text: str, calls: list[CallEntry]) -> bool
 def _or_empty_object(arguments: str) -> str:
     """The arguments, or what clients get in place of blank ones."""
     return "{}" if is_blank(arguments) else arguments
-
-
-def _result(entry: ResultEntry) -> Any:
-    """The answer to the request for a call; None if app-server does not accept such a result."""
-    items = _encode_parts(entry.parts_with_error, _RESULT)
-    if items is None:
-        return None
-    return {"contentItems": items or [{"type": "inputText", "text": ""}], "success": not entry.failed}
 
 
 _INPUT, _RESULT = ("text", "image", "url"), ("inputText", "inputImage", "imageUrl")

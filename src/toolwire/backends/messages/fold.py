@@ -148,8 +148,15 @@ class Fold:
                 self._blocks("assistant", [block])
             case ResultEntry():
                 self._blocks("user", [self._result(entry)])
-            case ReasoningEntry():
-                self._blocks("assistant", self._reasoning(entry))
+            case ReasoningEntry() if is_foreign(entry):
+                is_empty = not (entry.signature or entry.summary or entry.content)
+                self._notes += [] if is_empty else [Note("reasoning_dropped", entry.id)]
+            case ReasoningEntry(signature=signature):
+                thinking = "".join(entry.summary + entry.content)
+                shown = {"type": "thinking", "thinking": thinking, "signature": signature}
+                self._blocks(
+                    "assistant", [{"type": "redacted_thinking", "data": signature} if entry.redacted else shown]
+                )
             case OtherEntry():
                 self._notes.append(Note("item_dropped", entry.type))
             case ToolsEntry():
@@ -191,15 +198,6 @@ class Fold:
         if len(content) == 1 and content[0]["type"] == "text":
             result["content"] = content[0]["text"]
         return {**result, "is_error": True} if entry.failed else result
-
-    def _reasoning(self, entry: ReasoningEntry) -> list[Json]:
-        if is_foreign(entry):
-            if entry.signature or entry.summary or entry.content:
-                self._notes.append(Note("reasoning_dropped", entry.id))
-            return []
-        if entry.redacted:
-            return [{"type": "redacted_thinking", "data": entry.signature}]
-        return [{"type": "thinking", "thinking": "".join(entry.summary + entry.content), "signature": entry.signature}]
 
     def _part(self, part: Part) -> Json | None:
         match part:
