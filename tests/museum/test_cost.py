@@ -231,7 +231,7 @@ def _(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert _peak(lambda: write("whole")) < payload / 8
     assert (tmp_path / "whole.jsonl").stat().st_size > payload
-    monkeypatch.setattr(record, "MAX_RECORDING", 100_000)
+    monkeypatch.setattr(record, "MAX_RECORDING_BYTES", 100_000)
     assert write("bounded") < 110_000
     assert b'"left_out":true' in (tmp_path / "bounded.jsonl").read_bytes()
 

@@ -21,14 +21,14 @@ def test_lines_that_come_when_a_reader_gives_up_are_for_the_next():
 
     async def main() -> None:
         thread = Thread(cast("Any", AppServer()), cast("Any", None), Profile(), lambda thread: None)
-        reading = asyncio.create_task(thread.inbox.arrived())
+        reading = asyncio.create_task(thread.inbox.read())
         await asyncio.sleep(0)
         thread.inbox.put(b"two")
         reading.cancel()
         await asyncio.wait((reading,))
         assert reading.cancelled()
         thread.inbox.put_back(b"one\n")
-        assert await thread.inbox.arrived() == b"one\ntwo\n"
+        assert await thread.inbox.read() == b"one\ntwo\n"
         thread.stop_timer()
 
     asyncio.run(main())

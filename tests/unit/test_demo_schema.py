@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft7Validator, Draft202012Validator
 
 from tests.support.demo import asking, turn
-from toolwire.backends.demo.arguments import MAX_ITEMS
+from toolwire.backends.demo.arguments import MAX_ARRAY_ITEMS
 
 Json = Any
 
@@ -129,7 +129,7 @@ def test_what_is_optional_is_left_out(schema: Json):
 @pytest.mark.parametrize(
     "schema",
     [
-        requiring(False), requiring({"$ref": "#"}), requiring({"type": "array", "minItems": MAX_ITEMS + 1}),
+        requiring(False), requiring({"$ref": "#"}), requiring({"type": "array", "minItems": MAX_ARRAY_ITEMS + 1}),
         requiring({"allOf": [{"type": "string"}, {"type": "integer"}]}), requiring({"type": "string", "minLength": 10**12}),
         {"type": "string"}, requiring({"type": "integer", "minimum": 3, "exclusiveMinimum": True}),
     ],

@@ -5,7 +5,7 @@ import json
 import msgspec
 import pytest
 
-from toolwire.backends.codex.config import key_variables
+from toolwire.backends.codex.config import find_key_variables
 from toolwire.backends.codex.failures import turn_failure
 from toolwire.backends.codex.protocol import TurnError
 from toolwire.backends.failures import NO_SUCH_ENDPOINT, http_failure
@@ -55,7 +55,7 @@ def test_a_list_of_what_is_wrong_is_told_as_it_is():
 
 def test_the_keys_of_codex_providers_are_found_in_nested_settings():
     settings = {"model_providers": {"a": {"env_key": "A_KEY", "name": "A"}, "b": {"env_key": 5}}}
-    assert key_variables(settings) == ["A_KEY"]
+    assert find_key_variables(settings) == ["A_KEY"]
 
 
 def test_a_schema_that_is_too_deep_says_nothing_of_its_parameters():

@@ -16,7 +16,7 @@ from toolwire.core.sse import FrameReader
 from toolwire.core.stage import Pipeline
 from toolwire.protocols import converse_as
 from toolwire.replay import ReplayOptions, run_replay
-from toolwire.upstream.record import MAX_REQUEST, Recorder
+from toolwire.upstream.record import MAX_REQUEST_BYTES, Recorder
 
 
 def shown(path, **options) -> str:
@@ -296,12 +296,12 @@ def test_a_long_text_is_shortened_unless_all_of_it_is_wanted(tmp_path):
 
 def test_a_request_is_kept_up_to_its_limit_and_then_says_so(tmp_path):
     secret = "hidden-away-for-ever"
-    body = b"x" * (MAX_REQUEST - 10) + secret.encode() + b"y" * MAX_REQUEST
+    body = b"x" * (MAX_REQUEST_BYTES - 10) + secret.encode() + b"y" * MAX_REQUEST_BYTES
     recorder = Recorder(str(tmp_path), "turn", Head(1, "chat", "m", dialect="chat"), body, (secret,))
     recorder.ask(Post("/chat/completions", body))
     recorder.close()
     data = (tmp_path / "turn.jsonl").read_bytes()
-    assert len(data) < 2 * MAX_REQUEST + 1000
+    assert len(data) < 2 * MAX_REQUEST_BYTES + 1000
     assert secret[:8].encode() not in data
     assert [line.left_out for line in read_recording(data).lines] == [True, True]
     assert "bytes and more, which were left out" in shown(tmp_path)

@@ -113,7 +113,7 @@ def http_failure(status: int, headers: Mapping[str, str], body: bytes) -> Failur
         quoted, message = "", f"The backend answered with status {status} and a web page{title and f': {title}'}."
     else:
         message = quoted or f"The backend answered with status {status}."
-    return with_context_code(
+    return mark_context_overflow(
         Failure(
             status=status if 400 <= status < 600 else 502,
             code=code,
@@ -138,7 +138,7 @@ def stream_failure(given: Any) -> Failure:
     code = _text(error.code) or kind or "server_error"
     message = error.message or "The backend failed without saying why."
     limited = code in _RATE_LIMITS
-    return with_context_code(
+    return mark_context_overflow(
         Failure(
             STATUS.get(code, 502),
             code,
@@ -203,7 +203,7 @@ _OTHER_CAUSES = frozenset((401, 403, 404, 429))
 """Statuses of failures with another cause, whatever the message: tokens per minute are not a context window."""
 
 
-def with_context_code(failure: Failure, kind: str = "") -> Failure:
+def mark_context_overflow(failure: Failure, kind: str = "") -> Failure:
     """The failure with the code `context_length_exceeded`, if its message or the server's `kind` means that."""
     text = f"{failure.code} {kind} {failure.message}"
     if failure.status in _OTHER_CAUSES or not _OVERFLOW.search(text):

@@ -14,7 +14,7 @@ from toolwire.adapt.lowering import Restore, lower_request
 from toolwire.adapt.names import Limits
 from toolwire.backends.decoder import TurnDecoder
 from toolwire.backends.failures import http_failure
-from toolwire.backends.originals import with_original_fields
+from toolwire.backends.originals import restore_original_fields
 from toolwire.core.backend import ContextWindow, Opening
 from toolwire.core.errors import Failure
 from toolwire.core.events import Event, Note
@@ -31,10 +31,10 @@ def fit_request(request: Request, limits: Limits) -> tuple[Request, Restore]:
     if entries is not request.entries:
         request = msgspec.structs.replace(request, entries=entries, notes=(*request.notes, *notes))
     lower, restore = lower_request(request, limits)
-    return with_original_fields(request, lower, restore.declared, limits.schema_field), restore
+    return restore_original_fields(request, lower, restore.declared, limits.schema_field), restore
 
 
-def only_fields(body: bytes, names: frozenset[str]) -> bytes:
+def select_fields(body: bytes, names: frozenset[str]) -> bytes:
     """A body with only these of its fields."""
     return to_json({name: value for name, value in fields_of(body).items() if name in names})
 

@@ -20,7 +20,7 @@ _decode_choice = msgspec.json.Decoder(dict[str, Any]).decode
 _name = msgspec.json.Decoder(str | None).decode
 
 
-def with_original_fields(request: Request, lower: Request, declared: tuple[Tool, ...], schema_field: str) -> Request:
+def restore_original_fields(request: Request, lower: Request, declared: tuple[Tool, ...], schema_field: str) -> Request:
     """The lowered request, with its original fields and declarations changed as its tools are.
 
     `declared` are the tools of the lowered request as the client declared them.

@@ -11,14 +11,14 @@ from toolwire.config.settings import Backend, Settings
 from toolwire.core.display import clean
 from toolwire.upstream.codex.app_server import AppServerSpec
 from toolwire.upstream.codex.upstream import CodexUpstream
-from toolwire.upstream.credentials import inherited, login_file, login_tokens
+from toolwire.upstream.credentials import inherited, login_file, read_login_tokens
 
 CATALOGUE = "models.json"
 
 
 def codex_upstream(backend: Backend, profile: Profile, settings: Settings) -> CodexUpstream:
     """The app-servers of a backend, none of them started yet."""
-    allowed = frozenset((*backend.inherit, backend.api_key_env, *config.key_variables(backend.overrides)))
+    allowed = frozenset((*backend.inherit, backend.api_key_env, *config.find_key_variables(backend.overrides)))
     spec = AppServerSpec(
         command=(*backend.command, "app-server", *config.arguments(backend.overrides)),
         environment=partial(inherited, settings.secret_variables, allowed),
@@ -39,7 +39,7 @@ def _files(backend: Backend, idle: float, home: str, models: Sequence[str]) -> M
 
 def _credentials(variables: Iterable[str]) -> tuple[str, ...]:
     """What workers are given as credentials: in variables, and in the login that they share."""
-    return (*login_tokens(), *(os.environ[name].strip() for name in variables if name in os.environ))
+    return (*read_login_tokens(), *(os.environ[name].strip() for name in variables if name in os.environ))
 
 
 def _say(name: str, message: str) -> None:

@@ -27,7 +27,7 @@ class ApiKey(msgspec.Struct, frozen=True):
         return {self.header: f"Bearer {key}" if self.header == "authorization" else key} if key else {}
 
 
-class Tokens(msgspec.Struct):
+class LoginTokens(msgspec.Struct):
     """The tokens of a ChatGPT login."""
 
     id_token: str = ""
@@ -39,7 +39,7 @@ class Tokens(msgspec.Struct):
 class Login(msgspec.Struct, rename={"api_key": "OPENAI_API_KEY"}):
     """What `codex login` has stored: tokens of ChatGPT, or an API key."""
 
-    tokens: Tokens | None = None
+    tokens: LoginTokens | None = None
     api_key: str | None = None
 
 
@@ -54,13 +54,13 @@ def read_login(path: Path) -> Login:
     return msgspec.json.decode(read_file(path), type=Login)
 
 
-def login_tokens() -> tuple[str, ...]:
+def read_login_tokens() -> tuple[str, ...]:
     """The tokens and the key of a `codex login`, if there is one."""
     try:
         found = read_login(login_file())
     except (OSError, msgspec.DecodeError):
         return ()
-    tokens = found.tokens or Tokens()
+    tokens = found.tokens or LoginTokens()
     return (tokens.id_token, tokens.access_token, tokens.refresh_token, found.api_key or "")
 
 

@@ -25,7 +25,7 @@ from yarl import URL
 from toolwire.core.backend import Opening, Post
 from toolwire.core.redact import BlankCredentials, Blanks, blanks_for, credentials_in, is_secret_name
 from toolwire.upstream.aiohttp_buffer import BUFFER_SIZE, MAX_READ, drain, make_connector, wait_and_drain
-from toolwire.upstream.reply import CONTROL, Broken, Timeouts, Upstream, broken, safe_headers
+from toolwire.upstream.reply import CONTROL, Broken, Timeouts, Upstream, broken, sanitize_headers
 from toolwire.upstream.scheduling import give_way
 
 MAX_SMALL_ANSWER = 4 * 1000 * 1000
@@ -290,7 +290,7 @@ def _reply(
     blanks: Blanks,
 ) -> HttpReply:
     """A reply without the credentials that its request was sent with."""
-    headers = safe_headers(headers)
+    headers = sanitize_headers(headers)
     if not blanks:
         return HttpReply(status, headers, content, close, batching)
     text = "\n".join(headers.values())

@@ -14,11 +14,11 @@ from toolwire.core.recording import Head, Line, without_secrets
 from toolwire.core.sse import Frame
 from toolwire.memory.private_files import make_folders, open_private
 
-MAX_RECORDING = 64 * 1024 * 1024
+MAX_RECORDING_BYTES = 64 * 1024 * 1024
 """Maximum bytes of one recording; the rest of the turn is left out, and the file says so."""
-MAX_REQUEST = 4 * 1024 * 1024
+MAX_REQUEST_BYTES = 4 * 1024 * 1024
 """Maximum bytes of a recorded request: the client's, and each that is sent to the backend."""
-MAX_SECRET = 16 * 1024
+MAX_SECRET_BYTES = 16 * 1024
 """Maximum bytes of a secret."""
 
 
@@ -36,7 +36,7 @@ class Recorder:
         self._has_begun = False
         self._secrets = tuple(secret.encode() for secret in secrets if secret)
         self._file: BinaryIO | None = None
-        self._left = MAX_RECORDING
+        self._left = MAX_RECORDING_BYTES
         self._started = 0.0
 
     def ask(self, opening: Opening) -> None:
@@ -60,15 +60,15 @@ class Recorder:
 
     def _cut(self, line: Line, field: str, body: bytes) -> Line:
         """The line with a body. Secrets are removed before its end is left out, so that none is cut in two."""
-        kept = without_secrets(body[: MAX_REQUEST + MAX_SECRET], self._secrets).encode()[:MAX_REQUEST]
-        values = {field: kept.decode(errors="ignore"), "left_out": len(body) > MAX_REQUEST}
+        kept = without_secrets(body[: MAX_REQUEST_BYTES + MAX_SECRET_BYTES], self._secrets).encode()[:MAX_REQUEST_BYTES]
+        values = {field: kept.decode(errors="ignore"), "left_out": len(body) > MAX_REQUEST_BYTES}
         return msgspec.structs.replace(line, **values)
 
     def start(self, now: float, status: int, content_type: str) -> None:
         """A reply has begun; the lines of an earlier attempt are dropped."""
         self._end()
         self._has_begun = True
-        self._left = MAX_RECORDING
+        self._left = MAX_RECORDING_BYTES
         try:
             make_folders(self._path.parent)
             self._file = open_private(self._path, "w")

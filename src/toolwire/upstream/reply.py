@@ -97,7 +97,7 @@ def broken(code: str, message: str, status: int = 502, hint: str = "") -> Broken
     return Broken(Failure(status, code, message, retryable=True, hint=hint))
 
 
-def safe_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
+def sanitize_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
     """The headers of a reply as they may be passed on: with spaces for control characters (RFC 9110, section 5.5)."""
     if not CONTROL.search("".join(headers.values())):
         return headers

@@ -11,7 +11,7 @@ from toolwire.backends.chat.decode import Decoder
 from toolwire.backends.chat.encode import encode_request
 from toolwire.backends.chat.fold import DIALECT
 from toolwire.backends.chat.profile import OPENAI, Profile
-from toolwire.backends.chat.prompt import with_prompted_tools
+from toolwire.backends.chat.prompt import move_tools_to_prompt
 from toolwire.backends.lowered import LoweredConversation
 from toolwire.core.backend import Post
 from toolwire.core.events import Event
@@ -39,14 +39,14 @@ class Conversation(LoweredConversation):
         super().__init__(request, profile.limits)
         keeps, snapshots = request.dialect == DIALECT, profile.arguments == "snapshot"
         self._decoder = Decoder(seed, self._names, snapshots=snapshots, keeps_frames=keeps, choices=request.choices)
-        if readers := text_readers(profile, self._request, seed):
+        if readers := make_text_readers(profile, self._request, seed):
             self._stages = Pipeline(*readers, self._restore)
         self._profile = profile
         self._declared = self._restore.declared
 
     def start(self) -> Post:
         if self._profile.tools == "prompt":
-            self._request, notes = with_prompted_tools(self._request, self._profile.prompt_notation)
+            self._request, notes = move_tools_to_prompt(self._request, self._profile.prompt_notation)
             self._declared = self._request.tools
             self._decoder.begin(notes)
         request = self._request
@@ -56,7 +56,7 @@ class Conversation(LoweredConversation):
         return Post(PATH, body, {"accept": accept})
 
 
-def text_readers(profile: Profile, request: Request, seed: str) -> list[Stage[Event, Event]]:
+def make_text_readers(profile: Profile, request: Request, seed: str) -> list[Stage[Event, Event]]:
     """The stages that read reasoning and calls which the model writes into its text.
 
     Without tools, of the notations for calls only those are read that divide text into channels.

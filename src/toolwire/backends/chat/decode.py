@@ -105,7 +105,7 @@ class Decoder(TurnDecoder):
             return self._feed_loose(frame)
         if self._surrogates.half:
             return self._feed_loose(frame)
-        return self._read(chunk) if not self._keeps_frames else self._with_frame(chunk, frame)
+        return self._read(chunk) if not self._keeps_frames else self._read_with_frame(chunk, frame)
 
     def _feed_loose(self, frame: Frame) -> Sequence[Event]:
         """Read a frame of undocumented shape, or one that may hold the second half of a character."""
@@ -116,7 +116,7 @@ class Decoder(TurnDecoder):
             return ()
         if not self._keeps_frames or not is_well_formed(data):
             return self._read(chunk)
-        return self._with_frame(chunk, Frame(frame.event, data))
+        return self._read_with_frame(chunk, Frame(frame.event, data))
 
     def feed_plain(self, body: bytes) -> Sequence[Event]:
         body, chunk = self._read_plain(body, _decode)
@@ -204,7 +204,7 @@ class Decoder(TurnDecoder):
             self._usage = _usage(choice.usage)
         return None
 
-    def _with_frame(self, chunk: Chunk, frame: Frame) -> Sequence[Event]:
+    def _read_with_frame(self, chunk: Chunk, frame: Frame) -> Sequence[Event]:
         """The events of a chunk, with its frame in the delta if it holds nothing else, or as a `RawFrame`."""
         text = _only_text(chunk)
         if text is not None:

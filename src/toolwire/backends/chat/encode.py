@@ -32,7 +32,7 @@ def encode_request(
     """The body to post, and notes of what it could not hold. `declared`: the tools before they were lowered."""
     notes: list[Note] = []
     if profile.system == "first":
-        request = _with_one_system_message(request)
+        request = _join_system_messages(request)
     sampling, caller = request.sampling, request.caller
     keeps_fields = request.dialect == DIALECT and not request.legacy_functions and request.body
     original = fields_of(request.body) if keeps_fields else Fields()
@@ -88,7 +88,7 @@ def encode_request(
     return to_json(without_none(**body)), notes
 
 
-def _with_one_system_message(request: Request) -> Request:
+def _join_system_messages(request: Request) -> Request:
     """The request with all opening instructions in one message, and later ones as text of the user."""
     opening, rest = split_opening(request.entries, "system", "developer")
     entries, instructions = [*opening, *rest], request.instructions

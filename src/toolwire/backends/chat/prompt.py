@@ -42,7 +42,7 @@ _EXAMPLE = '{"parameter": "value"}'
 _FIELDS = frozenset(("tools", "tool_choice", "parallel_tool_calls", "functions", "function_call"))
 
 
-def with_prompted_tools(request: Request, prompt_notation: PromptNotation) -> tuple[Request, list[Note]]:
+def move_tools_to_prompt(request: Request, prompt_notation: PromptNotation) -> tuple[Request, list[Note]]:
     """The same request with tools, calls and results as text, and notes of what was changed for that."""
     notes = [Note("tool_dropped", tool.type) for tool in request.hosted_tools]
     if request.choices > 1:
@@ -52,7 +52,7 @@ def with_prompted_tools(request: Request, prompt_notation: PromptNotation) -> tu
         entries = _HistoryAsText(prompt_notation, notes).entries(entries)
     if request.tools:
         # The prompt goes to the end of the instructions or of an opening system message.
-        text, first = tool_prompt(request, prompt_notation), entries[0] if entries else None
+        text, first = write_tool_prompt(request, prompt_notation), entries[0] if entries else None
         if instructions or not isinstance(first, Message) or first.role not in ("system", "developer"):
             instructions = f"{instructions}\n\n{text}" if instructions else text
         else:
@@ -77,7 +77,7 @@ def with_prompted_tools(request: Request, prompt_notation: PromptNotation) -> tu
     return rewritten, notes
 
 
-def tool_prompt(request: Request, prompt_notation: PromptNotation) -> str:
+def write_tool_prompt(request: Request, prompt_notation: PromptNotation) -> str:
     """The prompt that declares the tools. The wording is that of Hermes and Qwen, on which many models were trained."""
     choice = request.tool_choice or ToolChoice()
     markers = (*prompt_notation.markers, *RESULT, *_TOOLS)

@@ -12,10 +12,10 @@ import msgspec
 from toolwire.backends.codex import protocol
 from toolwire.backends.codex.config import LIMITS, PROVIDER, Profile
 from toolwire.backends.codex.decode import Decoder
-from toolwire.backends.codex.encode import opening
+from toolwire.backends.codex.encode import encode_thread
 from toolwire.backends.codex.failures import request_failure
-from toolwire.backends.codex.protocol import Line, Result
-from toolwire.backends.codex.resume import ThreadState, continuation, digest, read_turn, without_reasoning, write_turn
+from toolwire.backends.codex.protocol import AppServerLine, RequestResult
+from toolwire.backends.codex.resume import ThreadState, digest, drop_reasoning, find_continuation, read_turn, write_turn
 from toolwire.backends.lowered import LoweredConversation
 from toolwire.core.backend import Dialogue, PendingTurn
 from toolwire.core.events import Event
@@ -43,9 +43,9 @@ class Conversation(LoweredConversation):
     ) -> None:
         super().__init__(request, LIMITS)
         self._entries = request.entries
-        self._opening = opening(self._request, profile, provider)
+        self._opening = encode_thread(self._request, profile, provider)
         entries, setting = self._request.entries, self._opening.setting
-        fitting = ((each, resume) for each in waiting if (resume := continuation(each.state, entries, setting)))
+        fitting = ((each, resume) for each in waiting if (resume := find_continuation(each.state, entries, setting)))
         found, self._resume = next(fitting, (None, None))
         self._dialogue = Dialogue(request.model, owner, found, self._pending)
         self._thread = found.thread if found is not None else ""
@@ -73,9 +73,9 @@ class Conversation(LoweredConversation):
     def stand_in(self, call: str, delivered: str) -> None:
         self._stand_ins[delivered] = call
 
-    def _read_answer(self, line: Line) -> Sequence[Event]:
+    def _read_answer(self, line: AppServerLine) -> Sequence[Event]:
         """The events of an answer of app-server to one of our requests."""
-        name, result, outbox = protocol.name_of(line.id), line.result or Result(), self._dialogue.outbox
+        name, result, outbox = protocol.name_of(line.id), line.result or RequestResult(), self._dialogue.outbox
         if line.error is not None:
             return () if name == protocol.PROBE else self._turn.fail(request_failure(line.error))
         if name == protocol.THREAD and result.thread is not None:
@@ -93,7 +93,7 @@ class Conversation(LoweredConversation):
         decoder, calls = self._turn, self._turn.calls
         if not decoder.ended or not calls.are_all_here or calls.share_an_id:
             return None
-        entries = without_reasoning(self._request.entries)
+        entries = drop_reasoning(self._request.entries)
         state = ThreadState(
             decoder.turn,
             self._opening.setting,

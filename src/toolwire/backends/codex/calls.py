@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from toolwire.backends.codex.protocol import Item, Params
+from toolwire.backends.codex.protocol import Params, ThreadItem
 from toolwire.core.call_index import Fragment
 from toolwire.core.calls import CallTable
 from toolwire.core.events import CallStarted, Event, Note
@@ -43,7 +43,7 @@ class _SameId(msgspec.Struct, eq=False):
     is_delivered: bool = False
 
 
-class Calls:
+class TurnCalls:
     """The calls of one turn."""
 
     def __init__(self, table: CallTable, names: Collection[str]) -> None:
@@ -80,7 +80,7 @@ class Calls:
         """The response is over, calls wait, and all of them were delivered."""
         return self._complete and self.are_any and self._passed == len(self._rows)
 
-    def add_item(self, item: Item) -> Sequence[Event]:
+    def add_item(self, item: ThreadItem) -> Sequence[Event]:
         """The model's item for a call."""
         self._complete = False
         fragment = _whole(item.call_id, item.name, item.namespace, item.arguments, item.id or "")

@@ -154,7 +154,7 @@ def arguments(overrides: Mapping[str, Any]) -> list[str]:
     return [each for key, value in _flat(overrides, "") for each in ("-c", f"{key}={_toml(value)}")]
 
 
-def key_variables(overrides: Mapping[str, Any]) -> list[str]:
+def find_key_variables(overrides: Mapping[str, Any]) -> list[str]:
     """The environment variables from which providers of these settings take their keys."""
     named = [value for name, value in _flat(overrides, "") if name.rpartition(".")[2] == "env_key"]
     return [value for value in named if isinstance(value, str)]

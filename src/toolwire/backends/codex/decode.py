@@ -12,14 +12,14 @@ from typing import Any, ClassVar
 import msgspec
 
 from toolwire.backends.codex import protocol
-from toolwire.backends.codex.calls import Calls
+from toolwire.backends.codex.calls import TurnCalls
 from toolwire.backends.codex.failures import incomplete_reason, turn_failure
 from toolwire.backends.codex.protocol import (
     CALL,
     TURN_COMPLETED,
-    Item,
-    Line,
+    AppServerLine,
     Params,
+    ThreadItem,
     TurnError,
     decline,
 )
@@ -44,7 +44,7 @@ from toolwire.core.events import (
 from toolwire.core.jsonrpc import Id, request_in
 from toolwire.core.sse import Frame
 
-_decode = msgspec.json.Decoder(Line).decode
+_decode = msgspec.json.Decoder(AppServerLine).decode
 
 NOTHING = Usage()
 UNREAD = Frame(b"", b"")
@@ -69,7 +69,7 @@ class Decoder(TurnDecoder):
         seed: str,
         names: Sequence[str],
         send: Callable[[bytes], None],
-        answer: Callable[[Line], Sequence[Event]],
+        answer: Callable[[AppServerLine], Sequence[Event]],
         resume: Continuation | None = None,
     ) -> None:
         super().__init__(seed, names)
@@ -79,7 +79,7 @@ class Decoder(TurnDecoder):
         self._reported = resume.reported if resume is not None else NOTHING  # tokens that were reported to the client
         self._used = NOTHING  # in the responses of this turn
         self._total = self._reported  # in the thread, as app-server counts
-        self.calls = Calls(self._table, names)
+        self.calls = TurnCalls(self._table, names)
         self._running = resume is not None
         self._texts: dict[str, list[str]] = {}  # the delivered pieces of each message
         self._message: str | None = None  # the message of the latest text
@@ -265,7 +265,7 @@ class Decoder(TurnDecoder):
             case _:
                 return self._after_start([Note("item_dropped", item.type)]) if item.type not in _HISTORY else ()
 
-    def _end_reasoning(self, item: Item) -> Sequence[Event]:
+    def _end_reasoning(self, item: ThreadItem) -> Sequence[Event]:
         """A whole reasoning item, delivered here if no delta of it came."""
         is_sent, self._reasoning = bool(self._reasoning), ""
         signature = item.encrypted_content or ""

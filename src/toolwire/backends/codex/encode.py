@@ -12,7 +12,7 @@ import msgspec
 from toolwire.adapt.history import BEGINNING
 from toolwire.backends.codex.config import PROVIDER, Profile
 from toolwire.backends.encoding import Json, note_dropped_part, split_opening, without_none
-from toolwire.backends.responses.encode import as_developer, encode_entry, returnable, without_foreign_parts
+from toolwire.backends.responses.encode import as_developer, drop_foreign_parts, drop_unusable_reasoning, encode_entry
 from toolwire.core.events import Note
 from toolwire.core.request import (
     NO_PARAMETERS,
@@ -37,7 +37,7 @@ _TIERS = ("auto", "default")  # the same as no tier at all
 _DETAILS = ("", "auto", "high", "original")  # an image of low detail would be replaced by a sentence
 
 
-class Opening(msgspec.Struct, frozen=True):
+class ThreadOpening(msgspec.Struct, frozen=True):
     """What a thread begins with."""
 
     start: Json
@@ -54,7 +54,7 @@ class Opening(msgspec.Struct, frozen=True):
         return sha256(msgspec.json.encode((self.start, self.turn))).digest()
 
 
-def opening(request: Request, profile: Profile, provider: str = PROVIDER) -> Opening:
+def encode_thread(request: Request, profile: Profile, provider: str = PROVIDER) -> ThreadOpening:
     """The thread for a request, with notes of what app-server has no field for.
 
     `provider` is the one of the workers' configuration: app-server refuses a thread of any other.
@@ -97,10 +97,10 @@ def opening(request: Request, profile: Profile, provider: str = PROVIDER) -> Ope
     if format.schema is not None and not format.strict:
         notes.append(Note("value_changed", "strict"))  # app-server always requests it
     items: list[Any] = []
-    for entry in returnable([*map(as_developer, rest)], notes):
+    for entry in drop_unusable_reasoning([*map(as_developer, rest)], notes):
         if isinstance(entry, ReasoningEntry) and not entry.signature:  # app-server would send an empty item for it
             notes.append(Note("reasoning_dropped", entry.id))
-        elif (own := without_foreign_parts(entry, notes)) and (fit := _fit_parts(own, notes)):
+        elif (own := drop_foreign_parts(entry, notes)) and (fit := _fit_parts(own, notes)):
             items.append(encode_entry(fit))
     if rest and not items:
         items = [encode_entry(BEGINNING)]
@@ -119,7 +119,7 @@ def opening(request: Request, profile: Profile, provider: str = PROVIDER) -> Ope
     named = any(isinstance(entry, Message) and entry.name for entry in request.entries)
     names = (*dropped, *instructions, *(["messages.name"] if named else []), *request.extra)
     notes += [Note("field_dropped", name) for name in names]
-    return Opening(start, turn, items, notes)
+    return ThreadOpening(start, turn, items, notes)
 
 
 def _text(message: Message) -> str:

@@ -4,7 +4,7 @@ import re
 from typing import Any, cast
 
 from toolwire.backends.codex.protocol import RpcError, TurnError
-from toolwire.backends.failures import RETRYABLE_STATUS, http_failure, retry_delay_in, with_context_code
+from toolwire.backends.failures import RETRYABLE_STATUS, http_failure, mark_context_overflow, retry_delay_in
 from toolwire.core.errors import CONTEXT_LENGTH_EXCEEDED, Failure
 from toolwire.core.events import FILTER_REASONS, Reason
 
@@ -78,7 +78,7 @@ def turn_failure(error: TurnError | None) -> Failure:
         failure = Failure(status or 400, "bad_request", message)
     else:
         failure = Failure(502, "server_error", message)
-    return with_context_code(failure)
+    return mark_context_overflow(failure)
 
 
 def request_failure(error: RpcError) -> Failure:

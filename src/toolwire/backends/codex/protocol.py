@@ -41,7 +41,7 @@ UNASSIGNED = "toolwire/unassigned"
 """A notification of our own: a line of the process names no thread. `message` is its method, if that is readable."""
 
 
-class Tokens(msgspec.Struct, frozen=True, rename="camel", gc=False):
+class TokenCounts(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """Token counts, in the order of `Usage`."""
 
     input_tokens: int = 0
@@ -56,11 +56,11 @@ class Tokens(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 
 class TokenUsage(msgspec.Struct, rename="camel", gc=False):
-    total: Tokens = Tokens()
+    total: TokenCounts = TokenCounts()
     model_context_window: int | None = None
 
 
-class Item(msgspec.Struct, gc=False):
+class ThreadItem(msgspec.Struct, gc=False):
     """An item as app-server shows it to people, or, in raw events, as the model's server sent it."""
 
     type: str = ""
@@ -82,7 +82,7 @@ class TurnError(msgspec.Struct, rename="camel", gc=False):
     codex_error_info: str | dict[str, Any] | None = None
 
 
-class Turn(msgspec.Struct, gc=False):
+class TurnInfo(msgspec.Struct, gc=False):
     id: str = ""
     status: str = ""
     error: TurnError | None = None
@@ -92,7 +92,7 @@ class Status(msgspec.Struct, gc=False):
     type: str = ""
 
 
-class Thread(msgspec.Struct, gc=False):
+class ThreadInfo(msgspec.Struct, gc=False):
     id: str = ""
     status: Status | None = None
 
@@ -104,22 +104,22 @@ class Params(msgspec.Struct, rename="camel", gc=False):
     delta: str | None = None
     summary_index: int | None = None
     content_index: int | None = None
-    item: Item | None = None
-    turn: Turn | None = None
+    item: ThreadItem | None = None
+    turn: TurnInfo | None = None
     error: TurnError | None = None
     will_retry: bool = False
     call_id: str | None = None
     namespace: str | None = None
     tool: str | None = None
     arguments: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    usage: Tokens | None = None
+    usage: TokenCounts | None = None
     token_usage: TokenUsage | None = None
     message: str | None = None
     to_model: str | None = None
 
 
-class Result(msgspec.Struct, gc=False):
-    thread: Thread | None = None
+class RequestResult(msgspec.Struct, gc=False):
+    thread: ThreadInfo | None = None
 
 
 class RpcError(msgspec.Struct, gc=False):
@@ -128,11 +128,11 @@ class RpcError(msgspec.Struct, gc=False):
     data: Any = None
 
 
-class Line(msgspec.Struct, gc=False):
+class AppServerLine(msgspec.Struct, gc=False):
     id: Id | None = None
     method: str = ""
     params: Params | None = None
-    result: Result | None = None
+    result: RequestResult | None = None
     error: RpcError | None = None
 
 
@@ -183,13 +183,13 @@ _ANSWERS: dict[str, Any] = {
 def decline(method: str, id: Id, why: str = "This conversation is over.") -> bytes:
     """The answer that declines a request of app-server. A call gets a text that the model can read."""
     if method == CALL:
-        return jsonrpc.answer(id, failed_call(why))
+        return jsonrpc.answer(id, encode_failed_call(why))
     if method in _ANSWERS:
         return jsonrpc.answer(id, _ANSWERS[method])
     return jsonrpc.refusal(id, jsonrpc.NO_SUCH_METHOD, f"Toolwire does not serve {method}.")
 
 
-def failed_call(why: str) -> Any:
+def encode_failed_call(why: str) -> Any:
     return {"contentItems": [{"type": "inputText", "text": why}], "success": False}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from toolwire.backends.codex.protocol import failed_call
+from toolwire.backends.codex.protocol import encode_failed_call
 from toolwire.core import jsonrpc
 from toolwire.core.backend import PendingTurn
 from toolwire.core.events import Usage
@@ -31,7 +31,7 @@ WITHHELD = "Error: the call was not carried out. Call the tool again, by itself.
 
 _BLOCK = re.compile(r"<(use_tool|tool_call)>.*?</\1>", re.DOTALL)
 
-MAX_INPUT = 1_000_000
+MAX_INPUT_CHARS = 1_000_000
 """Characters of input for a running turn; app-server accepts a few more."""
 
 
@@ -113,14 +113,14 @@ def digest(entries: Sequence[Entry]) -> bytes:
     return sha256(msgspec.json.encode(compared)).digest()
 
 
-def without_reasoning(entries: Sequence[Entry]) -> list[Entry]:
+def drop_reasoning(entries: Sequence[Entry]) -> list[Entry]:
     """The entries without reasoning: not every client returns it, and the thread has its own."""
     return [entry for entry in entries if not isinstance(entry, ReasoningEntry)]
 
 
-def continuation(state: ThreadState, entries: Sequence[Entry], setting: bytes) -> Continuation | None:
+def find_continuation(state: ThreadState, entries: Sequence[Entry], setting: bytes) -> Continuation | None:
     """What the request sends to the thread; None if it does not continue the thread's turn."""
-    history = without_reasoning(entries)
+    history = drop_reasoning(entries)
     before, after = history[: state.length], history[state.length :]
     if setting != state.setting or len(before) < state.length or digest(before) != state.history:
         return None
@@ -142,7 +142,7 @@ def continuation(state: ThreadState, entries: Sequence[Entry], setting: bytes) -
     if not answered or set(answered) != {call.id for call in calls}:
         return None
     answers = [
-        jsonrpc.answer(id, answered[call] if call in answered else failed_call(WITHHELD))
+        jsonrpc.answer(id, answered[call] if call in answered else encode_failed_call(WITHHELD))
         for call, ids in state.requests.items()
         for id in ids
     ]
@@ -167,7 +167,7 @@ def _split(after: Sequence[Entry]) -> tuple[str, list[CallEntry], dict[str, Resu
             input += parts
         else:
             return "".join(texts), calls, results, None
-    fits = sum(len(part.get("text", "")) for part in input) <= MAX_INPUT
+    fits = sum(len(part.get("text", "")) for part in input) <= MAX_INPUT_CHARS
     return "".join(texts), calls, results, input if fits else None
 
 

@@ -27,13 +27,13 @@ from toolwire.core.regex import Budget, BudgetExceeded
 MAX_STEPS = 60_000
 """Steps that the schema of one call may take."""
 
-MAX_ITEMS = 256
+MAX_ARRAY_ITEMS = 256
 """Items of an array that a schema can require."""
 
-MAX_DEPTH = 16
+MAX_ARGUMENT_DEPTH = 16
 """Nesting of the arguments of one call."""
 
-MAX_OPTIONS = 4
+MAX_ALTERNATIVES = 4
 """Alternatives of `anyOf` and `oneOf` that are tried."""
 
 RECURSION_DEPTH = 4
@@ -231,7 +231,7 @@ def _fill(
     """Arguments that fit the schema, or else the first ones with their problems."""
     made: list[Arguments] = []
     budget = Budget(MAX_STEPS)
-    for option in range(MAX_OPTIONS):
+    for option in range(MAX_ALTERNATIVES):
         filler = _Filler(root, ability, prompt, given, option, budget)
         try:
             text = msgspec.json.encode(filler.fill(root, ())).decode()
@@ -265,7 +265,7 @@ class _Filler:
 
     def fill(self, schema: object, path: Path) -> Any:
         """A value for the schema at this path. Raises `BudgetExceeded`."""
-        if len(path) > MAX_DEPTH:
+        if len(path) > MAX_ARGUMENT_DEPTH:
             raise BudgetExceeded
         self._budget.spend(10)
         shape = resolve(self._root, schema, self._option if len(path) < RECURSION_DEPTH else -1, self._budget)
@@ -321,7 +321,9 @@ class _Filler:
             return [*given]
         items = shape.get("items", True)
         prefix = listed(shape, "items") or listed(shape, "prefixItems")
-        count = min(max(shape.get("minItems", 0), len(prefix), 1), shape.get("maxItems", MAX_ITEMS), MAX_ITEMS)
+        count = min(
+            max(shape.get("minItems", 0), len(prefix), 1), shape.get("maxItems", MAX_ARRAY_ITEMS), MAX_ARRAY_ITEMS
+        )
         schemas = [*prefix[:count], *[items] * (count - len(prefix))]
         return [self.fill(each, (*path, index)) for index, each in enumerate(schemas)]
 

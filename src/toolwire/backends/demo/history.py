@@ -42,7 +42,7 @@ class CallResult(msgspec.Struct, frozen=True):
     failed: bool
 
 
-def own_words(text: str) -> str:
+def find_own_words(text: str) -> str:
     """The user's words in the text of a user message."""
     kept: list[str] = []
     start = at = 0
@@ -71,7 +71,7 @@ def find_prompt(request: Request) -> str:
     skipped = False
     for entry in reversed(request.entries):
         if isinstance(entry, Message) and entry.role == "user":
-            words = " ".join(filter(None, map(own_words, _texts(entry))))
+            words = " ".join(filter(None, map(find_own_words, _texts(entry))))
             if words:
                 return words
             skipped = True
@@ -97,7 +97,7 @@ def find_results(request: Request) -> tuple[CallResult, ...]:
 def _is_aside(entry: object) -> bool:
     """Whether an entry is neither words of the user nor anything of the model."""
     if isinstance(entry, Message):
-        has_words = entry.role == "user" and any(map(own_words, _texts(entry)))
+        has_words = entry.role == "user" and any(map(find_own_words, _texts(entry)))
         return entry.role != "assistant" and not has_words
     return not isinstance(entry, CallEntry | ResultEntry)
 

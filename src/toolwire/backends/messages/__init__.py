@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from toolwire.backends.lowered import LoweredConversation, fit_request, only_fields
+from toolwire.backends.lowered import LoweredConversation, fit_request, select_fields
 from toolwire.backends.messages.decode import ORIGIN, Decoder
 from toolwire.backends.messages.encode import encode_request
 from toolwire.backends.messages.profile import ANTHROPIC, Profile
@@ -71,7 +71,7 @@ def count_tokens(request: Request, profile: Profile) -> Post:
     """The HTTP request that asks how many tokens a request has."""
     lower, _ = fit_request(request, profile.limits)
     body, _ = encode_request(lower, profile, stream=False)
-    return Post("/messages/count_tokens", only_fields(body, _COUNTED), _headers(request, profile))
+    return Post("/messages/count_tokens", select_fields(body, _COUNTED), _headers(request, profile))
 
 
 def profile_from(settings: Mapping[str, object]) -> Profile:

@@ -123,7 +123,7 @@ class Decoder(TurnDecoder):
         if type == "content_block_start" or ((self._waiting or self._left) and type in _OF_BLOCKS):
             events = self._in_order(event, frame)
         else:
-            events = handler(self, event) if not self._keeps_frames else self._with_frame(event, frame)
+            events = handler(self, event) if not self._keeps_frames else self._read_with_frame(event, frame)
         if self._reason and handler is not Decoder._ignore:
             self.finishing += 1
         if self._started and self._opening:
@@ -241,10 +241,10 @@ class Decoder(TurnDecoder):
                 del self._left[event.index]  # nothing of it has been delivered
             return [*out, *self._read(event, frame)]
         if self._keeps_frames:
-            return self._with_frame(event, frame)
+            return self._read_with_frame(event, frame)
         return self._HANDLERS[event.type or frame.event.decode("latin-1")](self, event)
 
-    def _with_frame(self, event: StreamEvent, frame: Frame) -> Sequence[Event]:
+    def _read_with_frame(self, event: StreamEvent, frame: Frame) -> Sequence[Event]:
         """The turn events of an event, with its frame in the delta if it is one, or as a `RawFrame`."""
         type, item = event.type or frame.event.decode("latin-1"), f"{event.index}"
         handler = self._HANDLERS[type]

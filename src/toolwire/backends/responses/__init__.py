@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from toolwire.backends.lowered import LoweredConversation, fit_request, only_fields
+from toolwire.backends.lowered import LoweredConversation, fit_request, select_fields
 from toolwire.backends.responses.decode import Decoder
 from toolwire.backends.responses.encode import encode_request
 from toolwire.backends.responses.profile import CHATGPT, OPENAI, USAGE_PATH, Profile
@@ -70,7 +70,7 @@ def count_tokens(request: Request, profile: Profile) -> Post:
     """The HTTP request that asks how many tokens a request has."""
     lower, _ = fit_request(request, profile.limits)
     body, _ = encode_request(lower, profile, stream=False)
-    return Post("/responses/input_tokens", only_fields(body, _COUNTED))
+    return Post("/responses/input_tokens", select_fields(body, _COUNTED))
 
 
 def profile_from(settings: Mapping[str, object], base: Profile = OPENAI) -> Profile:

@@ -208,7 +208,7 @@ class Decoder(TurnDecoder):
         """End the turn, with open items as incomplete."""
         self._opening.append(Note("end_missing"))
         reason: Reason = "length" if self._output.is_cut else "stop"
-        return self._in_sequence([*self._with_calls_finished(self._take_opening(), cut=True), TurnEnded(reason)])
+        return self._in_sequence([*self._finish_calls(self._take_opening(), cut=True), TurnEnded(reason)])
 
     def _other(self, event: StreamEvent, frame: Frame) -> Sequence[Event]:
         if not event.type and event.error is not None:
@@ -469,12 +469,12 @@ class Decoder(TurnDecoder):
             reason = _REASONS.get(details.reason if details else None, "length")
             if details is not None and "context" in (details.reason or ""):
                 self.context_window = ContextWindow(is_full=True)
-        out = self._with_calls_finished(out, cut=reason != "stop")
+        out = self._finish_calls(out, cut=reason != "stop")
         if response.usage is not None:
             out.append(usage_of(*msgspec.structs.astuple(response.usage)))
         return [*out, TurnEnded(reason)]
 
-    def _with_calls_finished(self, out: list[Event], *, cut: bool) -> list[Event]:
+    def _finish_calls(self, out: list[Event], *, cut: bool) -> list[Event]:
         """End the turn and every open call."""
         self.ended = True
         held = self._phases.held if self._phases is not None else None

@@ -65,7 +65,7 @@ def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple
         instructions = "\n\n".join(text for text in (request.instructions, instructions) if text)
     lost: list[Note] = []
     sampling, caller = request.sampling, request.caller
-    known = [kept for entry in returnable(entries, lost) if (kept := without_foreign_parts(entry, lost))]
+    known = [kept for entry in drop_unusable_reasoning(entries, lost) if (kept := drop_foreign_parts(entry, lost))]
     if entries and not known:
         known = [BEGINNING]
         lost.append(Note("message_added", "user"))
@@ -119,7 +119,7 @@ def _encode_original(request: Request, profile: Profile, *, stream: bool) -> tup
     notes: list[Note] = []
     idle = () if request.tools or request.hosted_tools else ("tools", "tool_choice")  # some servers refuse them empty
     fields = {name: value for name, value in request.fields.items() if name not in _STATE and name not in idle}
-    entries = returnable(request.entries, notes)
+    entries = drop_unusable_reasoning(request.entries, notes)
     body: Json = {
         **fields,
         "model": request.model,
@@ -154,7 +154,7 @@ def _items(request: Request, entries: Sequence[Entry], profile: Profile) -> list
     return [_original_item(entry, profile, is_changed=id(entry) not in read) for entry in entries]
 
 
-def returnable(entries: Sequence[Entry], notes: list[Note]) -> list[Entry]:
+def drop_unusable_reasoning(entries: Sequence[Entry], notes: list[Note]) -> list[Entry]:
     """The entries that a server which stores nothing accepts: without reasoning that no output of the model follows."""
     out: list[Entry] = []
     leads_on = False  # what follows is output of the model
@@ -179,7 +179,7 @@ def _can_use(entry: ReasoningEntry) -> bool:
     return bool(entry.content) and entry.raw is not None and not entry.origin  # open models read plain reasoning
 
 
-def without_foreign_parts(entry: Entry, notes: list[Note]) -> Entry | None:
+def drop_foreign_parts(entry: Entry, notes: list[Note]) -> Entry | None:
     """An entry without parts that only another dialect has; None if nothing remains."""
     if isinstance(entry, Message | ResultEntry):
         dropped = [part for part in entry.parts if isinstance(part, OtherPart)]

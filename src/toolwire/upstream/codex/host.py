@@ -38,7 +38,7 @@ from toolwire.core.backend import Ask, Dialogue, Opening, PendingTurn
 from toolwire.core.errors import THREAD_GONE, BackendFault, Failure
 from toolwire.core.raw import to_json
 from toolwire.memory.call_keys import CallKey
-from toolwire.upstream.codex.inbox import MAX_INBOX, Inbox
+from toolwire.upstream.codex.inbox import MAX_INBOX_BYTES, Inbox
 from toolwire.upstream.codex.upstream import CodexReply, CodexUpstream
 from toolwire.upstream.reply import Broken, Upstream, broken
 
@@ -50,9 +50,9 @@ HOST_TIMEOUT = 60.0
 """Seconds in which the host answers anything else, beyond what it may wait for a slot."""
 RECONNECT_PAUSE = 0.1
 """Seconds between two attempts to reach a host that is being replaced."""
-MAX_MESSAGE = 2 * MAX_INBOX
+MAX_MESSAGE_BYTES = 2 * MAX_INBOX_BYTES
 """Bytes of a message: what waits in an inbox, and one more line."""
-MAX_FOUND = 1000
+MAX_FOUND_CALLS = 1000
 """Calls whose turns are remembered between `find` and the request that continues them."""
 
 _LENGTH = struct.Struct("!I")
@@ -127,7 +127,7 @@ def _write(writer: asyncio.StreamWriter, message: FromWorker | FromHost) -> None
 async def _read(reader: asyncio.StreamReader, decode: Callable[[bytes], Received]) -> Received:
     """The next message. Raises `EOFError` or `OSError` at the end of the connection."""
     [size] = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
-    if size > MAX_MESSAGE:
+    if size > MAX_MESSAGE_BYTES:
         raise EOFError(f"a message has {size} bytes")
     return decode(await reader.readexactly(size))
 
@@ -147,7 +147,7 @@ class CodexHostServer:
     async def start(self) -> None:
         with suppress(FileNotFoundError):
             os.unlink(self._path)  # of a host that was killed
-        self._server = await asyncio.start_unix_server(self._connected, self._path)
+        self._server = await asyncio.start_unix_server(self._accept, self._path)
         for upstream in self._upstreams.values():
             upstream.start()
 
@@ -163,7 +163,7 @@ class CodexHostServer:
         for upstream in self._upstreams.values():
             await upstream.stop()
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self.connections.add(task)
@@ -290,7 +290,7 @@ class CodexHost:
                 for call in calls:
                     if call in turn.calls:
                         self._found.setdefault(call, []).append(found)
-        while len(self._found) > MAX_FOUND:
+        while len(self._found) > MAX_FOUND_CALLS:
             del self._found[next(iter(self._found))]
 
     def waiting(self, backend: str, calls: Sequence[CallKey]) -> list[PendingTurn]:
@@ -429,7 +429,7 @@ class HostedThread:
             async with asyncio.timeout(HOST_TIMEOUT):
                 _write(self._writer, Stop())
                 await self._stopped
-                _write(self._writer, Park(turn, self.inbox.take()))
+                _write(self._writer, Park(turn, self.inbox.read_nowait()))
                 await self._parked
         except (TimeoutError, Broken, asyncio.CancelledError):
             pass  # the host leaves the thread, and the history is sent anew

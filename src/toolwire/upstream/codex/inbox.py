@@ -4,7 +4,7 @@ import asyncio
 
 from toolwire.core.errors import BackendFault, Failure
 
-MAX_INBOX = 64 * 1024 * 1024
+MAX_INBOX_BYTES = 64 * 1024 * 1024
 """Bytes that may wait for a slow client."""
 
 
@@ -21,7 +21,7 @@ class Inbox:
     def put(self, piece: bytes) -> None:
         self._pieces.append(piece)
         self._size += len(piece)
-        if self._size > MAX_INBOX:
+        if self._size > MAX_INBOX_BYTES:
             self.clear()
             self.fault = BackendFault(Failure(502, "client_too_slow", "The client reads too slowly."))
         self._wake()
@@ -40,7 +40,7 @@ class Inbox:
     def clear(self) -> None:
         self._pieces, self._size = [], 0
 
-    def take(self) -> bytes:
+    def read_nowait(self) -> bytes:
         """The pieces that have arrived. Raises the fault once all were read."""
         if not self._pieces:
             if self.fault is not None:
@@ -51,12 +51,12 @@ class Inbox:
         pieces.append(b"")
         return self._end.join(pieces)
 
-    async def arrived(self) -> bytes:
+    async def read(self) -> bytes:
         """The next pieces. Raises the fault once all were read."""
         while not self._pieces and self.fault is None:
             self._reader = asyncio.get_running_loop().create_future()
             await self._reader
-        return self.take()
+        return self.read_nowait()
 
     def _wake(self) -> None:
         if self._reader is not None and not self._reader.done():

@@ -12,7 +12,7 @@ from toolwire.upstream.codex.app_server import AppServer, AppServerSpec
 from toolwire.upstream.codex.inbox import Inbox
 from toolwire.upstream.codex.pool import Pool
 from toolwire.upstream.codex.thread import Thread
-from toolwire.upstream.reply import Upstream, broken, safe_headers
+from toolwire.upstream.reply import Upstream, broken, sanitize_headers
 
 MAX_WAITING_THREADS = 1000
 """Threads that may wait for results at a time; beyond that the oldest is left."""
@@ -134,15 +134,15 @@ class CodexReply:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        return {"content-type": JSON_LINES, **safe_headers(self._thread.headers)}
+        return {"content-type": JSON_LINES, **sanitize_headers(self._thread.headers)}
 
     def read_nowait(self) -> bytes:
         self.flush()
-        return self.inbox.take()
+        return self.inbox.read_nowait()
 
     async def read(self) -> bytes:
         self.flush()
-        return await self.inbox.arrived()
+        return await self.inbox.read()
 
     def is_whole(self) -> bool:
         return self._dialogue.is_over or not self._thread.is_running
