@@ -103,7 +103,7 @@ class Pool:
             elif not waiter.granted.cancelled() and waiter.granted.exception() is None:
                 self.release(waiter.granted.result())  # granted too late
             if isinstance(error, TimeoutError):
-                message = f"Codex had no place for this turn within {self._profile.patience:g} seconds."
+                message = f"Codex had no free slot for this turn within {self._profile.patience:g} seconds."
                 raise _no_slot(message) from None
             raise
 
