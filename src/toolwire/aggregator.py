@@ -22,7 +22,7 @@ from toolwire.core.call_shapes import choice_of, ending_of, ends_with_blank_call
 from toolwire.core.calls import CallTable
 from toolwire.core.collect import Call, whole_calls
 from toolwire.core.events import CallArgs, CallEnded, CallKind, CallStarted, CallTwin, Event, TextDelta
-from toolwire.core.surrogates import whole_text
+from toolwire.core.surrogates import join_surrogates
 from toolwire.core.text import canonical, check_names, is_json
 from toolwire.core.text_shapes import text_delta_of
 from toolwire.core.text_shapes import text_of_message as answer_text
@@ -270,7 +270,7 @@ def _record(call: CallRow, id: str, stopped: bool) -> Call:
         return Call(id, call.name, call.default, call.kind, stopped and is_json(call.default), namespace=call.namespace)
     is_blank = call.kind == "function" and call.is_blank()
     whole = bool(call.closing) if call.ended else (call.is_whole() and not is_blank) or (stopped and call.may_be_all())
-    arguments, complete = "{}" if is_blank and whole else whole_text(call.text), whole and not call.broken
+    arguments, complete = "{}" if is_blank and whole else join_surrogates(call.text), whole and not call.broken
     return Call(id, call.name, arguments, call.kind, complete, namespace=call.namespace, signature=call.signature)
 
 

@@ -22,8 +22,8 @@ from toolwire.core.events import (
     decode_frames,
 )
 from toolwire.core.jsonrpc import JSON_LINES, LineReader
-from toolwire.core.jsonrpc import LIMIT as LINE_LIMIT
-from toolwire.core.sse import DEFAULT_LIMIT as FRAME_LIMIT
+from toolwire.core.jsonrpc import MAX_LINE_BYTES as LINE_LIMIT
+from toolwire.core.sse import MAX_EVENT_BYTES as FRAME_LIMIT
 from toolwire.core.sse import Frame, FrameReader
 
 CONTENT = frozenset((TextDelta, ReasoningDelta, RefusalDelta, CallStarted, CallArgs, CallEnded))

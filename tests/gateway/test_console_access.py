@@ -24,7 +24,7 @@ from tests.support.gateway import Gateway, backend, chat_body, tool
 from tests.support.upstream import Hold, Reply, Upstream
 from toolwire.config.settings import Backend, Key, Settings, Store
 from toolwire.config.validate import find_faults
-from toolwire.core import recording
+from toolwire.core import secret_patterns
 from toolwire.gateway.console import access, backends, secrets
 from toolwire.gateway.console.access import COOKIE_SECONDS, OWN_KEY_SECONDS, Access, Viewer
 from toolwire.gateway.console.routes import ConsoleApp
@@ -595,14 +595,14 @@ def _finds_none(*_: Any) -> list[tuple[int, int]]:
     return []
 
 
-@pytest.mark.parametrize("where", [secrets, recording])
+@pytest.mark.parametrize("where", [secrets, secret_patterns])
 def test_the_look_for_secrets_is_what_keeps_them_out(where: Any, monkeypatch: pytest.MonkeyPatch):
     """The same check finds them in a gateway that does not look."""
     if where is secrets:
-        monkeypatch.setattr(secrets, "secret_spans", _finds_none)
+        monkeypatch.setattr(secrets, "find_secret_spans", _finds_none)
         assert set(leaks(packed_secrets().decode(errors="replace"))) == {VENDOR, NAMED, OWN, CLIENTS}
     else:
-        monkeypatch.setattr(recording, "_SECRETS", ())
+        monkeypatch.setattr(secret_patterns, "_SECRETS", ())
         assert leaks(packed_secrets().decode(errors="replace")) == [VENDOR]
 
 

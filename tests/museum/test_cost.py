@@ -31,7 +31,7 @@ from toolwire.core.events import TextDelta
 from toolwire.core.notes import TurnStats
 from toolwire.core.recording import Head
 from toolwire.core.request import Request, Tool
-from toolwire.core.sse import DEFAULT_LIMIT, Frame, FrameReader
+from toolwire.core.sse import MAX_EVENT_BYTES, Frame, FrameReader
 from toolwire.dialects import chat, responses
 from toolwire.notations.emit import EmitMode
 from toolwire.notations.values import Schemas
@@ -249,10 +249,10 @@ def _(wire: Wire) -> None:
     model = wire.script(stream(created(), text(large), completed()))
     assert wire.stream(model).message["content"] == large
     begun = stream(created(), text("Hi"), b"data: ")
-    too_large = wire.script(begun + b"x" * (DEFAULT_LIMIT + 1))
+    too_large = wire.script(begun + b"x" * (MAX_EVENT_BYTES + 1))
     streamed = wire.stream(too_large)
     assert streamed.message["content"] == "Hi"
-    assert f"limit of {DEFAULT_LIMIT} bytes" in streamed.error["message"]
+    assert f"limit of {MAX_EVENT_BYTES} bytes" in streamed.error["message"]
     assert wire.plain(too_large).status_code == 502
 
 

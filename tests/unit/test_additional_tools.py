@@ -12,7 +12,7 @@ from toolwire.core.errors import BadRequest
 from toolwire.core.events import CallArgs, CallEnded, CallStarted, Note
 from toolwire.core.request import Message, Request, TextPart, ToolChoice
 from toolwire.core.sse import FrameReader
-from toolwire.core.tokens import estimated_tokens
+from toolwire.core.tokens import estimate_tokens
 from toolwire.dialects.responses import compaction, decode_request, read_request
 
 Json = dict[str, Any]
@@ -192,8 +192,8 @@ def test_a_summary_is_asked_for_without_them():
 
 
 def test_their_tokens_are_counted_once():
-    plain = estimated_tokens(asked(USER, tools=[function("f" * 400)]))
-    added = estimated_tokens(asked(adds(function("f" * 400)), USER))
+    plain = estimate_tokens(asked(USER, tools=[function("f" * 400)]))
+    added = estimate_tokens(asked(adds(function("f" * 400)), USER))
     assert plain < added < plain + 10
     counted = json.loads(responses.count_tokens(asked(adds(function("f")), USER), responses.OPENAI).body)
     assert counted["input"][0]["type"] == "additional_tools"

@@ -12,7 +12,7 @@ import pytest
 from starlette.types import Message
 
 from toolwire.core import bounds
-from toolwire.core.bounds import ENTRIES_PER_STEP, LARGE, Bounds, check_parts, run_steps
+from toolwire.core.bounds import ENTRIES_PER_STEP, LARGE_BODY_BYTES, Bounds, check_parts, run_steps
 from toolwire.core.errors import BadRequest
 from toolwire.dialects import chat, messages, responses
 from toolwire.gateway.body import read_body
@@ -83,7 +83,7 @@ def test_unpacking_stops_at_the_limit(encoding):
 
 
 @pytest.mark.parametrize("body", [b'{"a":"\xff"}', b'{"a":"\xed\xa0\x80"}', b'{"a":"\xc3', '{"a":1}'.encode("utf-16")])
-@pytest.mark.parametrize("around", [0, LARGE, 3_000_000])
+@pytest.mark.parametrize("around", [0, LARGE_BODY_BYTES, 3_000_000])
 def test_a_body_is_utf_8(body, around):
     with pytest.raises(BadRequest) as refused:
         sent(b"\xc3\xa4" * (around // 2) + body)

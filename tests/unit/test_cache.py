@@ -15,7 +15,7 @@ import toolwire
 from toolwire.backends import chat as chat_backend
 from toolwire.backends import codex
 from toolwire.backends import messages as messages_backend
-from toolwire.core.cache import LARGEST, MOST, Cache
+from toolwire.core.cache import MAX_CACHE_BYTES, MAX_ENTRY_BYTES, Cache
 from toolwire.core.notes import TurnStats
 from toolwire.core.request import Request
 from toolwire.dialects import chat, messages, responses
@@ -25,7 +25,7 @@ Fields: TypeAlias = dict[str, Any]
 
 NOT_CLIENTS_BYTES = {
     "_specials",
-    "_marked",
+    "_marker_pattern",
     "_markers",
     "_any_of",
     "_routes",
@@ -108,7 +108,7 @@ def test_requests_with_other_tools_each_time_leave_little_behind(
         for declared in tools():
             _everywhere(read(declared))
 
-    assert _pinned(ask) < 6 * MOST
+    assert _pinned(ask) < 6 * MAX_CACHE_BYTES
 
 
 @pytest.mark.parametrize("tools", [partial(_one_large, 15), partial(_many_small, 150)])
@@ -119,7 +119,7 @@ def test_schemas_that_arguments_were_held_against_leave_little_behind(
         for declared in tools():
             _schemas(declared)
 
-    assert _pinned(check) < 6 * MOST
+    assert _pinned(check) < 6 * MAX_CACHE_BYTES
 
 
 def test_a_cache_of_small_entries_stays_within_its_bytes() -> None:
@@ -129,20 +129,20 @@ def test_a_cache_of_small_entries_stays_within_its_bytes() -> None:
         for number in range(100_000):
             assert known[b"%08d" % number] == b"%08d" % number
 
-    assert _pinned(fill) < MOST
+    assert _pinned(fill) < MAX_CACHE_BYTES
 
 
 def test_a_large_input_is_not_kept() -> None:
     made: list[int] = []
     known = Cache[bytes, int](lambda data: made.append(len(data)) or len(data))
-    data = b"x" * LARGEST
+    data = b"x" * MAX_ENTRY_BYTES
     assert known[data] == known[data] == len(data)
     assert made == [len(data), len(data)]
 
 
 def test_a_small_input_with_a_large_result_is_not_kept() -> None:
     made: list[int] = []
-    known = Cache[bytes, bytes](lambda data: made.append(1) or data * LARGEST)
+    known = Cache[bytes, bytes](lambda data: made.append(1) or data * MAX_ENTRY_BYTES)
     assert known[b"x"] == known[b"x"]
     assert made == [1, 1]
 

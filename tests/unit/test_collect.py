@@ -18,7 +18,7 @@ from toolwire.core.events import (
     TurnStarted,
     Usage,
 )
-from toolwire.core.notes import CODES, KEPT, TurnStats
+from toolwire.core.notes import CODES, MAX_STORED_NOTES, TurnStats
 
 
 def test_items_keep_the_models_order():
@@ -88,10 +88,10 @@ def test_the_comment_and_the_headers_tell_the_same_numbers():
 
 def test_notes_are_bounded_and_fit_a_header():
     stats = TurnStats()
-    for number in range(KEPT + 10):
+    for number in range(MAX_STORED_NOTES + 10):
         stats.note(Note("text_block_kept", f"é\n{number}" * 50))
-    assert len(stats.notes) == KEPT
-    assert stats.counts["text_block_kept"] == KEPT + 10
+    assert len(stats.notes) == MAX_STORED_NOTES
+    assert stats.counts["text_block_kept"] == MAX_STORED_NOTES + 10
     value = dict(stats.headers())[b"x-toolwire-notes"]
     assert value.isascii()
     assert b"\n" not in value

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.support.chunks import in_any_chunking
 from toolwire.core import jsonrpc
 from toolwire.core.errors import BackendFault
-from toolwire.core.jsonrpc import LIMIT, LineReader
+from toolwire.core.jsonrpc import MAX_LINE_BYTES, LineReader
 from toolwire.core.sse import Frame
 
 values = st.recursive(
@@ -20,7 +20,7 @@ values = st.recursive(
 )
 
 
-def frames(pieces: list[bytes], limit: int = LIMIT) -> list[Frame]:
+def frames(pieces: list[bytes], limit: int = MAX_LINE_BYTES) -> list[Frame]:
     reader = LineReader(limit)
     return [frame for piece in pieces for frame in reader.feed(piece)] + reader.end()
 

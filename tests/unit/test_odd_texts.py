@@ -10,8 +10,8 @@ from toolwire.backends.codex.failures import turn_failure
 from toolwire.backends.codex.protocol import TurnError
 from toolwire.backends.failures import NO_SUCH_ENDPOINT, http_failure
 from toolwire.core.errors import BackendFault
-from toolwire.core.recording import without_secrets
 from toolwire.core.request import Tool
+from toolwire.core.secret_patterns import remove_secrets
 from toolwire.core.sse import FrameReader
 from toolwire.core.surrogates import SurrogateHalves
 from toolwire.core.text import is_begun_object
@@ -28,7 +28,7 @@ def test_an_object_that_cannot_be_looked_into_may_have_begun(text: str):
 
 @pytest.mark.parametrize("data", [b'{"a":"\\ud83d"', b"[" * 100_000 + b'"\\ud83d"'], ids=["cut", "deep"])
 def test_half_a_letter_in_what_is_no_json_is_not_made_whole(data: bytes):
-    assert SurrogateHalves().mended(data) is None
+    assert SurrogateHalves().repair(data) is None
 
 
 @pytest.mark.parametrize(("message", "text"), [(5, ""), ({"role": "assistant"}, ""), ([{"text": "a"}, "b"], "ab")])
@@ -37,7 +37,7 @@ def test_the_text_of_a_message_of_any_shape(message: object, text: str):
 
 
 def test_secrets_do_not_reach_a_recording():
-    assert without_secrets(b'{"said":"my-own-key"}', (b"my-own-key",)) == '{"said":"[removed]"}'
+    assert remove_secrets(b'{"said":"my-own-key"}', (b"my-own-key",)) == '{"said":"[removed]"}'
 
 
 def test_one_event_of_many_in_a_read_may_be_too_large():

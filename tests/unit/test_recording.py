@@ -10,8 +10,9 @@ from tests.support.frames import call, completed, created, stream
 from toolwire.backends.lowered import answer_with
 from toolwire.core.backend import Ask, Break, Dialogue, Post, Refuse, Wait
 from toolwire.core.collect import collect
-from toolwire.core.recording import Head, read_recording, without_secrets
+from toolwire.core.recording import Head, read_recording
 from toolwire.core.request import Request
+from toolwire.core.secret_patterns import remove_secrets
 from toolwire.core.sse import FrameReader
 from toolwire.core.stage import Pipeline
 from toolwire.protocols import converse_as
@@ -126,7 +127,7 @@ def test_a_retry_begins_the_recording_anew(tmp_path):
     ],
 )  # fmt: skip
 def test_secrets_are_blanked(data, kept):
-    assert without_secrets(data.encode()) == kept
+    assert remove_secrets(data.encode()) == kept
 
 
 AGENT = {
@@ -157,7 +158,7 @@ AGENT = {
 
 def test_nothing_of_an_ordinary_request_is_taken_for_a_secret():
     for body in (json.dumps(AGENT), json.dumps(json.dumps(AGENT)), repr(AGENT)):
-        assert without_secrets(body.encode()) == body
+        assert remove_secrets(body.encode()) == body
 
 
 @pytest.mark.parametrize(
@@ -171,7 +172,7 @@ def test_nothing_of_an_ordinary_request_is_taken_for_a_secret():
 def test_what_only_begins_like_a_secret_is_looked_at_once(piece: bytes):
     """With 2 MB of it a search that begins anew at every piece would not come to an end."""
     data = piece * (2_000_000 // len(piece))
-    assert without_secrets(data)
+    assert remove_secrets(data)
 
 
 @pytest.mark.parametrize(
@@ -338,4 +339,4 @@ def test_what_is_said_to_a_worker_is_recorded_in_its_place(tmp_path):
     ],
 )
 def test_values_beside_braces_and_keys_without_an_end_are_removed(said: bytes):
-    assert "pin-7788" not in without_secrets(said)
+    assert "pin-7788" not in remove_secrets(said)

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from toolwire.core.redact import BlankCredentials, Blanks, blanks_for, credentials_in, is_secret_name
+from toolwire.core.redact import BlankCredentials, CredentialFilter, credential_filter, credentials_in, is_secret_name
 
 KEYS = (
     "sk-proj-Zq81mKxT4vLrPw09sNdYbHc2",
@@ -48,14 +48,14 @@ def spellings(key: str) -> dict[str, bytes]:
     return found
 
 
-def chunked(blanks: Blanks, chunks: list[bytes]) -> bytes:
+def chunked(blanks: CredentialFilter, chunks: list[bytes]) -> bytes:
     stage = BlankCredentials(blanks)
     return b"".join([*map(stage.feed, chunks), stage.end()])
 
 
 @pytest.mark.parametrize("key", KEYS)
 def test_every_spelling_is_blanked_whole_byte_by_byte_and_at_random_cuts(key):
-    blanks, cuts = Blanks((key,)), random.Random(7)
+    blanks, cuts = CredentialFilter((key,)), random.Random(7)
     for name, spelling in spellings(key).items():
         if len(spelling) < 8:
             continue
@@ -74,7 +74,7 @@ def test_every_spelling_is_blanked_whole_byte_by_byte_and_at_random_cuts(key):
 
 
 def test_what_is_no_credential_stays_as_it_is_in_any_chunking():
-    blanks, source = Blanks(KEYS), random.Random(3)
+    blanks, source = CredentialFilter(KEYS), random.Random(3)
     text = "".join(source.choice('sk-proj-Zq81%+/"\n 0123abcdef') for _ in range(20_000)).encode()
     assert blanks.clean(text) == text
     places = sorted(source.sample(range(1, len(text)), 500))
@@ -83,7 +83,7 @@ def test_what_is_no_credential_stays_as_it_is_in_any_chunking():
 
 
 def test_a_line_that_ends_is_not_held_back():
-    stage = BlankCredentials(Blanks(KEYS))
+    stage = BlankCredentials(CredentialFilter(KEYS))
     assert stage.feed(b"data: sk-proj-Zq81\n\n") == b"data: sk-proj-Zq81\n\n"
     assert not stage.holds
     assert stage.feed(b"data: sk-proj-Zq81") == b"data: "
@@ -95,23 +95,23 @@ def test_a_line_that_ends_is_not_held_back():
     "placeholder", ["", "EMPTY", "ollama", "lm-studio", "not-needed", "abc1234", "123456789012345"]
 )
 def test_a_placeholder_is_no_credential(placeholder):
-    blanks = Blanks((placeholder,))
+    blanks = CredentialFilter((placeholder,))
     assert not blanks
     assert blanks.clean(f"A server of {placeholder}.".encode()) == f"A server of {placeholder}.".encode()
 
 
 @pytest.mark.parametrize("key", ["secret-1", "a-word-without-any-digit"])
 def test_a_short_key_with_a_digit_and_a_long_one_without_are_credentials(key):
-    assert Blanks((key,)).clean(f"your key is {key}!".encode()) == b"your key is [removed]!"
+    assert CredentialFilter((key,)).clean(f"your key is {key}!".encode()) == b"your key is [removed]!"
 
 
 def test_several_credentials_of_which_one_is_a_part_of_another():
-    blanks = Blanks(("token-12345678", "prefix-token-12345678-suffix"))
+    blanks = CredentialFilter(("token-12345678", "prefix-token-12345678-suffix"))
     assert blanks.clean(b"prefix-token-12345678-suffix token-12345678") == b"[removed] [removed]"
 
 
 def test_a_credential_that_another_begins_with_is_blanked_at_any_cut():
-    blanks = Blanks(("abcd1234", "abcd1234efgh5678"))
+    blanks = CredentialFilter(("abcd1234", "abcd1234efgh5678"))
     for data in (b"no: abcd1234efgh5678!", b"no: abcd1234!", b"no: abcd1234efgh5679!"):
         whole = blanks.clean(data)
         for at in range(1, len(data)):
@@ -120,7 +120,7 @@ def test_a_credential_that_another_begins_with_is_blanked_at_any_cut():
 
 def test_of_a_long_key_no_piece_is_left_at_any_cut():
     key = "eyJhbGciOiJSUzI1NiJ9." + "k3YbQ0xT7vLrPw_sNdYbHc2-mKzq81" * 40
-    blanks = Blanks((key,))
+    blanks = CredentialFilter((key,))
     for name, spelling in spellings(key).items():
         data = b'data: {"error":{"message":"no: ' + spelling + b'!"}}\n\n'
         for at in range(1, len(data), 7):
@@ -134,7 +134,7 @@ def test_a_long_key_is_neither_compiled_nor_searched_for_long(monkeypatch):
     compile = re.compile
     monkeypatch.setattr(re, "compile", lambda pattern: compiled.append(len(pattern)) or compile(pattern))
     for key in ("1" + "A" * 60_000, "+/" * 30_000 + "1", "a1" * 30_000):
-        stage = BlankCredentials(Blanks((key,)))
+        stage = BlankCredentials(CredentialFilter((key,)))
         said = stage.feed(key.encode()) + stage.feed(b"a1" * 2000) + stage.feed(b"\n") + stage.end()
         assert key.encode()[100:300] not in said
     assert max(compiled) < 100_000
@@ -154,8 +154,8 @@ def test_names_of_secrets():
 
 
 def test_the_same_credentials_are_compiled_once():
-    assert blanks_for(("sk-1234567890",)) is blanks_for(("sk-1234567890",))
+    assert credential_filter(("sk-1234567890",)) is credential_filter(("sk-1234567890",))
 
 
 def test_text_with_lone_surrogates_is_cleaned():
-    assert Blanks(("sk-1234567890",)).clean_text("\ud83d sk-1234567890") == "\ud83d [removed]"
+    assert CredentialFilter(("sk-1234567890",)).clean_text("\ud83d sk-1234567890") == "\ud83d [removed]"

@@ -10,7 +10,7 @@ from toolwire.core.errors import BackendFault
 from toolwire.core.sse import Frame, FrameReader
 
 
-def frames(pieces: list[bytes], limit: int = sse.DEFAULT_LIMIT) -> list[Frame]:
+def frames(pieces: list[bytes], limit: int = sse.MAX_EVENT_BYTES) -> list[Frame]:
     reader = FrameReader(limit)
     out = [frame for piece in pieces for frame in reader.feed(piece)]
     return out + reader.end()
@@ -62,8 +62,8 @@ def test_an_event_beyond_the_limit_is_an_error_that_names_it(pieces: list[bytes]
 
 
 def test_an_event_of_too_many_lines_is_an_error_that_names_the_limit():
-    lines = b"data: 1\n" * (sse.MOST_LINES + 2)
-    with pytest.raises(BackendFault, match=f"limit of {sse.MOST_LINES} lines"):
+    lines = b"data: 1\n" * (sse.MAX_EVENT_LINES + 2)
+    with pytest.raises(BackendFault, match=f"limit of {sse.MAX_EVENT_LINES} lines"):
         frames([lines, b"\n"])
     assert len(frames([lines[:800], b"\n"])) == 1
 

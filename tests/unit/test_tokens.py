@@ -18,14 +18,14 @@ from toolwire.core.request import (
     TextPart,
     Tool,
 )
-from toolwire.core.tokens import CHARS_PER_TOKEN, TOKENS_PER_ENTRY, TOKENS_PER_IMAGE, estimated_tokens
+from toolwire.core.tokens import CHARS_PER_TOKEN, TOKENS_PER_ENTRY, TOKENS_PER_IMAGE, estimate_tokens
 
 RAW = msgspec.Raw(b'{"type":"object","properties":{"where":{"type":"string"}}}')
 WORDS = "x" * 400
 
 
 def tokens(*entries: Entry, **fields: object) -> int:
-    return estimated_tokens(Request("m", entries, **fields))  # type: ignore[arg-type]
+    return estimate_tokens(Request("m", entries, **fields))  # type: ignore[arg-type]
 
 
 def test_nothing_is_nothing():

@@ -13,7 +13,7 @@ from toolwire.backends import codex
 from toolwire.backends.failures import find_refused_part
 from toolwire.core.errors import Failure
 from toolwire.core.request import Tool
-from toolwire.core.tokens import estimated_tokens
+from toolwire.core.tokens import estimate_tokens
 from toolwire.dialects import responses
 from toolwire.gateway.tools import ranking
 from toolwire.gateway.tools.ranking import BadPattern, SearchTooLong, search_by_pattern, search_by_words
@@ -376,7 +376,7 @@ def test_hidden_tools_are_not_counted():
     def tokens(*items: Json) -> int:
         tools = [function("f"), space("mcp__mail", "send"), {"type": "tool_search"}]
         body = {"model": "m", "input": [USER, *items], "tools": tools}
-        return estimated_tokens(responses.decode_request(json.dumps(body).encode()))
+        return estimate_tokens(responses.decode_request(json.dumps(body).encode()))
 
     found = searched("s1", space("mcp__mail", "send"), execution="server")
     nothing = searched("s1", execution="server")

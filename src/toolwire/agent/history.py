@@ -15,7 +15,7 @@ import msgspec
 from toolwire.backends.responses.encode import encode_entry
 from toolwire.core.raw import arguments_text
 from toolwire.core.request import ImagePart, Message, ResultEntry, TextPart
-from toolwire.core.surrogates import whole_text
+from toolwire.core.surrogates import join_surrogates
 from toolwire.turns.tools.call import LOCAL_SHELL, CustomPayload, FunctionPayload, LocalShellPayload, ToolCall
 from toolwire.turns.tools.calls import failure, shorten
 from toolwire.turns.tools.registry import Result
@@ -257,7 +257,7 @@ def given_item(fields: Mapping[str, Any], index: int) -> AnyItem:
     """An item from a program, in which a message may lack its type. Raises `ValueError`, which names the item."""
     if not isinstance(cast("object", fields), Mapping) or not (fields.get("type") or fields.get("role")):
         raise ValueError(f"items[{index}]: a message with a role, or another item with a type, is needed")
-    text = whole_text(json.dumps({"type": "message", **fields}, ensure_ascii=False))
+    text = join_surrogates(json.dumps({"type": "message", **fields}, ensure_ascii=False))
     return read_item(text.encode())
 
 

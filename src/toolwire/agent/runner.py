@@ -20,7 +20,7 @@ from toolwire.agent.session import Session
 from toolwire.agent.task import AgentConfig, Task
 from toolwire.agent.tools.image import image_url
 from toolwire.config.settings import Settings
-from toolwire.core.surrogates import whole_text
+from toolwire.core.surrogates import join_surrogates
 from toolwire.turns.tools.concurrency import wait_until_done
 from toolwire.turns.tools.registry import Registry, Tool, as_tool
 
@@ -96,7 +96,7 @@ class Runner:
         Images are files, or URLs as text. Raises `ValueError` for one that cannot be used.
         """
         self._check_idle()
-        prompt = whole_text(prompt)
+        prompt = join_surrogates(prompt)
         message = user_message(prompt, tuple(map(image_url, images)))
 
         def begin(task: Task) -> Coroutine[Any, Any, None]:

@@ -26,7 +26,7 @@ from toolwire.agent.step import Step
 from toolwire.backoff import retry_delay
 from toolwire.core.errors import CONTEXT_LENGTH_EXCEEDED, BackendFault, Failure, ToolwireError
 from toolwire.core.events import TurnFailed, Usage
-from toolwire.core.surrogates import whole_text
+from toolwire.core.surrogates import join_surrogates
 from toolwire.core.tokens import CHARS_PER_TOKEN
 from toolwire.dialects.responses import compaction
 from toolwire.turns.tools.call import ToolCall
@@ -255,7 +255,7 @@ class Task:
         effort = self._config.effort
         fields: dict[str, Any] = {
             "input": self.session.history.raw,
-            "instructions": whole_text("\n\n".join(filter(None, (self._config.instructions, registry.advice)))),
+            "instructions": join_surrogates("\n\n".join(filter(None, (self._config.instructions, registry.advice)))),
             "reasoning": {"effort": effort, "summary": "auto"} if effort else None,
             "tools": [declare(tool) for tool in registry],
         }
@@ -332,7 +332,7 @@ class Task:
 
         def own_context(call: ToolCall) -> Context:
             def emit(text: str) -> None:
-                self.put(ToolOutput(call.call_id, whole_text(text)))
+                self.put(ToolOutput(call.call_id, join_surrogates(text)))
 
             return msgspec.structs.replace(context, emit=emit, spend=spend)
 

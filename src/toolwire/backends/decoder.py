@@ -107,7 +107,7 @@ class TurnDecoder(ABC):
         Half a character without its other half is replaced.
         """
         lost = self._surrogates.lost
-        data = self._surrogates.mended(data) or data
+        data = self._surrogates.repair(data) or data
         self._opening += [Note("letter_replaced")] * (self._surrogates.lost - lost)
         try:
             return data, decode(data)

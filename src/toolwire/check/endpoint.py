@@ -17,7 +17,7 @@ from toolwire.check.turns.loose import Json, as_object, as_objects, as_text
 from toolwire.check.turns.rule import Finding, RequestFacts
 from toolwire.check.turns.streams import StreamCheck, check_plain
 from toolwire.check.turns.turn import ObservedTurn
-from toolwire.core.redact import BlankCredentials, Blanks
+from toolwire.core.redact import BlankCredentials, CredentialFilter
 from toolwire.memory.private_files import make_folders, open_private
 
 MAX_BYTES = 16 * 1024 * 1024
@@ -180,7 +180,7 @@ class _Answer:
     def __init__(self, exchange: Exchange, key: str, leave_after: int) -> None:
         self._exchange = exchange
         self._leave_after = leave_after
-        self._redactor = BlankCredentials(Blanks((key,)))
+        self._redactor = BlankCredentials(CredentialFilter((key,)))
         self._began = time.monotonic()
         self._pieces: list[bytes] = []
         self._facts = exchange.facts or RequestFacts(exchange.api)

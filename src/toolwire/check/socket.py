@@ -17,7 +17,7 @@ from toolwire.check.turns.loose import as_number, parse_json
 from toolwire.check.turns.responses_items import CLOSINGS
 from toolwire.check.turns.rule import RequestFacts, request_facts
 from toolwire.check.turns.streams import check_frames
-from toolwire.core.redact import blanks_for
+from toolwire.core.redact import credential_filter
 
 ERROR_WAIT = 3.0
 """Seconds to wait for `response.failed` after an error."""
@@ -117,7 +117,7 @@ class SocketConnection:
         if message.type not in (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY):
             raise ConnectionError("the server closed the connection")
         raw = message.data.encode() if isinstance(message.data, str) else bytes(message.data)
-        raw = blanks_for((self._endpoint.target.key,)).clean(raw)
+        raw = credential_filter((self._endpoint.target.key,)).clean(raw)
         value = parse_json(raw) if message.type is aiohttp.WSMsgType.TEXT else None
         return ReceivedFrame(position, time.monotonic() - began, None, raw.decode(errors="replace"), value, raw + b"\n")
 

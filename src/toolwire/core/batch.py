@@ -1,11 +1,11 @@
-r"""Consecutive frames that differ in one text only, read as one frame that remembers each text: a batch.
+r"""Batches: consecutive frames that differ in one text only, read as one frame that stores each text.
 
     data: {"index":0,"delta":{"text":"Hel"}}\n\n
     data: {"index":0,"delta":{"text":"lo"}}\n\n      →  data: {"index":0,"delta":{"text":"Hello"}}, a batch of two
 
 In a burst most of a read is such frames: the same bytes around the text of a delta. Those bytes, the template, are
-learned from one frame; then all frames of a batch are read, and written again, without looking at each of them. Nothing
-is lost: the batch keeps the exact text of every frame.
+learned from one frame; then all frames of a batch are read, and written again, without parsing each of them. The batch
+stores the exact text of every frame.
 """
 
 import re
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 _NUMBER = re.compile(rb'"sequence_number": ?([0-9]+)')
-_MORE = re.compile(rb'"name": ?"|"message": ?\{')
+_NEVER_BATCHED = re.compile(rb'"name": ?"|"message": ?\{')
 """Frames that are never batched: one with a name may begin another call, and a message holds totals."""
 _END = b"\n\n"
 _decode = msgspec.json.Decoder(list[str]).decode
@@ -88,7 +88,7 @@ def delta_fields(*fields: str) -> tuple[bytes, ...]:
 def learn_template(block: bytes, fields: Sequence[bytes]) -> Template | None:
     """The template of one SSE block (without its blank line), if exactly one of the fields is a string in it."""
     found = [(at, key) for key in fields if (at := block.find(key)) >= 0]
-    if len(found) != 1 or _MORE.search(block):
+    if len(found) != 1 or _NEVER_BATCHED.search(block):
         return None
     at, key = found[0]
     text = _inside.match(block, at + len(key))
@@ -108,22 +108,22 @@ def learn_template(block: bytes, fields: Sequence[bytes]) -> Template | None:
     return Template(lead, middle, key, tail, event, data)
 
 
-LONGEST_NUMBER = 18
-WINDOW = 16 * 1024
-"""Bytes that are split for one batch, so that what follows it is not searched again and again."""
-FRAMES = 32
-"""Frames like the first that are split for one batch, if they have more bytes than that."""
+MAX_NUMBER_DIGITS = 18
+MIN_WINDOW_BYTES = 16 * 1024
+"""Minimum bytes that are split for one batch. The rest is not split, so that nothing is searched twice."""
+FRAMES_PER_WINDOW = 32
+"""The window holds this many frames of the size of the first, if that is more."""
 
 
 def read_batch(data: bytes, start: int, template: Template) -> tuple[FrameBatch, int] | None:
     """The batch that begins at this offset and its length in bytes; None if there are not at least two such frames."""
     lead, middle, key, tail = template.lead, template.middle, template.key, template.tail
-    end = data.find(tail, start + len(lead), start + WINDOW)
+    end = data.find(tail, start + len(lead), start + MIN_WINDOW_BYTES)
     if end < 0 or not data.startswith(lead, end + len(tail)):
         return None
-    window = max(WINDOW, FRAMES * (end - start))
+    window = max(MIN_WINDOW_BYTES, FRAMES_PER_WINDOW * (end - start))
     opening, *parts = data[start : start + window].split(key)
-    number = _number_in(opening, template)
+    number = _parse_number(opening, template)
     if number is None:
         return None
     # A part is a text, the end of its frame, and the opening of the next.
@@ -134,11 +134,11 @@ def read_batch(data: bytes, start: int, template: Template) -> tuple[FrameBatch,
     else:
         numbers, joints = [], [joint] * count
     texts = [*map(bytes.removesuffix, parts, joints)]
-    whole = _complete_count(parts, texts, joints)
+    whole = _count_complete(parts, texts, joints)
     del texts[whole:]
     if whole < count and (end := parts[whole].find(tail)) >= 0:
         texts.append(parts[whole][:end])
-    strings = _strings(texts) if len(texts) > 1 and b"" not in texts else None
+    strings = _decode_texts(texts) if len(texts) > 1 and b"" not in texts else None
     if strings is None:
         return None
     around = len(lead) + len(middle) + len(key) + len(tail)
@@ -146,7 +146,7 @@ def read_batch(data: bytes, start: int, template: Template) -> tuple[FrameBatch,
     return FrameBatch(texts, template, number, data[start : start + length], strings), length
 
 
-def _complete_count(parts: list[bytes], texts: list[bytes], joints: list[bytes]) -> int:
+def _count_complete(parts: list[bytes], texts: list[bytes], joints: list[bytes]) -> int:
     """How many leading parts end with the joint to a next frame, which was removed from their text."""
     last = len(parts) - 1
     if sum(map(len, parts[:last])) - sum(map(len, texts[:last])) == sum(map(len, joints[:last])):
@@ -154,10 +154,13 @@ def _complete_count(parts: list[bytes], texts: list[bytes], joints: list[bytes])
     return next(index for index, text in enumerate(texts) if len(text) == len(parts[index]))
 
 
-def _strings(texts: list[bytes]) -> list[str] | None:
+def _decode_texts(texts: list[bytes]) -> list[str] | None:
     """The decoded texts; None if one is not a JSON string, or not encoded as we would encode it."""
     written = b'["' + b'","'.join(texts) + b'"]'
-    if b"\\" in written and _has_other_escapes(written):
+    # Escapes that we would not write, or a backslash at the end of a text.
+    if b"\\" in written and (
+        b"\\u" in written or b"\\/" in written or b'\\","' in written or written.endswith(b'\\"]')
+    ):
         return None
     try:
         strings = _decode(written)
@@ -166,15 +169,10 @@ def _strings(texts: list[bytes]) -> list[str] | None:
     return strings if len(strings) == len(texts) else None
 
 
-def _has_other_escapes(written: bytes) -> bool:
-    """Whether there are escapes that we would not write, or a backslash before the end of a text."""
-    return b"\\u" in written or b"\\/" in written or b'\\","' in written or written.endswith(b'\\"]')
-
-
-def _number_in(opening: bytes, template: Template) -> int | None:
+def _parse_number(opening: bytes, template: Template) -> int | None:
     """The sequence number in the bytes before a text; 0 if frames have none, None if this is another kind of frame."""
     if not template.middle:
         return 0 if opening == template.lead else None
     written = opening[len(template.lead) : -len(template.middle)]
-    number = int(written) if written.isdigit() and len(written) < LONGEST_NUMBER else 0
+    number = int(written) if written.isdigit() and len(written) < MAX_NUMBER_DIGITS else 0
     return number if opening == template.lead + b"%d" % number + template.middle else None

@@ -1,8 +1,8 @@
-"""Limits on the size of one request, and the steps in which a large one is read so that other work can run between.
+"""Limits on the size of one request. A large one is read in steps, so that other tasks can run in between.
 
 Bytes alone do not limit time: a million empty objects take seconds where one string of the same size takes
-milliseconds. So the values of a large body are counted before anything decodes it, entries and tools while they are
-decoded. A computation in steps is a generator that yields wherever it may be suspended.
+milliseconds. So the values of a large body are counted before it is decoded, entries and tools while they are decoded.
+A computation in steps is a generator that yields wherever it may be suspended.
 """
 
 import re
@@ -20,8 +20,8 @@ T = TypeVar("T")
 Steps: TypeAlias = Generator[None, None, T]
 """A computation that may be suspended at each of its yields."""
 
-LARGE = 128 * 1024
-"""Bytes from which a body is read in steps. A smaller one cannot hold enough to take long."""
+LARGE_BODY_BYTES = 128 * 1024
+"""A body of at least this size is read in steps."""
 BYTES_PER_STEP = 1024 * 1024
 """Bytes that are scanned in one step."""
 ENTRIES_PER_STEP = 100
@@ -42,7 +42,7 @@ class Bounds(msgspec.Struct, frozen=True):
     """Messages or items, their calls and the parts of their content."""
     tools: int = 2_000
     preamble: int = 8_000_000
-    """Bytes beside the conversation: instructions, tools and whatever else a response may repeat."""
+    """Bytes beside the conversation: instructions, tools and other fields that a response may repeat."""
 
     def check_tools(self, count: int, field: str) -> None:
         """Refuse a request with too many tools."""
@@ -62,7 +62,7 @@ UNBOUNDED = Bounds(*[sys.maxsize] * len(Bounds.__struct_fields__))
 
 
 def run_steps(steps: Steps[T]) -> T:
-    """The result of a computation that runs without being suspended."""
+    """Run a computation without suspending it, and return its result."""
     while True:
         try:
             next(steps)
@@ -71,7 +71,7 @@ def run_steps(steps: Steps[T]) -> T:
 
 
 def check_values(body: bytes, limit: int) -> Steps[None]:
-    """Refuse a body that holds more values, without decoding it."""
+    """Refuse a body with more values than the limit, without decoding it."""
     seen = 0
     for start in range(0, len(body), BYTES_PER_STEP):
         seen += sum(body.count(mark, start, start + BYTES_PER_STEP) for mark in (b",", b"{", b"["))

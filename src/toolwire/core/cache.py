@@ -1,6 +1,8 @@
-"""Caches results by the data they were made from. That data is a client's, so the caches are bounded in bytes.
+"""Caches the results of functions by their argument. The arguments are clients' data, so caches are bounded in bytes.
 
-    _tools = Cache(_read_tools)
+    @Cache
+    def _tools(data: bytes) -> tuple[Tool, ...]: ...
+
     tools = _tools[data]
 
 A hit costs one lookup in a dict. An entry that was not used while half of the bytes were replaced is evicted.
@@ -12,13 +14,13 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-LARGEST = 512 * 1024
-"""Most bytes of an entry, key and result. A larger one is made anew each time."""
+MAX_ENTRY_BYTES = 512 * 1024
+"""Maximum bytes of a key and its result. A larger result is computed each time."""
 
-MOST = 4 * 1024 * 1024
-"""Most bytes of all entries of one cache."""
+MAX_CACHE_BYTES = 4 * 1024 * 1024
+"""Maximum bytes of all entries of one cache."""
 
-ENTRY = 256
+ENTRY_OVERHEAD = 256
 """Bytes that an entry costs beside its key and value."""
 
 Key = TypeVar("Key", bound=Hashable)
@@ -26,7 +28,7 @@ Value = TypeVar("Value")
 
 
 class BoundedDict(dict[Key, Value]):
-    """A dict that is bounded in bytes, to be read with `find` and written with `keep`."""
+    """A dict that is bounded in bytes. Read it with `find` and write it with `keep`."""
 
     def __init__(self, size: Callable[[Key, Value], int]) -> None:
         super().__init__()
@@ -45,13 +47,13 @@ class BoundedDict(dict[Key, Value]):
     def keep(self, key: Key, value: Value) -> None:
         """Store a value, unless it is too large."""
         size = self._size_of(key, value)
-        if size > LARGEST:
+        if size > MAX_ENTRY_BYTES:
             return
-        self._size += size + ENTRY
-        if self._size > MOST // 2:
+        self._size += size + ENTRY_OVERHEAD
+        if self._size > MAX_CACHE_BYTES // 2:
             self._earlier = dict(self)
             self.clear()
-            self._size = size + ENTRY
+            self._size = size + ENTRY_OVERHEAD
         self[key] = value
 
 
@@ -59,7 +61,7 @@ class Cache(BoundedDict[Key, Value]):
     """The results of a function of one argument: text, bytes, or a tuple or set of them."""
 
     def __init__(self, make: Callable[[Key], Value]) -> None:
-        super().__init__(_size_of_both)
+        super().__init__(_entry_size)
         self._make = make
 
     def __missing__(self, key: Key) -> Value:
@@ -70,10 +72,10 @@ class Cache(BoundedDict[Key, Value]):
         return value
 
 
-def _size_of_both(key: object, value: object) -> int:
+def _entry_size(key: object, value: object) -> int:
     """The bytes of an entry, or of its key if that alone is too large."""
     size = size_of(key)
-    return size if size > LARGEST else size + size_of(value)
+    return size if size > MAX_ENTRY_BYTES else size + size_of(value)
 
 
 _FLAT, _COLLECTIONS = (str, bytes, int), (tuple, frozenset)

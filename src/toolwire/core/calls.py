@@ -34,14 +34,12 @@ MAX_ARGUMENT_CHARS = 64 * 1024 * 1024
 """Maximum characters of all arguments of one turn, unless configured."""
 
 
-def _find_unambiguous(names: frozenset[str]) -> frozenset[str]:
+@Cache
+def _unambiguous(names: frozenset[str]) -> frozenset[str]:
     """The names that are no prefix of another: such a name is complete as soon as it is received."""
     ordered = sorted(names)
     continued = {name for name, following in pairwise(ordered) if following.startswith(name)}
     return names - continued
-
-
-_unambiguous = Cache(_find_unambiguous)
 
 
 class CallTable(CallIndex):
@@ -64,15 +62,15 @@ class CallTable(CallIndex):
         self._ended_block: Fragment | None = None  # the end of a call that may have been cut
 
     def feed(self, fragment: Fragment) -> list[Event]:
-        """Take a fragment in, and return what is new."""
+        """Read a fragment, and return what is new."""
         call = self.find(fragment)
         events: list[Event] = []
         if call is None:
             is_named = fragment.name not in self._no_name
             if not (is_named or fragment.text or fragment.total or fragment.default) and fragment.id in NULL_LIKE:
                 return events  # the end of a block that is no call
-            if fragment.ended and fragment.total and self._is_simple(fragment):
-                return self._add_whole(fragment)
+            if fragment.ended and fragment.total and (whole := self._add_whole(fragment)):
+                return whole
             call = CallRow(len(self.calls), fragment.kind, early=fragment.early)
             if self._has_gap and not is_named:  # its beginning was in the lost frame
                 call.gap = call.broken = True
@@ -87,14 +85,13 @@ class CallTable(CallIndex):
             self._close(call, fragment.complete, events)
         return events
 
-    def _is_simple(self, fragment: Fragment) -> bool:
-        """Whether a whole call needs none of the rules: the common case of a plain reply."""
-        if fragment.id in NULL_LIKE or fragment.id in self._by_id or fragment.kind != "function":
-            return False
-        is_named = fragment.name in self._names or (not self._names and fragment.name not in self._no_name)
-        return is_named and not (is_blank(fragment.text) or find_repetition(fragment.text))
-
     def _add_whole(self, fragment: Fragment) -> list[Event]:
+        """Add a whole call that needs none of the rules, the common case of a plain reply; [] for any other."""
+        if fragment.id in NULL_LIKE or fragment.id in self._by_id or fragment.kind != "function":
+            return []
+        is_named = fragment.name in self._names or (not self._names and fragment.name not in self._no_name)
+        if not is_named or is_blank(fragment.text) or find_repetition(fragment.text):
+            return []
         self._count(len(fragment.text))
         call = CallRow(len(self.calls), fragment.kind, fragment.id, list_number=self._list_number, has_backend_id=True)
         call.name = call.raw_name = fragment.name

@@ -1,19 +1,19 @@
-"""What can go wrong, and whose fault it is.
+"""Errors, by the party at fault.
 
     ToolwireError
     ├── BadRequest          the client's fault; names the field
     ├── BackendFault        the backend's fault; carries a Failure
-    │   ├── ReplyTooLarge   its reply is more than may be held
-    │   └── TooManyCalls    its turn has more calls than any model makes
+    │   ├── ReplyTooLarge   its reply exceeds the limit
+    │   └── TooManyCalls    its turn exceeds the limit of calls
     ├── SettingsError       an invalid setting; names the field
-    ├── WrongDialect        bytes of another dialect than was said
-    ├── FedAfterEnd         something was fed to a stage after its end
+    ├── WrongDialect        bytes of another dialect than stated
+    ├── FedAfterEnd         a stage was fed after its end
     ├── StoreFailed         the store cannot be used now (memory/store.py)
     │   ├── Overtaken       another process has taken over what was to be written
     │   └── NotUsable       the database refuses connections (memory/postgres/faults.py)
     ├── TooManyRuns         the limit of unfinished background runs is reached (memory/store.py)
     ├── TooManyTools        the gateway adds more tools than a request may have (gateway/tools/tools.py)
-    ├── Locked              what is continued is being continued by another (gateway/responses/ordering.py)
+    ├── Locked              another request continues the conversation (gateway/responses/ordering.py)
     ├── Overloaded          too much is in flight (gateway/memory_budget.py)
     └── InternalError       ours
         └── OutOfOrder      an event that the order of events does not allow
@@ -32,7 +32,7 @@ CONTEXT_LENGTH_EXCEEDED = "context_length_exceeded"
 """The failure code of a request that does not fit into the model's context window."""
 
 THREAD_GONE = "thread_gone"
-"""The failure code of a conversation that cannot be continued where it was, of which nothing was sent yet."""
+"""The failure code of a conversation whose thread is gone, before anything was sent."""
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -118,7 +118,7 @@ class BackendFault(ToolwireError):
 
 
 class ReplyTooLarge(BackendFault):
-    """The backend's reply has more bytes than may be held."""
+    """The backend's reply exceeds the limit of bytes."""
 
     def __init__(self, limit: int) -> None:
         message = f"The reply has more than the limit of {limit} bytes (server.max_reply)."
@@ -126,7 +126,7 @@ class ReplyTooLarge(BackendFault):
 
 
 MAX_CALLS = 10_000
-"""Most calls, or other items, of one turn; far more than the longest turn of a model can hold."""
+"""Maximum calls, or other items, of one turn; far more than any model makes."""
 
 
 class TooManyCalls(BackendFault):
@@ -144,7 +144,7 @@ class SettingsError(ToolwireError):
 
 
 class WrongDialect(ToolwireError):
-    """A stream or a body is written in another dialect than was said."""
+    """A stream or a body is written in another dialect than stated."""
 
     failure_code = "wrong_dialect"
     failure_status = 502
@@ -169,7 +169,7 @@ class InternalError(ToolwireError):
 
 
 class OutOfOrder(InternalError):
-    """An event arrived that the table in `order.py` does not allow. Of events of one's own, it is one's own fault."""
+    """An event that the table in `order.py` does not allow. If a caller made the events, the caller is at fault."""
 
     failure_code = "out_of_order"
 

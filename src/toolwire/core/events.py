@@ -20,7 +20,7 @@ from toolwire.core.sse import Frame
 Dialect: TypeAlias = str
 """The name of a dialect: `chat`, `responses` or `messages`."""
 Origin: TypeAlias = str
-"""In which dialect something was written; empty if that is not known."""
+"""The dialect in which something was written; empty if unknown."""
 UNSIGNED_ORIGIN: Origin = "chat"
 """The origin of reasoning that has no signature: its server takes it back in plain fields of a message."""
 CallKind: TypeAlias = Literal["function", "custom", "search"]
@@ -212,7 +212,7 @@ OUTPUT: tuple[type[Event], ...] = (
     CallEnded,
     RawFrame,
 )
-"""The events that hold what the model said."""
+"""The events that hold the model's output."""
 
 
 Delta: TypeAlias = TextDelta | RefusalDelta | ReasoningDelta | CallArgs

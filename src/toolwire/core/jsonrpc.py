@@ -15,8 +15,8 @@ from toolwire.core.errors import BackendFault, Failure
 from toolwire.core.raw import to_json
 from toolwire.core.sse import Frame
 
-LIMIT = 64 * 1024 * 1024
-"""Most bytes one line may have, unless configured."""
+MAX_LINE_BYTES = 64 * 1024 * 1024
+"""Maximum bytes of one line, unless configured."""
 
 NO_SUCH_METHOD = -32601
 
@@ -27,14 +27,14 @@ Id: TypeAlias = int | str
 
 
 class LineReader:
-    """A stage from bytes to frames, one for each line that holds something."""
+    """A stage from bytes to frames, one for each line that is not blank."""
 
-    def __init__(self, limit: int = LIMIT) -> None:
+    def __init__(self, limit: int = MAX_LINE_BYTES) -> None:
         self._limit = limit
         self._pending: list[bytes] = []
         self._held = 0
         self.skipped = 0
-        """Lines so far that held nothing."""
+        """Number of blank lines so far."""
 
     def feed(self, data: bytes) -> list[Frame]:
         whole = data.split(b"\n")

@@ -1,4 +1,4 @@
-"""Notes and numbers: what a turn delivered and what had to change on the way.
+"""Notes and figures: what a turn delivered, and what was changed on the way.
 
 `TurnStats` is the one source of these figures; the telemetry comment, the response headers, the log line and the
 metrics all read it.
@@ -162,17 +162,16 @@ ADVICE: dict[str, str] = {
     "turn_paused": "Send the history again to let it go on.",
     "use_tool_changed": "Use the structured call, which is unchanged.",
 }
-"""What to do about a note, in the words of `docs/notes.md`; about the others, nothing."""
+"""What to do about a note, in the words of `docs/notes.md`; the other notes need no action."""
 
 _TRUNCATING = frozenset(("call_capped", "call_cut"))
-KEPT = 32
-"""Most notes a turn keeps; more are only counted."""
-IN_HEADER = 16
-"""Most notes in a header."""
+MAX_STORED_NOTES = 32
+"""Maximum notes that a turn stores; more are only counted."""
+MAX_HEADER_NOTES = 16
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """What clients are told of a turn beside its content."""
+    """The figures about a turn that clients get beside its content."""
 
     tool_call_count: int = 0
     tool_call_truncated: bool = False
@@ -192,7 +191,7 @@ class Figures(msgspec.Struct, frozen=True):
             (b"x-codex-stop-after-tools-mode", self.stop_after_tools_mode.encode()),
         ]
         if self.notes:
-            headers.append((b"x-toolwire-notes", msgspec.json.encode(self.notes[:IN_HEADER])))
+            headers.append((b"x-toolwire-notes", msgspec.json.encode(self.notes[:MAX_HEADER_NOTES])))
         return headers
 
 
@@ -225,10 +224,10 @@ class TurnStats:
         return None
 
     def note(self, note: Note) -> None:
-        """Count a note, and keep it while there are few."""
+        """Count a note, and store it below the limit."""
         self.counts[note.code] = self.counts.get(note.code, 0) + 1
         self.truncated = self.truncated or note.code in _TRUNCATING
-        if len(self.notes) < KEPT:
+        if len(self.notes) < MAX_STORED_NOTES:
             self.notes.append(note)
 
     @property
@@ -238,8 +237,13 @@ class TurnStats:
 
     @property
     def figures(self) -> Figures:
-        """What clients are told."""
-        return Figures(self.call_count, self.truncated, self.mode, tuple(map(_shown, self.notes)))
+        """The figures that clients get. Notes are short and ASCII, on one line."""
+        notes: list[dict[str, str]] = []
+        for note in self.notes:
+            subject = note.subject[:80].encode("ascii", "replace").decode()
+            subject = "".join(char if char.isprintable() else "?" for char in subject)
+            notes.append({"code": note.code, "subject": subject} if subject else {"code": note.code})
+        return Figures(self.call_count, self.truncated, self.mode, tuple(notes))
 
     def comment(self) -> bytes:
         """The figures as JSON, for the comment that closes a stream."""
@@ -251,16 +255,7 @@ class TurnStats:
 
 
 class PassingStats(TurnStats):
-    """The same, but notes pass, for readers of events, which no dialect writes."""
+    """The same, but notes pass, for readers of events rather than of a dialect."""
 
     def feed(self, event: Event) -> None:
         super().feed(event)
-
-
-def _shown(note: Note) -> dict[str, str]:
-    """A note for the wire: ASCII, short, on one line."""
-    shown = {"code": note.code}
-    if note.subject:
-        subject = note.subject[:80].encode("ascii", "replace").decode()
-        shown["subject"] = "".join(char if char.isprintable() else "?" for char in subject)
-    return shown

@@ -26,7 +26,7 @@ from toolwire.core.events import (
 
 
 class State(Enum):
-    """Where a turn stands, as far as the order of events depends on it."""
+    """The state of a turn, which determines the events that may follow."""
 
     WAITING = "waiting for the turn to start"
     TALKING = "between calls"
@@ -73,23 +73,17 @@ _OF_CALLS = (CallStarted, CallArgs, CallEnded)
 _Step: TypeAlias = "tuple[State, dict[type[Event], _Step], bool]"
 
 
-def _linked(table: dict[State, Moves]) -> dict[type[Event], _Step]:
-    """The table as nested dicts: one lookup gives the next state, its moves, and whether the event names a call."""
-    moves: dict[State, dict[type[Event], _Step]] = {state: {} for state in table}
-    for state, following in table.items():
-        moves[state] |= {kind: (target, moves[target], kind in _OF_CALLS) for kind, target in following.items()}
-    return moves[State.WAITING]
-
-
-_FIRST = _linked(TRANSITIONS)
-
+_moves: dict[State, dict[type[Event], _Step]] = {state: {} for state in TRANSITIONS}
+"""The table as nested dicts: one lookup gives the next state, its moves, and whether the event names a call."""
+for _state, _following in TRANSITIONS.items():
+    _moves[_state] |= {kind: (target, _moves[target], kind in _OF_CALLS) for kind, target in _following.items()}
 
 _NEEDED = {
     State.WAITING: "the turn never began: the first event must be TurnStarted",
     State.TALKING: "the turn never ended: the last event must be TurnEnded or TurnFailed",
     State.CALLING: "the call never ended: CallEnded must come first",
 }
-"""What is missing where a turn stops short."""
+"""What is missing if a turn stops in a state."""
 
 
 class TurnOrder:
@@ -100,7 +94,7 @@ class TurnOrder:
 
     def __init__(self) -> None:
         self.state: State = State.WAITING
-        self._moves = _FIRST
+        self._moves = _moves[State.WAITING]
         self._call = ""  # the id of the call that is open, or was the last
 
     def see(self, events: Iterable[Event]) -> None:
@@ -112,7 +106,7 @@ class TurnOrder:
                 raise OutOfOrder(state.name, type(event).__name__)
             state, moves, names_call = step
             if names_call and event.id != call:  # pyright: ignore
-                call = _begun(event, call)
+                call = _check_call(event, call)
         self.state, self._moves, self._call = state, moves, call
 
     def feed(self, event: Event) -> tuple[Event, ...]:
@@ -125,8 +119,8 @@ class TurnOrder:
         return ()
 
 
-def _begun(event: Event, open_call: str) -> str:
-    """The id of a call that begins; whatever else names another call than the open one is out of order."""
+def _check_call(event: Event, open_call: str) -> str:
+    """The id of a call that starts. Any other event that names another call than the open one is out of order."""
     if isinstance(event, CallStarted):
         return event.id
     named = cast("CallArgs | CallEnded", event)

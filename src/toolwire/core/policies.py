@@ -125,20 +125,15 @@ class InferMissingName:
         position, self._seen = self._seen, self._seen + 1
         if event.name:
             return None
-        name = self._inferred(position)
+        name = self._forced
+        if not name and len(self._names) == 1:
+            name = self._names[0]
+        elif not name and self._by_position and position < len(self._names):
+            name = self._names[position]
         if name:
             return Note("name_inferred", event.id), msgspec.structs.replace(event, name=name)
         message = f"The backend sent call {event.id} without a tool name, and the declared tools do not settle it."
         return (TurnFailed(Failure(502, "tool_name_missing", message)),)
-
-    def _inferred(self, position: int) -> str:
-        if self._forced:
-            return self._forced
-        if len(self._names) == 1:
-            return self._names[0]
-        if self._by_position and position < len(self._names):
-            return self._names[position]
-        return ""
 
 
 class HoldCall:
@@ -158,18 +153,18 @@ class HoldCall:
         started, call = self._calls.open, self._calls.feed(event)
         if started is None or call is None:
             return None if isinstance(event, CallEnded) else ()
-        return self._instead(call) or (started, CallArgs(call.id, call.arguments), event)
+        return self._replace(call) or (started, CallArgs(call.id, call.arguments), event)
 
-    def _instead(self, call: Call) -> Events:
-        """What passes in place of a whole call, if that is withheld."""
+    def _replace(self, call: Call) -> Events:
+        """The events that replace a whole call, if it is withheld."""
         return ()
 
 
 class DropDuplicates(HoldCall):
-    """Holds calls until they are whole, and withholds one that came twice.
+    """Holds calls until they are whole, and withholds duplicates.
 
-    Calls with ids from the backend are always different calls. Those with ids made up by Toolwire (they begin with
-    `minted`) are the same if their names and arguments are.
+    Calls with ids from the backend are always different calls. Those with ids minted by Toolwire (they begin with
+    `minted`) are duplicates if their names and arguments are equal.
     """
 
     def __init__(self, minted: str) -> None:
@@ -177,7 +172,7 @@ class DropDuplicates(HoldCall):
         self._minted = minted
         self._seen: set[tuple[str, bytes]] = set()
 
-    def _instead(self, call: Call) -> Events:
+    def _replace(self, call: Call) -> Events:
         content = (call.name, canonical(call.arguments))
         if content in self._seen and call.id.startswith(self._minted):
             return (Note("call_duplicate", call.id),)
@@ -186,29 +181,29 @@ class DropDuplicates(HoldCall):
 
 
 class WithholdCalls:
-    """Withholds every call that `_refused` gives a note about."""
+    """Withholds every call that `_refuse` gives a note about."""
 
     handles: ClassVar[Kinds] = (CallStarted, CallArgs, CallEnded)
     _dropping = False
 
     def feed(self, event: Event) -> Events | None:
         if isinstance(event, CallStarted):
-            note = self._refused(event)
+            note = self._refuse(event)
             self._dropping = note is not None
             return (note,) if note is not None else None
         return () if self._dropping else None
 
-    def _refused(self, call: CallStarted) -> Note | None:
+    def _refuse(self, call: CallStarted) -> Note | None:
         raise NotImplementedError
 
 
 class CapCalls(WithholdCalls):
-    """Withholds every call beyond a number, exactly."""
+    """Withholds every call beyond a limit."""
 
-    def __init__(self, most: int) -> None:
-        self._left = most
+    def __init__(self, limit: int) -> None:
+        self._left = limit
 
-    def _refused(self, call: CallStarted) -> Note | None:
+    def _refuse(self, call: CallStarted) -> Note | None:
         self._left -= 1
         return Note("call_capped", call.id) if self._left < 0 else None
 
@@ -219,7 +214,7 @@ class OnlyAllowed(WithholdCalls):
     def __init__(self, names: Sequence[str]) -> None:
         self._names = frozenset(names)
 
-    def _refused(self, call: CallStarted) -> Note | None:
+    def _refuse(self, call: CallStarted) -> Note | None:
         return Note("call_not_allowed", call.name) if call.name not in self._names else None
 
 
@@ -241,7 +236,7 @@ class NoteMissingCall:
 
 
 class SuppressTail:
-    """Withholds text after the first call, and what separates it from other text: the model is guessing by then."""
+    """Withholds text after the first call, and its separators: the model is guessing by then."""
 
     handles: ClassVar[Kinds] = (CallEnded, MessageEnded, TextDelta, RefusalDelta)
 
@@ -293,7 +288,7 @@ class CallHolder(Protocol):
 
 
 class StopAfterBurst:
-    """Reports when a burst of calls may be over; the reader of the turn, which has a clock, ends it after a while.
+    """Reports when a burst of calls may be over; the reader of the turn has a clock and ends it after a grace period.
 
     A call that another policy holds back counts as open.
     """

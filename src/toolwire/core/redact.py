@@ -1,10 +1,10 @@
-"""Blanks credentials in what a server sends back.
+"""Blanks our own credentials in what a server sends back.
 
-Some servers repeat the key that they were sent: in error messages, in headers, in text. A key is found as it is, as
-JSON and URLs write it, in base64 and in hexadecimal. A stage finds it in any chunking.
+Some servers repeat the key that they received, in error messages, headers or text. It is found as it is, as JSON and
+URLs escape it, in base64 and in hexadecimal, and in any chunking.
 
-Nearly no chunk holds one, so each is only tested for a few fixed strings, one for each form: the longer they are, the
-faster. The pattern that knows all spellings is used where one of them was found.
+Nearly no chunk holds one, so each chunk is only tested for a few fixed strings, the anchors, one for each form. The
+pattern of all spellings is used only where an anchor was found.
 """
 
 import base64
@@ -18,29 +18,28 @@ from urllib.parse import quote
 import msgspec
 
 from toolwire.core.cache import BoundedDict, size_of
-from toolwire.core.recording import REMOVED
+from toolwire.core.secret_patterns import REMOVED
 
-SHORTEST, SHORTEST_WORD = 8, 16
-"""Characters from which a credential is blanked: with letters and digits, and without one of them, as placeholders such
-as `lm-studio` and numbers are, which occur in texts too."""
-LONGEST = 16 * 1024
-"""Bytes of a credential that are looked at; a client may present as much as the headers of a request may have."""
-LONGEST_PATTERN = 256
-"""Bytes of a credential that a pattern spells out, because compiling it takes long; what follows goes with them."""
-LONGEST_ANCHOR = 64
-"""Most bytes of the strings that a chunk is tested for."""
-BEGINNING = 8
-"""Bytes by which the beginning of a credential is looked for at the end of a chunk."""
-MOST_BEGINNINGS = 64
-"""Places that are compared with a credential; a key of one repeated letter begins at every byte."""
+MIN_MIXED_CHARS, MIN_PLAIN_CHARS = 8, 16
+"""Minimum length of a credential with letters and digits, and of one without: placeholders such as `lm-studio`, and
+numbers, occur in other text too."""
+MAX_CREDENTIAL_BYTES = 16 * 1024
+"""Bytes of a credential that are searched for; a client's headers may hold more."""
+MAX_PATTERN_BYTES = 256
+"""Bytes of a credential in the pattern, which is slow to compile; the rest of a longer one is blanked with them."""
+MAX_ANCHOR_BYTES = 64
+PREFIX_BYTES = 8
+"""Bytes of a credential that are searched for at the end of a chunk."""
+MAX_PREFIX_MATCHES = 64
+"""Maximum offsets that are compared with a credential; a key of one repeated letter matches at every byte."""
 _ESCAPES = (b"%", rb"\u00")
-"""What hexadecimal digits of a byte stand behind in URLs and in JSON."""
+"""The escapes before the hexadecimal digits of a byte, in URLs and in JSON."""
 _SPELLINGS = 36
-"""How many times a credential is kept, in its spellings."""
+"""Number of spellings of a credential, for the size of a cached filter."""
 
 _SECRET_WORDS = ("key", "auth", "token", "secret", "cookie", "password")
 _PLAIN = re.compile(rb"[A-Za-z0-9]+")
-"""What is usually written as it is, and what both alphabets of base64 have."""
+"""Characters that are rarely escaped, and that both alphabets of base64 have."""
 
 
 def is_secret_name(name: str) -> bool:
@@ -63,13 +62,17 @@ def credentials_in(headers: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-class Blanks:
-    """Finds some credentials."""
+class CredentialFilter:
+    """Finds and blanks these credentials."""
 
     def __init__(self, credentials: Iterable[str]) -> None:
-        self._secrets = {each.encode(errors="surrogateescape")[:LONGEST] for each in credentials if _is_long(each)}
+        self._secrets: set[bytes] = set()
+        for each in credentials:
+            is_mixed = any(map(str.isdigit, each)) and any(map(str.isalpha, each))
+            if len(each) >= (MIN_MIXED_CHARS if is_mixed else MIN_PLAIN_CHARS):
+                self._secrets.add(each.encode(errors="surrogateescape")[:MAX_CREDENTIAL_BYTES])
         self._anchors: tuple[bytes, ...] = ()
-        self._escapes: tuple[bytes, ...] = ()  # the beginnings of those of which every byte is escaped
+        self._escapes: tuple[bytes, ...] = ()  # the beginnings of credentials with every byte escaped
         self._beginnings: tuple[bytes, ...] = ()
         for each in self._secrets:
             self._anchors += tuple(_anchors(each))
@@ -83,7 +86,7 @@ class Blanks:
 
     @cached_property
     def _pattern(self) -> re.Pattern[bytes]:
-        """Matches every spelling, the longer ones first: a credential may be a part of another."""
+        """Matches every spelling, longer ones first, because a credential may be part of another."""
         patterns = [pattern for each in self._secrets for pattern in _patterns(each)]
         return re.compile(b"|".join(sorted(patterns, key=len, reverse=True)))
 
@@ -102,76 +105,71 @@ class Blanks:
         return self.clean(text.encode(errors="surrogatepass")).decode(errors="surrogatepass")
 
     def cut(self, data: bytes) -> int:
-        """How many bytes at the end may be the beginning of a credential."""
+        """The number of bytes at the end that may be the beginning of a credential."""
         if not data or data[-1] not in self._last_bytes:
             return 0
         at = len(data) - max(_overlap(data, spelling) for spelling in self._beginnings)
-        if at < len(data) and self._may_be_in(data):  # a whole one whose end is also the beginning of one is not cut
+        if at < len(data) and self._may_be_in(data):  # do not cut a whole credential
             at = next((found.start() for found in self._pattern.finditer(data) if found.start() < at < found.end()), at)
         return len(data) - at
 
 
-_known: BoundedDict[tuple[str, ...], Blanks] = BoundedDict(lambda key, _: _SPELLINGS * size_of(key))
+_known: BoundedDict[tuple[str, ...], CredentialFilter] = BoundedDict(lambda key, _: _SPELLINGS * size_of(key))
 
 
-def blanks_for(credentials: tuple[str, ...]) -> Blanks:
-    """Return what finds these credentials; the next requests are likely to be sent with them too."""
-    blanks = _known.find(credentials)
-    if blanks is None:
-        blanks = Blanks(credentials)
-        _known.keep(credentials, blanks)
-    return blanks
+def credential_filter(credentials: tuple[str, ...]) -> CredentialFilter:
+    """The filter of these credentials, cached because the next requests are likely to use them too."""
+    known = _known.find(credentials)
+    if known is None:
+        known = CredentialFilter(credentials)
+        _known.keep(credentials, known)
+    return known
 
 
 class BlankCredentials:
-    """A stage that blanks credentials in bytes. What may be the beginning of one waits for the next bytes."""
+    """A stage that blanks credentials in bytes. A possible beginning of one is held back until the next bytes."""
 
-    def __init__(self, blanks: Blanks) -> None:
-        self._blanks = blanks
+    def __init__(self, filter: CredentialFilter) -> None:
+        self._filter = filter
         self._rest = b""
 
     @property
     def holds(self) -> bool:
-        """Whether some bytes wait."""
+        """Whether bytes are held back."""
         return bool(self._rest)
 
     def feed(self, data: bytes) -> bytes:
-        """The bytes without credentials; what may be the beginning of one is held back."""
+        """The bytes without credentials; a possible beginning of one is held back."""
         if self._rest:
             data = self._rest + data
             self._rest = b""
-        held = self._blanks.cut(data)
+        held = self._filter.cut(data)
         if held:
             self._rest, data = data[-held:], data[:-held]
-        return self._blanks.clean(data)
+        return self._filter.clean(data)
 
     def end(self) -> bytes:
-        """What was held back."""
+        """The bytes that were held back."""
         rest, self._rest = self._rest, b""
-        return self._blanks.clean(rest)
-
-
-def _is_long(credential: str) -> bool:
-    is_mixed = any(map(str.isdigit, credential)) and any(map(str.isalpha, credential))
-    return len(credential) >= (SHORTEST if is_mixed else SHORTEST_WORD)
+        return self._filter.clean(rest)
 
 
 def _overlap(data: bytes, spelling: bytes) -> int:
-    """How many bytes the data ends with that the spelling begins with, if that is not all of it."""
-    beginning, start = spelling[:BEGINNING], max(0, len(data) - len(spelling) + 1)
+    """The number of bytes at the end of the data that begin the spelling, without being all of it."""
+    beginning, start = spelling[:PREFIX_BYTES], max(0, len(data) - len(spelling) + 1)
     first = at = data.find(beginning, start)
-    for _ in range(MOST_BEGINNINGS):
+    for _ in range(MAX_PREFIX_MATCHES):
         if at < 0:
-            lengths = range(min(BEGINNING, len(spelling), len(data) + 1) - 1, 0, -1)
+            lengths = range(min(PREFIX_BYTES, len(spelling), len(data) + 1) - 1, 0, -1)
             return next((length for length in lengths if data.endswith(beginning[:length])), 0)
         if spelling.startswith(data[at:]):
             return len(data) - at
         at = data.find(beginning, at + 1)
-    return len(data) - first  # more than necessary, perhaps
+    return len(data) - first  # may be more than necessary
 
 
 def _in_base64(secret: bytes) -> Iterator[bytes]:
-    """The digits of a secret in base64 that no neighbour changes, wherever in a group of three bytes it begins."""
+    """The base64 digits of a secret that its neighbours do not change, for each offset in a group of three bytes."""
     for before, first in enumerate((0, 2, 3)):
         digits = base64.b64encode(bytes(before) + secret)
         yield digits[first : (before + len(secret)) * 8 // 6]
@@ -179,9 +177,17 @@ def _in_base64(secret: bytes) -> Iterator[bytes]:
 
 def _patterns(secret: bytes) -> Iterator[bytes]:
     """Patterns for every spelling of a secret."""
-    rest = rb"(?:[\w.~+/=%-]|\\/|\\u00\w\w)*" if len(secret) > LONGEST_PATTERN else b""
-    secret = secret[:LONGEST_PATTERN]
-    yield b"".join(map(_byte_pattern, secret)) + rest
+    rest = rb"(?:[\w.~+/=%-]|\\/|\\u00\w\w)*" if len(secret) > MAX_PATTERN_BYTES else b""
+    secret = secret[:MAX_PATTERN_BYTES]
+    pattern = b""
+    for byte in secret:
+        char = bytes((byte,))
+        spellings = {char, b"\\" + char} if char in b'"\\/' else {char}
+        if byte < 128:
+            spellings.add(escape(chr(byte)).encode())
+        written = b"|".join(re.escape(each) for each in sorted(spellings, key=len, reverse=True))
+        pattern += rb"(?:%s|(?i:%%%02x|\\u00%02x))" % (written, byte, byte)
+    yield pattern + rest
     yield rb"(?i:%s)" % secret.hex().encode() + rest
     for digits in _in_base64(secret):
         found = re.escape(digits).replace(rb"\+", rb"(?:[+-]|(?i:%2b|\\u002b))")
@@ -189,17 +195,8 @@ def _patterns(secret: bytes) -> Iterator[bytes]:
         yield found + (rest or rb"(?:=|(?i:%3d|\\u003d)){0,2}")
 
 
-def _byte_pattern(byte: int) -> bytes:
-    char = chr(byte)
-    spellings = {bytes((byte,)), b"\\" + bytes((byte,))} if char in '"\\/' else {bytes((byte,))}
-    if byte < 128:
-        spellings.add(escape(char).encode())
-    written = b"|".join(re.escape(each) for each in sorted(spellings, key=len, reverse=True))
-    return rb"(?:%s|(?i:%%%02x|\\u00%02x))" % (written, byte, byte)
-
-
 def _spellings(secret: bytes) -> Iterator[bytes]:
-    """The usual spellings of a secret, of which a chunk may end with the beginning."""
+    """The usual spellings of a secret; a chunk may end with the beginning of one."""
     yield secret
     quoted = quote(secret, safe="")
     yield quoted.encode()
@@ -217,11 +214,11 @@ def _spellings(secret: bytes) -> Iterator[bytes]:
 
 
 def _anchors(secret: bytes) -> Iterator[bytes]:
-    """Strings of which one is in every spelling of a secret, unless all of its bytes are escaped."""
-    secret = secret[:LONGEST_PATTERN]
-    yield _longest_plain(secret)[-LONGEST_ANCHOR:]  # keys of one vendor begin alike
-    yield from (each[-LONGEST_ANCHOR:] for each in _in_hex(secret))
-    yield from (_longest_plain(each)[-LONGEST_ANCHOR:] for each in _in_base64(secret))
+    """Strings of which every spelling of a secret contains one, unless all of its bytes are escaped."""
+    secret = secret[:MAX_PATTERN_BYTES]
+    yield _longest_plain(secret)[-MAX_ANCHOR_BYTES:]  # keys of one vendor begin alike
+    yield from (each[-MAX_ANCHOR_BYTES:] for each in _in_hex(secret))
+    yield from (_longest_plain(each)[-MAX_ANCHOR_BYTES:] for each in _in_base64(secret))
 
 
 def _longest_plain(text: bytes) -> bytes:

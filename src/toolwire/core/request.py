@@ -5,7 +5,7 @@ from that. JSON that is only passed on (schemas, formats) stays `Raw`.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -379,17 +379,14 @@ class Request(msgspec.Struct, frozen=True):
         That is system and developer text, and an assistant message before the first user message: some clients
         send their system prompt as one.
         """
-        return words in self.instructions or any(
-            words in part.text
-            for message in self._prompt_messages()
-            for part in message.parts
-            if isinstance(part, TextPart)
-        )
-
-    def _prompt_messages(self) -> Iterator[Message]:
+        if words in self.instructions:
+            return True
         user_seen = False
         for entry in self.entries:
-            if isinstance(entry, Message):
-                user_seen = user_seen or entry.role == "user"
-                if entry.role in ("system", "developer") or (entry.role == "assistant" and not user_seen):
-                    yield entry
+            if not isinstance(entry, Message):
+                continue
+            user_seen = user_seen or entry.role == "user"
+            is_prompt = entry.role in ("system", "developer") or (entry.role == "assistant" and not user_seen)
+            if is_prompt and any(words in part.text for part in entry.parts if isinstance(part, TextPart)):
+                return True
+        return False

@@ -1,30 +1,30 @@
 """Puts interleaved calls in sequence: one call at a time, nothing between its start and its end.
 
-When another event comes inside an open call, that call's arguments are tested once, there: complete JSON means the call
-is over, and what follows is passed on at once; otherwise what follows waits until the call has ended.
+When another event arrives inside an open call, that call's arguments are tested once. If they are complete JSON, the
+call is over and later events pass at once; otherwise later events are held back until the call ends.
 """
 
 from toolwire.core.errors import BackendFault, Failure
 from toolwire.core.events import CallArgs, CallEnded, CallStarted, Event, Note, RawFrame, TurnEnded, TurnFailed, Usage
 from toolwire.core.text import is_json
 
-HELD_LIMIT = 32 * 1024 * 1024
-"""Most characters that may wait behind an open call."""
+MAX_HELD_CHARS = 32 * 1024 * 1024
+"""Maximum characters that are held back behind an open call."""
 
 
 class OneCallAtATime:
     """A stage that puts interleaved calls in sequence without losing an event."""
 
-    def __init__(self, limit: int = HELD_LIMIT) -> None:
+    def __init__(self, limit: int = MAX_HELD_CHARS) -> None:
         self._limit = limit
         self._open: CallStarted | None = None
         self._parts: list[str] = []
         self._tested = False
         self._early: set[str] = set()  # calls that were ended here before the backend ended them
-        self._queue: list[list[Event]] = []  # what waits: a call's events so far, or one other event
+        self._queue: list[list[Event]] = []  # held events: those of a call so far, or one other event
         self._queued: dict[str, list[Event]] = {}  # the calls among them
         self.held = 0
-        """Characters that wait."""
+        """Characters that are held back."""
 
     def feed(self, event: Event) -> list[Event]:
         current = self._open
@@ -32,7 +32,7 @@ class OneCallAtATime:
             if isinstance(event, CallStarted):
                 self._start(event)
             elif self._early and isinstance(event, CallArgs | CallEnded):
-                return self._late(event)
+                return self._drop_late(event)
             return [event]
         if isinstance(event, CallArgs) and event.id == current.id:
             self._parts.append(event.text)
@@ -43,27 +43,24 @@ class OneCallAtATime:
         if isinstance(event, Note | RawFrame | Usage | TurnEnded | TurnFailed):
             return [event]
         if isinstance(event, CallArgs | CallEnded) and event.id in self._early:
-            return self._late(event)
-        return self._intrude(event, current)
+            return self._drop_late(event)
+        if self._is_over(current):
+            self._open = None
+            self._early.add(current.id)
+            return [CallEnded(current.id), *self.feed(event)]
+        self._hold(event)
+        return []
 
     def _start(self, event: CallStarted) -> None:
         self._open = event
         self._parts = []
         self._tested = False
 
-    def _late(self, event: CallArgs | CallEnded) -> list[Event]:
+    def _drop_late(self, event: CallArgs | CallEnded) -> list[Event]:
         if event.id not in self._early:
             return [event]
         if isinstance(event, CallArgs) and event.text.strip():
             return [Note("arguments_late", event.id)]
-        return []
-
-    def _intrude(self, event: Event, current: CallStarted) -> list[Event]:
-        if self._is_over(current):
-            self._open = None
-            self._early.add(current.id)
-            return [CallEnded(current.id), *self.feed(event)]
-        self._hold(event)
         return []
 
     def _is_over(self, current: CallStarted) -> bool:
@@ -88,7 +85,7 @@ class OneCallAtATime:
             raise BackendFault(Failure(502, "call_too_large", message))
 
     def _release(self) -> list[Event]:
-        """Release what waited, up to and including the first call that has not ended."""
+        """Release held events, up to and including the first call that has not ended."""
         out: list[Event] = []
         queue, self._queue = self._queue, []
         for index, entry in enumerate(queue):

@@ -20,26 +20,26 @@ import msgspec
 from toolwire.core.batch import FrameBatch, Template, learn_template, read_batch
 from toolwire.core.errors import BackendFault, Failure
 
-DEFAULT_LIMIT = 32 * 1024 * 1024
-"""Most bytes one event may have, unless configured."""
-MOST_LINES = 100_000
-"""Lines of one event; JSON that is indented has many."""
+MAX_EVENT_BYTES = 32 * 1024 * 1024
+"""Maximum bytes of one event, unless configured."""
+MAX_EVENT_LINES = 100_000
+"""Maximum lines of one event; indented JSON has many."""
 
-MUCH = 1024
-"""Bytes at the end of a read. If a quarter of them is line feeds, blank lines are dropped from the read, because each
+TAIL_BYTES = 1024
+"""If a quarter of this many bytes at the end of a read is line feeds, its surplus blank lines are dropped, because each
 would cost as much as a frame."""
 
 _usual_blocks = re.compile(rb"event: ([^\n]*)\ndata: ([^\n]*)\n\n").findall
-_AROUND = len(b"event: \ndata: \n\n")
+_BLOCK_OVERHEAD = len(b"event: \ndata: \n\n")
 
 _BOM = b"\xef\xbb\xbf"
 _without_blank_lines = partial(re.compile(rb"\n{3,}").sub, b"\n\n")
 
 
-TEMPLATE_MISSES = 4
-"""How many templates may be learned without yielding a batch before the reader stops trying."""
-COMMON_PREFIX = 40
-"""Least number of bytes that two frames of a batch have in common at the beginning."""
+MAX_TEMPLATE_MISSES = 4
+"""Templates that may be learned without yielding a batch before the reader stops learning."""
+MIN_COMMON_PREFIX = 40
+"""Minimum bytes that two frames of a batch have in common at the beginning."""
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
@@ -57,11 +57,11 @@ class FrameReader:
     read that differ in that text alone become one.
     """
 
-    def __init__(self, limit: int = DEFAULT_LIMIT, delta_fields: Sequence[bytes] = ()) -> None:
+    def __init__(self, limit: int = MAX_EVENT_BYTES, delta_fields: Sequence[bytes] = ()) -> None:
         self._limit = limit
         self._delta_fields = delta_fields
         self._template: Template | None = None
-        self._misses_left = TEMPLATE_MISSES
+        self._misses_left = MAX_TEMPLATE_MISSES
         self._pending: list[bytes] = []  # an unfinished block, without a blank line in it
         self._held = 0
         self.skipped = 0
@@ -71,10 +71,10 @@ class FrameReader:
 
     def feed(self, data: bytes) -> list[Frame]:
         if self._lead is not None:
-            data = self._without_bom(data)
+            data = self._strip_bom(data)
         if self._after_cr or b"\r" in data:
-            data = self._with_line_feeds(data)
-        if len(data) > MUCH and data.count(b"\n", -MUCH) * 4 > MUCH:
+            data = self._normalise_line_ends(data)
+        if len(data) > TAIL_BYTES and data.count(b"\n", -TAIL_BYTES) * 4 > TAIL_BYTES:
             data = _without_blank_lines(data)
         frames: list[Frame] = []
         if not data:
@@ -107,7 +107,7 @@ class FrameReader:
     def _read_blocks(self, blocks: bytes, frames: list[Frame]) -> None:
         """Read whole blocks. Nearly always each of them is `event: …` and one line of data."""
         found = _usual_blocks(blocks)
-        if sum([len(event) + len(data) for event, data in found]) + _AROUND * len(found) == len(blocks):
+        if sum([len(event) + len(data) for event, data in found]) + _BLOCK_OVERHEAD * len(found) == len(blocks):
             if len(blocks) > self._limit:
                 self._check_size(max(len(data) for _, data in found))
             frames += [Frame(event, data) for event, data in found]
@@ -127,7 +127,7 @@ class FrameReader:
                     data = template.render(b"".join(batch.texts), batch.number)
                     frames.append(Frame(template.event, data, batch))
                     offset += length
-                    self._misses_left = TEMPLATE_MISSES
+                    self._misses_left = MAX_TEMPLATE_MISSES
                     continue
             if not self._misses_left:
                 self._read_blocks(blocks[offset:], frames)
@@ -138,15 +138,11 @@ class FrameReader:
             block = blocks[offset:end]
             self._read_block(block, frames)
             offset = end + 2
-            if blocks.startswith(block[:COMMON_PREFIX], offset):
-                self._learn(block, blocks, offset)
-
-    def _learn(self, block: bytes, blocks: bytes, offset: int) -> None:
-        """Keep this block's template if the next block, at the offset, begins with the same bytes."""
-        template = learn_template(block, self._delta_fields)
-        if template is not None and blocks.startswith(template.lead, offset):
-            self._template = template
-            self._misses_left -= 1
+            if blocks.startswith(block[:MIN_COMMON_PREFIX], offset):
+                template = learn_template(block, self._delta_fields)
+                if template is not None and blocks.startswith(template.lead, offset):
+                    self._template = template
+                    self._misses_left -= 1
 
     def end(self) -> list[Frame]:
         frames: list[Frame] = []
@@ -160,7 +156,7 @@ class FrameReader:
         self._finish_pending(frames)
         return frames
 
-    def _without_bom(self, data: bytes) -> bytes:
+    def _strip_bom(self, data: bytes) -> bytes:
         lead = (self._lead or b"") + data
         if len(lead) < len(_BOM) and _BOM.startswith(lead):
             self._lead = lead
@@ -168,7 +164,7 @@ class FrameReader:
         self._lead = None
         return lead.removeprefix(_BOM)
 
-    def _with_line_feeds(self, data: bytes) -> bytes:
+    def _normalise_line_ends(self, data: bytes) -> bytes:
         """Every line end becomes one LF; a CR at the end of a read swallows an LF that opens the next."""
         if self._after_cr and data.startswith(b"\n"):
             data = data[1:]
@@ -205,8 +201,8 @@ class FrameReader:
             self._read_lines(block, frames)
 
     def _read_lines(self, block: bytes, frames: list[Frame]) -> None:
-        if block.count(b"\n") > MOST_LINES:
-            message = f"One event of the backend has more than the limit of {MOST_LINES} lines."
+        if block.count(b"\n") > MAX_EVENT_LINES:
+            message = f"One event of the backend has more than the limit of {MAX_EVENT_LINES} lines."
             raise BackendFault(Failure(502, "event_too_large", message))
         event = b""
         data: list[bytes] = []

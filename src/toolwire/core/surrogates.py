@@ -23,35 +23,36 @@ class SurrogateHalves:
 
     def __init__(self) -> None:
         self.half = ""
-        """The first half of a character, waiting for the second."""
+        """The first half of a character, until the second is received."""
         self._path: Path = ()  # the field that it ended
         self.lost = 0
-        """Halves whose other half never came."""
+        """Number of halves without their other half."""
 
-    def mended(self, data: bytes) -> bytes | None:
-        """The frame with its characters made whole, or None if that is not what makes it unreadable."""
+    def repair(self, data: bytes) -> bytes | None:
+        """The frame with split characters joined, or None if it has none or is no JSON."""
         if not self.half and _ESCAPED_HALF.search(data) is None:
             return None
         try:
-            return msgspec.json.encode(self._whole(json.loads(data, parse_float=_as_written), ()))
+            value = json.loads(data, parse_float=lambda number: msgspec.Raw(number.encode()))
+            return msgspec.json.encode(self._repair_value(value, ()))
         except (ValueError, RecursionError):
             return None
 
-    def _whole(self, value: Any, path: Path) -> Any:
+    def _repair_value(self, value: Any, path: Path) -> Any:
         """The same value with split characters joined where possible and every other half replaced."""
         if isinstance(value, str):
-            return self._replaced(self._joined(value, path) if "delta" in path else value)
+            return self._replace_halves(self._join_half(value, path) if "delta" in path else value)
         if isinstance(value, list):
-            return [self._whole(each, (*path, index)) for index, each in enumerate(cast("list[Any]", value))]
+            return [self._repair_value(each, (*path, index)) for index, each in enumerate(cast("list[Any]", value))]
         if isinstance(value, dict):
             fields = cast("dict[str, Any]", value)
             if "index" in fields and path:
                 path = path[:-1]  # the index identifies it, not its position in the list
             path = (*path, *(fields.get(name) for name in _POSITION_FIELDS))
-            return {self._replaced(key): self._whole(each, (*path, key)) for key, each in fields.items()}
+            return {self._replace_halves(key): self._repair_value(each, (*path, key)) for key, each in fields.items()}
         return value
 
-    def _joined(self, text: str, path: Path) -> str:
+    def _join_half(self, text: str, path: Path) -> str:
         """The text with the half kept from the previous delta, without a half that must wait for the next."""
         if self.half and path == self._path:
             text, self.half = self.half + text, ""
@@ -60,16 +61,12 @@ class SurrogateHalves:
             text, self.half, self._path = text[:-1], text[-1], path
         return text
 
-    def _replaced(self, text: str) -> str:
-        whole = whole_text(text)
+    def _replace_halves(self, text: str) -> str:
+        whole = join_surrogates(text)
         self.lost += whole.count("\ufffd") - text.count("\ufffd")
         return whole
 
 
-def whole_text(text: str) -> str:
+def join_surrogates(text: str) -> str:
     """The text with its surrogate halves joined where they stand side by side, and every other half replaced."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-def _as_written(number: str) -> msgspec.Raw:
-    return msgspec.Raw(number.encode())

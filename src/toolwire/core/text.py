@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from toolwire.core.surrogates import whole_text
+from toolwire.core.surrogates import join_surrogates
 
 _raw = msgspec.json.Decoder(msgspec.Raw)
 
@@ -21,7 +21,7 @@ def is_json(text: str) -> bool:
     try:
         _raw.decode(text)
     except UnicodeEncodeError:
-        return is_json(whole_text(text))
+        return is_json(join_surrogates(text))
     except (msgspec.DecodeError, RecursionError):
         whole = replace_lone_surrogates(text)
         return whole is not text and is_json(whole)

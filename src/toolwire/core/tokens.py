@@ -1,4 +1,4 @@
-"""Estimates a request's tokens where the backend cannot count them: about one for four characters."""
+"""Estimates a request's tokens where the backend cannot count them: about one per four characters."""
 
 from toolwire.core.request import (
     CallEntry,
@@ -24,7 +24,7 @@ TOKENS_PER_IMAGE = 800
 """Tokens of anything that is not text."""
 
 
-def estimated_tokens(request: Request) -> int:
+def estimate_tokens(request: Request) -> int:
     """The estimated tokens of the prompt: instructions, history and tools."""
     chars = len(request.instructions)
     named = request.named_tools if any(tool.deferred for tool in request.tools) else ()
@@ -33,10 +33,10 @@ def estimated_tokens(request: Request) -> int:
             continue
         chars += len(tool.name) + len(tool.description) + len(tool.parameters or b"") + len(tool.format or b"")
     chars += sum(len(tool.raw) for tool in request.hosted_tools)
-    return chars // CHARS_PER_TOKEN + sum(_tokens(entry) for entry in request.entries)
+    return chars // CHARS_PER_TOKEN + sum(_count_tokens(entry) for entry in request.entries)
 
 
-def _tokens(entry: Entry) -> int:
+def _count_tokens(entry: Entry) -> int:
     chars, images = 0, 0
     match entry:
         case Message(_, parts) | ResultEntry(_, parts):

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from starlette.types import Receive
 
-from toolwire.core.bounds import BYTES_PER_STEP, LARGE, Bounds, Steps, check_values, run_steps
+from toolwire.core.bounds import BYTES_PER_STEP, LARGE_BODY_BYTES, Bounds, Steps, check_values, run_steps
 from toolwire.core.errors import BadRequest
 from toolwire.gateway.http import ClientGone
 from toolwire.gateway.memory_budget import Reservation
@@ -29,7 +29,7 @@ WINDOW_LOG = 25
 
 async def run_in_steps(steps: Steps[T], size: int) -> T:
     """The result of a computation on so many bytes, which is only left in between if they are many."""
-    return run_steps(steps) if size < LARGE else await in_steps(steps)
+    return run_steps(steps) if size < LARGE_BODY_BYTES else await in_steps(steps)
 
 
 async def in_steps(steps: Steps[T]) -> T:
@@ -56,7 +56,7 @@ async def read_body(
 
 async def check_body(body: bytes, bounds: Bounds) -> None:
     """See whether it is UTF-8 and can be decoded in the time there is."""
-    if len(body) < LARGE:
+    if len(body) < LARGE_BODY_BYTES:
         _check_text(body)
         return
     if not body.isascii():
@@ -145,7 +145,7 @@ def _zstd(body: bytes) -> Iterator[bytes]:
 
 def is_utf8(body: bytes) -> bool:
     try:
-        if len(body) < LARGE:
+        if len(body) < LARGE_BODY_BYTES:
             _check_text(body)
         elif not body.isascii():
             run_steps(_check_long_text(body))

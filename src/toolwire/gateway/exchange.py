@@ -13,7 +13,7 @@ from typing import Protocol, TypeAlias
 from msgspec import UNSET
 from starlette.types import Receive, Scope
 
-from toolwire.core.bounds import LARGE
+from toolwire.core.bounds import LARGE_BODY_BYTES
 from toolwire.core.errors import BadRequest, Failure, InternalError, ReplyTooLarge, ToolwireError
 from toolwire.core.events import TurnFailed
 from toolwire.core.notes import TurnStats
@@ -172,7 +172,7 @@ class Exchange:
 
     async def pause(self) -> None:
         """Let other tasks run between two parts of the work on a large request."""
-        if self.size >= LARGE:
+        if self.size >= LARGE_BODY_BYTES:
             await give_way()
 
     def own(self, run: TurnSource) -> TurnSource:

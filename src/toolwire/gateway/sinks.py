@@ -12,7 +12,7 @@ from functools import lru_cache
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from toolwire.core.bounds import LARGE
+from toolwire.core.bounds import LARGE_BODY_BYTES
 from toolwire.core.collect import Collector
 from toolwire.core.errors import Failure, InternalError
 from toolwire.core.events import Event, TurnFailed
@@ -79,7 +79,7 @@ class HttpSink:
                 collector.feed(event)
             hold(collector.size - held)
             held = collector.size
-        if held >= LARGE:
+        if held >= LARGE_BODY_BYTES:
             await give_way()
         [turn] = collector.end()
         if turn.failure is not None:

@@ -5,7 +5,7 @@ from itertools import count
 
 from toolwire.assembly import ToolRules, output_mode
 from toolwire.config.flags import HEADERS, MODE_HEADER, FlagError, with_flags
-from toolwire.core.bounds import LARGE, check_parts
+from toolwire.core.bounds import LARGE_BODY_BYTES, check_parts
 from toolwire.core.errors import BadRequest
 from toolwire.core.policies import Policy
 from toolwire.core.request import Request
@@ -33,7 +33,7 @@ def start_run(
     Raises `BadRequest`, which names the field.
     """
     shared, turn, reserve = exchange.shared, exchange.turn, exchange.reservation.grow
-    if exchange.size >= LARGE:
+    if exchange.size >= LARGE_BODY_BYTES:
         check_parts(request, shared.bounds.entries)
     rules = rules_for(exchange)
     mode = output_mode(rules, request)

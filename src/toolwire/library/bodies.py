@@ -12,7 +12,7 @@ from toolwire.core.errors import Failure, ToolwireError
 from toolwire.core.events import Dialect
 from toolwire.core.notes import TurnStats
 from toolwire.core.request import Request
-from toolwire.core.surrogates import whole_text
+from toolwire.core.surrogates import join_surrogates
 from toolwire.library.options import DecodeOptions, EncodeOptions, TranslateOptions, check_options
 from toolwire.library.reply import TurnStream, checked_dialect, plan_of
 from toolwire.library.writer import Heading, checked_reason, completing, new_seed, write_turn, written_for
@@ -28,7 +28,7 @@ def as_bytes(body: Body) -> bytes:
         case bytes() | bytearray() | memoryview():
             return bytes(cast("bytes", body))
         case str():
-            return whole_text(cast("str", body)).encode()
+            return join_surrogates(cast("str", body)).encode()
         case Mapping():
             return _encoded(cast("Mapping[str, Any]", body))
         case _:

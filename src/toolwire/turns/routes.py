@@ -23,7 +23,7 @@ from toolwire.core.notes import TurnStats
 from toolwire.core.recording import read_recording
 from toolwire.core.request import Request
 from toolwire.core.tenant_cache import TenantCache
-from toolwire.core.tokens import estimated_tokens
+from toolwire.core.tokens import estimate_tokens
 from toolwire.memory.private_files import read_file
 from toolwire.protocols import PROTOCOLS, HttpBackend, converse_as
 from toolwire.turns.codex import codex_upstream
@@ -373,7 +373,7 @@ async def counted(router: Router, request: Request, key: str) -> tuple[int, dict
             return tokens, {}
     stats = TurnStats()
     stats.note(Note("tokens_estimated"))
-    return estimated_tokens(request), {"x-toolwire-notes": msgspec.json.encode(stats.figures.notes).decode()}
+    return estimate_tokens(request), {"x-toolwire-notes": msgspec.json.encode(stats.figures.notes).decode()}
 
 
 async def _counted(upstream: HttpUpstream, question: Post, key: str) -> int | None:

@@ -23,7 +23,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
 from toolwire.core.backend import Opening, Post
-from toolwire.core.redact import BlankCredentials, Blanks, blanks_for, credentials_in, is_secret_name
+from toolwire.core.redact import BlankCredentials, CredentialFilter, credential_filter, credentials_in, is_secret_name
 from toolwire.upstream.aiohttp_buffer import BUFFER_SIZE, MAX_READ, drain, make_connector, wait_and_drain
 from toolwire.upstream.reply import CONTROL, Broken, Timeouts, Upstream, broken, sanitize_headers
 from toolwire.upstream.scheduling import give_way
@@ -120,11 +120,11 @@ class HttpUpstream(Upstream):
             raise _broken(error) from error
         return _reply(response.status, response.headers, response.content, response.close, self._batching, blanks)
 
-    def _blanks(self, key: str) -> Blanks:
+    def _blanks(self, key: str) -> CredentialFilter:
         """Finds the credentials that a request with this key of the client is sent with."""
-        return blanks_for((*self._secrets, *credentials_in(self._credentials.headers(key))))
+        return credential_filter((*self._secrets, *credentials_in(self._credentials.headers(key))))
 
-    async def _send(self, post: Post, headers: Mapping[str, str], blanks: Blanks) -> "HttpReply":
+    async def _send(self, post: Post, headers: Mapping[str, str], blanks: CredentialFilter) -> "HttpReply":
         """Write a request in one piece to a connection of the pool."""
         target = self._targets.get(post.path)
         if target is None:  # as aiohttp's pool identifies the server; it holds nothing of one request
@@ -287,7 +287,7 @@ def _reply(
     content: aiohttp.StreamReader,
     close: Callable[[], object],
     batching: bool,
-    blanks: Blanks,
+    blanks: CredentialFilter,
 ) -> HttpReply:
     """A reply without the credentials that its request was sent with."""
     headers = sanitize_headers(headers)

@@ -10,7 +10,8 @@ from typing import BinaryIO
 import msgspec
 
 from toolwire.core.backend import Ask, Dialogue, Opening, Post
-from toolwire.core.recording import Head, Line, without_secrets
+from toolwire.core.recording import Head, Line
+from toolwire.core.secret_patterns import remove_secrets
 from toolwire.core.sse import Frame
 from toolwire.memory.private_files import make_folders, open_private
 
@@ -60,7 +61,7 @@ class Recorder:
 
     def _cut(self, line: Line, field: str, body: bytes) -> Line:
         """The line with a body. Secrets are removed before its end is left out, so that none is cut in two."""
-        kept = without_secrets(body[: MAX_REQUEST_BYTES + MAX_SECRET_BYTES], self._secrets).encode()[:MAX_REQUEST_BYTES]
+        kept = remove_secrets(body[: MAX_REQUEST_BYTES + MAX_SECRET_BYTES], self._secrets).encode()[:MAX_REQUEST_BYTES]
         values = {field: kept.decode(errors="ignore"), "left_out": len(body) > MAX_REQUEST_BYTES}
         return msgspec.structs.replace(line, **values)
 
@@ -84,11 +85,11 @@ class Recorder:
     def frame(self, now: float, frame: Frame) -> None:
         """Record a frame of a stream."""
         event = frame.event.decode("utf-8", "replace")
-        self._line(Line(self._since(now), event=event, data=without_secrets(frame.data, self._secrets)))
+        self._line(Line(self._since(now), event=event, data=remove_secrets(frame.data, self._secrets)))
 
     def body(self, now: float, body: bytes) -> None:
         """Record a plain body."""
-        self._line(Line(self._since(now), body=without_secrets(body, self._secrets)))
+        self._line(Line(self._since(now), body=remove_secrets(body, self._secrets)))
 
     def close(self) -> None:
         """Close the file; a turn without a reply is written now."""

@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypeAlias, cast
 
 import msgspec
 
-from toolwire.core.redact import Blanks, blanks_for, credentials_in, is_secret_name
+from toolwire.core.redact import CredentialFilter, credential_filter, credentials_in, is_secret_name
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _TRANSPORTS = {"stdio": "command", "http": "url", "streamable-http": "url", "streamableHttp": "url"}
@@ -67,10 +67,10 @@ class Server(msgspec.Struct, frozen=True, kw_only=True, rename={"start_timeout":
         return f"Server({self.name!r})"
 
     @property
-    def blanks(self) -> Blanks:
+    def blanks(self) -> CredentialFilter:
         """Blanks the credentials of the server in what it sends back."""
         given = {name: value for name, value in (self.env | self.headers).items() if is_secret_name(name)}
-        return blanks_for(credentials_in(given))
+        return credential_filter(credentials_in(given))
 
     def offers(self, tool: str) -> bool:
         """Whether a tool is offered to the model."""

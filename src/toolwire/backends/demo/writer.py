@@ -8,7 +8,7 @@ import msgspec
 
 from toolwire.core import sse
 from toolwire.core.request import Request, Tool
-from toolwire.core.tokens import estimated_tokens
+from toolwire.core.tokens import estimate_tokens
 
 _json = msgspec.json.encode
 
@@ -88,7 +88,7 @@ class DemoWriter:
         if status != "in_progress":
             response["output"] = self._output
             response["usage"] = {
-                "input_tokens": estimated_tokens(self._request),
+                "input_tokens": estimate_tokens(self._request),
                 "input_tokens_details": {"cached_tokens": 0},
                 "output_tokens": self._chars // 4 + 1,
                 "output_tokens_details": {"reasoning_tokens": 0},

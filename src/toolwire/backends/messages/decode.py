@@ -34,7 +34,7 @@ from toolwire.core.events import (
     Usage,
 )
 from toolwire.core.raw import arguments_text
-from toolwire.core.sequence import HELD_LIMIT
+from toolwire.core.sequence import MAX_HELD_CHARS
 from toolwire.core.sse import Frame
 from toolwire.core.text import is_json
 
@@ -166,8 +166,10 @@ class Decoder(TurnDecoder):
             self._waiting[index].events.append((event, frame))
             self._held_deltas += _has_content(event)
             self._held_bytes += len(frame.data)
-            if self._held_bytes > HELD_LIMIT:
-                raise BackendFault(Failure(502, "call_too_large", f"More than {HELD_LIMIT} bytes wait behind a block."))
+            if self._held_bytes > MAX_HELD_CHARS:
+                raise BackendFault(
+                    Failure(502, "call_too_large", f"More than {MAX_HELD_CHARS} bytes wait behind a block.")
+                )
             return out
         out += self._read(event, frame)
         return [*out, *self._next_blocks()]

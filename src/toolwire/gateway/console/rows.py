@@ -8,8 +8,8 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from toolwire.core.notes import TurnStats
-from toolwire.core.recording import REMOVED
 from toolwire.core.request import Entry, Message, ResultEntry, TextPart
+from toolwire.core.secret_patterns import REMOVED
 from toolwire.gateway.console.secrets import MIN_SECRET_SIZE, redact_text
 from toolwire.gateway.console.trace import TurnTrace
 from toolwire.gateway.keys import presented_key

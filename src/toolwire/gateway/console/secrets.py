@@ -11,8 +11,8 @@ from urllib.parse import quote, unquote, urlsplit
 import msgspec
 
 from toolwire.config.settings import Settings
-from toolwire.core.recording import merged, secret_spans, without_spans
 from toolwire.core.redact import is_secret_name
+from toolwire.core.secret_patterns import find_secret_spans, merge_spans, remove_spans
 
 MIN_SECRET_SIZE = 4
 """Minimum bytes of a key that is searched for."""
@@ -29,13 +29,13 @@ _IN_STRING = re.compile(rb'(?:[^"\\]|\\.)+', re.DOTALL)
 
 def redact(data: bytes, secrets: tuple[bytes, ...]) -> bytes:
     """The data without these secrets and without anything that looks like one, as in recordings."""
-    return without_spans(data, find_secrets(data, secrets))
+    return remove_spans(data, find_secrets(data, secrets))
 
 
 def redact_text(text: str, secrets: tuple[bytes, ...]) -> str:
     """A short text without secrets."""
     data = text.encode(errors="replace")
-    return without_spans(data, secret_spans(data, secrets)).decode(errors="replace")
+    return remove_spans(data, find_secret_spans(data, secrets)).decode(errors="replace")
 
 
 def find_secrets(data: bytes, secrets: tuple[bytes, ...]) -> list[tuple[int, int]]:
@@ -49,7 +49,7 @@ def find_secrets(data: bytes, secrets: tuple[bytes, ...]) -> list[tuple[int, int
     while start < len(data):
         next_start = start + SLICE
         end = min(next_start + MAX_SECRET_SIZE, len(data))
-        spans = secret_spans(data, secrets, max(0, start - MAX_NAME_SIZE), end)
+        spans = find_secret_spans(data, secrets, max(0, start - MAX_NAME_SIZE), end)
         is_cut = end < len(data) and spans and spans[-1][1] >= end - 1  # or it ends before an escape
         if is_cut and spans[-1][0] < next_start:
             begin, at = spans[-1]
@@ -61,7 +61,7 @@ def find_secrets(data: bytes, secrets: tuple[bytes, ...]) -> list[tuple[int, int
         start = next_start
         if len(found) > MAX_SPANS:
             return [(0, len(data))]
-    return merged(found)
+    return merge_spans(found)
 
 
 def collect_secrets(settings: Settings, token: str) -> tuple[bytes, ...]:

@@ -15,7 +15,7 @@ import msgspec
 
 from toolwire.core.events import Note
 from toolwire.core.jsonrpc import JSON_LINES
-from toolwire.core.recording import REMOVED, without_spans
+from toolwire.core.secret_patterns import REMOVED, remove_spans
 from toolwire.gateway.console.rows import MAX_NAME_LENGTH, TurnRow
 from toolwire.gateway.console.secrets import MIN_SECRET_SIZE, find_secrets, redact, redact_text
 from toolwire.gateway.console.stream_view import StreamView, read_stream
@@ -181,7 +181,7 @@ class _Remover:
         spans = find_secrets(data, self.secrets)
         ends = move_offsets(accumulate(len(data) for _, data in parts), spans)
         marks = [(self._since_begin(now), end) for (now, _), end in zip(parts, ends, strict=True)]
-        stream = StoredStream(without_spans(data, spans), marks)
+        stream = StoredStream(remove_spans(data, spans), marks)
         texts = _list_texts(read_stream(kind, content_type, parts))
         if self._is_running and any(map(self._ends_in_secret, (stream.data, *texts))):
             return StoredStream(withheld=True)

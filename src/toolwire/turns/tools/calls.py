@@ -14,7 +14,7 @@ import msgspec
 
 from toolwire.core.collect import CallAssembler
 from toolwire.core.request import TextPart
-from toolwire.core.surrogates import whole_text
+from toolwire.core.surrogates import join_surrogates
 from toolwire.turns.tools.call import FatalToolError, LocalShellPayload, ToolCall, ToolError
 from toolwire.turns.tools.registry import Context, Registry, Result, Tool, ignore
 
@@ -243,7 +243,7 @@ def _without_surrogates(result: Result) -> Result:
     """A result that can be written as JSON: lone surrogates are replaced."""
     if all(part.text.isascii() for part in result.parts if isinstance(part, TextPart)):
         return result
-    parts = (TextPart(whole_text(part.text)) if isinstance(part, TextPart) else part for part in result.parts)
+    parts = (TextPart(join_surrogates(part.text)) if isinstance(part, TextPart) else part for part in result.parts)
     return Result(tuple(parts), result.failed)
 
 

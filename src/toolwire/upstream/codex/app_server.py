@@ -22,7 +22,7 @@ from toolwire.core.backend import Ask
 from toolwire.core.display import clean
 from toolwire.core.errors import BackendFault, Failure
 from toolwire.core.jsonrpc import Id, LineReader
-from toolwire.core.redact import BlankCredentials, blanks_for
+from toolwire.core.redact import BlankCredentials, credential_filter
 from toolwire.memory.owned_folders import PREFIX, OwnedFolder, remove_orphans
 from toolwire.upstream.reply import Broken, broken
 
@@ -80,7 +80,7 @@ class AppServer(asyncio.SubprocessProtocol):
         self._exited = exited
         self._folder: OwnedFolder | None = None
         self._reader = LineReader()
-        self._blanks = blanks_for(spec.credentials())
+        self._blanks = credential_filter(spec.credentials())
         self._blank = BlankCredentials(self._blanks)
         self._channels: dict[str, Listener] = {}
         self._pending: dict[Id, asyncio.TimerHandle] = {}
