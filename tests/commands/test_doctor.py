@@ -47,7 +47,7 @@ def lines(desk: Desk, *arguments: str, code: int = 0, **more: str) -> dict[str, 
 def test_without_a_configuration_all_is_well(desk: Desk):
     assert lines(desk) == {
         "configuration": ("✓", f"none; toolwire init writes {desk.config}"),
-        "keys": ("✓", "none: every program on this machine may ask"),
+        "keys": ("✓", "none: every program on this machine may use the gateway"),
         "backend demo": ("✓", "built in"),
         "store": ("✓", f"{desk.store}, made when it is needed"),
         "codex": ("✓", "not installed, and only needed for codex backends (npm install -g @openai/codex)"),

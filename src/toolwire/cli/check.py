@@ -9,7 +9,7 @@ from toolwire.cli.options import PATH, stop_on
 
 @click.command()
 @click.argument("url", default="", help="The address of an endpoint, with or without /v1.")
-@click.option("--api", "-a", default="", help="APIs with commas: chat,responses,messages; all by default.")
+@click.option("--api", "-a", default="", help="APIs, separated by commas: chat,responses,messages; all by default.")
 @click.option("--model", "-m", default="", help="The model to ask; the first one listed by default.")
 @click.option("--key", "-k", default="", envvar="TOOLWIRE_CHECK_KEY", show_envvar=True, help="The key to send.")
 @click.option("--only", multiple=True, help="A rule, or an area of rules; may be repeated.")

@@ -95,7 +95,7 @@ async def examine(config: str | None) -> list[Finding]:
         port = f"{url}: another program answers; choose another with server.port, or serve --port"
     return [
         *_examine_configuration(settings),
-        Finding("keys", True, keys if settings.keys else "none: every program on this machine may ask"),
+        Finding("keys", True, keys if settings.keys else "none: every program on this machine may use the gateway"),
         *backends,
         await _examine_store(settings.store),
         codex,
@@ -246,7 +246,7 @@ def _has_operation(answer: SmallAnswer) -> bool:
 
 
 async def _explain_address(route: Route, upstream: HttpUpstream, key: str, status: int) -> str:
-    """What is wrong with the address of a server without the operation, which may be at another path."""
+    """Explain an address without the operation: suggest another base path that has it."""
     base = upstream.url
     origin = "{0.scheme}://{0.netloc}".format(urlsplit(base))
     for other in dict.fromkeys((f"{base}/v1", f"{origin}/v1", f"{origin}/api/v1", origin)):

@@ -55,7 +55,7 @@ SHELLS = {
     help="The client; openai and anthropic are for programs that use the library of that vendor.",
 )
 @client_options
-@click.option("--shell", "-s", type=click.Choice([*SHELLS]), help="The shell; else yours.")
+@click.option("--shell", "-s", type=click.Choice([*SHELLS]), help="The shell; by default yours.")
 def env(client: str, model: str, shell: str | None, host: str | None, port: int | None, config: str | None) -> None:
     with stop_on(SettingsError):
         settings = with_address(load(config), host, port)

@@ -72,11 +72,11 @@ def complete_preset(context: click.Context, parameter: click.Parameter, incomple
     help="A server, such as deepseek or ollama; may be repeated.",
 )
 @click.option("--model", "-m", multiple=True, help="A model of that server; may be repeated.")
-@click.option("--base-url", default="", help="The address of that server, if not the usual one.")
-@click.option("--key-env", default="", help="The variable that holds its key, if not the usual one.")
-@click.option("--yes", "-y", is_flag=True, help="Ask nothing.")
-@click.option("--overwrite", is_flag=True, help="Replace a file that is there.")
-@click.option("--config", "-c", help="The file; else ~/.config/toolwire/toolwire.toml.")
+@click.option("--base-url", default="", help="The address of that server, if it differs from the preset.")
+@click.option("--key-env", default="", help="The variable that holds its key, if it differs from the preset.")
+@click.option("--yes", "-y", is_flag=True, help="Ask no questions.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing file.")
+@click.option("--config", "-c", help="The file to write; by default ~/.config/toolwire/toolwire.toml.")
 def init(
     preset: tuple[str, ...],
     model: tuple[str, ...],

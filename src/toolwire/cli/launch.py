@@ -18,8 +18,8 @@ from toolwire.upstream.credentials import inherited
 
 
 @click.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})
-@click.argument("program", type=click.Choice(get_args(Program)), help="The program; what follows goes to it.")
-@click.argument("arguments", nargs=-1, help="Its own options and arguments.")
+@click.argument("program", type=click.Choice(get_args(Program)), help="The program; later arguments are passed to it.")
+@click.argument("arguments", nargs=-1, help="Options and arguments of the program.")
 @client_options
 @click.option("--log", type=PATH, help="A file for the log of the gateway, if one is started.")
 def launch(

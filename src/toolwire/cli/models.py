@@ -34,7 +34,7 @@ class ModelList(msgspec.Struct, frozen=True):
 
 
 @click.command()
-@click.argument("backend", default="", help="Only this backend, with everything that its server has.")
+@click.argument("backend", default="", help="Only this backend, with all models of its server.")
 @json_option
 @config_option
 def models(backend: str, json: bool, config: str | None) -> None:

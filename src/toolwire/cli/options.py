@@ -29,7 +29,7 @@ class CommandGroup(click.Group):
 
 
 def complete_model(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Complete models and aliases that the settings name. No server is asked."""
+    """Complete the models and aliases of the settings, without asking a server."""
     from toolwire.config.settings import SettingsError, read
 
     try:
@@ -47,13 +47,17 @@ def complete_session(context: click.Context, parameter: click.Parameter, incompl
     return [CompletionItem(each.id, help=" ".join(clean(each.prompt).split())[:60]) for each in islice(found, 20)]
 
 
-config_option = click.option("--config", "-c", help="Settings file; else ~/.config/toolwire/toolwire.toml.")
+config_option = click.option("--config", "-c", help="Settings file; by default ~/.config/toolwire/toolwire.toml.")
 json_option = click.option("--json", is_flag=True, help="Write JSON.")
 _model_option = click.option(
-    "--model", "-m", default="", shell_complete=complete_model, help="The model; else the first one of your backends."
+    "--model",
+    "-m",
+    default="",
+    shell_complete=complete_model,
+    help="The model; by default the first of your backends.",
 )
-_host_option = click.option("--host", help="The address of the gateway; else that of the settings.")
-_port_option = click.option("--port", "-p", type=int, help="Its port; else that of the settings.")
+_host_option = click.option("--host", help="The gateway's host; by default that of the settings.")
+_port_option = click.option("--port", "-p", type=int, help="The gateway's port; by default that of the settings.")
 
 
 def client_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -17,12 +17,12 @@ from toolwire.cli.options import PATH, stop
     required=True,
     help="Recordings, as debug.record writes them, or directories of recordings.",
 )
-@click.option("--request", "-r", default="", help="Only turns whose id, as in the log, begins like this.")
+@click.option("--request", "-r", default="", help="Only turns whose id, as in the log, starts with this.")
 @click.option("--dialect", "-d", default="", help="Only turns of clients of chat, responses or messages.")
 @click.option(
     "--direction",
     default="",
-    help="Only what the client asked, was sent to the backend, or was received: client, sent, received.",
+    help="Only one direction: client (its request), sent (to the backend) or received (the reply).",
 )
 @click.option(
     "--event",
@@ -31,7 +31,7 @@ from toolwire.cli.options import PATH, stop
     help="Only text, refusal, reasoning, call, result, note, usage, end, failure, request or other; may be repeated.",
 )
 @click.option("--call", "-c", default="", help="Only calls of this tool, and their results; * is a wildcard.")
-@click.option("--full", is_flag=True, help="Show long texts whole.")
+@click.option("--full", is_flag=True, help="Do not shorten long texts.")
 @click.option("--json", is_flag=True, help="Write lines of JSON instead.")
 @click.option(
     "--as",

@@ -11,9 +11,9 @@ from toolwire.cli.options import complete_session, config_option, stop_on
 @click.argument(
     "prompt",
     default=None,
-    help="What to do; - reads it from standard input. Without it an interactive session begins.",
+    help="The task; - reads it from standard input. Without it the session is interactive.",
 )
-@click.option("--model", "-m", default="", help="A model of your backends; demo needs none.")
+@click.option("--model", "-m", default="", help="A model of your backends; demo needs no backend.")
 @click.option("--backend", "-b", default="", help="The backend by name, or as KIND:URL, such as chat:http://….")
 @click.option("--tools", "-t", help="Tools by name, with commas: read,grep,…; or none.")
 @click.option("--mcp", default="", help="A file with MCP servers; needs the extra toolwire[mcp].")
@@ -23,7 +23,7 @@ from toolwire.cli.options import complete_session, config_option, stop_on
     show_default=True,
     help="When to ask before a call runs: never, on-write or always.",
 )
-@click.option("--cwd", default="", help="The working directory; that of the session, or this one.")
+@click.option("--cwd", default="", help="The working directory; by default that of the session, or this one.")
 @click.option("--json", is_flag=True, help="Write events as lines of JSON.")
 @click.option("--resume", "-r", default="", shell_complete=complete_session, help="The id of a session to resume.")
 @click.option("--continue", "-C", "continues", is_flag=True, help="Resume the last session of the working directory.")
@@ -31,7 +31,7 @@ from toolwire.cli.options import complete_session, config_option, stop_on
 @click.option("--effort", default="", help="The reasoning effort of the model.")
 @click.option("--max-turns", default=100, show_default=True, help="The maximum number of turns.")
 @click.option("--verbose", "-v", is_flag=True, help="Show notes too.")
-@click.option("--quiet", "-q", is_flag=True, help="Show the answer and failures alone.")
+@click.option("--quiet", "-q", is_flag=True, help="Show only the answer and failures.")
 @click.option("--context-window", default=0, help="The context window in tokens; 0: as reported by the backend.")
 @config_option
 def run(

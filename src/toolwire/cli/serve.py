@@ -24,9 +24,9 @@ MAX_MODELS_SHOWN = 5
 
 
 @click.command()
-@click.option("--config", "-c", help="Settings file; else ./toolwire.toml, else ~/.config/toolwire/toolwire.toml.")
+@click.option("--config", "-c", help="Settings file; by default ./toolwire.toml or ~/.config/toolwire/toolwire.toml.")
 @click.option("--host", help="Address to listen on.")
-@click.option("--port", "-p", type=int, help="Port to listen on; 0 takes a free one.")
+@click.option("--port", "-p", type=int, help="Port to listen on; 0 chooses a free one.")
 @click.option("--workers", "-w", type=int, help="The number of worker processes.")
 def serve(config: str | None, host: str | None, port: int | None, workers: int | None) -> None:
     def with_options(settings: Settings) -> Settings:

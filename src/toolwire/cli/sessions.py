@@ -12,9 +12,14 @@ from toolwire.cli.options import json_option, print_json
 
 
 @click.command()
-@click.option("--here", is_flag=True, help="Only those of the working directory.")
+@click.option("--here", is_flag=True, help="Only sessions of the working directory.")
 @click.option(
-    "--limit", "-n", type=click.IntRange(min=1), default=20, show_default=True, help="How many to show at most."
+    "--limit",
+    "-n",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="Maximum number of sessions.",
 )
 @json_option
 def sessions(here: bool, limit: int, json: bool) -> None:

@@ -519,7 +519,7 @@ def _make_paths_absolute(settings: Settings) -> Settings:
 
 
 def find_address_fault(url: str) -> str:
-    """What is wrong with the URL of a server; empty if it is valid."""
+    """The fault in the URL of a server; empty if it is valid."""
     if any(letter.isspace() for letter in url):
         return "it has a space"
     try:

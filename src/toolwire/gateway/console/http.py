@@ -93,7 +93,8 @@ class SharedAnswers:
         """Send the answer for this key, which `make` builds if no request is waiting for it."""
         shared = self._shared.get(key)
         if shared is None or shared.task.done():
-            shared = self._shared[key] = _SharedAnswer(make(), Reservation(self._flight))
+            claim = Reservation(self._flight)
+            shared = self._shared[key] = _SharedAnswer(asyncio.create_task(_build(make(), claim)), claim)
         shared.users += 1
         try:
             response = await asyncio.shield(shared.task)  # a viewer that disconnects does not cancel it for others
@@ -112,15 +113,15 @@ class SharedAnswers:
                     del self._shared[key]
 
 
-class _SharedAnswer:
+class _SharedAnswer(msgspec.Struct):
     """An answer that is being built, or sent to the viewers that requested it."""
 
-    def __init__(self, making: Coroutine[None, None, Response], claim: Reservation) -> None:
-        self.users = 0
-        self.claim = claim
-        self.task = asyncio.create_task(self._make(making))
+    task: asyncio.Task[Response]
+    claim: Reservation
+    users: int = 0
 
-    async def _make(self, making: Coroutine[None, None, Response]) -> Response:
-        response = await making
-        self.claim.grow(len(response.body))
-        return response
+
+async def _build(making: Coroutine[None, None, Response], claim: Reservation) -> Response:
+    response = await making
+    claim.grow(len(response.body))
+    return response

@@ -185,6 +185,6 @@ class Pages:
 
 
 def _base_of(request: Request) -> str:
-    """What the console's URLs begin with: its prefix, or a relative path if a proxy may have removed one."""
+    """The base of the console's URLs: its prefix, or a relative path if a proxy may have removed one."""
     up = "../" if request.scope["path"].startswith("/console/") else "./"
     return f"{prefix_of(request)}/" if prefix_of(request) else up

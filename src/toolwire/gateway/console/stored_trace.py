@@ -91,7 +91,7 @@ class StoredTrace(msgspec.Struct, array_like=True):
     path: str = ""
 
     def read_answer(self, dialect: str) -> StreamView:
-        """What the client was sent."""
+        """The view of the answer to the client."""
         return read_stream(dialect, JSON_LINES if self.is_socket else "", self.answer.parts())
 
 

@@ -140,7 +140,7 @@ class AttemptTrace:
         self.model = info.model
         self.asked_at = self.replied_at = 0.0
         self.sent: list[tuple[float, str, bytes]] = []
-        """What the backend was sent, each with its path or method: one body, or the messages of a dialogue."""
+        """The body, or the messages of a dialogue, that the backend was sent, each with its path or method."""
         self.status = 0
         self.headers: Mapping[str, str] = {}
         self.sent_headers: Mapping[str, str] = {}

@@ -64,7 +64,7 @@ export async function backends(main) {
   }
 
   await poll.now();
-  follow().catch(() => {}); // whoever may not check sees no report
+  follow().catch(() => {}); // viewers without the right to check see no report
   return () => { ended = true; poll.stop(); };
 }
 
