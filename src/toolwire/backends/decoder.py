@@ -15,7 +15,7 @@ from toolwire.core.sse import Frame
 from toolwire.core.surrogates import SurrogateHalves
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What decoding a server's JSON may raise: it is invalid, or nested too deep."""
+"""The errors of decoding JSON that is invalid or nested too deep."""
 
 
 Read = TypeVar("Read")
@@ -31,7 +31,7 @@ class TurnDecoder(ABC):
     delta_fields: Sequence[bytes] = ()
     """The opening bytes of the fields whose text may be read in batches of frames."""
     snapshot_fields: Sequence[bytes] = ()
-    """Those of them that are never totals, which must not be joined."""
+    """The `delta_fields` that hold no totals even with `snapshots`, and may still be joined."""
     has_items = False
     """Its calls are items with ids of their own, which clients of the same dialect see."""
 

@@ -102,7 +102,7 @@ _decode_turn = msgspec.json.Decoder(_Turn).decode
 
 def http_failure(status: int, headers: Mapping[str, str], body: bytes) -> Failure:
     """The failure of an HTTP error."""
-    error = _read(body)
+    error = _read_error(body)
     code = _text(error.code)
     quoted = error.message or ""
     page = _WEB_PAGE.match(quoted)
@@ -213,7 +213,7 @@ def mark_context_overflow(failure: Failure, kind: str = "") -> Failure:
 
 
 _PAUSE = re.compile(r"try again in (\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|seconds?|milliseconds?)\b", re.IGNORECASE)
-"""How a rate limit inside a stream says when to retry; an HTTP error has a header for it."""
+"""The pause in the message of a rate limit inside a stream; an HTTP error has a header for it."""
 
 
 _SECONDS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
@@ -241,7 +241,7 @@ def retry_delay_in(message: str) -> str:
     return str(max(1, ceil(number)))
 
 
-def _read(body: bytes) -> Error:
+def _read_error(body: bytes) -> Error:
     try:
         read = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -249,15 +249,11 @@ def _read(body: bytes) -> Error:
     if isinstance(read.error, Error):
         return read.error
     message = read.error or read.message or read.detail
-    if message is None:
-        return _read_turn(body)
-    if not isinstance(message, str):  # FastAPI's list of problems
-        message = msgspec.json.encode(message)[:300].decode("utf-8", "replace")
-    return Error(message=message)
-
-
-def _read_turn(body: bytes) -> Error:
-    """An error in the form of a turn, as some filters answer: its finish reason and its text."""
+    if message is not None:
+        if not isinstance(message, str):  # FastAPI's list of problems
+            message = msgspec.json.encode(message)[:300].decode("utf-8", "replace")
+        return Error(message=message)
+    # An error in the form of a turn, as some filters answer: its finish reason and its text.
     try:
         turn = _decode_turn(body)
     except msgspec.ValidationError:

@@ -71,7 +71,7 @@ class LoweredConversation:
 
     @property
     def notes(self) -> tuple[Note, ...]:
-        """What the encoded request lacks; complete after `start`."""
+        """Notes about fields that the encoded request lacks; complete after `start`."""
         written = (event for event in self._decoder.opening if isinstance(event, Note))
         return (*self._notes, *written)
 
@@ -81,11 +81,11 @@ class LoweredConversation:
 
     @property
     def context_window(self) -> ContextWindow:
-        """What the reply reported about the model's context window."""
+        """The size and state of the model's context window, as far as the reply reported them."""
         return self._decoder.context_window
 
     def start(self) -> Opening:
-        """What to send to the backend."""
+        """The opening message to the backend."""
         raise NotImplementedError
 
     def feed(self, frame: Frame) -> Sequence[Event]:

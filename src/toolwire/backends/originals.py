@@ -10,13 +10,14 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from toolwire.backends.encoding import Json
 from toolwire.core.raw import NULL, Fields, fields_of, list_of, objects_of, to_raw
 from toolwire.core.request import NO_PARAMETERS, Entry, Message, Request, ResultEntry, Tool, ToolsEntry
 
 Changes: TypeAlias = dict[tuple[str, str], tuple[Tool, Tool]]
 """Tools before and after, by namespace and name."""
 
-_decode_choice = msgspec.json.Decoder(dict[str, Any]).decode
+_decode_choice = msgspec.json.Decoder(Json).decode
 _name = msgspec.json.Decoder(str | None).decode
 
 
@@ -54,7 +55,7 @@ def _tools(raw: msgspec.Raw, namespace: str, changes: Changes, schema_field: str
 
 
 def _tool(raw: msgspec.Raw, namespace: str, changes: Changes, schema_field: str) -> Any:
-    fields: dict[str, Any] = {**fields_of(raw)}
+    fields: Json = {**fields_of(raw)}
     name = _name(fields.get("name", NULL)) or ""
     if fields.get("tools", NULL) != NULL and fields.get("type") == _NAMESPACE:
         return {**fields, "tools": _tools(fields["tools"], name, changes, schema_field)}
@@ -67,7 +68,7 @@ def _tool(raw: msgspec.Raw, namespace: str, changes: Changes, schema_field: str)
     return change_fields(fields, *changes[namespace, name], schema_field) if is_changed else fields
 
 
-def change_fields(fields: Mapping[str, Any], tool: Tool, new: Tool, schema_field: str) -> dict[str, Any]:
+def change_fields(fields: Mapping[str, Any], tool: Tool, new: Tool, schema_field: str) -> Json:
     """The fields of a declared tool, with those replaced that differ between the tool and its new form."""
     out = {**fields}
     after = {"name": new.name, "description": new.description, schema_field: new.parameters, "strict": new.strict}
@@ -84,7 +85,7 @@ _NAMESPACE = msgspec.Raw(b'"namespace"')
 _CLIENT_TYPES = [NULL, *(msgspec.Raw(type) for type in (b'"function"', b'"custom"'))]
 
 
-def _rename(choice: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
+def _rename(choice: Json, names: dict[str, str]) -> Json:
     """A tool choice with renamed tools: the one it names, or those of its list."""
     if isinstance(choice.get("name"), str):
         return {**choice, "name": names.get(choice["name"], choice["name"])}

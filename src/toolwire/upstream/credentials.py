@@ -1,4 +1,4 @@
-"""Where a backend's key comes from: the environment, the client, or a `codex login`; and what children inherit."""
+"""The sources of a backend's key: settings, the client, or a `codex login`; and the environment of child processes."""
 
 import os
 from collections.abc import Collection, Mapping
@@ -37,7 +37,7 @@ class LoginTokens(msgspec.Struct):
 
 
 class Login(msgspec.Struct, rename={"api_key": "OPENAI_API_KEY"}):
-    """What `codex login` has stored: tokens of ChatGPT, or an API key."""
+    """The file of a `codex login`: tokens of ChatGPT, or an API key."""
 
     tokens: LoginTokens | None = None
     api_key: str | None = None

@@ -35,7 +35,7 @@ LARGE_BODY = 1 << 20
 
 
 class Credentials(Protocol):
-    """Where a backend's key comes from; `client_key` is what the client itself presented."""
+    """The source of a backend's key; `client_key` is the key that the client presented."""
 
     def headers(self, client_key: str) -> Mapping[str, str]:
         """The headers that carry the key."""

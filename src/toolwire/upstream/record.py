@@ -33,7 +33,7 @@ class Recorder:
         self._head = head
         self._request = request
         self._asked: list[Line] = []
-        """What was sent to the backend before its reply began."""
+        """The messages to the backend before its reply began."""
         self._has_begun = False
         self._secrets = tuple(secret.encode() for secret in secrets if secret)
         self._file: BinaryIO | None = None

@@ -25,7 +25,7 @@ from toolwire.notations.values import Schemas
 __all__ = ["HOSTS_TOOLS", "OPENAI", "PATH", "RESULTS_ANYWHERE", "Conversation", "Profile", "profile_from"]
 
 PATH = "/chat/completions"
-"""What follows the base URL."""
+"""The path below the base URL."""
 HOSTS_TOOLS: tuple[str, ...] = ()
 """Dialects whose hosted tools, such as web search, it supports by name."""
 RESULTS_ANYWHERE = False

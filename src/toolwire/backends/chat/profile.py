@@ -10,7 +10,7 @@ from toolwire.notations.registry import HERMES, PROMPT_NOTATIONS, NotationName, 
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one server accepts."""
+    """The features and limits of one server."""
 
     arguments: Literal["delta", "snapshot"] = "delta"
     """Whether a streamed fragment of arguments is an increment or everything so far."""
@@ -39,13 +39,13 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     refuses: tuple[str, ...] = ()
     """Request fields it answers with an error."""
     notations: tuple[NotationName, ...] = ()
-    """How its models write reasoning or calls into their text, where the server leaves them there."""
+    """Notations in which its models write reasoning or calls into their text, if the server does not parse them."""
     tools: Literal["native", "prompt"] = "native"
     """`prompt`: it supports no tools, so they are declared in the prompt, and calls are read from the text."""
     hosts: tuple[str, ...] = ()
     """Types of tools that it runs itself, such as `web_search`."""
     schema: tuple[Need, ...] = ("object_top", "properties", "items")
-    """What a tool's schema must have. OpenAI refuses alternatives at the top, and arrays without `items`."""
+    """Requirements for the schema of a tool. OpenAI refuses alternatives at the top, and arrays without `items`."""
 
     @property
     def prompt_notation(self) -> PromptNotation:

@@ -7,11 +7,10 @@
 A stream brings the items of `reasoning_details` in fragments: those with the same type and index are one item.
 """
 
-from typing import Any
-
 import msgspec
 
 from toolwire.backends.chat.wire import ReplyMessage
+from toolwire.backends.encoding import Json
 from toolwire.core.raw import NULL, Fields, fields_of, list_of, text_of, to_json
 
 TEXTS = ("reasoning_content", "reasoning")
@@ -62,7 +61,7 @@ class ReasoningFields:
     def json(self) -> str:
         """The fields as a JSON object; the empty string if there are none, or too much."""
         if self._json is None:
-            fields: dict[str, Any] = {field: "".join(texts) for field, texts in self._texts.items()}
+            fields: Json = {field: "".join(texts) for field, texts in self._texts.items()}
             if self._details:
                 fields[DETAILS] = [item.whole() if isinstance(item, _Item) else item for item in self._details]
             self._json = to_json(fields).decode() if fields and self._size <= MAX_REASONING_CHARS else ""
@@ -87,6 +86,6 @@ class _Item:
             if name in _GROWING and bytes(value).startswith(b'"'):
                 self._pieces.setdefault(name, []).append(text_of(value))
 
-    def whole(self) -> dict[str, Any]:
+    def whole(self) -> Json:
         grown = {name: "".join(pieces) for name, pieces in self._pieces.items() if len(pieces) > 1}
         return {**self._fields, **grown}

@@ -17,7 +17,7 @@ PROVIDER = "toolwire"
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What an operator may set about the workers."""
+    """The operator's settings for workers."""
 
     turns: int = 100
     """Concurrent turns of one worker."""
@@ -43,7 +43,7 @@ LIMITS = Limits(
     schema=("object_top", "properties", "items", "codex"),
     schema_field="inputSchema",
 )
-"""What app-server accepts of tools. It would silently omit two of the reserved names."""
+"""The limits of app-server for tools. It would silently omit two of the reserved names."""
 
 _CONFIG = """\
 model_provider = "{provider}"
@@ -132,7 +132,7 @@ _MODEL: dict[str, Any] = {
     "experimental_supported_tools": [],
     "truncation_policy": {"mode": "tokens", "limit": 1_000_000_000},
 }
-"""What Codex knows of every model: nothing that would make it add, cut or summarise anything."""
+"""The catalogue entry of every model. Nothing in it makes Codex add, cut or summarise content."""
 
 
 def configuration(catalogue: str, idle: float, base_url: str = "", key_variable: str = "") -> str:

@@ -38,7 +38,7 @@ _DETAILS = ("", "auto", "high", "original")  # an image of low detail would be r
 
 
 class ThreadOpening(msgspec.Struct, frozen=True):
-    """What a thread begins with."""
+    """The parameters and the history of a new thread."""
 
     start: Json
     """The parameters of `thread/start`."""

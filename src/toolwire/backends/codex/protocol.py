@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from toolwire.backends.decoder import UNREADABLE
+from toolwire.backends.encoding import Json
 from toolwire.core import jsonrpc
 from toolwire.core.backend import Ask
 from toolwire.core.events import Usage
@@ -145,7 +146,7 @@ def initialize(version: str) -> Ask:
     return Ask("hello", "initialize", {"clientInfo": client, "capabilities": capabilities})
 
 
-def start_thread(params: dict[str, Any]) -> Ask:
+def start_thread(params: Json) -> Ask:
     return Ask(THREAD, "thread/start", params)
 
 
@@ -153,7 +154,7 @@ def inject(thread: str, items: list[Any]) -> Ask:
     return Ask("inject", "thread/inject_items", {"threadId": thread, "items": items})
 
 
-def start_turn(thread: str, params: dict[str, Any]) -> Ask:
+def start_turn(thread: str, params: Json) -> Ask:
     return Ask(TURN, "turn/start", {"threadId": thread, **params})
 
 
@@ -169,7 +170,7 @@ def name_of(id: Id | None) -> str:
 
 # Requests of app-server that are not served here: each is declined in its own way, so that the turn continues at once.
 
-_ANSWERS: dict[str, Any] = {
+_ANSWERS: Json = {
     "item/commandExecution/requestApproval": {"decision": "decline"},
     "item/fileChange/requestApproval": {"decision": "decline"},
     "item/permissions/requestApproval": {"permissions": {}, "scope": "turn"},

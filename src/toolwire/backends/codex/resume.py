@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from toolwire.backends.codex.protocol import encode_failed_call
+from toolwire.backends.encoding import Json
 from toolwire.core import jsonrpc
 from toolwire.core.backend import PendingTurn
 from toolwire.core.events import Usage
@@ -83,11 +84,11 @@ def read_turn(written: bytes) -> PendingTurn | None:
 
 
 class Continuation(msgspec.Struct, frozen=True):
-    """What is sent to a thread whose turn waits for results."""
+    """The messages that continue a turn which waits for results."""
 
     turn: str
     answers: list[bytes]
-    input: list[dict[str, Any]]
+    input: list[Json]
     """The user's input beside the results."""
     reported: Usage
     answered: frozenset[str]
@@ -119,7 +120,7 @@ def drop_reasoning(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def find_continuation(state: ThreadState, entries: Sequence[Entry], setting: bytes) -> Continuation | None:
-    """What the request sends to the thread; None if it does not continue the thread's turn."""
+    """The messages that continue the thread's turn; None if the request does not continue it."""
     history = drop_reasoning(entries)
     before, after = history[: state.length], history[state.length :]
     if setting != state.setting or len(before) < state.length or digest(before) != state.history:
@@ -132,7 +133,7 @@ def find_continuation(state: ThreadState, entries: Sequence[Entry], setting: byt
     text, calls, results, input = _split(after)
     if input is None or not _is_same_turn(state, text, calls):
         return None
-    answered: dict[str, Any] = {}
+    answered: Json = {}
     for call, result in results.items():
         items = _encode_parts(result.parts_with_error, _RESULT)
         if items is None:

@@ -48,7 +48,7 @@ class Arguments(msgspec.Struct, frozen=True):
 
 
 PropertyKind: TypeAlias = Literal["path", "command", "url", "glob", "remark", "message", "text", "other"]
-"""What a property holds. A remark tells people what a call is for, a message is a longer text."""
+"""The content of a property. A remark explains the call to people; a message is a longer text."""
 
 _KIND_NAMES: dict[PropertyKind, str] = {
     "path": "path file filename filepath directory",
@@ -127,7 +127,7 @@ class PromptValues:
             for index, token in enumerate(prompt.tokens)
             if {*words[index : index + 2]} & {"in", "under", "inside", "within"} and token.kind in _VALUES_FOR["path"]
         ]
-        """What says where to look: `in src/`."""
+        """The values that limit a search: `in src/`."""
         self._commands = (prompt.commands or prompt.read_commands()) if ability.is_shell else []
 
     def take(self, kind: PropertyKind, count: int) -> list[str]:
@@ -176,7 +176,7 @@ def assign_values(properties: list[Property], ability: Ability, prompt: UserProm
 
 
 def find_subject(ability: Ability, prompt: UserPrompt) -> str:
-    """What the prompt is about: its text without the words that led to the tool; all of it if there are none."""
+    """The subject of the prompt: its text without the words that led to the tool, or all of it."""
     own = {ability.tool.name.lower(), ability.short_name.lower()}
     meanings = {ability.verb, *ability.objects}
     empty = {"call", "use", "tool", "function", "please", *QUESTIONS}

@@ -83,7 +83,7 @@ def _find_named(prompt: UserPrompt, abilities: Sequence[Ability]) -> Ability | N
 
 
 def _score(prompt: UserPrompt, ability: Ability) -> float:
-    """How well a tool fits; 0 if it does not. Words of its own name count a little more than their synonyms."""
+    """The score of a tool; 0 if it does not fit. Words of its own name count a little more than their synonyms."""
     objects = [thing for thing in ability.objects if thing in prompt.things]
     if 2 * len(objects) < len(ability.objects):
         return 0

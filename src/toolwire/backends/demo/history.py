@@ -1,4 +1,4 @@
-"""What the history asks of the demo model: the user's own words, or the results of its calls.
+"""Reads a history for the demo model: the user's own words, and the results of its calls.
 
 Client programs put text of their own into user messages, around the user's words or in messages of their own:
 
@@ -26,9 +26,9 @@ MAX_BLOCKS = 200
 """Blocks that are looked at in one text."""
 
 _FAILURE = re.compile(r"error\b|failed\b|.{0,2000}\bexit(?:ed with)? code:? [1-9]", re.IGNORECASE | re.DOTALL)
-"""How results begin that report a failure where the protocol has no field for that."""
+"""The beginning of a result that reports a failure, for protocols without a field for that."""
 _DEMAND = re.compile(r"^Call (?:a tool|the tool \S+) before you answer\.$", re.MULTILINE)
-"""How `backends/codex` asks for a call: app-server has no `tool_choice`."""
+"""The instruction with which `backends/codex` demands a call: app-server has no `tool_choice`."""
 _DIRECTORY = re.compile(
     r"<cwd>\s*(?P<codex>[^<\n]+?)\s*</cwd>|working directory:[ \t]*[`\"]?(?P<other>[^`\"\n]+)", re.IGNORECASE
 )

@@ -1,4 +1,4 @@
-"""What the demo model makes of a request: the words to answer with, or the calls to make."""
+"""The demo model's plan for a request: an answer in words, or calls."""
 
 from collections.abc import Iterator
 from functools import cached_property

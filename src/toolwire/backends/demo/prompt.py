@@ -67,7 +67,7 @@ _ENDINGS = (("ies", "y"), ("es", ""), ("s", ""), ("ing", ""), ("ing", "e"), ("ed
 
 
 def concept(word: str) -> str:
-    """What a word means; empty for a word without a meaning of its own."""
+    """The concept of a word; empty for a word without a meaning of its own."""
     low = word.lower()
     if low in _IGNORED:
         return ""
@@ -127,9 +127,9 @@ class Token(msgspec.Struct):
     opens: bool = False
     """It is the first of a sentence."""
     concept: str = ""
-    """What a word means; empty for a value."""
+    """The meaning of a word; empty for a value."""
     things: tuple[str, ...] = ()
-    """What a value denotes."""
+    """The kinds of things that a value may denote."""
 
     def __post_init__(self) -> None:
         if self.kind == "word":
@@ -172,7 +172,7 @@ class UserPrompt:
         self.commands = code if "run" in self.concepts else []
         """The commands that it asks to run."""
         self.things = {*self.concepts, *(thing for token in self.tokens for thing in token.things)}
-        """What it is about: the concepts of its words and values."""
+        """The concepts of its words and values."""
         if self.commands:
             self.things.add("command")
         if {"list", "file"} <= self.things:

@@ -1,4 +1,4 @@
-"""What each demo model plays: `demo` behaves, and `demo-SITUATION` shows what a client should have seen once."""
+"""The turns of the demo models: `demo` behaves, and `demo-SITUATION` plays a case that clients should handle."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
@@ -142,6 +142,6 @@ SITUATIONS: dict[str, Situation] = {
     "short": play_short,
     "silent": play_silent,
 }
-"""What each `demo-NAME` plays."""
+"""The situations by the name in `demo-NAME`."""
 
 MODELS = tuple("demo" if not name else f"demo-{name}" for name in SITUATIONS)

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from toolwire.backends.encoding import Json
 from toolwire.core import sse
 from toolwire.core.request import Request, Tool
 from toolwire.core.tokens import estimate_tokens
@@ -19,7 +20,7 @@ class DemoWriter:
     def __init__(self, request: Request, seed: str) -> None:
         self._request = request
         self._seed = seed
-        self._output: list[dict[str, Any]] = []
+        self._output: list[Json] = []
         self._chars = 0
 
     def event(self, type: str, **fields: Any) -> bytes:
@@ -66,7 +67,7 @@ class DemoWriter:
     def _item(
         self,
         prefix: str,
-        whole: dict[str, Any],
+        whole: Json,
         filled: str,
         empty: object,
         delta: str,
@@ -83,8 +84,8 @@ class DemoWriter:
             yield self.event(f"response.{delta}.delta", item_id=item["id"], output_index=index, delta=piece, **fields)
         yield self.event("response.output_item.done", output_index=index, item={**item, "status": "completed"})
 
-    def _response(self, status: str) -> dict[str, Any]:
-        response: dict[str, Any] = {"id": f"resp_{self._seed}", "model": self._request.model, "status": status}
+    def _response(self, status: str) -> Json:
+        response: Json = {"id": f"resp_{self._seed}", "model": self._request.model, "status": status}
         if status != "in_progress":
             response["output"] = self._output
             response["usage"] = {
@@ -96,7 +97,7 @@ class DemoWriter:
         return response
 
 
-def _message(part: dict[str, Any]) -> dict[str, Any]:
+def _message(part: Json) -> Json:
     return {"type": "message", "role": "assistant", "content": [part]}
 
 

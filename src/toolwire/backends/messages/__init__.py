@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 PATH = "/messages"
-"""What follows the base URL."""
+"""The path below the base URL."""
 HOSTS_TOOLS: tuple[str, ...] = ("messages",)
 """Dialects whose hosted tools, such as web search, it supports by name."""
 RESULTS_ANYWHERE = False

@@ -490,7 +490,7 @@ def _is_blank(block: Block) -> bool:
 
 
 def _explanation(details: Any) -> str:
-    """What the server says about a refusal in its `stop_details`."""
+    """The server's explanation of a refusal, from `stop_details`."""
     explanation: Any = details.get("explanation") if isinstance(details, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     return explanation if isinstance(explanation, str) else ""
 

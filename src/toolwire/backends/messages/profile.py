@@ -9,7 +9,7 @@ from toolwire.adapt.schemas import Need
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one server accepts."""
+    """The features and limits of one server."""
 
     arguments: Literal["delta", "snapshot"] = "delta"
     """Whether a `partial_json` is an increment or all of the input so far."""
@@ -33,7 +33,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reserved_names: tuple[str, ...] = ()
     """Tool names that clients may not use."""
     schema: tuple[Need, ...] = ("object_top",)
-    """What a tool's schema must have. Anthropic refuses alternatives at the top."""
+    """Requirements for the schema of a tool. Anthropic refuses alternatives at the top."""
 
     @property
     def limits(self) -> Limits:

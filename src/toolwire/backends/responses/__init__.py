@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 PATH = "/responses"
-"""What follows the base URL."""
+"""The path below the base URL."""
 HOSTS_TOOLS: tuple[str, ...] = ("chat", "responses")
 """Dialects whose hosted tools, such as web search, it supports by name."""
 RESULTS_ANYWHERE = True

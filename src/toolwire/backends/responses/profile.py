@@ -9,14 +9,14 @@ from toolwire.adapt.schemas import Need
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one server accepts and how it answers."""
+    """The features and limits of one server."""
 
     arguments: Literal["delta", "snapshot"] = "delta"
     """Whether an arguments delta is an increment or everything so far."""
     always_streams: bool = False
     """It answers every request with a stream."""
     system: Literal["input", "instructions"] = "input"
-    """Where opening system and developer messages go."""
+    """The field that opening system and developer messages are sent in."""
     instructions: str = ""
     """Sent when the client has no system message and the server requires one."""
     refuses: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Tool names that clients may not use."""
     id_length: int = 64
     schema: tuple[Need, ...] = ("object_top", "properties", "items")
-    """What a tool's schema must have. OpenAI refuses alternatives at the top, and arrays without `items`."""
+    """Requirements for the schema of a tool. OpenAI refuses alternatives at the top, and arrays without `items`."""
 
     @property
     def limits(self) -> Limits:

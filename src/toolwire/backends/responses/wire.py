@@ -29,7 +29,7 @@ class NestedFunction(msgspec.Struct, gc=False):
 
 
 class CallHolder(msgspec.Struct, gc=False):
-    """What may describe a call, in several spellings: an item, a part of one, or an event."""
+    """The fields that describe a call, in several spellings: in an item, a part of one, or an event."""
 
     type: str = ""
     call_id: str | None = None

@@ -50,19 +50,19 @@ class Listener(Protocol):
 
 
 class AppServerSpec(msgspec.Struct, frozen=True):
-    """How an app-server is started."""
+    """The command, environment and files of an app-server."""
 
     command: tuple[str, ...]
     environment: Callable[[], Mapping[str, str]]
     """The variables that it inherits."""
     files: Callable[[str, Sequence[str]], Mapping[str, bytes]]
-    """What its home holds, given its path and the models to know."""
+    """The files of its home, given its path and the models to know."""
     links: Mapping[str, str]
-    """What it shares with the user's own home."""
+    """Links to files of the user's own home."""
     version: str
-    """Our own version, which the app-server is told."""
+    """Our own version, for the handshake."""
     credentials: Callable[[], tuple[str, ...]] = tuple
-    """What it is given as credentials, which are blanked in what it says."""
+    """Its credentials, which are blanked in its output."""
 
 
 class AppServer(asyncio.SubprocessProtocol):
