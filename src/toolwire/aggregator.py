@@ -36,7 +36,7 @@ TextPattern: TypeAlias = Callable[[str], Iterable[tuple[str, str]]]
 
 
 class CallDelta(msgspec.Struct, frozen=True):
-    """What is new about one call. `id` and `name` are set once, when the call begins."""
+    """New content of one call. `id` and `name` are set once, when the call starts."""
 
     index: int
     id: str = ""
@@ -47,7 +47,7 @@ class CallDelta(msgspec.Struct, frozen=True):
 
 
 class Ingested(msgspec.Struct, frozen=True):
-    """What one payload added: whether anything, and the new fragments."""
+    """The new content of one payload; `updated` tells whether there is any."""
 
     updated: bool
     deltas: tuple[CallDelta, ...] = ()
@@ -120,7 +120,7 @@ class ToolCallAggregator:
             self._parallel = False
         deltas: list[CallDelta] = []
         has_named = False  # a call that waits for its id has its name and its arguments
-        for number, part in _by_choice(payload, choice):
+        for number, part in _split_choices(payload, choice):
             found, ending = self._choice(number), ending_of(part)
             if not total and self._patterns.get("text") is _extract_all:
                 deltas += found.read(text_delta_of(part))
@@ -177,7 +177,7 @@ class _Choice:
         stopped = self._ending == "stop"
         calls = (call for call in self.table.calls if call.id not in self._twins and not call.is_bare)
         return tuple(
-            _record(call, self.table.id_of(call) if call.early and call.final else call.id, stopped)
+            _to_call(call, self.table.id_of(call) if call.early and call.final else call.id, stopped)
             for call in calls
             if call.id or call.name or call.parts
         )
@@ -194,10 +194,10 @@ class _Choice:
             is_blank = call is not None and call.is_blank()
             self._blank_block = call if call is not None and is_blank and not call.default else None
             feed = feed if is_blank else self.table.end_block
-        deltas += self._without_twins(feed(fragment))
+        deltas += self._drop_twins(feed(fragment))
         for call in self.table.calls if self._reader.held else ():
             if call.id in self._reader.held and call.text.rstrip().endswith("}") and call.is_whole():
-                deltas += self._deltas(self._reader.settle(call.id))
+                deltas += self._to_deltas(self._reader.settle(call.id))
         return deltas
 
     def skip_block(self, item: str) -> list[CallDelta]:
@@ -210,34 +210,34 @@ class _Choice:
         if self._blank_block is not None and not complete:
             self._blank_block.closing = False
         self._blank_block = None
-        return self._without_twins(self.table.close_block(complete=complete))
+        return self._drop_twins(self.table.close_block(complete=complete))
 
     def read(self, text: str) -> list[CallDelta]:
         """Read a fragment of the answer's text."""
-        return self._found(self._reader.feed(TextDelta(text))) if text else []
+        return self._add_found(self._reader.feed(TextDelta(text))) if text else []
 
     def add(self, name: str, arguments: str) -> list[CallDelta]:
         """Add a whole call that was found in text."""
         item = f"text {len(self.table.calls)}"
-        return self._deltas(self.table.feed(Fragment(arguments, item=item, name=name, named=True, ended=True)))
+        return self._to_deltas(self.table.feed(Fragment(arguments, item=item, name=name, named=True, ended=True)))
 
     def end(self, ending: str) -> list[CallDelta]:
         """Read an ending. Some servers send one in every chunk, so names are settled, but no call is closed."""
         self._ending = ending
         deltas = self._close_block(complete=ending == "stop")
-        deltas += self._found(self._reader.recover()) + self._without_twins(self.table.settle_names())
+        deltas += self._add_found(self._reader.recover()) + self._drop_twins(self.table.settle_names())
         for id in tuple(self._reader.held):
-            deltas += self._deltas(self._reader.settle(id))
+            deltas += self._to_deltas(self._reader.settle(id))
         return deltas
 
-    def _without_twins(self, events: Iterable[Event]) -> list[CallDelta]:
-        return [delta for event in events for delta in self._deltas(self._reader.feed(event))]
+    def _drop_twins(self, events: Iterable[Event]) -> list[CallDelta]:
+        return [delta for event in events for delta in self._to_deltas(self._reader.feed(event))]
 
-    def _found(self, events: Iterable[Event]) -> list[CallDelta]:
-        """The deltas of calls that the text reader found."""
+    def _add_found(self, events: Iterable[Event]) -> list[CallDelta]:
+        """Add the calls that the text reader found."""
         return [delta for call in whole_calls(events) for delta in self.add(call.name, call.arguments)]
 
-    def _deltas(self, events: Iterable[Event]) -> list[CallDelta]:
+    def _to_deltas(self, events: Iterable[Event]) -> list[CallDelta]:
         deltas: list[CallDelta] = []
         for event in events:
             match event:
@@ -264,7 +264,7 @@ def _extract_all(text: str) -> list[tuple[str, str]]:
     return extract_calls(text, (USE_TOOL, TOOL_CALL))
 
 
-def _record(call: CallRow, id: str, stopped: bool) -> Call:
+def _to_call(call: CallRow, id: str, stopped: bool) -> Call:
     """The call so far. Without arguments it is complete once it ended, or its turn did without being cut."""
     if call.default and call.is_blank():
         return Call(id, call.name, call.default, call.kind, stopped and is_json(call.default), namespace=call.namespace)
@@ -274,7 +274,7 @@ def _record(call: CallRow, id: str, stopped: bool) -> Call:
     return Call(id, call.name, arguments, call.kind, complete, namespace=call.namespace, signature=call.signature)
 
 
-def _by_choice(payload: Any, choice: int) -> list[tuple[int, Any]]:
+def _split_choices(payload: Any, choice: int) -> list[tuple[int, Any]]:
     """The payload, or each of its choices with its index."""
     choices = cast("Mapping[str, Any]", payload).get("choices") if isinstance(payload, Mapping) else None
     if not isinstance(choices, list):

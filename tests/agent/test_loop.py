@@ -87,7 +87,7 @@ from toolwire.agent.model import Model
 from toolwire.agent.runner import Runner
 from toolwire.agent.task import MAX_QUEUED_EVENTS, EventQueue
 from toolwire.agent.tools import builtin
-from toolwire.backoff import SPREAD
+from toolwire.backoff import MAX_SPREAD
 from toolwire.config.settings import Backend, Settings, SettingsError
 from toolwire.core.errors import BadRequest, Failure
 from toolwire.turns.tools.registry import Tool
@@ -509,7 +509,7 @@ def test_the_pause_that_a_server_asks_for_is_kept() -> None:
 
     [again] = only(play(main()), Retrying)
     assert (again.attempt, again.most, again.reason) == (1, 1, "Slow.")
-    assert 0.02 <= again.seconds <= 0.02 * (1 + SPREAD)
+    assert 0.02 <= again.seconds <= 0.02 * (1 + MAX_SPREAD)
 
 
 def test_a_server_that_asks_for_too_long_a_pause_is_not_asked_again() -> None:
@@ -554,7 +554,7 @@ def test_pauses_that_a_server_asks_for(asked: str, expected: float | None) -> No
         assert seconds is None
     else:
         assert seconds is not None
-        assert expected <= seconds <= expected * (1 + SPREAD)
+        assert expected <= seconds <= expected * (1 + MAX_SPREAD)
 
 
 def test_a_pause_that_cannot_be_read_is_one_of_our_own() -> None:
@@ -566,7 +566,7 @@ def test_a_pause_that_cannot_be_read_is_one_of_our_own() -> None:
 def test_a_pause_may_be_given_as_a_date(longest: float, pauses: bool) -> None:
     dated = msgspec.structs.replace(LATER, retry_after=formatdate(time.time() + 300, usegmt=True))
     seconds = retrying.retry_delay(dated, 1, longest)
-    assert (seconds is not None and 200 < seconds <= 300 * (1 + SPREAD)) == pauses
+    assert (seconds is not None and 200 < seconds <= 300 * (1 + MAX_SPREAD)) == pauses
 
 
 def test_what_is_final_has_no_pause() -> None:

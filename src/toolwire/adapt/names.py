@@ -49,7 +49,7 @@ class Limits(msgspec.Struct, frozen=True):
     unique_ids: bool = False
     """No two calls of a conversation may have the same id, not even in different turns."""
     schema: tuple[Need, ...] = ()
-    """What a schema must have."""
+    """The changes that a schema needs."""
     schema_field: str = "parameters"
     """The name of the field that holds a tool's schema."""
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias, cast
 import msgspec
 
 from toolwire.adapt.schemas_top import add_properties, inline_refs, make_top_object, merge_branches
-from toolwire.adapt.schemas_walk import Change, Schema, everywhere, listed, named, schemas, without
+from toolwire.adapt.schemas_walk import Change, Schema, everywhere, list_under, mapping_under, schemas_under, without
 from toolwire.core.cache import Cache
 from toolwire.core.raw import to_raw
 
@@ -79,26 +79,26 @@ def replace_const(schema: Schema, lost: list[str]) -> Schema:
 
 def split_type_arrays(schema: Schema, lost: list[str]) -> Schema:
     """A list of types becomes alternatives of one type each."""
-    types = listed(schema, "type")
+    types = list_under(schema, "type")
     if not types:
         return schema
     if len(types) == 1:
         return {**schema, "type": types[0]}
     choices = [{"type": each} for each in types]
     if "anyOf" in schema:
-        both = [*listed(schema, "allOf"), {"anyOf": schema["anyOf"]}, {"anyOf": choices}]
+        both = [*list_under(schema, "allOf"), {"anyOf": schema["anyOf"]}, {"anyOf": choices}]
         return without(schema, "type", "anyOf", allOf=both)
     return without(schema, "type", anyOf=choices)
 
 
 def flag_nullable(schema: Schema, lost: list[str]) -> Schema:
     """Null becomes a flag, as in OpenAPI 3.0."""
-    types = listed(schema, "type")
+    types = list_under(schema, "type")
     others = [each for each in types if each != "null"]
     if types:
         flagged = schema if len(others) == len(types) or not others else {**schema, "type": others, "nullable": True}
         return split_type_arrays(flagged, lost)
-    choices = listed(schema, "anyOf")
+    choices = list_under(schema, "anyOf")
     others = [each for each in choices if each != {"type": "null"}]
     if len(others) == len(choices) or not others:
         return schema
@@ -123,7 +123,7 @@ def keep_plain_keywords(schema: Schema, lost: list[str]) -> Schema:
         schema = without(schema, "oneOf", anyOf=schema["oneOf"])
     if "allOf" in schema:
         choices = {key: schema[key] for key in ("anyOf",) if key in schema}
-        schema = {**merge_branches(schema, {"allOf": schemas(schema, "allOf")}), **choices}
+        schema = {**merge_branches(schema, {"allOf": schemas_under(schema, "allOf")}), **choices}
     gone = [key for key in schema if key not in _PLAIN]
     if schema.get("format") not in _FORMATS:
         gone.append("format")
@@ -157,17 +157,17 @@ def prepare_for_codex(schema: Schema, lost: list[str]) -> Schema:
         changed = without(changed, "items", items={})
     if isinstance(schema.get("minItems"), float):
         changed = {**changed, "minItems": int(schema["minItems"])}
-    values = [schema["const"]] if "const" in schema else listed(schema, "enum")
+    values = [schema["const"]] if "const" in schema else list_under(schema, "enum")
     types = list(dict.fromkeys(_TYPES[type(value)] for value in values if type(value) in _TYPES))
     if "type" not in schema and types and types != ["string"]:
         changed = {**changed, "type": types[0] if len(types) == 1 else types}
     # Codex takes `true` for a string, so `{}` replaces it.
-    properties = named(schema, "properties")
+    properties = mapping_under(schema, "properties")
     if any(inner is True for inner in properties.values()):
         changed = {**changed, "properties": {name: _replace_true(inner) for name, inner in properties.items()}}
     for key in ("anyOf", "oneOf", "allOf"):
-        if any(inner is True for inner in listed(schema, key)):
-            changed = {**changed, key: [_replace_true(inner) for inner in listed(schema, key)]}
+        if any(inner is True for inner in list_under(schema, key)):
+            changed = {**changed, key: [_replace_true(inner) for inner in list_under(schema, key)]}
     return without(changed, "items", items={}) if schema.get("items") is True else changed
 
 
@@ -191,7 +191,7 @@ def _constraints(schema: Schema, path: str) -> Iterator[tuple[str, Schema]]:
         yield path or ".", dropped
     prefix = f"{path}." if path else ""
     for key in ("$defs", "definitions", "properties"):
-        for name, inner in named(schema, key).items():
+        for name, inner in mapping_under(schema, key).items():
             if isinstance(inner, dict):
                 yield from _constraints(cast("Schema", inner), prefix + name)
     for key, step in (("items", "[]"), ("additionalProperties", ".*")):
@@ -199,7 +199,7 @@ def _constraints(schema: Schema, path: str) -> Iterator[tuple[str, Schema]]:
         if isinstance(inner, dict):
             yield from _constraints(cast("Schema", inner), path + step)
     for key in ("anyOf", "oneOf", "allOf"):
-        for number, inner in enumerate(schemas(schema, key)):
+        for number, inner in enumerate(schemas_under(schema, key)):
             yield from _constraints(inner, f"{prefix}{key}[{number}]")
 
 

@@ -6,7 +6,15 @@ from typing import Any
 
 import msgspec
 
-from toolwire.adapt.schemas_walk import Schema, change_inner, listed, named, schemas, target, without
+from toolwire.adapt.schemas_walk import (
+    Schema,
+    change_inner,
+    find_target,
+    list_under,
+    mapping_under,
+    schemas_under,
+    without,
+)
 
 ALTERNATIVES = ("allOf", "anyOf", "oneOf")
 REFUSED = (*ALTERNATIVES, "const", "enum", "not")
@@ -36,7 +44,7 @@ def inline_refs(schema: Schema, lost: list[str]) -> Schema:
         ref, rest = part.get("$ref"), without(part, "$ref", "$defs", "definitions")
         if not isinstance(ref, str):
             return change_inner(rest, lambda inner: inline(inner, inside))
-        found = target(schema, ref)
+        found = find_target(schema, ref)
         if found is None or ref in inside or left < 0:
             lost.append("$ref")
             return {"type": "object", **rest} if found is not None else rest
@@ -61,7 +69,7 @@ def make_top_object(schema: Schema, lost: list[str]) -> Schema:
 
 def _resolve(root: Schema, part: Schema, depth: int) -> Schema:
     """The schema with the target of its reference merged into it."""
-    found = target(root, part.get("$ref")) if depth < MAX_TOP_DEPTH else None
+    found = find_target(root, part.get("$ref")) if depth < MAX_TOP_DEPTH else None
     if found is None:
         return part
     return _resolve(root, {**found, **without(part, "$ref")}, depth + 1)
@@ -77,7 +85,9 @@ class _Merging:
     def merge(self, part: Schema, depth: int) -> Schema:
         branches: dict[str, list[Schema]] = {}
         for key in ALTERNATIVES:
-            found = [_resolve(self._root, each, 0) for each in schemas(part, key)] if depth < MAX_TOP_DEPTH else []
+            found = (
+                [_resolve(self._root, each, 0) for each in schemas_under(part, key)] if depth < MAX_TOP_DEPTH else []
+            )
             objects = [each for each in found if each.get("type", "object") == "object"][: max(0, self._left)]
             self._left -= len(objects)
             branches[key] = [self.merge(each, depth + 1) for each in objects]
@@ -86,10 +96,10 @@ class _Merging:
 
 def merge_branches(top: Schema, branches: Mapping[str, list[Schema]]) -> Schema:
     """One object with all properties. It requires what all alternatives require, and what any part of `allOf` does."""
-    properties = {**named(top, "properties")}
+    properties = {**mapping_under(top, "properties")}
     required = _required_names(top)
     for key, each in branches.items():
-        for name, schema in chain.from_iterable(named(branch, "properties").items() for branch in each):
+        for name, schema in chain.from_iterable(mapping_under(branch, "properties").items() for branch in each):
             first: Any = properties.setdefault(name, schema)
             if first is schema or (first == schema and not isinstance(first, _Choices)):
                 continue
@@ -108,7 +118,7 @@ def merge_branches(top: Schema, branches: Mapping[str, list[Schema]]) -> Schema:
 
 
 def _required_names(schema: Schema) -> list[str]:
-    return [name for name in listed(schema, "required") if isinstance(name, str)]
+    return [name for name in list_under(schema, "required") if isinstance(name, str)]
 
 
 class _Choices(dict[str, list[Any]]):

@@ -18,23 +18,23 @@ _NAMED = frozenset(("$defs", "definitions", "dependentSchemas", "patternProperti
 def change_inner(schema: Schema, change: Callable[[Schema], Schema]) -> Schema:
     """The schema with every direct subschema changed; itself if that changes nothing."""
 
-    def changed(value: Any) -> Any:
+    def change_value(value: Any) -> Any:
         return change(cast("Schema", value)) if isinstance(value, dict) else value
 
-    def changed_under(key: str, value: Any) -> Any:
+    def change_under(key: str, value: Any) -> Any:
         if isinstance(value, dict):
             inside = cast("Schema", value)
             if key in _ONE:
                 return change(inside)
-            new = {name: changed(each) for name, each in inside.items()} if key in _NAMED else inside
+            new = {name: change_value(each) for name, each in inside.items()} if key in _NAMED else inside
             return inside if all(new[name] is each for name, each in inside.items()) else new
         if isinstance(value, list) and key in _MANY:
             items = cast("list[Any]", value)
-            new = [changed(each) for each in items]
+            new = [change_value(each) for each in items]
             return items if all(one is other for one, other in zip(new, items, strict=True)) else new
         return cast("Any", value)
 
-    new = {key: changed_under(key, value) for key, value in schema.items()}
+    new = {key: change_under(key, value) for key, value in schema.items()}
     return schema if all(new[key] is value for key, value in schema.items()) else new
 
 
@@ -47,7 +47,7 @@ def everywhere(change: Change) -> Change:
     return all_of
 
 
-def target(root: Schema, ref: object) -> Schema | None:
+def find_target(root: Schema, ref: object) -> Schema | None:
     """The target of a reference, if it is a schema inside this one."""
     if not isinstance(ref, str) or not ref.startswith("#"):
         return None
@@ -66,18 +66,18 @@ def without(schema: Schema, *keys: str, **more: Any) -> Schema:
 # Any value in a client's schema may have a wrong type; these then return an empty value.
 
 
-def named(schema: Schema, key: str) -> Schema:
+def mapping_under(schema: Schema, key: str) -> Schema:
     """The schemas by name under a key."""
     value: Any = schema.get(key)
     return cast("Schema", value) if isinstance(value, dict) else {}
 
 
-def listed(schema: Schema, key: str) -> list[Any]:
+def list_under(schema: Schema, key: str) -> list[Any]:
     """The list under a key."""
     value: Any = schema.get(key)
     return cast("list[Any]", value) if isinstance(value, list) else []
 
 
-def schemas(schema: Schema, key: str) -> list[Schema]:
+def schemas_under(schema: Schema, key: str) -> list[Schema]:
     """The schemas in the list under a key."""
-    return [cast("Schema", each) for each in listed(schema, key) if isinstance(each, dict)]
+    return [cast("Schema", each) for each in list_under(schema, key) if isinstance(each, dict)]

@@ -71,7 +71,7 @@ class Unwrap:
         return json.loads(f'"{chars}"', strict=False) if chars else ""
 
     def end(self) -> str:
-        """What was held back, when nothing more follows."""
+        """Release held text at the end."""
         held, self._held = self._held, ""
         if self._over or self._plain:
             return ""

@@ -1,4 +1,4 @@
-"""How a conversation with a backend begins, and what it exchanges with the upstream that carries its bytes.
+"""The start of a conversation with a backend, and its exchange with the upstream that carries its bytes.
 
 An HTTP backend's conversation starts with a `Post`, a built-in model's with a `Script` that is played in this process,
 a worker's with a `Dialogue`, in which both sides send messages until the turn is over.
@@ -64,9 +64,9 @@ class PendingTurn(msgspec.Struct, frozen=True):
 
 
 class Dialogue:
-    """What a conversation and a worker's pipe share: the conversation fills it, and the pipe sends what is in it.
+    """Shared by a conversation and a worker's pipe: the conversation fills the outbox, and the pipe sends it.
 
-    `owner` is whose conversation it is; `resume` is the pending turn that it continues, instead of a new thread.
+    `owner` is the tenant of the conversation; `resume` is the pending turn that it continues, instead of a new thread.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Dialogue:
         self.owner = owner
         self.resume = resume
         self.outbox: list[Ask | bytes] = []
-        """What to send next: requests, and responses as lines."""
+        """Messages to send: requests, and responses as lines."""
         self.is_over = False
         """The turn is over for the client: nothing more will be read."""
         self._pending = pending
@@ -88,7 +88,7 @@ class Dialogue:
 
 
 class ContextWindow(msgspec.Struct, frozen=True):
-    """What a reply reported about the model's context window: its size in tokens, and whether it is full."""
+    """The model's context window as a reply reported it: its size in tokens, and whether it is full."""
 
     tokens: int = 0
     """0 if the reply did not say."""

@@ -53,7 +53,7 @@ class Bounds(msgspec.Struct, frozen=True):
     def check_preamble(self, size: int, field: str | None = None) -> None:
         """Refuse a request with too many bytes beside its conversation."""
         if size > self.preamble:
-            what = field or "What the request holds beside its conversation"
+            what = field or "The request without its conversation"
             message = f"{what} has {size} bytes, which is more than the limit of {self.preamble} (server.max_preamble)."
             raise BadRequest(message, field, "request_too_large", status=413)
 

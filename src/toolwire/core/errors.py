@@ -48,9 +48,9 @@ class Failure(msgspec.Struct, frozen=True):
     quoted: bool = False
     """The message is the backend's own, which may repeat a prompt or a key: it is not logged."""
     hint: str = ""
-    """What can be done about it; also the end of the message."""
+    """Advice for the user; also the end of the message."""
     url: str = ""
-    """Where the backend was asked, for the log."""
+    """The URL of the backend, for the log."""
 
     def pause(self, now: float) -> float | None:
         """Seconds to wait according to Retry-After, a number or a date; None if it is absent or unreadable."""

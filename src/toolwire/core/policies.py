@@ -325,7 +325,7 @@ class FailOnBrokenBlock:
 
 
 class ReportTwins:
-    """Reports to the backend which call was delivered in place of one of its calls, whose result it then is."""
+    """Reports to the backend which call was delivered instead of its own, so that it can match the result."""
 
     handles: ClassVar[Kinds] = (CallTwin,)
 

@@ -245,7 +245,7 @@ class Sampling(msgspec.Struct, frozen=True):
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """What the client states about its user and its prompt cache."""
+    """The client's statements about its user and its prompt cache."""
 
     user: str | None = None
     safety_identifier: str | None = None
@@ -254,7 +254,7 @@ class Caller(msgspec.Struct, frozen=True):
 
 
 class RequestHead(msgspec.Struct, frozen=True):
-    """What a client sends beside the body of its request."""
+    """A client's request without its body."""
 
     headers: Mapping[bytes, bytes] = {}
     parameters: Mapping[str, str] = {}
@@ -309,7 +309,7 @@ class Request(msgspec.Struct, frozen=True):
 
     None stands for an entry whose JSON servers would not accept."""
     without: tuple[Omission, ...] = ()
-    """What must be left out, because the server refuses it."""
+    """Parts to leave out, because the server refuses them."""
     tools_changed: bool = False
     """The tools are not those of the client's JSON any more, so they must be encoded."""
     continues: bool = False

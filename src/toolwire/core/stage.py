@@ -1,7 +1,7 @@
-"""A stage takes items in and gives items out; a pipeline is stages in a row.
+"""A stage turns items into items; a pipeline is a sequence of stages.
 
-`feed(item)` returns what that item caused. A stage that may still hold something back when its input ends also has
-`end()`, which returns it. A stage knows nothing of sockets, clocks, randomness or its neighbours.
+`feed(item)` returns the items that it caused. A stage that may hold items back when its input ends also has `end()`,
+which returns them. A stage knows nothing of sockets, clocks, randomness or its neighbours.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ class Stage(Protocol[In_contra, Out_co]):
     """One step of a pipeline."""
 
     def feed(self, item: In_contra, /) -> Sequence[Out_co]:
-        """What this item causes."""
+        """The items that this item causes."""
         ...
 
 
@@ -30,11 +30,11 @@ class Pipeline:
         return self.feed_all((item,))
 
     def feed_all(self, items: Sequence[Any]) -> Sequence[Any]:
-        """What these items cause, in order."""
+        """The items that these items cause, in order."""
         return self._push(items, 0)
 
     def end(self) -> Sequence[Any]:
-        """End the stages that have an `end`, front to back; what one releases passes through those behind it."""
+        """End the stages in order; the items that one releases pass through the stages after it."""
         released: list[Any] = []
         for index, stage in enumerate(self._stages):
             end: Callable[[], Sequence[Any]] | None = getattr(stage, "end", None)

@@ -25,7 +25,7 @@ import re
 from toolwire.notations.table import Head, Notation, Tags
 
 KEY = r"[^<>/\s][^<>\s]*"
-"""What a tag name may be."""
+"""The pattern of a tag name."""
 
 _NAMED = Tags(
     name=re.compile(r"<(name)>"),

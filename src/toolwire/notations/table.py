@@ -30,7 +30,7 @@ class Tags(msgspec.Struct, frozen=True):
     parameter_close: str
     """Ends a value; `{}` stands for the parameter."""
     trim: Literal["space", "newline"]
-    """What is removed at both ends of a value: all white space, or exactly one line end."""
+    """White space to remove at both ends of a value: all, or exactly one line end."""
     name: re.Pattern[str] | None = None
     name_close: str = ""
     """Ends the name, when it is text between tags. Empty: the name is part of the tag."""

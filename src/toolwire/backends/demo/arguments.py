@@ -18,7 +18,7 @@ import msgspec
 
 from toolwire.adapt.arguments import Validate
 from toolwire.adapt.retype import Path, Problem
-from toolwire.adapt.schemas_walk import Schema, listed, named
+from toolwire.adapt.schemas_walk import Schema, list_under, mapping_under
 from toolwire.backends.demo.choosing import Ability
 from toolwire.backends.demo.prompt import QUESTIONS, RETRIEVING, Token, UserPrompt, ValueKind, concept, split_name
 from toolwire.backends.demo.schema import pick_number, pick_text, resolve, types_of
@@ -100,15 +100,15 @@ def read_properties(root: Schema, ability: Ability, budget: Budget) -> list[Prop
     """The properties of the arguments; those that take no text have the kind `other`. Raises `BudgetExceeded`."""
     top = resolve(root, root, 0, budget)
     found: list[Property] = []
-    for name, schema in named(top, "properties").items():
+    for name, schema in mapping_under(top, "properties").items():
         shape = resolve(root, schema, 0, budget)
         is_array = "array" in types_of(shape)
         item = resolve(root, shape.get("items"), 0, budget) if is_array and "prefixItems" not in shape else shape
         is_plain = not item.keys() & {"enum", "const", "format", "pattern"}
         description = str(shape.get("description"))
         kind = _kind_of(name, ability, description) if is_plain and "string" in types_of(item) else "other"
-        choices = frozenset(str(choice).lower() for choice in listed(shape, "enum"))
-        is_required, is_absolute = name in listed(top, "required"), "absolute" in description.lower()
+        choices = frozenset(str(choice).lower() for choice in list_under(shape, "enum"))
+        is_required, is_absolute = name in list_under(top, "required"), "absolute" in description.lower()
         found.append(Property(name, kind, is_required, is_array, is_absolute and kind == "path", choices))
     return found
 
@@ -272,10 +272,10 @@ class _Filler:
         if "const" in shape:
             return shape["const"]
         if "enum" in shape:
-            choices = listed(shape, "enum")
+            choices = list_under(shape, "enum")
             return next(filter(self._mentions, choices), choices[0])
         name = next((step for step in reversed(path) if isinstance(step, str)), "")
-        prepared = [*([shape["default"]] if "default" in shape else []), *listed(shape, "examples")[:3]]
+        prepared = [*([shape["default"]] if "default" in shape else []), *list_under(shape, "examples")[:3]]
         match types_of(shape)[0] if path else "object":
             case "object":
                 return self._fill_object(shape, path)
@@ -294,7 +294,7 @@ class _Filler:
                 return None
 
     def _fill_object(self, shape: Schema, path: Path) -> Schema:
-        properties, required = named(shape, "properties"), listed(shape, "required")
+        properties, required = mapping_under(shape, "properties"), list_under(shape, "required")
         names = dict.fromkeys([*(name for name in properties if name in required), *required])
         optional = [name for name in properties if name not in names]
         if not path:  # optional properties whose value the prompt gives
@@ -304,7 +304,7 @@ class _Filler:
                 for name in optional
                 if name.lower() in self._prompt.pairs
                 or name in self._given
-                or any(map(self._mentions, listed(shapes[name], "enum")))
+                or any(map(self._mentions, list_under(shapes[name], "enum")))
             )
         names |= dict.fromkeys(optional[: max(shape.get("minProperties", 0) - len(names), 0)])
         if names and "patternProperties" in shape:
@@ -320,7 +320,7 @@ class _Filler:
         if given:
             return [*given]
         items = shape.get("items", True)
-        prefix = listed(shape, "items") or listed(shape, "prefixItems")
+        prefix = list_under(shape, "items") or list_under(shape, "prefixItems")
         count = min(
             max(shape.get("minItems", 0), len(prefix), 1), shape.get("maxItems", MAX_ARRAY_ITEMS), MAX_ARRAY_ITEMS
         )

@@ -7,7 +7,7 @@ import re
 from math import ceil, floor, inf
 from typing import Any, cast
 
-from toolwire.adapt.schemas_walk import Schema, listed, named, target
+from toolwire.adapt.schemas_walk import Schema, find_target, list_under, mapping_under
 from toolwire.core.regex import Budget, matches, parse
 
 MAX_MERGED_SCHEMAS = 64
@@ -34,17 +34,17 @@ def resolve(root: Schema, schema: object, option: int, budget: Budget) -> Schema
         if not isinstance(part, dict):
             continue
         part = cast("Schema", part)
-        budget.spend(1 + len(part) + len(merged.get("properties", ())) + len(named(part, "properties")))
-        waiting += [target(root, part.get("$ref")), *listed(part, "allOf")]
+        budget.spend(1 + len(part) + len(merged.get("properties", ())) + len(mapping_under(part, "properties")))
+        waiting += [find_target(root, part.get("$ref")), *list_under(part, "allOf")]
         for key in ("anyOf", "oneOf"):
-            options = sorted(listed(part, key), key={"type": "null"}.__eq__)
+            options = sorted(list_under(part, key), key={"type": "null"}.__eq__)
             waiting += options[option % len(options) :][:1] if options else []
         for key, value in part.items():
             if key == "properties":
-                merged[key] = {**named(part, key), **merged.get(key, {})}
+                merged[key] = {**mapping_under(part, key), **merged.get(key, {})}
             elif key == "required":
                 budget.spend(len(merged.get(key, ())))
-                merged[key] = [*merged.get(key, []), *listed(part, key)]
+                merged[key] = [*merged.get(key, []), *list_under(part, key)]
             elif key not in _COMBINATIONS:
                 merged.setdefault(key, value)
     return merged
