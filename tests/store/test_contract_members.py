@@ -21,7 +21,7 @@ def refused(store: Users, lease: Lease) -> bool:
 
 
 def test_a_member_is_known_by_all_until_it_leaves(store):
-    one = Member("one", "host", "/run/one.sock")
+    one = Member("one", "host")
     assert store.member("one") is None
     store.join(one)
     store.join(one)
@@ -154,7 +154,7 @@ def test_the_living_members_and_their_leases_are_listed(store):
 def test_one_member_at_a_time_has_a_lease(store):
     joined(store, "one", "two")
     lease = held(store, "name", "one")
-    assert (lease.name, lease.member, lease.step) == ("name", "one", 0)
+    assert (lease.name, lease.member) == ("name", "one")
     assert store.take_lease("name", "two") is None
     assert store.take_lease("name", "one") == lease
     assert store.holder("name") == lease
@@ -249,36 +249,3 @@ def test_what_was_saved_with_a_lease_can_be_saved_again_without_it(store):
     store.drop_lease(lease)
     store.save(ANN, record("r1", response=b"1"), items("in"), (), guard=lease)
     assert store.load(ANN, "r1").response == b"1"
-
-
-# Steps
-
-
-def test_a_lease_moves_on_by_one_step_once(store):
-    joined(store, "one", "two")
-    lease = held(store, "thread", "one")
-    results = store.at_once(*(call("advance", lease) for _ in range(6)))
-    moved = [each for each in results if each is not None]
-    assert moved == [Lease("thread", "one", lease.epoch, 1)]
-    assert store.holder("thread") == moved[0]
-    assert store.advance(moved[0]) == Lease("thread", "one", lease.epoch, 2)
-    assert store.advance(lease) is None
-
-
-def test_a_lost_lease_does_not_move_on(store):
-    joined(store, "one", "two")
-    lost = held(store, "thread", "one")
-    store.leave("one")
-    assert store.advance(lost) is None
-    taken = held(store, "thread", "two")
-    assert store.advance(lost) is None
-    assert store.holder("thread") == taken
-
-
-def test_steps_do_not_take_a_lease_away(store):
-    joined(store, "one")
-    lease = held(store, "thread", "one")
-    moved = store.advance(lease)
-    assert not refused(store, lease)
-    store.drop_lease(moved)
-    assert store.holder("thread") is None

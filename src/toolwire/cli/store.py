@@ -148,10 +148,10 @@ def _list_facts(report: StoreReport) -> Iterator[tuple[str, str]]:
     yield "runs", f"{stats.runs:,} unfinished"
     yield "members", f"{stats.members:,}"
     for member in report.members:
-        yield "", " ".join(filter(None, (member.id, member.host, member.socket)))
+        yield "", " ".join(filter(None, (member.id, member.host)))
     yield "leases", f"{len(report.leases):,}" + (" or more" if len(report.leases) == MAX_LISTED else "")
     for lease in report.leases:
-        yield "", f"{lease.name} {lease.member} epoch {lease.epoch} step {lease.step}"
+        yield "", f"{lease.name} {lease.member} epoch {lease.epoch}"
 
 
 @store.command()

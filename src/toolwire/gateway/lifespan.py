@@ -73,7 +73,7 @@ async def open_application(
     store = opened or make_store(settings)
     codex_host = CodexHost(this.codex_socket) if this.codex_socket else None
     memory = TurnMemory(store if store.outlives_process else None, codex_host)
-    membership = Membership(store, settings.store.lease, this.socket)
+    membership = Membership(store, settings.store.lease)
     async with make_session(settings.timeouts) as session, _gateway_tools(settings, memory.results) as own:
         router = Router(settings, session, codex_host)
         log = Log(settings.debug.level, loop, log_format(settings), this.slot)

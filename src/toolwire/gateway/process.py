@@ -48,11 +48,6 @@ class Process:
         return self.colleagues.slot if self.colleagues is not None else None
 
     @property
-    def socket(self) -> str:
-        """The path of the socket on which other workers can ask it; empty if there are none."""
-        return self.colleagues.server.path if self.colleagues is not None else ""
-
-    @property
     def codex_socket(self) -> str:
         """The path of the socket of the process that hosts Codex; empty if this one does."""
         return self.colleagues.codex_socket if self.colleagues is not None else ""

@@ -27,23 +27,17 @@ processes cannot reach it for a while, neither takes the other one for dead.
 class Membership:
     """Joins the store, and sends heartbeats until it leaves."""
 
-    def __init__(self, store: Store, lease: float, socket: str = "", clock: Callable[[], float] = steady) -> None:
+    def __init__(self, store: Store, lease: float, clock: Callable[[], float] = steady) -> None:
         self._store = store
         self._clock = clock
         self._pause = lease / BEATS_PER_LEASE
         self._beat_at = 0.0  # when the latest successful heartbeat was sent
-        self._socket = socket
         self._host = gethostname()
         self._id = ""  # empty while this process is not a member
         self._joining = asyncio.Lock()
         self._beating: asyncio.Task[None] | None = None
         self.on_lost: list[Callable[[], None]] = []
         """Called when this process has been taken for dead."""
-
-    @property
-    def member(self) -> Member | None:
-        """This process, while it is a member."""
-        return Member(self._id, self._host, self._socket) if self._id else None
 
     async def start(self) -> None:
         """Join, now or as soon as the store can be reached, and send heartbeats from then on."""
@@ -57,7 +51,7 @@ class Membership:
             async with self._joining:
                 if not self._id:
                     id, now = f"m_{token_hex(12)}", self._clock()
-                    await self._store.join(Member(id, self._host, self._socket))
+                    await self._store.join(Member(id, self._host))
                     self._id, self._beat_at = id, now
         return self._id
 

@@ -121,9 +121,7 @@ class Member(msgspec.Struct, frozen=True):
 
     id: str
     host: str = ""
-    """The machine it runs on: processes of one machine can talk to each other."""
-    socket: str = ""
-    """The path of its Unix socket."""
+    """The name of its machine."""
 
 
 class Fence(msgspec.Struct, frozen=True):
@@ -139,8 +137,6 @@ class Lease(msgspec.Struct, frozen=True):
     name: str
     member: str
     epoch: int
-    step: int = 0
-    """A counter for the holder of the lease; see `advance`."""
 
 
 OriginCheck: TypeAlias = Fence | Lease
@@ -534,10 +530,6 @@ class Members(Protocol):
 
     async def holder(self, name: str) -> Lease | None:
         """The lease of this name, if a living member has it."""
-        ...
-
-    async def advance(self, lease: Lease) -> Lease | None:
-        """Increase the step of a lease by one; None if the lease is lost, or has another step already."""
         ...
 
     async def drop_lease(self, lease: Lease) -> None: ...

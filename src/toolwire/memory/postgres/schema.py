@@ -185,9 +185,9 @@ FRAGMENTS = {
     "dead": "NOT {alive} AND j.since <= now() - m.lasts * interval '1 second'",
     "join": """
         INSERT INTO toolwire.members (id, host, socket, lasts, until)
-        VALUES (:id, :host, :socket, :lease, now() + :lease * interval '1 second')
-        ON CONFLICT (id) DO UPDATE SET host = excluded.host, socket = excluded.socket, lasts = excluded.lasts,
-            until = excluded.until, since = excluded.since
+        VALUES (:id, :host, '', :lease, now() + :lease * interval '1 second')
+        ON CONFLICT (id) DO UPDATE SET host = excluded.host, lasts = excluded.lasts, until = excluded.until,
+            since = excluded.since
     """,
     "beat": """
         UPDATE toolwire.members SET until = now() + lasts * interval '1 second',

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from toolwire.memory.sql.operation import SqlStore, Transaction, reading, transaction, urgent, writing
 from toolwire.memory.store import Lease, Member, Overtaken
 
-_MEMBER = "SELECT id, host, socket FROM toolwire.members m WHERE id = :id AND {alive}"
-_MEMBERS = "SELECT id, host, socket FROM toolwire.members m WHERE {alive} ORDER BY id LIMIT :most"
+_MEMBER = "SELECT id, host FROM toolwire.members m WHERE id = :id AND {alive}"
+_MEMBERS = "SELECT id, host FROM toolwire.members m WHERE {alive} ORDER BY id LIMIT :most"
 _DEAD = """
 SELECT m.id FROM toolwire.members m JOIN toolwire.members j ON {judge} WHERE {dead} ORDER BY m.id FOR UPDATE OF m
 """
@@ -22,18 +22,18 @@ _DELETE_MEMBERS = "DELETE FROM toolwire.members WHERE id = ANY (:ids::text[])"
 _DELETE_LEASES = "DELETE FROM toolwire.leases WHERE member = ANY (:ids::text[])"
 
 _LEASES = """
-SELECT l.name, l.member, l.epoch, l.step FROM toolwire.leases l JOIN toolwire.members m ON m.id = l.member
+SELECT l.name, l.member, l.epoch FROM toolwire.leases l JOIN toolwire.members m ON m.id = l.member
 WHERE {alive} ORDER BY l.name LIMIT :most
 """
 _HOLDER = """
-SELECT l.member, l.epoch, l.step FROM toolwire.leases l JOIN toolwire.members m ON m.id = l.member
+SELECT l.member, l.epoch FROM toolwire.leases l JOIN toolwire.members m ON m.id = l.member
 WHERE l.name = :name AND {alive}
 """
 _GRANT = """
 INSERT INTO toolwire.leases AS l (name, member, epoch, step)
 SELECT :name, m.id, {next_epoch}, 0 FROM toolwire.members m WHERE m.id = :member AND {alive}
-ON CONFLICT (name) DO UPDATE SET step = l.step WHERE l.member = excluded.member
-RETURNING epoch, step
+ON CONFLICT (name) DO UPDATE SET member = l.member WHERE l.member = excluded.member
+RETURNING epoch
 """
 """No row if another member has the lease, whether alive or not, or if the member that asks is not alive."""
 _ABANDONED = """
@@ -43,10 +43,6 @@ WHERE (l.name = :name OR :name = '') AND NOT EXISTS (SELECT 1 FROM toolwire.memb
 """Leases of members that were deleted: one of them by name, or all."""
 _DROP = "DELETE FROM toolwire.leases WHERE name = :name AND epoch = :epoch"
 """By its epoch: a lease that another process has taken meanwhile has another one."""
-_ADVANCE = """
-UPDATE toolwire.leases SET step = step + 1
-WHERE name = :name AND member = :member AND epoch = :epoch AND step = :step RETURNING step
-"""
 _HELD = "SELECT 1 FROM toolwire.leases WHERE name = :name AND member = :member AND epoch = :epoch FOR SHARE"
 
 
@@ -55,7 +51,7 @@ class MemberOperations(SqlStore):
 
     @writing
     async def join(self, tx: Transaction, member: Member) -> None:
-        await tx.fetch("{join}", id=member.id, host=member.host, socket=member.socket, lease=self._lease)
+        await tx.fetch("{join}", id=member.id, host=member.host, lease=self._lease)
 
     @urgent
     async def beat(self, tx: Transaction, member: str) -> bool:
@@ -116,12 +112,6 @@ class MemberOperations(SqlStore):
 
     async def _count_epoch(self, tx: Transaction, epoch: int) -> None:
         """Make sure that this epoch is never granted again, if `{next_epoch}` does not do that by itself."""
-
-    @transaction
-    async def advance(self, tx: Transaction, lease: Lease) -> Lease | None:
-        key = self.key(lease.name)
-        row = await tx.fetch_one(_ADVANCE, name=key, member=lease.member, epoch=lease.epoch, step=lease.step)
-        return Lease(lease.name, lease.member, lease.epoch, row[0]) if row is not None else None
 
     @writing
     async def drop_lease(self, tx: Transaction, lease: Lease) -> None:

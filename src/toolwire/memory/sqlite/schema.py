@@ -95,7 +95,7 @@ FRAGMENTS = {
     """,
     "join": """
         INSERT OR REPLACE INTO members (id, host, socket, boot, beat, lease, since)
-        VALUES (:id, :host, :socket, :boot, :uptime, :lease, :uptime)
+        VALUES (:id, :host, '', :boot, :uptime, :lease, :uptime)
     """,
     "beat": """
         UPDATE members SET beat = :uptime, since = CASE WHEN beat + lease / 2 < :uptime THEN :uptime ELSE since END
