@@ -44,7 +44,7 @@ from toolwire.core.events import (
 from toolwire.notations.use_tool import to_obsidian_xml
 
 if TYPE_CHECKING:
-    from toolwire.check.library import check_body, check_stream
+    from toolwire.check.captured import check_body, check_stream
     from toolwire.check.rules import RULES
     from toolwire.check.turns.rule import Finding, Rule
     from toolwire.config.settings import Settings
@@ -136,7 +136,7 @@ __all__ = [
 ]
 
 _LOADED_LATER = {
-    "toolwire.check.library": ("check_body", "check_stream"),
+    "toolwire.check.captured": ("check_body", "check_stream"),
     "toolwire.check.rules": ("RULES",),
     "toolwire.check.turns.rule": ("Finding", "Rule"),
     "toolwire.gateway.embedding": ("GatewayApp", "create_app"),

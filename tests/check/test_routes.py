@@ -9,8 +9,7 @@ import pytest
 
 from tests.support import processes
 from tests.support.gateway import Gateway
-from toolwire.check.document import make_page
-from toolwire.check.rules import RULES, rules_for
+from toolwire.check.rules import RULES, make_page, rules_for
 
 KINDS = ("responses", "chat", "messages")
 TIME = {"stream.live"}
@@ -57,5 +56,5 @@ def test_a_route_breaks_no_rule(near: Gateway, kind: str, tmp_path: Path):
 
 def test_the_page_of_rules_is_the_rules():
     page = Path("docs/rules.md").read_text()
-    assert page == make_page(), "write it again: python -m toolwire.check.document > docs/rules.md"
+    assert page == make_page(), "write it again: python -m toolwire.check.rules > docs/rules.md"
     assert all(f"| `{rule}` |" in page for rule in RULES)

@@ -1,12 +1,17 @@
-"""The three APIs that are checked: how a probe's request is written in each of them."""
+"""The APIs that are checked: how a request is written in each of them, and how its turns are read.
+
+A new API is a module in `turns`, a class here and its rules in rules.toml.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
 
-from toolwire.check.turns.loose import Json, as_object, as_text
-from toolwire.check.turns.turn import ObservedCall
+from toolwire.check.turns import chat, messages, responses
+from toolwire.check.turns.loose import Json, as_object, as_objects, as_text
+from toolwire.check.turns.rule import RequestFacts
+from toolwire.check.turns.turn import ObservedCall, TurnForm
 from toolwire.core.events import Dialect
 
 Choice: TypeAlias = Literal["", "auto", "none", "required"]
@@ -63,6 +68,7 @@ class Api:
 
     name: Dialect
     path: str
+    form: TurnForm
     history_field = "messages"
     limit_field = "max_tokens"
     error_fields: tuple[str, ...] = ("type", "param", "code")
@@ -121,6 +127,7 @@ class ChatApi(Api):
 
     name = "chat"
     path = "/chat/completions"
+    form = chat.FORM
 
     def settings(self, request: ProbeRequest) -> Json:
         return {"stream_options": {"include_usage": True} if request.stream else None}
@@ -143,6 +150,7 @@ class ResponsesApi(Api):
 
     name = "responses"
     path = "/responses"
+    form = responses.FORM
     history_field = "input"
     limit_field = "max_output_tokens"
 
@@ -172,6 +180,7 @@ class MessagesApi(Api):
 
     name = "messages"
     path = "/messages"
+    form = messages.FORM
     error_fields = ()
 
     def headers(self, key: str) -> dict[str, str]:
@@ -217,3 +226,18 @@ class MessagesApi(Api):
 
 
 APIS: dict[str, Api] = {api.name: api for api in (ChatApi(), ResponsesApi(), MessagesApi())}
+
+
+def request_facts(api: Dialect, body: Json) -> RequestFacts:
+    """The facts about a request that the rules depend on."""
+    if not body:
+        return RequestFacts(api)
+    names = [_name_of(tool) for tool in as_objects(body.get("tools"))]
+    asks_for_usage = bool(as_object(body.get("stream_options")).get("include_usage"))
+    usage = asks_for_usage if APIS[api].form.usage_on_request and body.get("stream") else None
+    forced = bool(_name_of(as_object(body.get("tool_choice"))))
+    return RequestFacts(api, tuple(names) if all(names) else None, usage, forced=forced, fields=body)
+
+
+def _name_of(tool: Json) -> str:
+    return as_text(as_object(tool.get("function") or tool.get("custom") or tool).get("name"))

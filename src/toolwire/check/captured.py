@@ -1,16 +1,41 @@
-"""Reads captured turns: one stream or answer in a file, or the exchanges of a HAR archive."""
+"""Checks captured turns: bytes for other programs and their tests, a file, or the exchanges of a HAR archive."""
 
 import base64
 import binascii
+from collections.abc import Iterable
+from typing import Any
 
-from toolwire.check.apis import APIS
+from toolwire.check.apis import APIS, request_facts
 from toolwire.check.exchange import Exchange, SentRequest, is_event_stream, is_framed
 from toolwire.check.turns.frames import FrameCheck
 from toolwire.check.turns.loose import Json, as_object, as_objects, as_text, parse_json
-from toolwire.check.turns.rule import Finding, request_facts
+from toolwire.check.turns.rule import Finding, RequestFacts
 from toolwire.check.turns.streams import StreamCheck, check_plain
 from toolwire.core.events import Dialect
+from toolwire.library.bodies import Body, as_bytes
+from toolwire.library.reply import checked_chunk, checked_chunks, checked_dialect
 from toolwire.protocols import dialect_of
+
+
+def check_stream(dialect: Dialect, chunks: Iterable[bytes], request: Body | None = None) -> list[Finding]:
+    """What is wrong with a stream, by the rules that a stream can break. With the request more of them apply."""
+    check = StreamCheck(_facts(dialect, request))
+    for chunk in checked_chunks(chunks):
+        check.feed(checked_chunk(chunk))
+    return [*check.end()]
+
+
+def check_body(dialect: Dialect, body: Body, request: Body | None = None) -> list[Finding]:
+    """What is wrong with an answer that is not streamed. With the request more rules apply."""
+    found, _ = check_plain(as_bytes(body), _facts(dialect, request))
+    return found
+
+
+def _facts(dialect: Dialect, request: Body | None) -> RequestFacts:
+    fields: Any = parse_json(as_bytes(request)) if request is not None else {}
+    if not isinstance(fields, dict):
+        raise ValueError("request: the body of a request is needed, which is a JSON object")  # noqa: TRY004 - as for any value
+    return request_facts(checked_dialect(dialect), as_object(fields))
 
 
 class NothingFound(Exception):

@@ -1,5 +1,9 @@
-"""All rules. They are data in rules.toml, which explains the fields of a rule."""
+"""All rules. They are data in rules.toml, which explains the fields of a rule.
 
+`python -m toolwire.check.rules > docs/rules.md` writes them as a page.
+"""
+
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -77,3 +81,38 @@ def applies(rule: Rule, api: Dialect) -> bool:
 def rules_for(api: Dialect) -> list[Rule]:
     """The rules that apply to an API."""
     return [rule for rule in RULES.values() if applies(rule, api)]
+
+
+_PAGE_HEAD = """\
+# The rules
+
+The rules that `toolwire check` tests an endpoint for ([how to use it](check.md)).
+This page is written by `python -m toolwire.check.rules`.
+
+**MUST**: clients lose or mangle calls where it is broken.
+**SHOULD**: some clients fail, or information other than calls is lost.
+Ids are stable.
+
+One fault can break several rules.
+Reports show the cause first: `responses.output-index`, for example, before `responses.final-output`.
+"""
+
+
+def make_page() -> str:
+    """All rules as Markdown, a table for each area."""
+    lines = [_PAGE_HEAD]
+    for name, area in AREAS.items():
+        lines.append(f"## {name}\n\n{area.description}\n")
+        lines.append("| rule | level | requirement | required by | what goes wrong otherwise |")
+        lines.append("| --- | --- | --- | --- | --- |")
+        lines += [
+            f"| `{rule.id}` | {rule.level} | {rule.requirement} | {rule.source} | {rule.harm} |"
+            for rule in RULES.values()
+            if rule.area == name
+        ]
+        lines.append("")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(make_page())

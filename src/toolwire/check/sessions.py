@@ -4,12 +4,12 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from toolwire.check.apis import Api, ProbeRequest
+from toolwire.check.apis import Api, ProbeRequest, request_facts
 from toolwire.check.endpoint import LATE, Endpoint, describe_status
 from toolwire.check.exchange import Exchange
 from toolwire.check.rules import RULES, applies
 from toolwire.check.turns.loose import Json, as_object, parse_json
-from toolwire.check.turns.rule import Finding, RequestFacts, request_facts
+from toolwire.check.turns.rule import Finding, RequestFacts
 from toolwire.check.turns.streams import StreamCheck, check_plain
 from toolwire.check.turns.turn import ObservedTurn
 from toolwire.check.verdicts import Verdicts

@@ -8,14 +8,14 @@ from contextlib import asynccontextmanager, suppress
 import aiohttp
 import msgspec
 
-from toolwire.check.apis import ProbeRequest
+from toolwire.check.apis import ProbeRequest, request_facts
 from toolwire.check.endpoint import LATE, MAX_BYTES, TOO_LARGE, make_cut_finding, truncate_frames
 from toolwire.check.exchange import SOCKET, Exchange, SentRequest
 from toolwire.check.sessions import ProbeSession
 from toolwire.check.turns.frames import ReceivedFrame
 from toolwire.check.turns.loose import as_number, parse_json
 from toolwire.check.turns.responses_items import CLOSINGS
-from toolwire.check.turns.rule import RequestFacts, request_facts
+from toolwire.check.turns.rule import RequestFacts
 from toolwire.check.turns.streams import check_frames
 from toolwire.core.redact import credential_filter
 

@@ -6,7 +6,7 @@ from typing import Any
 from toolwire.check.turns.frames import ReceivedFrame, check_done_marker
 from toolwire.check.turns.loose import Json, as_list, as_number, as_object, as_objects, as_text, quote
 from toolwire.check.turns.rule import Finding, RequestFacts
-from toolwire.check.turns.turn import Finish, ObservedCall, ObservedTurn, as_usage
+from toolwire.check.turns.turn import Finish, ObservedCall, ObservedTurn, TurnForm, as_usage
 
 FINISHES: dict[str, Finish] = {
     "stop": "stop",
@@ -26,7 +26,6 @@ class ChatStream:
         self._facts = facts
         self._choices: dict[int, _Choice] = {}
         self._usage: list[ReceivedFrame] = []
-        self._tokens: Any = None
         self._last: ReceivedFrame | None = None
         self._id = ""
         self._failed = False
@@ -41,8 +40,18 @@ class ChatStream:
         for each in chunks:
             yield from self._read_chunk(each)
         yield from self._check_usage(chunks)
+        for each in errors:
+            if not isinstance(as_object(each.fields["error"]).get("message"), str):
+                yield _broken("error-frame", f"The error is {quote(each.fields['error'])}.", each)
         if errors:
-            yield from self._check_errors(errors, received)
+            following = received[received.index(errors[0]) + 1 :]
+            if len(following) != 1 or not following[0].is_done:
+                detail = "Something else than one `[DONE]` follows an error."
+                yield _broken("error-frame", detail, errors[0], *following)
+            finished = [position for choice in self._choices.values() for position in choice.finished]
+            if finished:
+                detail = "A choice that failed has a finish reason."
+                yield Finding("chat.error-frame", detail, (*finished, errors[0].position))
             return
         yield from check_done_marker("chat.done-marker", received)
         for index, choice in (self._choices or {0: _Choice()}).items():
@@ -54,34 +63,32 @@ class ChatStream:
         """The turn, after the frames were read."""
         choice = self._choices.get(0) or _Choice()
         finish: Finish = "failed" if self._failed else FINISHES.get(as_text(choice.finish), "")
-        usage = as_usage(self._tokens, "prompt_tokens", "completion_tokens")
+        tokens = self._usage[-1].fields["usage"] if self._usage else None
+        usage = as_usage(tokens, "prompt_tokens", "completion_tokens")
         last = (*choice.finished, *(each.position for each in self._usage))
         return ObservedTurn(tuple(choice.text_pieces), choice.make_calls(), finish, usage, self._id, last)
 
-    def _check_errors(self, errors: Sequence[ReceivedFrame], received: Sequence[ReceivedFrame]) -> Iterator[Finding]:
-        for each in errors:
-            if not isinstance(as_object(each.fields["error"]).get("message"), str):
-                yield _broken("error-frame", f"The error is {quote(each.fields['error'])}.", each)
-        following = received[received.index(errors[0]) + 1 :]
-        if len(following) != 1 or not following[0].is_done:
-            yield _broken("error-frame", "Something else than one `[DONE]` follows an error.", errors[0], *following)
-        finished = [position for choice in self._choices.values() for position in choice.finished]
-        if finished:
-            detail = "A choice that failed has a finish reason."
-            yield Finding("chat.error-frame", detail, (*finished, errors[0].position))
-
     def _read_chunk(self, each: ReceivedFrame) -> Iterator[Finding]:
+        """Read a chunk; a field that chunks lack is reported once."""
         chunk, choices = each.fields, each.fields.get("choices")
         self._id = self._id or as_text(chunk.get("id"))
         if chunk.get("object") != "chat.completion.chunk" or not isinstance(choices, list):
             detail = f"A chunk is a {quote(chunk.get('object'))} with the choices {quote(choices)}."
             yield _broken("chunk", detail, each)
         else:
-            yield from self._check_fields(each)
-        yield from self._check_identity(each)
+            lacking = {*_find_missing(chunk)}
+            lacking |= {"finish_reason" for choice in as_objects(choices) if "finish_reason" not in choice}
+            if lacking - self._lacked:
+                yield _broken("fields", f"A chunk lacks its {', '.join(sorted(lacking))}.", each)
+                self._lacked |= lacking
+        last, self._last = self._last or each, each
+        for name in ("id", "created", "model"):
+            before, now = last.fields.get(name), chunk.get(name)
+            if now != before:
+                detail = f"A chunk has the {name} {quote(now)} after {quote(before)}."
+                yield Finding("chat.identity", detail, (last.position, each.position), (name,))
         if chunk.get("usage"):
             self._usage.append(each)
-            self._tokens = chunk["usage"]
         for choice in as_list(choices):
             index, delta = as_object(choice).get("index"), as_object(choice).get("delta")
             number = as_number(index)
@@ -90,25 +97,6 @@ class ChatStream:
                 yield _broken("chunk", detail, each)
                 continue
             yield from self._choices.setdefault(number, _Choice()).read(each, as_object(delta), choice)
-
-    def _check_identity(self, each: ReceivedFrame) -> Iterator[Finding]:
-        last, self._last = self._last or each, each
-        for name in ("id", "created", "model"):
-            before, now = last.fields.get(name), each.fields.get(name)
-            if now != before:
-                detail = f"A chunk has the {name} {quote(now)} after {quote(before)}."
-                yield Finding("chat.identity", detail, (last.position, each.position), (name,))
-
-    def _check_fields(self, each: ReceivedFrame) -> Iterator[Finding]:
-        """Report each missing field once, not for every chunk."""
-        choices = as_objects(each.fields.get("choices"))
-        lacking = {
-            *_find_missing(each.fields),
-            *("finish_reason" for choice in choices if "finish_reason" not in choice),
-        }
-        if lacking - self._lacked:
-            yield _broken("fields", f"A chunk lacks its {', '.join(sorted(lacking))}.", each)
-            self._lacked |= lacking
 
     def _check_usage(self, chunks: Sequence[ReceivedFrame]) -> Iterator[Finding]:
         usage = self._usage
@@ -187,7 +175,11 @@ class _Choice:
                 yield Finding("chat.call-order", f"Index {index} comes where {len(self._calls)} is next.", here)
             call = self._calls[index] = _Fragments()
             self._latest = max(self._latest, index)
-            yield from _check_opening(part, here)
+            kind = as_text(part.get("type"))
+            missing = [key for key in ("id", "type") if not as_text(part.get(key))]
+            missing += [] if as_text((as_object(part.get(kind)) if kind else _inner(part)).get("name")) else ["name"]
+            if missing:
+                yield Finding("chat.call-opening", f"A call begins without its {' and '.join(missing)}.", here)
         else:
             if index != self._latest:
                 yield Finding("chat.call-order", f"A fragment of call {index} comes after one of a later call.", here)
@@ -200,14 +192,6 @@ class _Choice:
 
 def _inner(part: Json) -> Json:
     return as_object(part.get("custom") or part.get("function"))
-
-
-def _check_opening(part: Json, here: tuple[int, ...]) -> Iterator[Finding]:
-    kind = as_text(part.get("type"))
-    missing = [key for key in ("id", "type") if not as_text(part.get(key))]
-    missing += [] if as_text((as_object(part.get(kind)) if kind else _inner(part)).get("name")) else ["name"]
-    if missing:
-        yield Finding("chat.call-opening", f"A call begins without its {' and '.join(missing)}.", here)
 
 
 class _Fragments:
@@ -300,3 +284,6 @@ def plain_turn(body: Json) -> ObservedTurn:
     finish = FINISHES.get(as_text(choice.get("finish_reason")), "")
     text = (None, as_text(message.get("content")))
     return ObservedTurn((text,), tuple(calls), finish, usage, as_text(body.get("id")))
+
+
+FORM = TurnForm(ChatStream, check_plain, plain_turn, usage_on_request=True, forced_call_stops=True)

@@ -101,24 +101,22 @@ class FrameCheck:
         if not waits_for_line_feed and _LINE_END.search(data) is None:
             return []
         self._at = at
-        return self._read_lines(b"".join(self._rest))
-
-    def _read_lines(self, data: bytes) -> list[ReceivedFrame]:
+        whole = b"".join(self._rest)
         out: list[ReceivedFrame] = []
         start = 0
-        for end in _LINE_END.finditer(data):
-            if end.group() == b"\r" and end.end() == len(data):
+        for end in _LINE_END.finditer(whole):
+            if end.group() == b"\r" and end.end() == len(whole):
                 break  # a line feed may follow
             if end.group() != b"\n":
                 self._report("sse.newline", "A line ends with a carriage return.")
-            line = data[start : end.start()]
-            self._raw.append(data[start : end.end()])
+            line = whole[start : end.start()]
+            self._raw.append(whole[start : end.end()])
             start = end.end()
             if line:
                 self._lines.append(line)
             else:
                 out += self._end_frame()
-        self._rest = [data[start:]] if start < len(data) else []
+        self._rest = [whole[start:]] if start < len(whole) else []
         return out
 
     def end(self) -> list[ReceivedFrame]:
@@ -127,13 +125,16 @@ class FrameCheck:
         frames = self.feed(b"\n", self._at) if rest.endswith(b"\r") else []
         rest = b"".join(self._rest)
         lines = [*self._lines, *([rest] if rest.strip() else [])]
-        if any(_begins_field(line) for line in lines):
-            self.findings.append(
-                Finding("sse.ended", f"The stream ends with {_quote_line(lines[-1])}.", (self._position,))
-            )
+        names = [line.partition(b":")[0].decode(errors="replace") for line in lines]
+        if any(name and any(field.startswith(name) for field in _FIELDS) for name in names):
+            detail = f"The stream ends with {_quote_line(lines[-1])}."
+            self.findings.append(Finding("sse.ended", detail, (self._position,)))
         else:
             self._read_fields(lines)
-        self.findings = [_move_to_last(finding, self._position) for finding in self.findings]
+        last = self._position - 1  # the latest frame: a finding about a frame that did not come is moved to it
+        for number, finding in enumerate(self.findings):
+            positions = tuple(min(position, last) for position in finding.frames) if last >= 0 else ()
+            self.findings[number] = msgspec.structs.replace(finding, frames=positions)
         return frames
 
     def _end_frame(self) -> list[ReceivedFrame]:
@@ -183,18 +184,6 @@ class FrameCheck:
         if rule not in self._reported:
             self._reported.add(rule)
             self.findings.append(Finding(rule, detail, (self._position,), (part,) if part else ()))
-
-
-def _begins_field(line: bytes) -> bool:
-    """Whether a line is a field or the beginning of one."""
-    name = line.partition(b":")[0].decode(errors="replace")
-    return bool(name) and any(field.startswith(name) for field in _FIELDS)
-
-
-def _move_to_last(finding: Finding, frames: int) -> Finding:
-    """Move a finding about the next frame to the last one, if there is no next frame."""
-    positions = tuple(min(position, frames - 1) for position in finding.frames) if frames else ()
-    return msgspec.structs.replace(finding, frames=positions)
 
 
 def _quote_line(line: bytes) -> str:

@@ -8,7 +8,7 @@ import msgspec
 from toolwire.check.turns.frames import ReceivedFrame
 from toolwire.check.turns.loose import Json, as_number, as_object, as_objects, as_text, quote
 from toolwire.check.turns.rule import Finding, RequestFacts
-from toolwire.check.turns.turn import Finish, ObservedCall, ObservedTurn, ObservedUsage
+from toolwire.check.turns.turn import Finish, ObservedCall, ObservedTurn, ObservedUsage, TurnForm
 
 STOPS: dict[str, Finish] = {
     "end_turn": "stop",
@@ -280,3 +280,6 @@ def plain_turn(body: Json) -> ObservedTurn:
 def _read_call(block: Json) -> ObservedCall:
     value: Any = block.get("input")
     return ObservedCall(as_text(block.get("id")), as_text(block.get("name")), msgspec.json.encode(value).decode())
+
+
+FORM = TurnForm(MessagesStream, check_plain, plain_turn)

@@ -8,7 +8,13 @@ from itertools import zip_longest
 
 from toolwire.check.turns.frames import ReceivedFrame, check_done_marker
 from toolwire.check.turns.loose import Json, as_number, as_object, as_objects, as_text, quote
-from toolwire.check.turns.responses_fields import EVENT_FIELDS, echo_faults, field_faults, head_faults, usage_faults
+from toolwire.check.turns.responses_fields import (
+    EVENT_FIELDS,
+    echo_faults,
+    field_faults,
+    find_invalid_head,
+    usage_faults,
+)
 from toolwire.check.turns.responses_items import (
     CALLS,
     CLOSINGS,
@@ -26,7 +32,7 @@ from toolwire.check.turns.responses_items import (
     part_faults,
 )
 from toolwire.check.turns.rule import Finding, RequestFacts
-from toolwire.check.turns.turn import Finish, ObservedCall, ObservedTurn, as_usage
+from toolwire.check.turns.turn import Finish, ObservedCall, ObservedTurn, TurnForm, as_usage
 
 
 class ResponsesStream:
@@ -35,25 +41,20 @@ class ResponsesStream:
     def __init__(self, facts: RequestFacts) -> None:
         self._facts = facts
         self._events: list[ReceivedFrame] = []
+        self._number = -1
+        self._incomplete_types: set[str] = set()
+        """Types of events whose missing fields are reported already."""
 
     def read(self, received: Sequence[ReceivedFrame]) -> Iterator[Finding]:
         """What is wrong with the frames."""
-        extended = self._facts.extended
         self._events = events = [each for each in received if each.is_event]
-        yield from _check_names(events, nameless=self._facts.socket)
-        yield from _check_numbers(events)
-        yield from _check_types(events, extended)
-        yield from _check_opening(events)
-        yield from _check_in_progress(events)
-        yield from _check_closing(events)
+        yield from _check_order(events)
+        for position, event in enumerate(events):
+            yield from self._check_event(event, *events[max(position - 1, 0) : position])
+        yield from self._check_responses()
+        yield from _check_end(events)
         if not self._facts.socket:
             yield from check_done_marker("responses.done-marker", received)
-        yield from _check_errors(events)
-        yield from _check_response_ids(events)
-        yield from _check_statuses(events, extended)
-        yield from _check_fields(events, self._facts.fields)
-        yield from _check_event_fields(events)
-        yield from _check_end(events)
         named = [each for each in received if each.id is not None]
         if named:
             detail = f"{len(named)} events have an SSE id, such as {quote(named[0].id)}."
@@ -69,130 +70,88 @@ class ResponsesStream:
         items = [(event.inner("item"), (event.position,)) for event in done]
         return _make_turn(response, items, (closing.position,) if closing is not None else ())
 
-
-def _check_names(events: Sequence[ReceivedFrame], *, nameless: bool) -> Iterator[Finding]:
-    for event in events:
-        if not (nameless and event.event is None) and event.event != event.fields.get("type"):
+    def _check_event(self, event: ReceivedFrame, *before: ReceivedFrame) -> Iterator[Finding]:
+        """Check the name, the number, the type and the fields of an event."""
+        if event.event != event.fields.get("type") and not (self._facts.socket and event.event is None):
             yield breaks(event, "event-name", f"is sent under the name {event.event!r}.")
-
-
-def _check_numbers(events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
-    last = -1
-    for position, event in enumerate(events):
-        number = as_number(event.fields.get("sequence_number"))
-        both = events[max(position - 1, 0) : position + 1]
+        number, last = as_number(event.fields.get("sequence_number")), self._number
         if number is None or number <= last:
             written = quote(event.fields.get("sequence_number"))
-            yield broken("sequence", f"{event} has the number {written} after {last}.", *both)
+            yield broken("sequence", f"{event} has the number {written} after {last}.", *before, event)
         elif number != last + 1:
-            yield broken("sequence-gap", f"{event} has the number {number} where {last + 1} is next.", *both)
-        last = last + 1 if number is None else number
-
-
-def _check_types(events: Sequence[ReceivedFrame], extended: bool) -> Iterator[Finding]:
-    for event in events:
-        known = event.type in CORE or event.type.startswith(HOSTED)
-        if not known and not (extended and EXTRA.fullmatch(event.type)):
+            yield broken("sequence-gap", f"{event} has the number {number} where {last + 1} is next.", *before, event)
+        self._number = last + 1 if number is None else number
+        is_known = event.type in CORE or event.type.startswith(HOSTED)
+        if not is_known and not (self._facts.extended and EXTRA.fullmatch(event.type)):
             yield breaks(event, "unknown-event", "is no event of the protocol.")
+        lacking = [name for name in EVENT_FIELDS.get(event.type, ()) if name not in event.fields]
+        if lacking and event.type not in self._incomplete_types:
+            self._incomplete_types.add(event.type)
+            yield breaks(event, "event-fields", f"lacks its {', '.join(lacking)}.")
+        inner = event.inner("error")
+        lacking = [name for name in ("type", "code", "message", "param") if name not in inner]
+        if event.type == "error" and lacking:
+            yield breaks(event, "error-object", f"lacks {', '.join(lacking)} in its object `error`.")
+
+    def _check_responses(self) -> Iterator[Finding]:
+        """Check the ids, the statuses and the fields of all response objects; each missing field is reported once."""
+        first: ReceivedFrame | None = None
+        may_wait = any(event.type == "response.queued" for event in self._events)
+        seen: set[tuple[str, str]] = set()
+        for event in self._events:
+            response = event.inner("response")
+            if event.type not in STATUSES and "response" not in event.fields:
+                continue
+            id = response.get("id")
+            if not isinstance(id, str) or not id:
+                yield breaks(event, "response-id", f"has the response id {quote(id)}.")
+            else:
+                first = first or event
+                if id != (before := first.inner("response").get("id")):
+                    yield broken("response-id", f"{event} has the response id {id!r} after {before!r}.", first, event)
+            if event.type not in STATUSES:
+                continue
+            allowed = [STATUSES[event.type]]
+            if event.type == "response.created" and may_wait:
+                allowed.append("queued")
+            if event.type == "response.completed" and self._facts.extended:
+                has_calls = any(as_text(item.get("type")) in CALLS for item in as_objects(response.get("output")))
+                allowed += ["incomplete"] if has_calls else []
+            if response.get("status") not in allowed:
+                yield breaks(event, "response-status", f"says {quote(response.get('status'))}.")
+            if not response:
+                continue
+            head = [("fields", f"lacks {', '.join(lacking)}.")] if (lacking := find_invalid_head(response)) else []
+            for fault in (*head, *field_faults(response), *echo_faults(self._facts.fields, response)):
+                if fault not in seen:
+                    yield breaks(event, fault[0], f"holds a response that {fault[1]}")
+                seen.add(fault)
 
 
-def _check_opening(events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
+def _check_order(events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
+    """Check which events come first, last and after an error."""
     others = [event for event in events if event.type not in ("response.queued", KEEPALIVE)]
     created = [event for event in others if event.type == "response.created"]
     if len(created) != 1 or created[0] is not others[0]:
         yield broken("opening", f"response.created comes {len(created)} times, or not first.", *others[:1], *created)
-
-
-def _check_in_progress(events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
-    before = ("response.created", "response.queued", KEEPALIVE)
-    others = [event for event in events if event.type not in before and not EXTRA.fullmatch(event.type)]
+    others = [event for event in others if event.type != "response.created" and not EXTRA.fullmatch(event.type)]
     begun = [event for event in others if event.type == "response.in_progress"]
     if not begun or begun[0] is not others[0]:
         detail = "response.in_progress does not follow response.created."
         yield broken("in-progress", detail, *others[:1], *begun[:1])
-    late = [
-        event for event in events if event.type == "response.queued" and begun and event.position > begun[0].position
-    ]
+    late = [event for event in events[events.index(begun[0]) :] if event.type == "response.queued"] if begun else []
     if late:
         yield broken("in-progress", "response.queued comes after response.in_progress.", *late)
-
-
-def _check_closing(events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
     closings = [event for event in events if event.type in CLOSINGS]
     if len(closings) != 1:
         detail = f"the stream has {len(closings)} closing events instead of one."
         yield broken("closing", detail, *(closings or events[-1:]))
     if closings and events[-1].type not in CLOSINGS:
         yield breaks(events[-1], "closing", "comes after the closing event.")
-
-
-def _check_errors(events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
     for event, next in zip_longest(events, events[1:]):
         if event.type == "error" and (next is None or next.type != "response.failed"):
             detail = f"{event} is followed by {next or 'nothing'}, not by response.failed."
             yield broken("error-event", detail, event, *([next] if next is not None else []))
-
-
-def _check_response_ids(events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
-    first: ReceivedFrame | None = None
-    for event in events:
-        if event.type not in STATUSES and "response" not in event.fields:
-            continue
-        id = event.inner("response").get("id")
-        if not isinstance(id, str) or not id:
-            yield breaks(event, "response-id", f"has the response id {quote(id)}.")
-            continue
-        first = first or event
-        if id != (before := first.inner("response").get("id")):
-            yield broken("response-id", f"{event} has the response id {id!r} after {before!r}.", first, event)
-
-
-def _check_statuses(events: Sequence[ReceivedFrame], extended: bool) -> Iterator[Finding]:
-    queued = any(event.type == "response.queued" for event in events)
-    for event in events:
-        if event.type not in STATUSES:
-            continue
-        allowed = [STATUSES[event.type]]
-        if event.type == "response.created" and queued:
-            allowed.append("queued")
-        items = as_objects(event.inner("response").get("output"))
-        if (
-            event.type == "response.completed"
-            and extended
-            and any(as_text(item.get("type")) in CALLS for item in items)
-        ):
-            allowed.append("incomplete")
-        status = event.inner("response").get("status")
-        if status not in allowed:
-            yield breaks(event, "response-status", f"says {quote(status)}.")
-
-
-def _check_fields(events: Sequence[ReceivedFrame], request: Json) -> Iterator[Finding]:
-    """Report each fault once, not for every event."""
-    seen: set[tuple[str, str]] = set()
-    for event in events:
-        response = event.inner("response")
-        if event.type not in STATUSES or not response:
-            continue
-        head = [("fields", f"lacks {', '.join(lacking)}.")] if (lacking := [*head_faults(response)]) else []
-        for fault in (*head, *field_faults(response), *echo_faults(request, response)):
-            if fault not in seen:
-                yield breaks(event, fault[0], f"holds a response that {fault[1]}")
-            seen.add(fault)
-
-
-def _check_event_fields(events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
-    seen: set[str] = set()
-    for event in events:
-        lacking = [name for name in EVENT_FIELDS.get(event.type, ()) if name not in event.fields]
-        if lacking and event.type not in seen:
-            yield breaks(event, "event-fields", f"lacks its {', '.join(lacking)}.")
-            seen.add(event.type)
-        if event.type == "error":
-            inner = event.inner("error")
-            lacking = [name for name in ("type", "code", "message", "param") if name not in inner]
-            if lacking:
-                yield breaks(event, "error-object", f"lacks {', '.join(lacking)} in its object `error`.")
 
 
 def _check_end(events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
@@ -201,9 +160,7 @@ def _check_end(events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
     if closing is None:
         return
     yield from about(closing, _find_reason_faults(closing.inner("response"), closing.verb))
-    lacking = [*usage_faults(closing.inner("response"))]
-    if lacking:
-        yield breaks(closing, "usage-details", f"reports the tokens without {', '.join(lacking)}.")
+    yield from about(closing, usage_faults(closing.inner("response")))
     if closing.type == "response.failed" and not any(event.type == "error" for event in events):
         yield breaks(closing, "failure-event", "comes without an error event before it.")
 
@@ -223,16 +180,14 @@ def _find_reason_faults(response: Json, status: str) -> Faults:
 def check_plain(body: Json, facts: RequestFacts) -> Iterator[Finding]:
     """What is wrong with a plain answer."""
     items = body.get("output")
-    lacking = [*head_faults(body), *(key for key in ("id", "status") if not as_text(body.get(key)))]
-    if lacking or not isinstance(items, list):
+    is_sound = not find_invalid_head(body) and as_text(body.get("id")) and as_text(body.get("status"))
+    if not is_sound or not isinstance(items, list):
         head = {key: body.get(key) for key in ("object", "id", "created_at", "model", "status")}
         yield broken("object", f"the answer is {quote(head)} with the output {quote(items)}.")
     status = "" if body.get("required_action") is not None else as_text(body.get("status"))
-    for rule, detail in (*field_faults(body), *echo_faults(facts.fields, body), *_find_reason_faults(body, status)):
+    reasons = _find_reason_faults(body, status)
+    for rule, detail in (*field_faults(body), *echo_faults(facts.fields, body), *reasons, *usage_faults(body)):
         yield broken(rule, f"the answer {detail}")
-    lacking = [*usage_faults(body)]
-    if lacking:
-        yield broken("usage-details", f"the answer reports the tokens without {', '.join(lacking)}.")
     for item in as_objects(items):
         for rule, detail in (*item_faults(item), *part_faults(item)):
             yield broken(rule, f"an item {quote(item.get('type'))} {detail}")
@@ -257,20 +212,19 @@ def _make_turn(response: Json, items: Sequence[tuple[Json, tuple[int, ...]]], la
             call_kind = "custom" if kind == "custom_tool_call" else "function"
             calls.append(ObservedCall(id, name, arguments, call_kind, frames, is_closed))
     usage = as_usage(response.get("usage"), "input_tokens", "output_tokens")
-    return ObservedTurn(
-        tuple(text), tuple(calls), _find_finish(response, calls), usage, as_text(response.get("id")), last
-    )
-
-
-def _find_finish(response: Json, calls: Sequence[ObservedCall]) -> Finish:
+    finish: Finish = ""
     match response.get("status"):
         case "completed":
-            return "calls" if calls else "stop"
+            finish = "calls" if calls else "stop"
         case "incomplete":
             reason = as_object(response.get("incomplete_details")).get("reason")
-            waiting = response.get("required_action") is not None
-            return "calls" if waiting else "filter" if reason == "content_filter" else "length"
+            is_waiting = response.get("required_action") is not None
+            finish = "calls" if is_waiting else "filter" if reason == "content_filter" else "length"
         case "failed" | "cancelled":
-            return "failed"
+            finish = "failed"
         case _:
-            return ""
+            pass
+    return ObservedTurn(tuple(text), tuple(calls), finish, usage, as_text(response.get("id")), last)
+
+
+FORM = TurnForm(ResponsesStream, check_plain, plain_turn)

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from toolwire.check.turns.loose import Json, as_list, as_number, as_object, as_objects, as_text, quote
+from toolwire.check.turns.turn import as_usage
 
 
 class _Field(msgspec.Struct, frozen=True):
@@ -71,24 +72,24 @@ def field_faults(response: Json) -> Iterator[tuple[str, str]]:
         yield "open-fields", f"has null for {', '.join(null)}."
 
 
-def head_faults(response: Json) -> Iterator[str]:
+def find_invalid_head(response: Json) -> list[str]:
     """The missing or invalid fields among `object`, `created_at` and `model`."""
-    if response.get("object") != "response":
-        yield "object"
-    if as_number(response.get("created_at")) is None:
-        yield "created_at"
-    if not as_text(response.get("model")):
-        yield "model"
+    is_valid = {
+        "object": response.get("object") == "response",
+        "created_at": as_number(response.get("created_at")) is not None,
+        "model": as_text(response.get("model")),
+    }
+    return [name for name, valid in is_valid.items() if not valid]
 
 
-def usage_faults(response: Json) -> Iterator[str]:
-    """The missing details of the usage, if there is a usage."""
-    usage = as_object(response.get("usage"))
-    if as_number(usage.get("input_tokens")) is None or as_number(usage.get("output_tokens")) is None:
+def usage_faults(response: Json) -> Iterator[tuple[str, str]]:
+    """The rule about the details of a usage, if there is a usage that lacks some."""
+    usage = as_usage(response.get("usage"), "input_tokens", "output_tokens")
+    if usage is None or (usage.cached is not None and usage.reasoning is not None):
         return
-    for details, count in (("input_tokens_details", "cached_tokens"), ("output_tokens_details", "reasoning_tokens")):
-        if as_number(as_object(usage.get(details)).get(count)) is None:
-            yield f"{details}.{count}"
+    lacking = ["input_tokens_details.cached_tokens"] if usage.cached is None else []
+    lacking += ["output_tokens_details.reasoning_tokens"] if usage.reasoning is None else []
+    yield "usage-details", f"reports the tokens without {', '.join(lacking)}."
 
 
 def find_echo_fields(rule: str, request: Json) -> list[str]:
@@ -100,18 +101,17 @@ def echo_faults(request: Json, response: Json) -> Iterator[tuple[str, str]]:
     """The echo rules that a response breaks, each with the detail; missing fields break another rule."""
     for name, field in FIELDS.items():
         sent = request.get(name) if field.echo else None
-        if sent is not None and name in response and not _repeats(name, sent, response[name]):
-            yield field.echo, f"has the {name} {quote(response[name])}, the request {quote(sent)}."
-
-
-def _repeats(name: str, sent: Any, returned: Any) -> bool:
-    match name:
-        case "tools":
-            return all(any(_is_tool(each, tool) for each in as_objects(returned)) for tool in as_objects(sent))
-        case "reasoning":  # OpenAI reports the summary it made where `auto` was requested
-            return _contains(as_object(sent).get("effort"), as_object(returned).get("effort"))
-        case _:
-            return _contains(sent, returned)
+        if sent is None or name not in response:
+            continue
+        returned = response[name]
+        if name == "tools":
+            is_same = all(any(_is_tool(each, tool) for each in as_objects(returned)) for tool in as_objects(sent))
+        elif name == "reasoning":  # OpenAI reports the summary it made where `auto` was requested
+            is_same = _contains(as_object(sent).get("effort"), as_object(returned).get("effort"))
+        else:
+            is_same = _contains(sent, returned)
+        if not is_same:
+            yield field.echo, f"has the {name} {quote(returned)}, the request {quote(sent)}."
 
 
 def _is_tool(returned: Json, tool: Json) -> bool:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
@@ -117,17 +117,13 @@ class OutputReader:
             elif event.type in ITEM_EVENTS or event.type.startswith(HOSTED):
                 yield from self._read(event)
         closing = next((event for event in reversed(events) if event.type in CLOSINGS), None)
-        if closing is not None:
-            yield from self._check_incomplete(closing)
-        if closing is not None and closing.type == "response.failed":
-            yield from self._check_failed_output(closing)
-            return
-        for index, item in enumerate(self._items):
-            if item.closed is None:
-                detail = f"the item at index {index} has no output_item.done."
+        has_failed = closing is not None and closing.type == "response.failed"
+        for item in self._items:
+            if item.closed is None and not has_failed:
+                detail = f"the item at index {item.index} has no output_item.done."
                 yield broken("item-closed", detail, item.added, *events[-1:])
         if closing is not None:
-            yield from self._check_final_output(closing)
+            yield from self._check_output(closing)
 
     def _add(self, event: ReceivedFrame) -> Iterator[Finding]:
         """An item with a wrong index is read as the next one, so that only the index is reported."""
@@ -164,41 +160,35 @@ class OutputReader:
         else:
             yield from about(event, item.read(event))
 
-    def _check_incomplete(self, closing: ReceivedFrame) -> Iterator[Finding]:
-        last = len(self._items) - 1
-        for index, item in enumerate(self._items):
-            if item.closed is None or item.closed.inner("item").get("status") != "incomplete":
-                continue
-            if index != last:
-                detail = f"the item at index {index} is incomplete and not the last."
-                yield broken("incomplete-item", detail, item.closed)
-            if closing.type == "response.completed":
-                detail = f"the item at index {index} is incomplete, the response is not."
-                yield broken("incomplete-item", detail, item.closed, closing)
-
-    def _check_final_output(self, closing: ReceivedFrame) -> Iterator[Finding]:
+    def _check_output(self, closing: ReceivedFrame) -> Iterator[Finding]:
+        """Compare the items with the output of the closing event; a failed response has open items as incomplete."""
         output = as_objects(closing.inner("response").get("output"))
-        if len(output) != len(self._items):
+        has_failed = closing.type == "response.failed"
+        if has_failed and len(output) > len(self._items):
+            yield breaks(closing, "failed-output", f"has {len(output)} items, {len(self._items)} were announced.")
+        elif not has_failed and len(output) != len(self._items):
             detail = f"{len(self._items)} items were announced, {closing} has {len(output)}."
             yield broken("final-output", detail, closing)
         for index, item in enumerate(self._items):
             final = output[index] if index < len(output) else {}
-            if item.closed is not None and not item.matches(final):
-                detail = f"item {index} of {closing} differs from its output_item.done."
-                found = broken("final-output", detail, item.closed, closing)
-                yield msgspec.structs.replace(found, parts=_find_differences(item.closed.inner("item"), final))
-
-    def _check_failed_output(self, closing: ReceivedFrame) -> Iterator[Finding]:
-        """Check the output of a failed response, in which an open item is incomplete."""
-        output = as_objects(closing.inner("response").get("output"))
-        if len(output) > len(self._items):
-            yield breaks(closing, "failed-output", f"has {len(output)} items, {len(self._items)} were announced.")
-        for index, item in enumerate(self._items):
-            final = output[index] if index < len(output) else {}
-            half = item.closed is None and final.get("status") in ("incomplete", "failed")
-            if not half and (item.closed is None or not item.matches(final)):
+            closed = item.closed.inner("item") if item.closed is not None else {}
+            if item.closed is not None and closed.get("status") == "incomplete":
+                if item is not self._items[-1]:
+                    detail = f"the item at index {index} is incomplete and not the last."
+                    yield broken("incomplete-item", detail, item.closed)
+                if closing.type == "response.completed":
+                    detail = f"the item at index {index} is incomplete, the response is not."
+                    yield broken("incomplete-item", detail, item.closed, closing)
+            is_cut = item.closed is None and final.get("status") in ("incomplete", "failed")
+            if has_failed and not is_cut and (item.closed is None or not item.matches(final)):
                 detail = f"item {index} is not in {closing} as it was sent."
                 yield broken("failed-output", detail, item.added, closing)
+            elif not has_failed and item.closed is not None and not item.matches(final):
+                detail = f"item {index} of {closing} differs from its output_item.done."
+                names = [name for name in {**closed, **final} if closed.get(name) != final.get(name) and name != OPAQUE]
+                parts = tuple(f"{where}.{name}" for name in names for where in ("item", "output"))
+                found = broken("final-output", detail, item.closed, closing)
+                yield msgspec.structs.replace(found, parts=parts)
 
 
 def item_faults(item: Json) -> Faults:
@@ -279,7 +269,7 @@ class OutputItem:
         if id != self._added.get("id") and ("item_id" in event.fields or event.type in ITEM_EVENTS):
             yield "item-id", f"has {quote(id)}, its item has {quote(self._added.get('id'))}."
         if event.stem in PARTS:
-            yield from self._begin_part(event) if event.verb == "added" else self._end_part(event)
+            yield from self._read_part(event)
         elif event.stem in TEXTS:
             yield from self._read_text(event, TEXTS[event.stem])
         elif event.stem == ANNOTATION:
@@ -287,30 +277,32 @@ class OutputItem:
             if piece is None or piece.type != "output_text" or piece.state == "closed":
                 yield "part-order", "is not inside a part with text."
 
-    def _begin_part(self, event: ReceivedFrame) -> Faults:
+    def _read_part(self, event: ReceivedFrame) -> Faults:
+        """Open or close a part."""
         within, part = PARTS[event.stem], event.inner("part")
-        parts, index = self._parts[within], event.fields.get(INDEXES[within])
-        texts = [text for text in TEXTS.values() if text.part == part.get("type")]
-        if (self._type, within) not in [(text.item, text.within) for text in texts]:
-            yield "part-order", f"puts a part of type {quote(part.get('type'))} into a {self._type}."
-        if self._open:
-            yield "part-order", "comes before the part before it is closed."
-        if as_number(index) != len(parts):
-            yield "part-order", f"has index {quote(index)} where {len(parts)} is next."
-        if any(part.get(text.field) for text in texts):
-            yield "part-begins-empty", "has text before any delta."
-        parts.append(GrowingText(part))
-        self._open += 1
-
-    def _end_part(self, event: ReceivedFrame) -> Faults:
-        piece, part = self._find_text(event, PARTS[event.stem]), event.inner("part")
+        kind, parts = part.get("type"), self._parts[within]
+        if event.verb == "added":
+            index = event.fields.get(INDEXES[within])
+            texts = [text for text in TEXTS.values() if text.part == kind]
+            if (self._type, within) not in [(text.item, text.within) for text in texts]:
+                yield "part-order", f"puts a part of type {quote(kind)} into a {self._type}."
+            if self._open:
+                yield "part-order", "comes before the part before it is closed."
+            if as_number(index) != len(parts):
+                yield "part-order", f"has index {quote(index)} where {len(parts)} is next."
+            if any(part.get(text.field) for text in texts):
+                yield "part-begins-empty", "has text before any delta."
+            parts.append(GrowingText(part))
+            self._open += 1
+            return
+        piece = self._find_text(event, within)
         if piece is None or piece.state != "done":
             yield "part-order", "does not close a part whose text is done."
             return
         piece.state = "closed"
         self._open -= 1
-        if part.get("type") != piece.type:
-            yield "part-order", f"closes a part of type {quote(piece.type)} as {quote(part.get('type'))}."
+        if kind != piece.type:
+            yield "part-order", f"closes a part of type {quote(piece.type)} as {quote(kind)}."
         elif not piece.matches(part):
             yield "text-agrees", f"has another text than its deltas, {quote(piece.text)}."
 
@@ -327,18 +319,16 @@ class OutputItem:
             if not isinstance(delta, str):
                 yield "text-agrees", "has a delta that is no string."
         else:
-            yield from self._end_text(event, piece, event.fields.get(text.field))
-
-    def _end_text(self, event: ReceivedFrame, piece: GrowingText, value: Any) -> Faults:
-        piece.state = "done"
-        if self._type in CALLS and not isinstance(value, str):
-            yield "arguments-string", f"has no string as its {CALLS[self._type]}."
-        elif self._type in CALLS and value and not piece.deltas:
-            yield "call-order", "comes without a delta before it."
-        elif value != piece.text:
-            yield "text-agrees", f"says {quote(value)}, its deltas {quote(piece.text)}."
-        if self._type in CALLS and event.fields.get("name", self._added.get("name")) != self._added.get("name"):
-            yield "item-identity", f"has the name {quote(event.fields['name'])}."
+            piece.state = "done"
+            value, is_call = event.fields.get(text.field), self._type in CALLS
+            if is_call and not isinstance(value, str):
+                yield "arguments-string", f"has no string as its {text.field}."
+            elif is_call and value and not piece.deltas:
+                yield "call-order", "comes without a delta before it."
+            elif value != piece.text:
+                yield "text-agrees", f"says {quote(value)}, its deltas {quote(piece.text)}."
+            if is_call and event.fields.get("name", self._added.get("name")) != self._added.get("name"):
+                yield "item-identity", f"has the name {quote(event.fields['name'])}."
 
     def _close(self, event: ReceivedFrame) -> Faults:
         self.closed, item = event, event.inner("item")
@@ -348,7 +338,14 @@ class OutputItem:
                 yield "item-identity", f"has the {key} {quote(item.get(key))} after {quote(self._added.get(key))}."
         yield from self._check_status(event)
         yield from part_faults(item)
-        yield from self._check_call(event) if self._type in CALLS else self._check_parts(event)
+        if self._type not in CALLS:
+            yield from self._check_parts(item)
+            return
+        text, field = self._call.text, CALLS[self._type]
+        if self._call.state != "done" and item.get("status") != "incomplete":  # which may lack its done event
+            yield "call-order", f"comes before the {field} are done."
+        if item.get(field) != text:
+            yield "text-agrees", f"has the {field} {quote(item.get(field))}, its deltas {quote(text)}."
 
     def _check_status(self, event: ReceivedFrame) -> Faults:
         """Check the status when the item is added or done; those of hosted tools are not specified."""
@@ -360,21 +357,13 @@ class OutputItem:
         if not is_sound and not (status is None and self._type == "reasoning"):  # those of OpenAI have no status
             yield "item-status", f"says {quote(status)}."
 
-    def _check_call(self, event: ReceivedFrame) -> Faults:
-        item, field = event.inner("item"), CALLS[self._type]
-        # An incomplete call may lack its done event.
-        if self._call.state != "done" and item.get("status") != "incomplete":
-            yield "call-order", f"comes before the {field} are done."
-        if item.get(field) != self._call.text:
-            yield "text-agrees", f"has the {field} {quote(item.get(field))}, its deltas {quote(self._call.text)}."
-
-    def _check_parts(self, event: ReceivedFrame) -> Faults:
+    def _check_parts(self, item: Json) -> Faults:
         if self._open:
             yield "part-order", "comes while a part is open."
         if self._type not in GROWING:
             return
         for within, pieces in self._parts.items():
-            parts = as_objects(event.inner("item").get(within))
+            parts = as_objects(item.get(within))
             if len(parts) != len(pieces):
                 yield "text-agrees", f"has {len(parts)} parts in {within}, the stream had {len(pieces)}."
             for piece, part in zip(pieces, parts, strict=False):
@@ -391,12 +380,6 @@ class OutputItem:
         if self._type not in GROWING:
             return (closed.get("type"), closed.get("id")) == (final.get("type"), final.get("id"))
         return _drop_encrypted(closed) == _drop_encrypted(final)
-
-
-def _find_differences(closed: Json, final: Json) -> tuple[str, ...]:
-    """The fields of an item, in its own event and in the output, whose values differ."""
-    names = [name for name in {**closed, **final} if closed.get(name) != final.get(name) and name != OPAQUE]
-    return tuple(f"{where}.{name}" for name in names for where in ("item", "output"))
 
 
 def _drop_encrypted(item: Json) -> Json:

@@ -4,7 +4,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from toolwire.check.turns.loose import Json, as_object, as_objects, as_text
+from toolwire.check.turns.loose import Json
 from toolwire.core.events import Dialect
 
 Level: TypeAlias = Literal["MUST", "SHOULD"]
@@ -83,18 +83,3 @@ class RequestFacts(msgspec.Struct, frozen=True):
     """A WebSocket carries the events: they have no names, and no marker ends them."""
     fields: Json = {}
     """The request as it was sent; empty if it is not known."""
-
-
-def request_facts(api: Dialect, body: Json) -> RequestFacts:
-    """The facts about a request that the rules depend on."""
-    if not body:
-        return RequestFacts(api)
-    names = [_name(tool) for tool in as_objects(body.get("tools"))]
-    streamed = api == "chat" and body.get("stream")
-    usage = bool(as_object(body.get("stream_options")).get("include_usage")) if streamed else None
-    forced = bool(_name(as_object(body.get("tool_choice"))))
-    return RequestFacts(api, tuple(names) if all(names) else None, usage, forced=forced, fields=body)
-
-
-def _name(tool: Json) -> str:
-    return as_text(as_object(tool.get("function") or tool.get("custom") or tool).get("name"))

@@ -4,18 +4,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from toolwire.check.turns import chat, messages, responses
+from toolwire.check.apis import APIS
 from toolwire.check.turns.frames import FrameCheck, ReceivedFrame
 from toolwire.check.turns.loose import as_object, parse_json, quote
 from toolwire.check.turns.rule import Finding, RequestFacts
 from toolwire.check.turns.turn import ObservedTurn, check_turn
-
-FORMS = {
-    "chat": (chat.ChatStream, chat.check_plain, chat.plain_turn),
-    "responses": (responses.ResponsesStream, responses.check_plain, responses.plain_turn),
-    "messages": (messages.MessagesStream, messages.check_plain, messages.plain_turn),
-}
-"""For each API: the reader of a stream, the check of a plain answer and the turn in one."""
 
 
 class StreamCheck:
@@ -41,17 +34,18 @@ class StreamCheck:
 
 def check_frames(received: Sequence[ReceivedFrame], facts: RequestFacts) -> tuple[list[Finding], ObservedTurn]:
     """What is wrong with the frames of a stream, and the turn in them."""
-    reader = FORMS[facts.api][0](facts)
+    form = APIS[facts.api].form
+    reader = form.reader(facts)
     found = [*reader.read(received)]
-    return [*found, *check_turn(reader.turn, facts)], reader.turn
+    return [*found, *check_turn(reader.turn, facts, form)], reader.turn
 
 
 def check_plain(body: bytes, facts: RequestFacts) -> tuple[list[Finding], ObservedTurn]:
     """What is wrong with a plain answer, and the turn in it."""
-    _, check, read = FORMS[facts.api]
-    value = parse_json(body)
+    form, value = APIS[facts.api].form, parse_json(body)
     if not isinstance(value, dict):
         return [Finding("plain.json", f"The answer is {quote(body[:80])}.")], ObservedTurn()
     fields = as_object(value)
-    turn = read(fields)
-    return [*check(fields, facts), *check_turn(turn, msgspec.structs.replace(facts, usage=True))], turn
+    turn = form.plain_turn(fields)
+    found = check_turn(turn, msgspec.structs.replace(facts, usage=True), form)
+    return [*form.check_plain(fields, facts), *found], turn

@@ -1,12 +1,13 @@
 """A turn as a client has it at the end, independent of the API, and the rules that hold in every API."""
 
 import re
-from collections.abc import Iterator
-from typing import Any, Literal, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
-from toolwire.check.turns.loose import as_number, as_object, parse_json, quote
+from toolwire.check.turns.frames import ReceivedFrame
+from toolwire.check.turns.loose import Json, as_number, as_object, parse_json, quote
 from toolwire.check.turns.rule import Finding, RequestFacts
 from toolwire.core.events import CallKind
 
@@ -86,7 +87,34 @@ class ObservedTurn(msgspec.Struct, frozen=True):
         return tuple(dict.fromkeys(positions))
 
 
-def check_turn(turn: ObservedTurn, facts: RequestFacts) -> Iterator[Finding]:
+class StreamReader(Protocol):
+    """Reads the frames of a finished stream."""
+
+    def read(self, received: Sequence[ReceivedFrame]) -> Iterable[Finding]:
+        """What is wrong with the frames."""
+        ...
+
+    @property
+    def turn(self) -> ObservedTurn:
+        """The turn, after the frames were read."""
+        ...
+
+
+class TurnForm(msgspec.Struct, frozen=True):
+    """How the turns of one API are read and checked."""
+
+    reader: Callable[[RequestFacts], StreamReader]
+    check_plain: Callable[[Json, RequestFacts], Iterable[Finding]]
+    """What is wrong with a plain answer."""
+    plain_turn: Callable[[Json], ObservedTurn]
+    """The turn in a plain answer."""
+    usage_on_request: bool = False
+    """A stream reports token counts only if the request asks for them."""
+    forced_call_stops: bool = False
+    """A turn may end with `stop` after a call that the request has forced."""
+
+
+def check_turn(turn: ObservedTurn, facts: RequestFacts, form: TurnForm) -> Iterator[Finding]:
     """What is wrong with a turn, whichever API it came from."""
     ids: set[str] = set()
     for call in turn.calls:
@@ -99,15 +127,15 @@ def check_turn(turn: ObservedTurn, facts: RequestFacts) -> Iterator[Finding]:
         if call.kind == "function" and not is_cut and not isinstance(call.value, dict):
             detail = f"A call of {call.name} has the arguments {quote(call.arguments)}."
             yield Finding("calls.json", detail, call.frames)
-    if _is_misleading(turn, facts):
+    may_stop = facts.forced and form.forced_call_stops
+    if turn.finish == ("stop" if turn.calls else "calls") and not (turn.finish == "stop" and may_stop):
         detail = f"A turn with {len(turn.calls)} calls ends as if there were {'none' if turn.calls else 'some'}."
         yield Finding("calls.finish", detail, turn.last)
     leak = LEAKS.search(turn.text) if facts.tools else None
     if leak is not None:
         detail = f"The text holds {turn.text[leak.start() : leak.start() + 80]!r}."
         yield Finding("calls.leak", detail, turn.frames_of_text(*leak.span()), (leak[0],))
-    # A chat stream reports token counts only if the request asks for them.
-    wants_usage = facts.usage or (facts.usage is None and facts.api != "chat")
+    wants_usage = facts.usage or (facts.usage is None and not form.usage_on_request)
     if turn.is_over and turn.usage is None and wants_usage:
         yield Finding("usage.reported", "The turn reports no tokens.", turn.last)
     if turn.usage is not None:
@@ -124,13 +152,6 @@ def _check_usage(usage: ObservedUsage, frames: tuple[int, ...]) -> Iterator[Find
     ):
         if part is not None and not 0 <= part <= whole:
             yield Finding("usage.parts", f"{part} {word} tokens are part of {whole} tokens of {of}.", frames)
-
-
-def _is_misleading(turn: ObservedTurn, facts: RequestFacts) -> bool:
-    """Whether the finish reason contradicts the calls."""
-    if turn.finish == "stop" and facts.forced and facts.api == "chat":
-        return False  # as OpenAI does: the model had no choice
-    return turn.finish == ("stop" if turn.calls else "calls")
 
 
 def as_usage(value: Any, input_field: str, output_field: str) -> ObservedUsage | None:
