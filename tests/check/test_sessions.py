@@ -34,7 +34,7 @@ from tests.support.gateway import Gateway
 from tests.support.upstream import Cut, Hold, Pause, Reply
 from toolwire.check.endpoint import MAX_BYTES, MAX_TOTAL_BYTES, TOO_LARGE, Target, Unreachable
 from toolwire.check.probes.calls import is_torn
-from toolwire.check.probes.fixtures import HELLO, LONG, ODD, PAGE, PAGES
+from toolwire.check.probes.probe import HELLO, LONG, ODD, PAGE, PAGES
 from toolwire.check.rules import RULES, rules_for
 from toolwire.check.run import check
 from toolwire.check.verdicts import Report, Verdict

@@ -18,9 +18,9 @@ from toolwire.check.endpoint import (
 )
 from toolwire.check.exchange import Exchange
 from toolwire.check.probes import PROBES
-from toolwire.check.probes.fixtures import HELLO
+from toolwire.check.probes.probe import HELLO, TURNS, Probe
 from toolwire.check.rules import RULES, rules_for
-from toolwire.check.sessions import TURNS, Probe, ProbeSession, describe_failure
+from toolwire.check.sessions import ProbeSession, describe_failure
 from toolwire.check.turns.responses_fields import find_echo_fields
 from toolwire.check.turns.rule import Rule
 from toolwire.check.verdicts import Report, Verdict, Verdicts, order_by_cause
@@ -41,6 +41,8 @@ async def check(
     wanted = [APIS[name] for name in apis if any(rule.id in chosen for rule in rules_for(APIS[name].name))]
     if not wanted:
         raise ValueError(f"{', '.join(only)} is no rule for {', '.join(apis)}")
+    has_turn_rules = any(RULES[rule].on != "conversation" for rule in chosen)
+    probes = [each for each in PROBES if chosen & {*each.rules} or (has_turn_rules and TURNS in each.rules)]
     report = Report(target.base, target.model, [], time.time())
     verdicts = Verdicts()
     async with Endpoint(target, lambda exchange: count_exchange(verdicts, exchange)) as endpoint:
@@ -48,7 +50,7 @@ async def check(
             if not target.model:
                 report.model = await _find_model(endpoint, wanted)
                 endpoint.target = msgspec.structs.replace(target, model=report.model)
-            await _probe_all(endpoint, wanted, _choose_probes(chosen), verdicts, report, on_progress)
+            await _probe_all(endpoint, wanted, probes, verdicts, report, on_progress)
         except BudgetSpent as spent:
             report.spent = True
             report.ended = report.ended or {api.name: str(spent) for api in wanted}
@@ -157,19 +159,14 @@ def choose_rules(only: Sequence[str]) -> set[str]:
     return chosen
 
 
-def _choose_probes(chosen: set[str]) -> list[Probe]:
-    """The probes that can test one of these rules."""
-    turns = any(RULES[rule].on != "conversation" for rule in chosen)
-    return [each for each in PROBES if chosen & set(each.rules) or (turns and TURNS in each.rules)]
-
-
 def count_exchange(verdicts: Verdicts, exchange: Exchange) -> None:
     """Add an exchange to the verdicts: the rules it tested and the rules it broke."""
     for finding in exchange.findings:
         verdicts[exchange.api, finding.rule].broken.append((finding, exchange.number))
     broken = {finding.rule for finding in exchange.findings}
+    is_whole = not exchange.failure and exchange.status == 200 and bool(exchange.received or exchange.turn.is_over)
     for rule in rules_for(exchange.api):
-        if rule.id in broken or _can_test(rule, exchange):
+        if rule.id in broken or (is_whole and _can_break(rule, exchange)):
             verdicts[exchange.api, rule.id].seen += 1
 
 
@@ -200,15 +197,11 @@ def _requests_echo(rule: str, exchange: Exchange) -> bool:
     return exchange.facts is not None and bool(find_echo_fields(rule, exchange.facts.fields))
 
 
-def _can_test(rule: Rule, exchange: Exchange) -> bool:
-    """Whether this exchange could have broken the rule."""
-    if rule.on == "conversation" or exchange.failure or exchange.status != 200:
+def _can_break(rule: Rule, exchange: Exchange) -> bool:
+    """Whether this exchange, which came whole, tests the rule."""
+    if rule.on in ("conversation", "plain" if exchange.streamed else "stream"):
         return False
     if exchange.is_socket and (rule.area == "sse" or rule.id in _SSE_RULES):
-        return False
-    if not exchange.received and not exchange.turn.is_over:
-        return False
-    if rule.on == ("plain" if exchange.streamed else "stream"):
         return False
     return all(_CONDITIONS[key](exchange) for key in (rule.needs, rule.id) if key in _CONDITIONS)
 
@@ -260,7 +253,7 @@ def check_captured(exchanges: Sequence[Exchange], origin: str, only: Sequence[st
     verdicts = Verdicts()
     for exchange in exchanges:
         count_exchange(verdicts, exchange)
-    apis: list[Dialect] = [api for api in ("chat", "responses", "messages") if any(e.api == api for e in exchanges)]
+    apis = [api.name for api in APIS.values() if any(each.api == api.name for each in exchanges)]
     report = Report(origin, "", apis, time.time(), exchanges=[*exchanges])
     report.verdicts = complete_verdicts(report, verdicts, chosen)
     if not report.verdicts:

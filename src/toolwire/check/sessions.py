@@ -1,19 +1,15 @@
-"""Probes, and the session of a probe: sends its requests and records which rules held."""
-
-from collections.abc import Awaitable, Callable
+"""The session of the probes: sends their requests and records which rules held."""
 
 import msgspec
 
 from toolwire.check.apis import Api, ProbeRequest, request_facts
 from toolwire.check.endpoint import LATE, Endpoint, describe_status
 from toolwire.check.exchange import Exchange
-from toolwire.check.rules import RULES, applies
 from toolwire.check.turns.loose import Json, as_object, parse_json
 from toolwire.check.turns.rule import Finding, RequestFacts
 from toolwire.check.turns.streams import StreamCheck, check_plain
 from toolwire.check.turns.turn import ObservedTurn
 from toolwire.check.verdicts import Verdicts
-from toolwire.core.events import Dialect
 
 
 class ProbeSession:
@@ -188,37 +184,3 @@ def read_turn(answer: Exchange) -> ObservedTurn:
     stream.feed(answer.body)
     stream.end()
     return stream.turn
-
-
-TURNS = "*"
-"""Stands for all rules that a turn by itself can break."""
-
-
-class Probe(msgspec.Struct, frozen=True):
-    """One short conversation, and the rules that it tests."""
-
-    name: str
-    rules: tuple[str, ...]
-    run: Callable[[ProbeSession], Awaitable[None]]
-
-    def is_for(self, api: Dialect) -> bool:
-        """Whether it can be run on an API: its first rule applies there."""
-        return self.rules[0] == TURNS or applies(RULES[self.rules[0]], api)
-
-
-def probe(name: str, *rules: str) -> Callable[[Callable[[ProbeSession], Awaitable[None]]], Probe]:
-    """Decorator that makes a probe of a function."""
-    return lambda run: Probe(name, rules, run)
-
-
-def probe_both(name: str, *rules: str) -> Callable[[Callable[[ProbeSession, bool], Awaitable[None]]], Probe]:
-    """Decorator that makes a probe of a function; it is run twice, for a stream and for a plain answer."""
-
-    def decorate(run: Callable[[ProbeSession, bool], Awaitable[None]]) -> Probe:
-        async def run_both(session: ProbeSession) -> None:
-            for stream in (True, False):
-                await run(session, stream)
-
-        return Probe(name, rules, run_both)
-
-    return decorate

@@ -7,10 +7,25 @@ import msgspec
 
 from toolwire.check.apis import AssistantCalls, ProbeRequest, ToolResult, UserMessage
 from toolwire.check.exchange import Exchange
-from toolwire.check.probes.fixtures import BOTH, FEW, HELLO, LONG, ODD, ONE, PING, SAVE, SUNNY, TWO, WEATHER
-from toolwire.check.sessions import TURNS, ProbeSession, probe, probe_both
+from toolwire.check.probes.probe import (
+    BOTH,
+    FEW,
+    HELLO,
+    LONG,
+    ODD,
+    ONE,
+    PING,
+    SAVE,
+    SUNNY,
+    TURNS,
+    TWO,
+    WEATHER,
+    probe,
+    probe_both,
+)
+from toolwire.check.sessions import ProbeSession
 from toolwire.check.turns.loose import as_object, as_text, quote
-from toolwire.check.turns.turn import ObservedCall, ObservedTurn
+from toolwire.check.turns.turn import ObservedCall
 
 
 @probe_both("one-call", "history.result", TURNS)
@@ -40,27 +55,21 @@ def _list_calls(answer: Exchange) -> list[tuple[str, str]]:
 async def parallel_calls(session: ProbeSession, stream: bool) -> None:
     """Two calls in one turn, and their results in the other order."""
     first = await session.ask(ProbeRequest((TWO,), BOTH, stream=stream))
-    if _has_two_calls(session, first):
-        results = [ToolResult(call.id, SUNNY) for call in reversed(first.turn.calls)]
-        await _continue(session, "history.results", TWO, first, results, stream=stream)
-    else:
-        session.skip("history.results", "there were no two calls")
-
-
-def _has_two_calls(session: ProbeSession, answer: Exchange) -> bool:
-    """Judge the calls; whether there are two that can be answered."""
-    if not session.require_call("parallel.calls", answer):
-        return False
-    calls = _list_calls(answer)
+    calls = _list_calls(first)
     cities = "".join(arguments.lower() for _, arguments in calls)
-    are_whole = all(call.value for call in answer.turn.calls)
+    are_whole = all(call.value for call in first.turn.calls)
     are_two = len(calls) > 1 and "paris" in cities and "rome" in cities
-    if are_two or not are_whole:
-        holds = are_whole and len(set(calls)) == len(calls)
-        session.judge("parallel.calls", holds, f"The calls are {quote(calls)}.", answer)
-    else:
-        session.skip("parallel.calls", "the model made one call only, or called for something else")
-    return are_two and are_whole
+    if session.require_call("parallel.calls", first):
+        if are_two or not are_whole:
+            holds = are_whole and len(set(calls)) == len(calls)
+            session.judge("parallel.calls", holds, f"The calls are {quote(calls)}.", first)
+        else:
+            session.skip("parallel.calls", "the model made one call only, or called for something else")
+        if are_two and are_whole:
+            results = [ToolResult(call.id, SUNNY) for call in reversed(first.turn.calls)]
+            await _continue(session, "history.results", TWO, first, results, stream=stream)
+            return
+    session.skip("history.results", "there were no two calls")
 
 
 @probe_both("no-arguments", "arguments.empty", TURNS)
@@ -155,18 +164,15 @@ async def cut_call(session: ProbeSession, stream: bool) -> None:
         return
     turn = answer.turn
     is_reported = turn.finish == "length"
-    # A server may drop a truncated call. Only for the demo model is it known that there was one.
-    if any(_is_cut(call, turn) for call in turn.calls) or (is_reported and (turn.calls or session.is_demo)):
+    is_at_limit = turn.usage is not None and abs(turn.usage.output - FEW) <= 2
+    # The JSON of a truncated call may have been completed. A server may also drop the call: only for the demo model is
+    # it known that there was one.
+    is_cut = any(_is_torn(call) or (is_at_limit and LONG.startswith(_read_saved(call))) for call in turn.calls)
+    if is_cut or (is_reported and (turn.calls or session.is_demo)):
         detail = f"A turn that was cut in a call ends as {turn.finish!r}."
         session.judge("arguments.cut", is_reported, detail, answer)
     else:
         session.skip("arguments.cut", "no call was cut")
-
-
-def _is_cut(call: ObservedCall, turn: ObservedTurn) -> bool:
-    """Whether a call was truncated, even if its JSON was completed afterwards."""
-    at_the_limit = turn.usage is not None and abs(turn.usage.output - FEW) <= 2
-    return _is_torn(call) or (LONG.startswith(_read_saved(call)) and at_the_limit)
 
 
 @probe("failed-tool", "history.error-result")

@@ -4,8 +4,8 @@ import msgspec
 
 from toolwire.check.apis import ProbeRequest
 from toolwire.check.exchange import Exchange
-from toolwire.check.probes.fixtures import BOTH, HELLO, ONE, TWO
-from toolwire.check.sessions import ProbeSession, probe, probe_both
+from toolwire.check.probes.probe import BOTH, HELLO, ONE, TWO, probe, probe_both
+from toolwire.check.sessions import ProbeSession
 from toolwire.check.turns.loose import Json
 
 

@@ -5,8 +5,22 @@ import msgspec
 from toolwire.check.apis import ProbeRequest, UserMessage
 from toolwire.check.endpoint import read_models
 from toolwire.check.exchange import Exchange
-from toolwire.check.probes.fixtures import BOTH, CITY, FAR, FEW, HELLO, LONG, ONE, PAGE, PAGES, WEATHER
-from toolwire.check.sessions import BUSY, TURNS, ProbeSession, describe_failure, probe, probe_both, read_turn
+from toolwire.check.probes.probe import (
+    BOTH,
+    CITY,
+    FAR,
+    FEW,
+    HELLO,
+    LONG,
+    ONE,
+    PAGE,
+    PAGES,
+    TURNS,
+    WEATHER,
+    probe,
+    probe_both,
+)
+from toolwire.check.sessions import BUSY, ProbeSession, describe_failure, read_turn
 from toolwire.check.turns.loose import Json
 
 ENOUGH = 0.66
@@ -21,18 +35,14 @@ async def cut_text(session: ProbeSession, stream: bool) -> None:
     if not session.require_turn("limits.output", answer):
         return
     is_reported = answer.turn.finish == "length"
-    if is_reported or session.is_demo or _was_cut(answer):
+    text = answer.turn.text.strip().strip('"')
+    is_at_limit = answer.turn.usage is not None and abs(answer.turn.usage.output - FEW) <= 2
+    is_cut = len(text) > FEW and LONG not in text and (text in LONG or is_at_limit)
+    if is_reported or session.is_demo or is_cut:
         detail = f"A text of {len(answer.turn.text)} characters that was cut ends as {answer.turn.finish!r}."
         session.judge("limits.output", is_reported, detail, answer)
     else:
         session.skip("limits.output", "no text was cut")
-
-
-def _was_cut(answer: Exchange) -> bool:
-    """Whether the text is a part of the requested one, or reached the token limit."""
-    text = answer.turn.text.strip().strip('"')
-    at_the_limit = answer.turn.usage is not None and abs(answer.turn.usage.output - FEW) <= 2
-    return len(text) > FEW and LONG not in text and (text in LONG or at_the_limit)
 
 
 @probe("long-request", "limits.input")
@@ -75,7 +85,7 @@ async def leaving(session: ProbeSession) -> None:
 @probe("bad-requests", "errors.status", "errors.form", "errors.fields")
 async def bad_requests(session: ProbeSession) -> None:
     """Invalid requests."""
-    field = "input" if session.api.name == "responses" else "messages"
+    field = session.api.history_field
     sound = session.body(ProbeRequest((ONE,), (WEATHER,), stream=False))
     bodies: dict[str, Json | bytes] = {
         "no JSON": b'{"model": ',

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from toolwire.check.apis import ProbeRequest, ToolResult
 from toolwire.check.exchange import Exchange
-from toolwire.check.probes.fixtures import BOTH, FAR, HELLO, ONE, REMEMBER, SUNNY, WORD
+from toolwire.check.probes.probe import BOTH, FAR, HELLO, ONE, REMEMBER, SUNNY, TURNS, WORD, probe
 from toolwire.check.probes.protocol import judge_failure
-from toolwire.check.sessions import BUSY, TURNS, ProbeSession, describe_failure, probe, read_turn
+from toolwire.check.sessions import BUSY, ProbeSession, describe_failure, read_turn
 from toolwire.check.socket import NoSocket, SocketConnection, connect
 from toolwire.check.turns.frames import FrameCheck
 from toolwire.check.turns.loose import Json, as_number, as_object, as_objects, as_text, quote
@@ -50,7 +50,13 @@ async def continued(session: ProbeSession) -> None:
             session.expect_answer("state.previous", next)
         else:
             _judge_memory(session, "state.previous", first, next)
-    await _submit(session, first, results)
+    if not first.fields.get("required_action"):
+        session.skip("state.submit", "the response has no `required_action`")
+        return
+    outputs = [{"tool_call_id": result.id, "output": result.text} for result in results]
+    answer = await session.post({"tool_outputs": outputs}, f"/responses/{first.turn.id}/submit_tool_outputs")
+    detail = f"The answer is {describe_failure(answer)}."
+    session.judge_unless_busy("state.submit", read_turn(answer).is_over, detail, answer)
 
 
 def _judge_memory(session: ProbeSession, rule: str, first: Exchange, next: Exchange) -> None:
@@ -103,17 +109,6 @@ def _numbers(events: Sequence[Json]) -> str:
     return quote([each.get("sequence_number") for each in events])
 
 
-async def _submit(session: ProbeSession, first: Exchange, results: Sequence[ToolResult]) -> None:
-    if not first.fields.get("required_action"):
-        session.skip("state.submit", "the response has no `required_action`")
-        return
-    outputs = [{"tool_call_id": result.id, "output": result.text} for result in results]
-    path = f"/responses/{first.turn.id}/submit_tool_outputs"
-    answer = await session.post({"tool_outputs": outputs}, path)
-    detail = f"The answer is {describe_failure(answer)}."
-    session.judge_unless_busy("state.submit", read_turn(answer).is_over, detail, answer)
-
-
 @probe("unknown-response", "state.unknown", "errors.form", "errors.fields")
 async def unknown_response(session: ProbeSession) -> None:
     """A response that continues an unknown one."""
@@ -147,7 +142,15 @@ async def compacted(session: ProbeSession) -> None:
     detail = f"The output is {quote(output)}." if answer.status == 200 else f"The answer is {describe_failure(answer)}."
     session.judge("compact.form", answer.status == 200 and has_compaction, detail, answer)
     if has_compaction:
-        _check_fields(session, answer)
+        fields = answer.fields
+        is_there = {
+            "object": fields.get("object") == "response.compaction",
+            "id": as_text(fields.get("id")),
+            "created_at": as_number(fields.get("created_at")) is not None,
+            "usage": as_number(as_object(fields.get("usage")).get("total_tokens")) is not None,
+        }
+        lacking = [name for name, there in is_there.items() if not there]
+        session.judge("compact.fields", not lacking, f"The compaction lacks its {', '.join(lacking)}.", answer)
         more = {"input": [*items, {"role": "user", "content": HELLO.text}]}
         next = await session.ask(ProbeRequest((HELLO,), stream=False, more=more))
         session.expect_answer("compact.used", next)
@@ -156,18 +159,6 @@ async def compacted(session: ProbeSession) -> None:
             session.skip(rule, "there is no compaction in the answer")
     no_model = await session.post({"input": body["input"]}, COMPACT_PATH)
     session.expect_refusal("compact.errors", no_model, "A compaction without a model")
-
-
-def _check_fields(session: ProbeSession, answer: Exchange) -> None:
-    fields = answer.fields
-    sound = {
-        "object": fields.get("object") == "response.compaction",
-        "id": as_text(fields.get("id")),
-        "created_at": as_number(fields.get("created_at")) is not None,
-        "usage": as_number(as_object(fields.get("usage")).get("total_tokens")) is not None,
-    }
-    lacking = [name for name, there in sound.items() if not there]
-    session.judge("compact.fields", not lacking, f"The compaction lacks its {', '.join(lacking)}.", answer)
 
 
 @probe("socket", *SOCKET_RULES, "stream.failure", TURNS)
@@ -181,7 +172,9 @@ async def over_socket(session: ProbeSession) -> None:
                 await _continue_after_failure(session, connection, latest)
                 await _be_refused(session, connection)
                 await _queue(session, connection)
-                await _fail(session, connection)
+                if session.is_demo:
+                    failed = await connection.ask(ProbeRequest((HELLO,)), session.model_for("error-middle"))
+                    judge_failure(session, failed)
             else:
                 for rule in SOCKET_RULES[1:]:
                     session.skip(rule, "there was no turn over the WebSocket")
@@ -232,12 +225,6 @@ async def _continue_after_failure(session: ProbeSession, connection: SocketConne
         return
     again = await connection.ask(ProbeRequest((HELLO,), BOTH, more=more))
     _judge(session, "socket.evicted", again, _is_refused(again))
-
-
-async def _fail(session: ProbeSession, connection: SocketConnection) -> None:
-    """A turn that fails in its middle, where the model can be asked for that."""
-    if session.is_demo:
-        judge_failure(session, await connection.ask(ProbeRequest((HELLO,)), session.model_for("error-middle")))
 
 
 async def _be_refused(session: ProbeSession, connection: SocketConnection) -> None:

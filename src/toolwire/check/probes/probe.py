@@ -1,7 +1,48 @@
-"""The tools and prompts of the probes."""
+"""What a probe is, and the tools and prompts that probes use."""
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
 
 from toolwire.check.apis import ProbeTool, UserMessage
+from toolwire.check.rules import RULES, applies
+from toolwire.check.sessions import ProbeSession
 from toolwire.check.turns.loose import Json
+from toolwire.core.events import Dialect
+
+TURNS = "*"
+"""Stands for all rules that a turn by itself can break."""
+
+
+class Probe(msgspec.Struct, frozen=True):
+    """One short conversation, and the rules that it tests."""
+
+    name: str
+    rules: tuple[str, ...]
+    run: Callable[[ProbeSession], Awaitable[None]]
+
+    def is_for(self, api: Dialect) -> bool:
+        """Whether it can be run on an API: its first rule applies there."""
+        return self.rules[0] == TURNS or applies(RULES[self.rules[0]], api)
+
+
+def probe(name: str, *rules: str) -> Callable[[Callable[[ProbeSession], Awaitable[None]]], Probe]:
+    """Decorator that makes a probe of a function."""
+    return lambda run: Probe(name, rules, run)
+
+
+def probe_both(name: str, *rules: str) -> Callable[[Callable[[ProbeSession, bool], Awaitable[None]]], Probe]:
+    """Decorator that makes a probe of a function; it is run twice, for a stream and for a plain answer."""
+
+    def decorate(run: Callable[[ProbeSession, bool], Awaitable[None]]) -> Probe:
+        async def run_both(session: ProbeSession) -> None:
+            for stream in (True, False):
+                await run(session, stream)
+
+        return Probe(name, rules, run_both)
+
+    return decorate
+
 
 CITY: Json = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 WEATHER = ProbeTool("get_weather", "Get the weather in a city.", CITY)
