@@ -41,22 +41,19 @@ def make_exchange(exchange: Exchange, findings: Sequence[Finding]) -> str:
         answer = _make_box("Frames", f'<ol class="frames">{"".join(_list_frames(exchange.received, offending))}</ol>')
     elif exchange.body:
         answer = _make_box("Answer", f"<pre>{_mark(decode(exchange.body), findings[0], MAX_BYTES)}</pre>")
-    return (
-        f'<div class="seen"><h4>{" · ".join(part for part in about if part)}</h4>'
-        f"<ul>{''.join(_list_details(findings))}</ul>"
-        f"{draw_timeline(exchange, offending)}{answer}{_make_request(exchange, findings[0])}</div>"
-    )
-
-
-def _list_details(findings: Sequence[Finding]) -> Iterator[str]:
-    """The findings, each distinct one once."""
     counts = Counter(each.detail for each in findings)
+    details: list[str] = []
     for detail, number in [*counts.items()][:MAX_FINDINGS]:
         times = f' <span class="soft">({number} times)</span>' if number > 1 else ""
-        yield f"<li>{format_prose(truncate(detail, 1000))}{times}</li>"
+        details.append(f"<li>{format_prose(truncate(detail, 1000))}{times}</li>")
     more = sum([*counts.values()][MAX_FINDINGS:])
     if more:
-        yield f'<li class="soft">and {more} more like it in this exchange</li>'
+        details.append(f'<li class="soft">and {more} more like it in this exchange</li>')
+    return (
+        f'<div class="seen"><h4>{" · ".join(part for part in about if part)}</h4>'
+        f"<ul>{''.join(details)}</ul>"
+        f"{draw_timeline(exchange, offending)}{answer}{_make_request(exchange, findings[0])}</div>"
+    )
 
 
 def _mark(text: str, finding: Finding, limit: int) -> str:

@@ -73,32 +73,31 @@ def _make_head(report: Report) -> str:
 
 
 def _make_table(report: Report) -> str:
+    """Areas by API: the broken rules, each a link to its proof, and links to the first of the others."""
     heads = "".join(f'<th scope="col">{escape(api)}</th>' for api in report.apis)
     legend = " ".join(f'<span class="chip {kind}">{word}</span>' for kind, word in LABELS.items())
-    rows = "".join(
-        f'<tr><th scope="row">{escape(area)}</th>{"".join(_make_cell(area, api, report) for api in report.apis)}</tr>'
-        for area in report.areas
-    )
+    rows: list[str] = []
+    for area in report.areas:
+        cells: list[str] = []
+        for api in report.apis:
+            verdicts = [each for each in report.verdicts if each.api == api and RULES[each.rule].area == area]
+            chips = [
+                f'<a class="chip {RULES[each.rule].level.lower()}" href="#{_anchor(each)}">'
+                f"{each.rule.partition('.')[2]}</a>"
+                for each in verdicts
+                if each.broken
+            ]
+            for kind in ("passed", "none"):
+                others = [each for each in verdicts if each.outcome == LABELS[kind]]
+                if others:
+                    link = f'href="#{_anchor(others[0])}" title="{len(others)} {LABELS[kind]}"'
+                    chips.append(f'<a class="chip {kind}" {link}>{len(others)}</a>')
+            cells.append(f'<td><div class="chips">{"".join(chips)}</div></td>')
+        rows.append(f'<tr><th scope="row">{escape(area)}</th>{"".join(cells)}</tr>')
     note = "Broken rules by name, the others by number; each leads to its rule."
     return f"""<section><h2>Rules by area</h2><p class="legend">{legend} <span class="soft">{note}</span></p>
 <div class="wide"><table class="areas"><thead><tr><th scope="col">Area</th>{heads}</tr></thead>
-<tbody>{rows}</tbody></table></div></section>"""
-
-
-def _make_cell(area: str, api: str, report: Report) -> str:
-    """The broken rules of one area and API, each a link to its proof, and links to the first of the others."""
-    verdicts = [each for each in report.verdicts if each.api == api and RULES[each.rule].area == area]
-    chips = [
-        f'<a class="chip {RULES[each.rule].level.lower()}" href="#{_anchor(each)}">{each.rule.partition(".")[2]}</a>'
-        for each in verdicts
-        if each.broken
-    ]
-    for kind in ("passed", "none"):
-        others = [each for each in verdicts if each.outcome == LABELS[kind]]
-        if others:
-            title = f"{len(others)} {LABELS[kind]}"
-            chips.append(f'<a class="chip {kind}" href="#{_anchor(others[0])}" title="{title}">{len(others)}</a>')
-    return f'<td><div class="chips">{"".join(chips)}</div></td>'
+<tbody>{"".join(rows)}</tbody></table></div></section>"""
 
 
 def _make_broken(report: Report) -> str:

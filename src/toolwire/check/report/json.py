@@ -62,7 +62,22 @@ def as_json(report: Report) -> bytes:
         "sound": report.is_sound,
         "counts": count_verdicts(report.verdicts),
         "verdicts": [_convert_verdict(each, exchanges) for each in report.verdicts],
-        "exchanges": {str(number): _convert_exchange(each) for number, each in exchanges.items()},
+        "exchanges": {
+            str(number): {
+                "probe": each.probe,
+                "api": each.api,
+                "status": each.status,
+                "content_type": escape_surrogates(each.content_type),
+                "seconds": round(each.seconds, 3),
+                "failure": escape_surrogates(each.failure),
+                "request": {
+                    "method": each.sent.method,
+                    "url": mask_url(each.sent.url),
+                    "body": decode(each.sent.body),
+                },
+            }
+            for number, each in exchanges.items()
+        },
     }
     return msgspec.json.format(msgspec.json.encode(document)) + b"\n"
 
@@ -91,17 +106,4 @@ def _convert_finding(finding: Finding, exchange: Exchange) -> Json:
         "exchange": str(exchange.number),
         "frames": frames,
         "answer": "" if frames else find_proof(finding, exchange)[0],
-    }
-
-
-def _convert_exchange(exchange: Exchange) -> Json:
-    sent = exchange.sent
-    return {
-        "probe": exchange.probe,
-        "api": exchange.api,
-        "status": exchange.status,
-        "content_type": escape_surrogates(exchange.content_type),
-        "seconds": round(exchange.seconds, 3),
-        "failure": escape_surrogates(exchange.failure),
-        "request": {"method": sent.method, "url": mask_url(sent.url), "body": decode(sent.body)},
     }

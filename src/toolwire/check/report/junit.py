@@ -40,7 +40,18 @@ def as_junit(report: Report) -> bytes:
         properties = Xml.SubElement(suite, "properties")
         for key, value in about.items():
             Xml.SubElement(properties, "property", name=key, value=value)
-        suite.extend([_make_case(each, name, exchanges) for each in verdicts])
+        for verdict in verdicts:
+            rule = RULES[verdict.rule]
+            case = Xml.SubElement(suite, "testcase", classname=f"{name}.{rule.area}", name=rule.id, time="0")
+            if _has_failed(verdict):
+                follows = f"follows from {verdict.follows[0]}: " if verdict.follows else ""
+                detail = escape_invisible(truncate(follows + verdict.broken[0][0].detail, 300))
+                Xml.SubElement(case, "failure", type=rule.level, message=detail).text = _make_proof(verdict, exchanges)
+            elif verdict.broken:
+                Xml.SubElement(case, "system-out").text = _make_proof(verdict, exchanges)
+            elif not verdict.seen:
+                reason = "; ".join(verdict.reasons) or "nothing was received that could test it"
+                Xml.SubElement(case, "skipped", message=escape_invisible(truncate(f"not observed: {reason}", 1000)))
     Xml.indent(root)
     return Xml.tostring(root, "utf-8", xml_declaration=True) + b"\n"
 
@@ -58,21 +69,6 @@ def _count(name: str, verdicts: Sequence[Verdict], seconds: float) -> dict[str, 
 
 def _has_failed(verdict: Verdict) -> bool:
     return bool(verdict.broken) and RULES[verdict.rule].level == "MUST"
-
-
-def _make_case(verdict: Verdict, suite: str, exchanges: dict[int, Exchange]) -> Xml.Element:
-    rule = RULES[verdict.rule]
-    case = Xml.Element("testcase", classname=f"{suite}.{rule.area}", name=rule.id, time="0")
-    if _has_failed(verdict):
-        follows = f"follows from {verdict.follows[0]}: " if verdict.follows else ""
-        detail = escape_invisible(truncate(follows + verdict.broken[0][0].detail, 300))
-        Xml.SubElement(case, "failure", type=rule.level, message=detail).text = _make_proof(verdict, exchanges)
-    elif verdict.broken:
-        Xml.SubElement(case, "system-out").text = _make_proof(verdict, exchanges)
-    elif not verdict.seen:
-        reason = "; ".join(verdict.reasons) or "nothing was received that could test it"
-        Xml.SubElement(case, "skipped", message=escape_invisible(truncate(f"not observed: {reason}", 1000)))
-    return case
 
 
 def _make_proof(verdict: Verdict, exchanges: dict[int, Exchange]) -> str:

@@ -56,7 +56,12 @@ def draw_timeline(exchange: Exchange, offending: Iterable[int]) -> str:
     if not received:
         return ""
     lanes = _find_lanes(exchange)
-    across = _place_events(received)
+    seconds = received[-1].at
+    is_timed = seconds >= MIN_SECONDS
+    shares = [
+        each.at / seconds if is_timed else index / max(len(received) - 1, 1) for index, each in enumerate(received)
+    ]
+    across = {each.position: round(1 + 98 * share, 1) for each, share in zip(received, shares, strict=True)}
     positions = [position for position in sorted({*offending}) if position in across]
     bars = [*_find_calls(exchange, lanes)]
     ground: list[str] = []
@@ -75,35 +80,33 @@ def draw_timeline(exchange: Exchange, offending: Iterable[int]) -> str:
             front += _draw_bars(bars, positions, top + LANE, across)
         top += height
     marks = {across[position]: position for position in reversed(positions)}
-    parts = [*ground, *_draw_axis(received, across, top), *_draw_marks(marks, top), *front]
-    detail = escape(_summarise(received, bars))
+    if is_timed:
+        stops = [
+            (1 + 98 * time / seconds, f"{time:.2f}".rstrip("0").rstrip(".") + " s") for time in _find_stops(seconds)
+        ]
+        scale = f"over the {seconds:.2f} s since the request"
+    else:
+        ends = dict.fromkeys((received[0].position, received[-1].position))
+        stops = [(across[position], f"#{position}") for position in ends]
+        at = f"all within {max(seconds * 1000, 1):.0f} ms" if seconds else "the times are not known"
+        scale = f"in the order in which they came; {at}"
+    for x, label in stops:
+        ground.append(f'<rect class="grid" x="{x:.1f}%" y="{TOP}" width="1" height="{top - TOP}"/>')
+        ground.append(f'<text class="stop" x="{x:.1f}%" y="{top + 13}" text-anchor="{_anchor(x)}">{label}</text>')
+    parts = [*ground, *_draw_marks(marks, top), *front]
+    calls = f"{len(bars) or 'no'} call{'' if len(bars) == 1 else 's'}"
+    detail = escape(f"{len(received)} event{'' if len(received) == 1 else 's'} and {calls}, {scale}.")
     return (
         f'<figure><svg role="img" aria-label="{detail}" height="{top + FOOT}" class="timeline">{"".join(parts)}</svg>'
         f"<figcaption>{detail}</figcaption></figure>"
     )
 
 
-def _is_timed(received: Sequence[ReceivedFrame]) -> bool:
-    return received[-1].at >= MIN_SECONDS
-
-
-def _place_events(received: Sequence[ReceivedFrame]) -> dict[int, float]:
-    """The horizontal position of every event in percent: by time, or by order if all came at once."""
-    if _is_timed(received):
-        shares = [each.at / received[-1].at for each in received]
-    else:
-        shares = [index / max(len(received) - 1, 1) for index in range(len(received))]
-    return {each.position: round(1 + 98 * share, 1) for each, share in zip(received, shares, strict=True)}
-
-
-def _summarise(received: Sequence[ReceivedFrame], bars: Sequence[Bar]) -> str:
-    last = received[-1].at
-    calls = f"{len(bars) or 'no'} call{'' if len(bars) == 1 else 's'}"
-    about = f"{len(received)} event{'' if len(received) == 1 else 's'} and {calls}"
-    if _is_timed(received):
-        return f"{about}, over the {last:.2f} s since the request."
-    at = f"all within {max(last * 1000, 1):.0f} ms" if last else "the times are not known"
-    return f"{about}, in the order in which they came; {at}."
+def _find_stops(seconds: float) -> list[float]:
+    """Up to five round times on the axis."""
+    round_numbers = (digit * 10.0**exponent for exponent in count(-2) for digit in (1, 2, 5))
+    step = next(size for size in round_numbers if seconds / size <= 4)
+    return [step * number for number in range(int(seconds / step) + 1)]
 
 
 def _draw_bars(bars: Sequence[Bar], positions: Sequence[int], top: int, across: dict[int, float]) -> Iterator[str]:
@@ -122,21 +125,6 @@ def _draw_bars(bars: Sequence[Bar], positions: Sequence[int], top: int, across: 
             f'<rect class="bar" x="{left}%" y="{y + 13}" width="{max(right - left, 1):.1f}%" height="8" rx="3"/>'
             f'<text class="call" x="{x:.1f}%" y="{y + 8}" text-anchor="{anchor}">{escape(short + more)}</text></g>'
         )
-
-
-def _draw_axis(received: Sequence[ReceivedFrame], across: dict[int, float], top: int) -> Iterator[str]:
-    last = received[-1].at
-    if _is_timed(received):
-        round_numbers = (digit * 10.0**exponent for exponent in count(-2) for digit in (1, 2, 5))
-        step = next(size for size in round_numbers if last / size <= 4)
-        times = [step * number for number in range(int(last / step) + 1)]
-        stops = [(1 + 98 * time / last, f"{time:.2f}".rstrip("0").rstrip(".") + " s") for time in times]
-    else:
-        ends = dict.fromkeys((received[0].position, received[-1].position))
-        stops = [(across[position], f"#{position}") for position in ends]
-    for x, label in stops:
-        yield f'<rect class="grid" x="{x:.1f}%" y="{TOP}" width="1" height="{top - TOP}"/>'
-        yield f'<text class="stop" x="{x:.1f}%" y="{top + 13}" text-anchor="{_anchor(x)}">{label}</text>'
 
 
 def _anchor(x: float) -> str:
@@ -163,7 +151,7 @@ def _find_lanes(exchange: Exchange) -> dict[int, Lane]:
     lanes: dict[int, Lane] = {}
     parts: dict[int | None, Lane] = {}
     for each in exchange.received:
-        if exchange.api == "chat":
+        if "choices" in each.fields:  # a chunk of a chat
             deltas = [as_object(choice.get("delta")) for choice in as_objects(each.fields.get("choices"))]
             given = {name for delta in deltas for name, value in delta.items() if value}
             lanes[each.position] = _first_lane(_CHAT_FIELDS, lambda name, given=given: name in given)
