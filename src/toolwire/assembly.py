@@ -1,7 +1,10 @@
-"""Which stages a turn passes through, in order. Reading the list in `policies_for` is reading the design."""
+"""The rules of a turn: what its backend is asked, and which policies its events pass through, in order.
 
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal, TypeAlias
+`prepare` and the library call `request_for_backend` and `policies_for`; reading the latter is reading the design.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
@@ -29,7 +32,7 @@ from toolwire.core.policies import (
     StopAfterFirstCall,
     SuppressTail,
 )
-from toolwire.core.request import SEARCH, Request, ToolChoice
+from toolwire.core.request import SEARCH, Request
 from toolwire.notations.read import ReadTextCalls
 from toolwire.notations.tool_call import TOOL_CALL
 from toolwire.notations.use_tool import USE_TOOL, WriteUseTool
@@ -41,7 +44,7 @@ Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class ToolRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How calls are carried: the `[tools]` table of the configuration and the PROXY_* flags."""
+    """The `[tools]` table of the settings and the PROXY_* flags: how tool calls are carried."""
 
     output_mode: OutputModeSetting = "auto"
     stop_after: bool = False
@@ -62,19 +65,81 @@ class ToolRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def output_mode(rules: ToolRules, request: Request) -> OutputMode:
-    """`auto`: tools declared → structured; none and the prompt mentions `<use_tool>` → text; else structured."""
+    """The mode that the rules set. `auto`: text if no tools are declared and the prompt mentions `<use_tool>`."""
     if rules.output_mode != "auto":
         return rules.output_mode
-    if not request.tools and request.prompt_mentions(USE_TOOL.open):
-        return "obsidian-xml"
-    return "openai-json"
+    return "obsidian-xml" if not request.tools and request.prompt_mentions(USE_TOOL.open) else "openai-json"
+
+
+class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Facts about a backend's server, by its protocol and its profile."""
+
+    base_url: str = ""
+    """The address if the settings have none."""
+    headers: Mapping[str, str] = {}
+    """Sent with every request, unless the settings override them."""
+    hosts_tools: tuple[str, ...] = ()
+    """Dialects whose hosted tools, such as web search, it knows by name."""
+    hosts: tuple[str, ...] = ()
+    """Types of hosted tools that it accepts from clients of its own dialect, if it does not know all of them."""
+    search: str = ""
+    """The dialect whose search for tools it supports."""
+    results_anywhere: bool = False
+    """Results may stand anywhere after their calls; other servers need them next to their calls."""
+    counts_tokens: bool = False
+    compacts: bool = False
+    """It answers a `compaction_trigger` itself."""
+    unsigned_reasoning: bool = False
+    """Its reasoning may have no signature."""
+    adds_include: bool = False
+    """Requests to it ask for encrypted reasoning even if the client did not."""
+    hides_schemas: bool = False
+    """The model does not see the whole schema of a tool, so arguments are checked here."""
+    acts: bool = False
+    """It runs commands while it answers, so a turn must not be asked for twice."""
+
+
+def request_for_backend(request: Request, rules: ToolRules, kind: str, facts: ServerFacts) -> Request:
+    """The request for a backend of this kind: with the rules applied, and without tools that the backend lacks.
+
+    Raises `BadRequest`, which names the field.
+    """
+    request = apply_rules(request, rules, results_anywhere=facts.results_anywhere)
+    if not facts.search or facts.search != request.dialect or "tool_search" in request.without:
+        request = without_search(request)
+    if request.dialect not in facts.hosts_tools:
+        request = without_hosted_tools(request, rules, facts.hosts if request.dialect == kind else ())
+    if not request.tools and not request.hosted_tools and request.tool_choice is not None:
+        request = msgspec.structs.replace(request, tool_choice=None)  # some servers refuse a choice without tools
+    return request
+
+
+def apply_rules(request: Request, rules: ToolRules, *, results_anywhere: bool = True) -> Request:
+    """The request with calls and results paired, and parallel calls as configured. Raises `BadRequest`.
+
+    `results_anywhere`: the backend allows results anywhere after their calls.
+    """
+    field = request.history_field
+    try:
+        moves = not (request.results_anywhere and results_anywhere)
+        entries, notes = repair_pairs(request.entries, rules.history, moves=moves)
+    except BadRequest as error:
+        raise BadRequest(f"{field}: {error.message}", field) from None
+    for note in notes:
+        if request.continues and note.code in ("result_dropped", "result_as_message"):
+            message = f"{field}: There is no call {note.subject!r} in this chain of responses."
+            raise BadRequest(message, field, "call_not_found")
+    parallel = request.parallel_calls if rules.parallel is None or not request.tools else rules.parallel
+    if not notes and parallel == request.parallel_calls:
+        return request
+    return msgspec.structs.replace(request, entries=entries, notes=(*request.notes, *notes), parallel_calls=parallel)
 
 
 def without_search(request: Request) -> Request:
-    """The request for a backend that does not search for tools: the model sees all of them from the start."""
-    if not any(tool.searches for tool in request.hosted_tools):
-        return request
+    """The request for a backend without search for tools: the model sees all tools from the start."""
     dropped = [tool.type for tool in request.hosted_tools if tool.searches]
+    if not dropped:
+        return request
     choice = request.tool_choice
     if choice is not None and choice.hosted is not None and b'"' + SEARCH.encode() in bytes(choice.hosted):
         raise _unmet_choice()
@@ -88,19 +153,22 @@ def without_search(request: Request) -> Request:
 
 
 def without_hosted_tools(request: Request, rules: ToolRules, hosts: Sequence[str] = ()) -> Request:
-    """The request for a backend that runs only these types of tools itself: others are left out, or refused."""
-    if not request.hosted_tools:
-        return request
-    kept = tuple(tool for tool in request.hosted_tools if tool.type in hosts)
+    """The request for a backend that hosts only these types of tools. Others are dropped or refused."""
     dropped = [tool.type for tool in request.hosted_tools if tool.type not in hosts]
     if not dropped:
         return request
     if rules.unsupported == "reject":
         raise BadRequest(f"tools: This model has no tool of the type {dropped[0]!r}.", "tools", "unsupported_tool")
-    notes = [Note("tool_dropped", type) for type in dropped]
+    kept = tuple(tool for tool in request.hosted_tools if tool.type in hosts)
     choice = request.tool_choice
-    if choice is not None and _asks_for_dropped(choice, [*request.tools, *kept], hosts):
-        raise _unmet_choice()
+    if choice is not None:
+        if choice.hosted is not None:
+            is_met = msgspec.json.decode(choice.hosted, type=dict[str, object]).get("type") in hosts
+        else:
+            is_met = choice.mode != "required" or bool(request.tools or kept)
+        if not is_met:
+            raise _unmet_choice()
+    notes = [Note("tool_dropped", type) for type in dropped]
     return msgspec.structs.replace(request, hosted_tools=kept, notes=(*request.notes, *notes))
 
 
@@ -108,20 +176,13 @@ def _unmet_choice() -> BadRequest:
     return BadRequest("tool_choice asks for a tool that this model does not have.", "tool_choice", "unsupported_tool")
 
 
-def _asks_for_dropped(choice: ToolChoice, left: Sequence[object], hosts: Sequence[str]) -> bool:
-    """Whether a choice cannot be met by the tools that are left."""
-    if choice.hosted is not None:
-        return msgspec.json.decode(choice.hosted, type=dict[str, Any]).get("type") not in hosts
-    return choice.mode == "required" and not left
-
-
 class Reader(msgspec.Struct, frozen=True):
-    """Who reads the events of a turn, as far as policies depend on it."""
+    """The reader of a turn's events, as far as policies depend on it."""
 
     shows_results: bool = True
-    """The backend's output may hold results of calls, which only a client of its dialect would see."""
+    """It speaks the backend's dialect, so it would see results of calls in the backend's output."""
     text_calls: bool | None = None
-    """Whether calls that are written in the text are read; None: as the request and the output mode ask."""
+    """Whether calls in text are read; None: depends on the request and the output mode."""
     keeps_notes: bool = False
     """Notes stay among the events; otherwise they are only counted."""
 
@@ -130,7 +191,7 @@ CLIENT = Reader()
 
 
 class Assembly(msgspec.Struct, frozen=True):
-    """The policies of one turn, and the two of them that the reader of the turn needs."""
+    """The policies of one turn, and the two of them that the reader of the turn uses."""
 
     policies: Policies
     stats: TurnStats
@@ -148,8 +209,8 @@ def policies_for(
 ) -> Assembly:
     """The policies for this request, followed by `last`.
 
-    `report_twin` is called with a backend's call that is not delivered, and the call that stands for it. `validate`
-    checks arguments; without it they pass as they are.
+    `report_twin` is called with the id of a backend's call that is not delivered, and that of the call delivered in its
+    place. `validate` checks arguments; without it they pass unchecked.
     """
     mode = output_mode(rules, request)
     limit = 1 if request.parallel_calls is False or rules.parallel is False else rules.max_calls
@@ -169,11 +230,18 @@ def policies_for(
     policies += holding
     if rules.strict_parsing:
         policies.append(FailOnBrokenBlock())
-    policies += _choosing(request)
+    policies += _choice_policies(request)
     if limit:
         policies.append(CapCalls(limit))
-    policies += _judging(request, rules, validate)
-    policies += _after_calls(rules, mode)
+    if rules.arguments != "pass" and validate is not None:
+        check = CheckArguments if rules.arguments == "check" else RepairArguments
+        policies.append(check(ArgumentJudge(request.tools, validate)))
+    # A client that reads `<use_tool>` would show all text after the first call.
+    suppresses = mode == "obsidian-xml" if rules.suppress_tail is None else rules.suppress_tail
+    if rules.stop_after and rules.stop_after_mode == "first":
+        policies.append(StopAfterFirstCall())
+    elif rules.stop_after or suppresses:
+        policies.append(SuppressTail())
     burst = StopAfterBurst(holding) if rules.stop_after else None
     if burst is not None:
         policies.append(burst)
@@ -185,16 +253,8 @@ def policies_for(
     return Assembly(Policies(*policies), stats, burst)
 
 
-def _after_calls(rules: ToolRules, mode: OutputMode) -> Sequence[Policy]:
-    """What may follow the first call. A client that reads `<use_tool>` would show all of it."""
-    if rules.stop_after and rules.stop_after_mode == "first":
-        return (StopAfterFirstCall(),)
-    suppressed = mode == "obsidian-xml" if rules.suppress_tail is None else rules.suppress_tail
-    return (SuppressTail(),) if rules.stop_after or suppressed else ()
-
-
-def _choosing(request: Request) -> Sequence[Policy]:
-    """The policies that enforce the tool choice, which a backend may not support or obey."""
+def _choice_policies(request: Request) -> Sequence[Policy]:
+    """Policies that enforce the tool choice, since a backend may not obey it."""
     choice = request.tool_choice
     if choice is None or choice.hosted is not None:
         return ()
@@ -204,56 +264,3 @@ def _choosing(request: Request) -> Sequence[Policy]:
     if choice.name or (choice.mode == "required" and not request.hosted_tools):
         policies.append(NoteMissingCall(choice.name))
     return policies
-
-
-def _judging(request: Request, rules: ToolRules, validate: Validate | None) -> Sequence[Policy]:
-    if rules.arguments == "pass" or validate is None:
-        return ()
-    kind = CheckArguments if rules.arguments == "check" else RepairArguments
-    return (kind(ArgumentJudge(request.tools, validate)),)
-
-
-def request_for_backend(
-    request: Request,
-    rules: ToolRules,
-    kind: str,
-    *,
-    hosts_tools: Sequence[str] = (),
-    hosts: Sequence[str] = (),
-    search: str = "",
-    results_anywhere: bool = False,
-) -> Request:
-    """The request for a backend of this kind, with the operator's rules applied and without tools it does not have.
-
-    `hosts_tools`: the dialects whose names for hosted tools it knows. `hosts`: the types of such tools that it takes
-    from clients of its own dialect. `search`: the dialect whose search for tools it knows.
-    """
-    request = apply_rules(request, rules, results_anywhere=results_anywhere)
-    if not search or search != request.dialect or "tool_search" in request.without:
-        request = without_search(request)
-    if request.dialect not in hosts_tools:
-        request = without_hosted_tools(request, rules, hosts if request.dialect == kind else ())
-    if not request.tools and not request.hosted_tools and request.tool_choice is not None:
-        request = msgspec.structs.replace(request, tool_choice=None)  # of nothing, which some servers refuse
-    return request
-
-
-def apply_rules(request: Request, rules: ToolRules, *, results_anywhere: bool = True) -> Request:
-    """The request with the operator's rules applied: calls and results paired, parallel calls as configured.
-
-    `results_anywhere`: the backend lets results stand anywhere behind their calls.
-    """
-    field = request.history_field
-    try:
-        moves = not (request.results_anywhere and results_anywhere)
-        entries, notes = repair_pairs(request.entries, rules.history, moves=moves)
-    except BadRequest as error:
-        raise BadRequest(f"{field}: {error.message}", field) from None
-    for note in notes:
-        if request.continues and note.code in ("result_dropped", "result_as_message"):
-            message = f"{field}: There is no call {note.subject!r} in this chain of responses."
-            raise BadRequest(message, field, "call_not_found")
-    parallel = request.parallel_calls if rules.parallel is None or not request.tools else rules.parallel
-    if not notes and parallel == request.parallel_calls:
-        return request
-    return msgspec.structs.replace(request, entries=entries, notes=(*request.notes, *notes), parallel_calls=parallel)

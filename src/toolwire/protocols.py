@@ -1,8 +1,8 @@
-"""The registry of protocols: one row for each, and the only shared module that names one.
+"""The registry of protocols: one row for each.
 
-A protocol has a dialect side (clients speak it to us), a backend side (we speak it to a model), or both. Everything
-above this module iterates over `PROTOCOLS`; everything below treats the name of a protocol as plain text. A new
-protocol is a package under `dialects/`, a package under `backends/` and a row here.
+A protocol has a dialect side (clients speak it to us), a backend side (we speak it to a model), or both. Modules above
+this one iterate over `PROTOCOLS`; to modules below it the name of a protocol is plain text. A new protocol is a package
+under `dialects/`, a package under `backends/` and a row here.
 """
 
 import re
@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from toolwire.assembly import ServerFacts
 from toolwire.backends import chat as chat_backend
 from toolwire.backends import codex as codex_backend
 from toolwire.backends import messages as messages_backend
@@ -31,21 +32,21 @@ Json = dict[str, Any]
 
 
 class Encoder(Protocol):
-    """Makes the stream of a turn from its events."""
+    """Encodes the events of a turn as a stream."""
 
     def feed(self, event: Event, /) -> Sequence[bytes]: ...
 
     def keepalive(self, silent: float, /) -> Sequence[bytes]:
-        """A sign of life after this many silent seconds."""
+        """What keeps the connection open after this many seconds of silence."""
         ...
 
     def break_off(self) -> Sequence[bytes]:
-        """The end of the stream when nothing else can be encoded."""
+        """The end of a stream whose encoding failed."""
         ...
 
 
 class EncoderFactory(Protocol):
-    """Makes an encoder. `clock` is asked when the turn ends; without it the time of the end is `created`."""
+    """Makes an encoder. `clock` gives the time at which the turn ends; without it that is `created`."""
 
     def __call__(
         self, request: Request, id: str, created: int, stats: TurnStats, clock: Callable[[], float] | None = None
@@ -53,11 +54,11 @@ class EncoderFactory(Protocol):
 
 
 class DialectModule(Protocol):
-    """What every package under `dialects/` exports."""
+    """The exports of every package under `dialects/`."""
 
     @property
     def PATH(self) -> str:  # noqa: N802
-        """Where it is served."""
+        """The path at which it is served."""
         ...
 
     @property
@@ -79,122 +80,96 @@ class DialectModule(Protocol):
 SearchFrames = Callable[[CallEntry, ResultEntry, SearchOutcome], list[RawFrame]]
 
 
-def openai_search(request: Request) -> SearchFrames:
-    """Searches as the Responses API writes them."""
-    return partial(responses.search_frames, tuple(tool for tool in request.tools if tool.deferred))
-
-
 DecodeSteps = Callable[[bytes, Bounds, RequestHead], Steps[Request]]
-"""Decodes a body step by step. The head has what the dialect writes outside of the body: path, query, headers."""
+"""Decodes a body step by step. The head has the parts of a request outside of its body: path, query, headers."""
 
 
 class DialectSide(msgspec.Struct, frozen=True, kw_only=True):
-    """How clients speak the protocol."""
+    """The protocol as clients speak it."""
 
     module: DialectModule
     decode_steps: DecodeSteps | None
-    """None: the body is not the whole request, and a package of the gateway serves the dialect."""
+    """None: a package of the gateway serves the dialect, because a request may refer to stored items."""
     decode_whole: Callable[[bytes], Request]
-    """Decodes a body, and raises `BadRequest` if it refers to something that is stored elsewhere."""
+    """Decodes a body. Raises `BadRequest` also if it refers to stored items."""
     pattern: re.Pattern[str] | None = None
-    """Matches paths with parameters in them, which are its named groups; None: the path is always the module's."""
+    """Matches paths with parameters, as named groups; None: the only path is that of the module."""
     history_field: str = "messages"
     """The field of a request that holds the conversation."""
     key_header: bytes = b"authorization"
-    """Where clients present their key; in `authorization` it follows the word Bearer."""
+    """The header with the client's key; in `authorization` it follows the word Bearer."""
     key_parameter: str = ""
-    """The parameter of the query in which they may present it instead."""
+    """The query parameter that may contain the key instead."""
     client_header: str = ""
-    """A header that all clients of the dialect send, by which they are known on shared paths such as `/v1/models`."""
+    """A header of all clients of the dialect, which tells them apart on shared paths such as `/v1/models`."""
     overload_status: int = 503
-    """The status of a refusal because of load."""
+    """The status of a request that is refused because of overload."""
     count_path: str = ""
-    """Where clients ask for the number of tokens of a request; empty if the gateway serves that elsewhere."""
+    """The path that counts the tokens of a request; empty if a package of the gateway serves it."""
     encode_model: Callable[[str, str], Json] = openai.encode_model
-    """A model in a list, from its name and the name of its backend."""
+    """Encodes a model, from its name and the name of its backend."""
     encode_models: Callable[[Sequence[tuple[str, str]], Mapping[str, str]], Json] = openai.encode_models
-    """The list of these models, for a query."""
-    search_frames: Callable[[Request], SearchFrames] = openai_search
-    """For a request: writes a search for tools that the gateway has run, with its result, as frames of the dialect."""
+    """Encodes a list of models, for a query."""
+    search_frames: Callable[[Request], SearchFrames] = lambda request: partial(
+        responses.search_frames, tuple(tool for tool in request.tools if tool.deferred)
+    )
+    """Gives the function that encodes a search which the gateway ran for this request, and its result."""
 
     def match(self, path: str) -> Mapping[str, str] | None:
-        """The parameters in a path, or None if it is not a path of this dialect."""
+        """The parameters in a path, or None if the path is not of this dialect."""
         if self.pattern is None:
             return {} if path == self.module.PATH else None
         found = self.pattern.fullmatch(path)
         return found.groupdict() if found else None
 
-    def is_asked(self, path: str, headers: Mapping[str, str]) -> bool:
-        """Whether a client of this dialect asks for this path."""
+    def is_spoken(self, path: str, headers: Mapping[str, str]) -> bool:
+        """Whether a request with this path and these headers is of this dialect."""
         is_below = self.module.PATH in path or self.match(path) is not None
         return is_below or (bool(self.client_header) and self.client_header in headers)
 
 
-class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a profile says about its server."""
-
-    base_url: str = ""
-    """The address where the settings have none."""
-    headers: Mapping[str, str] = {}
-    """Sent with every request, unless the settings say otherwise."""
-    hosts: tuple[str, ...] = ()
-    """Types of hosted tools that it takes from clients of its own dialect."""
-    search: str = ""
-    """The dialect whose search for tools it supports."""
-    counts_tokens: bool = False
-    compacts: bool = False
-
-
 class HttpBackend(msgspec.Struct, frozen=True, kw_only=True):
-    """How a server of the protocol is asked. The type of `profile` is that of the backend."""
+    """How requests to a server of the protocol are made. Each backend has its own type of profile."""
 
     path: str
-    """What follows the base URL."""
+    """Follows the base URL."""
     converse: Callable[[Request, str, Any], LoweredConversation]
-    """From a request, a seed for ids and a profile."""
+    """Makes a conversation from a request, a seed for ids and a profile."""
     profile_from: Callable[[Mapping[str, object], str], Any]
-    """From the settings of a profile, and the login that the server is used with."""
+    """Makes a profile from its settings and the `auth` of the backend."""
     facts: Callable[[Any], ServerFacts]
-    """From a profile."""
-    hosts_tools: tuple[str, ...] = ()
-    """The dialects whose hosted tools, such as web search, it knows by name."""
-    results_anywhere: bool = False
-    """Whether results may stand anywhere behind their calls; if not, they must follow them."""
+    """Gives the facts about the server of a profile."""
     count_tokens: Callable[[Request, Any], Post] | None = None
-    """The request that asks for the number of tokens of a request."""
+    """Makes the request that counts the tokens of another request, with a profile."""
     models_path: str = "/models"
     key_header: str = "authorization"
-    unsigned_reasoning: bool = False
-    """Reasoning that its server shows may have no signature."""
-    adds_include: bool = False
-    """Its requests ask for encrypted reasoning although the client has not asked."""
     logins: tuple[str, ...] = ()
     """The values of `auth` in the settings that it supports."""
     usage_path: str = ""
-    """Where the usage of the account behind a login is read."""
+    """The path of the usage of the account behind a login."""
 
 
 class BackendSide(msgspec.Struct, frozen=True, kw_only=True):
-    """How we speak the protocol to a model."""
+    """The protocol as we speak it to a model."""
 
     profile: type[msgspec.Struct] | None = None
-    """The type of the settings `profile`; None if there are none."""
+    """The type of the table `profile` in the settings; None if there is none."""
     http: HttpBackend | None = None
-    """None: its servers have no address."""
+    """None: the backend is not an HTTP server."""
     reads: Callable[[Request, str], LoweredConversation] | None = None
-    """A conversation that reads a recorded reply; None if it makes no recordings of its own."""
+    """Makes a conversation that reads a recorded reply; None if the backend is not recorded."""
 
 
 class ProtocolRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything the shared modules know about one protocol."""
+    """What the shared modules know about one protocol."""
 
     name: str
     title: str = ""
-    """For people."""
+    """The name in messages to users."""
     dialect: DialectSide | None = None
     backend: BackendSide | None = None
     vendor: str = "openai"
-    """Whose keys its servers take. A client's own key is meant for a server of its own vendor."""
+    """The vendor whose keys its servers accept. A client's own key is meant for a server of its vendor."""
 
     @property
     def client(self) -> DialectSide:
@@ -209,23 +184,34 @@ def _chatgpt_or_openai(settings: Mapping[str, object], login: str) -> responses_
 
 
 def _chat_facts(profile: chat_backend.Profile) -> ServerFacts:
-    return ServerFacts(hosts=profile.hosts, search=profile.limits.search)
+    return ServerFacts(
+        hosts_tools=chat_backend.HOSTS_TOOLS,
+        hosts=profile.hosts,
+        search=profile.limits.search,
+        results_anywhere=chat_backend.RESULTS_ANYWHERE,
+    )
 
 
 def _responses_facts(profile: responses_backend.Profile) -> ServerFacts:
     return ServerFacts(
         base_url=profile.base_url,
+        hosts_tools=responses_backend.HOSTS_TOOLS,
         search=profile.limits.search,
+        results_anywhere=responses_backend.RESULTS_ANYWHERE,
         counts_tokens=profile.counts_tokens,
         compacts=profile.compacts,
+        adds_include=True,
     )
 
 
 def _messages_facts(profile: messages_backend.Profile) -> ServerFacts:
     return ServerFacts(
         headers={"anthropic-version": profile.version},
+        hosts_tools=messages_backend.HOSTS_TOOLS,
         search=profile.limits.search,
+        results_anywhere=messages_backend.RESULTS_ANYWHERE,
         counts_tokens=profile.counts_tokens,
+        unsigned_reasoning=True,
     )
 
 
@@ -242,8 +228,6 @@ _ROWS = (
                 converse=chat_backend.Conversation,
                 profile_from=lambda settings, _: chat_backend.profile_from(settings),
                 facts=_chat_facts,
-                hosts_tools=chat_backend.HOSTS_TOOLS,
-                results_anywhere=chat_backend.RESULTS_ANYWHERE,
             ),
         ),
     ),
@@ -264,10 +248,7 @@ _ROWS = (
                 converse=responses_backend.Conversation,
                 profile_from=_chatgpt_or_openai,
                 facts=_responses_facts,
-                hosts_tools=responses_backend.HOSTS_TOOLS,
-                results_anywhere=responses_backend.RESULTS_ANYWHERE,
                 count_tokens=responses_backend.count_tokens,
-                adds_include=True,
                 logins=("codex",),
                 usage_path=responses_backend.USAGE_PATH,
             ),
@@ -297,12 +278,9 @@ _ROWS = (
                 converse=messages_backend.Conversation,
                 profile_from=lambda settings, _: messages_backend.profile_from(settings),
                 facts=_messages_facts,
-                hosts_tools=messages_backend.HOSTS_TOOLS,
-                results_anywhere=messages_backend.RESULTS_ANYWHERE,
                 count_tokens=messages_backend.count_tokens,
                 models_path=messages_backend.MODELS_PATH,
                 key_header="x-api-key",
-                unsigned_reasoning=True,
             ),
         ),
     ),
@@ -312,12 +290,12 @@ _ROWS = (
 )
 
 PROTOCOLS: dict[str, ProtocolRow] = {row.name: row for row in _ROWS}
-"""All protocols by name. The first one writes what no dialect is asked for, such as the error of an unknown path."""
+"""All protocols by name. The first one answers requests of no dialect, such as those for an unknown path."""
 
 
 @contextmanager
 def register(row: ProtocolRow) -> Generator[None]:
-    """Register one more protocol for as long as the block runs: applications and settings made in it know the row."""
+    """Register a protocol while the block runs: applications and settings made in it know the row."""
     assert row.name not in PROTOCOLS, f"there is a protocol {row.name!r}"
     PROTOCOLS[row.name] = row
     try:
@@ -327,23 +305,23 @@ def register(row: ProtocolRow) -> Generator[None]:
 
 
 def dialects() -> dict[str, DialectSide]:
-    """The protocols that clients may speak."""
+    """The dialect sides by the names of their protocols."""
     return {name: row.dialect for name, row in PROTOCOLS.items() if row.dialect is not None}
 
 
 def kinds() -> list[str]:
-    """The kinds of backends, as the settings name them."""
+    """The kinds of backends in the settings."""
     return sorted(name for name, row in PROTOCOLS.items() if row.backend is not None)
 
 
 def http_backends() -> dict[str, HttpBackend]:
-    """The kinds of backends that have an address."""
+    """The kinds of backends that are HTTP servers."""
     sides = ((name, row.backend) for name, row in PROTOCOLS.items())
     return {name: side.http for name, side in sides if side is not None and side.http is not None}
 
 
 def converse_as(kind: str, request: Request, seed: str) -> LoweredConversation:
-    """A conversation that reads a recorded reply of this kind of backend. Raises `ValueError` if there is none."""
+    """Make a conversation that reads a recorded reply of this kind of backend. Raises `ValueError` for other kinds."""
     row = PROTOCOLS.get(kind)
     if row is None or row.backend is None or row.backend.reads is None:
         raise ValueError(f"a recording of a {kind} backend cannot be replayed")
@@ -351,14 +329,14 @@ def converse_as(kind: str, request: Request, seed: str) -> LoweredConversation:
 
 
 def dialect_of(fields: Mapping[str, Any]) -> str | None:
-    """The dialect in which the data of a frame, or a plain answer, is written; None if it could be any."""
+    """The dialect of the data of a frame or of a plain answer; None if it is ambiguous."""
     return next((name for name, side in dialects().items() if side.module.recognises(fields)), None)
 
 
 def protocol_for(path: str, headers: Mapping[str, str] = {}) -> ProtocolRow:
-    """The protocol in which a client is answered that asks for this path with these headers, whatever goes wrong."""
+    """The protocol in which a request with this path and these headers is answered, even if it is invalid."""
     first, *others = (row for row in PROTOCOLS.values() if row.dialect is not None)
-    return next((row for row in (*others, first) if row.client.is_asked(path, headers)), first)
+    return next((row for row in (*others, first) if row.client.is_spoken(path, headers)), first)
 
 
 def dialect_for(path: str, headers: Mapping[str, str] = {}) -> DialectSide:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from toolwire.adapt.names import Limits
+from toolwire.assembly import ServerFacts
 from toolwire.backends.decoder import TurnDecoder
 from toolwire.backends.lowered import LoweredConversation
 from toolwire.core.backend import Post
@@ -23,7 +24,7 @@ from toolwire.core.events import Event, TextDelta, TurnEnded, TurnFailed, TurnSt
 from toolwire.core.notes import TurnStats
 from toolwire.core.request import Message, Request, RequestHead, TextPart
 from toolwire.core.sse import Frame
-from toolwire.protocols import BackendSide, DialectSide, HttpBackend, ProtocolRow, ServerFacts
+from toolwire.protocols import BackendSide, DialectSide, HttpBackend, ProtocolRow
 
 NAME = "toy"
 

@@ -157,7 +157,7 @@ class Model:
     def compacts(self) -> bool:
         """Whether the backend has a compaction endpoint."""
         assert self._router is not None
-        return self._router.find(self.name)[0].compacts
+        return self._router.find(self.name)[0].facts.compacts
 
     def learn_window(self, tokens: int) -> None:
         """Remember the context window that a reply has reported; 0 if it reported none."""

@@ -92,16 +92,8 @@ def convert_request(
     source, target = checked_dialect(source), checked_dialect(target)
     profile, rules = profile_of(target, options.get("profile", {})), rules_of(options)
     server = server_of(target)
-    facts = server.facts(profile)
-    request = request_for_backend(
-        dialects()[source].decode_whole(as_bytes(body)),
-        rules,
-        target,
-        hosts_tools=server.hosts_tools,
-        hosts=facts.hosts,
-        search=facts.search,
-        results_anywhere=server.results_anywhere,
-    )
+    request = dialects()[source].decode_whole(as_bytes(body))
+    request = request_for_backend(request, rules, target, server.facts(profile))
     if request.choices > 1 and source != target:
         raise BadRequest(f"n must be 1 for a server of another dialect; received {request.choices}.", "n")
     model = options.get("model") or request.model

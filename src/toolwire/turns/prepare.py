@@ -175,27 +175,19 @@ def _question(engine: Engine, request: Request, caller: Caller, options: Options
     route, model = target
     settings, reasoning, owner = engine.settings, engine.reasoning, caller.owner
     rules, seed, name = options.rules, options.seed, route.backend.name
-    if route.forgets_schemas and rules.arguments == "pass":
+    if route.facts.hides_schemas and rules.arguments == "pass":
         rules = msgspec.structs.replace(rules, arguments="check")
     whole, entries, asked = request, request.entries, request.model
     request = reasoning.fit_for(name, owner, request)
     if refused_parts := reasoning.refused(name, model):
         request = _without(request, refused_parts)
-    request = request_for_backend(
-        request,
-        rules,
-        route.recorded_as,
-        hosts_tools=route.hosts_tools,
-        hosts=route.hosts,
-        search=route.search,
-        results_anywhere=route.results_anywhere,
-    )
+    request = request_for_backend(request, rules, route.recorded_as, route.facts)
     is_same_dialect = route.recorded_as == request.dialect
     conversation = route.converse(msgspec.structs.replace(request, model=model), seed, owner)
     last = [make() for make in options.policies]
     carried = request.carries_signatures
     last.append(KeepReasoning(reasoning, name, owner, entries, conversation.reasoning, is_carried=carried))
-    if is_same_dialect and route.unsigned_reasoning:
+    if is_same_dialect and route.facts.unsigned_reasoning:
         last.append(KeepUnsigned(reasoning, name, owner))
     if not carried and request.tools:
         last.append(KeepSignedReasoning(reasoning, owner, entries, name))
@@ -215,7 +207,7 @@ def _question(engine: Engine, request: Request, caller: Caller, options: Options
         settings.timeouts,
         bytes_of(settings.server.max_reply),
         settings.server.batching,
-        None if guard is None else guard.begin_action if route.acts else guard.confirm,
+        None if guard is None else guard.begin_action if route.facts.acts else guard.confirm,
         [observer.attempt(info) for observer in observers],
     )
 
@@ -231,9 +223,9 @@ def _without(request: Request, parts: tuple[Omission, ...]) -> Request:
 def _holds(request: Request, part: Omission, route: Route) -> bool:
     """Whether a request to a backend has such a part that is not the client's own affair."""
     if part == "tool_search":
-        return route.search == request.dialect and part not in request.without and _searches(request)
+        return route.facts.search == request.dialect and part not in request.without and _searches(request)
     if part == "include":
-        return route.adds_include and route.recorded_as != request.dialect and part not in request.without
+        return route.facts.adds_include and route.recorded_as != request.dialect and part not in request.without
     return any(map(_is_reasoning, request.entries))
 
 

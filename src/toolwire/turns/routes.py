@@ -11,6 +11,7 @@ from typing import TypeAlias
 import aiohttp
 import msgspec
 
+from toolwire.assembly import ServerFacts
 from toolwire.backends import codex, demo
 from toolwire.backends.lowered import LoweredConversation, ReplayProfile, answer_with
 from toolwire.backoff import RetryBudget
@@ -61,26 +62,9 @@ class Route(msgspec.Struct, frozen=True):
     """From a request, a seed for ids and the owner of the conversation."""
     recorded_as: str
     """Whose frames a recording of it holds."""
-    hosts_tools: tuple[str, ...] = ()
-    """The dialects whose names for tools it knows that it runs itself, such as web search."""
-    hosts: tuple[str, ...] = ()
-    """The types of such tools that it takes from clients of its own dialect, where it does not know them all."""
-    search: str = ""
-    """The dialect whose search for tools it knows."""
-    results_anywhere: bool = False
-    """Results may stand anywhere behind their calls; other backends want them next to them."""
+    facts: ServerFacts = ServerFacts()
     count_tokens: Callable[[Request, str], Awaitable[int | None]] | None = None
     """Asks the backend how many tokens a request has, with the client's key; None if it does not say."""
-    compacts: bool = False
-    """It answers a `compaction_trigger` by itself."""
-    forgets_schemas: bool = False
-    """The model does not see all of a tool's schema, so arguments are checked here."""
-    unsigned_reasoning: bool = False
-    """Reasoning that its server shows may have no signature."""
-    adds_include: bool = False
-    """Its requests ask for encrypted reasoning although the client has not asked."""
-    acts: bool = False
-    """It runs commands by itself while it answers, so a turn must not be asked for twice."""
     models: Collection[str] | None = None
     """All models that it has, if that is known."""
     list_models: Callable[[str], Awaitable[bytes]] | None = None
@@ -289,7 +273,9 @@ def _route(backend: Backend, settings: Settings, session: aiohttp.ClientSession,
             return _replay(backend)
         case _:
             converse = _ownerless(partial(demo.Conversation, validate=validate))
-            return Route(backend, ScriptUpstream(), converse, "demo", results_anywhere=True, models=demo.MODELS)
+            return Route(
+                backend, ScriptUpstream(), converse, "demo", ServerFacts(results_anywhere=True), models=demo.MODELS
+            )
 
 
 def _ownerless(converse: Converse) -> Callable[[Request, str, str], LoweredConversation]:
@@ -309,7 +295,9 @@ def _codex(backend: Backend, settings: Settings, host: CodexHost | None) -> Rout
         waiting = upstream.waiting(codex.find_awaited_calls(request, owner))
         return codex.Conversation(request, seed, profile, owner, waiting, provider=provider)
 
-    return Route(backend, upstream, converse, "codex", results_anywhere=True, forgets_schemas=True, acts=True)
+    return Route(
+        backend, upstream, converse, "codex", ServerFacts(results_anywhere=True, hides_schemas=True, acts=True)
+    )
 
 
 def _http_route(backend: Backend, http: HttpBackend, settings: Settings, session: aiohttp.ClientSession) -> Route:
@@ -338,14 +326,8 @@ def _http_route(backend: Backend, http: HttpBackend, settings: Settings, session
         upstream,
         _ownerless(converse),
         backend.kind,
-        hosts_tools=http.hosts_tools,
-        hosts=facts.hosts,
-        search=facts.search,
-        results_anywhere=http.results_anywhere,
+        facts,
         count_tokens=count_tokens if facts.counts_tokens and asks_count is not None else None,
-        compacts=facts.compacts,
-        unsigned_reasoning=http.unsigned_reasoning,
-        adds_include=http.adds_include,
         list_models=partial(upstream.get_json, http.models_path),
         account_usage=usage,
     )

@@ -143,7 +143,7 @@ async def begin_turn(
     request = resumed.request
     await exchange.shared.memory.load(caller.owner, request.entries)
     await exchange.pause()
-    if compaction.is_requested(request) and not exchange.shared.engine.router.find(request.model)[0].compacts:
+    if compaction.is_requested(request) and not exchange.shared.engine.router.find(request.model)[0].facts.compacts:
         request = compaction.summary_request_of(request)
         into_compaction = partial(compaction.IntoCompaction, f"cmp_{exchange.seed}")
         run = start_run(exchange, request, caller, into_compaction, guard=guard)

@@ -103,10 +103,10 @@ def adopt_searches(request: Request, route: Route, refused: Sequence[Omission]) 
     choice = request.tool_choice
     if not hosted or not deferred or (choice is not None and (choice.mode != "auto" or choice.limited)):
         return None
-    if route.search == request.dialect and "tool_search" not in refused:
+    if route.facts.search == request.dialect and "tool_search" not in refused:
         return None
     others = tuple(tool for tool in request.hosted_tools if not tool.searches)
-    if others and request.dialect in route.hosts_tools:
+    if others and request.dialect in route.facts.hosts_tools:
         return None
     names = [msgspec.json.decode(tool.raw, type=_Named).name for tool in hosted]
     if set(names) & {tool.name for tool in request.tools}:
