@@ -240,14 +240,14 @@ def test_a_wide_file_is_cut_before_the_line_that_does_not_fit(tmp_path: Path):
     (tmp_path / "a").write_text(("x" * 99_999 + "\n") * 5)
     shown = run(read, within(tmp_path), path="a")
     assert shown.endswith("x\n[lines 3 to 5 left out; go on with offset=3]")
-    assert len(shown) < files.MAX_BYTES
+    assert len(shown) < files.MAX_READ_BYTES
 
 
 def test_a_line_that_never_fits_is_cut_between_letters(tmp_path: Path):
-    (tmp_path / "a").write_text("x" + "é" * files.MAX_BYTES)
+    (tmp_path / "a").write_text("x" + "é" * files.MAX_READ_BYTES)
     shown = run(read, within(tmp_path), path="a")
     assert "\ufffd" not in shown
-    assert f"[line 1 is too long: cut here, {files.MAX_BYTES + 2} bytes of the file left out" in shown
+    assert f"[line 1 is too long: cut here, {files.MAX_READ_BYTES + 2} bytes of the file left out" in shown
 
 
 def read_bytes() -> int:
@@ -463,13 +463,13 @@ def test_the_one_passage_is_replaced(tmp_path: Path):
 def test_several_matches_are_counted_and_nothing_is_done(tmp_path: Path):
     (tmp_path / "a").write_text("x\nx\nx\n")
     message = refusal(edit, within(tmp_path), path="a", old="x", new="y")
-    assert message == "old is there 3 times in a; give more of what is around it, or set all to true"
+    assert message == "old occurs 3 times in a; include more of the text around it, or set all to true"
     assert (tmp_path / "a").read_text() == "x\nx\nx\n"
 
 
 def test_matches_that_overlap_are_two(tmp_path: Path):
     (tmp_path / "a").write_text("ababa")
-    assert "old is there 2 times" in refusal(edit, within(tmp_path), path="a", old="aba", new="x")
+    assert "old occurs 2 times" in refusal(edit, within(tmp_path), path="a", old="aba", new="x")
 
 
 def test_all_matches_are_replaced_if_asked(tmp_path: Path):
@@ -487,13 +487,13 @@ def test_a_passage_that_is_not_there_is_refused(tmp_path: Path):
 def test_other_white_space_is_pointed_at(tmp_path: Path):
     (tmp_path / "a").write_text("x\n\tif a:\n\t\tb\n")
     message = refusal(edit, within(tmp_path), path="a", old="if a:\n    b", new="x")
-    assert message == "old was not found in a; at line 2 it stands with other white space"
+    assert message == "old was not found in a; at line 2 it occurs with other white space"
     assert refusal(edit, within(tmp_path), path="a", old="   ", new="x") == "old was not found in a"
 
 
 def test_nothing_is_nowhere(tmp_path: Path):
     (tmp_path / "a").write_text("")
-    assert refusal(edit, within(tmp_path), path="a", old="", new="x") == "old is empty; Write makes a file anew"
+    assert refusal(edit, within(tmp_path), path="a", old="", new="x") == "old is empty; Write replaces a whole file"
     assert refusal(edit, within(tmp_path), path="a", old="x", new="x") == "old and new are the same"
     assert refusal(edit, within(tmp_path), path="a", old="x", new="y") == "old was not found in a"
 

@@ -16,71 +16,98 @@ from toolwire.turns.tools.call import ToolError
 from toolwire.turns.tools.concurrency import run_to_completion
 from toolwire.turns.tools.registry import Context, tool
 
-MAX_LINES = 2000
-MAX_BYTES = 256 * 1024
+MAX_READ_LINES = 2000
+"""Maximum lines that one call reads."""
+MAX_READ_BYTES = 256 * 1024
+"""Maximum bytes that one call reads."""
 _SNIFFED_BYTES = 8192
-_PIECE = 64 * 1024
+"""Bytes that are searched for a NUL, which marks a binary file."""
+_CHUNK_BYTES = 64 * 1024
 _MAX_COUNTED_BYTES = 64 * 1024 * 1024
-"""If more than this is left out, its lines are not counted."""
+"""If the rest of a file is larger than this, its lines are not counted."""
 
 FromOne = Annotated[int, msgspec.Meta(ge=1)]
 
 
 @tool(name="Read", parallel=True)
-def read(path: str, offset: FromOne = 1, limit: FromOne = MAX_LINES, *, context: Context) -> str:
+def read(path: str, offset: FromOne = 1, limit: FromOne = MAX_READ_LINES, *, context: Context) -> str:
     """Read a text file. Gives numbered lines: the number, a tab, the line. The numbers are not part of the file.
 
     Args:
         path: The file, absolute or from the working directory.
         offset: The first line to read, counted from 1.
-        limit: How many lines to read at most.
+        limit: The maximum number of lines to read.
     """
     target = confine(path, context)
     with file_access.open_target(target, context) as file:
         if b"\0" in file.read(_SNIFFED_BYTES):
             raise ToolError(f"{target.name} is a binary file ({os.fstat(file.fileno()).st_size} bytes)")
         file.seek(0)
-        before = _skip_lines(file, offset - 1)
+        skipped = 0
+        while skipped < offset - 1 and (piece := file.readline(_CHUNK_BYTES)):
+            skipped += piece.endswith(b"\n")
         lines, is_cut = _read_lines(file, limit)
-        if not lines and before:
-            raise ToolError(f"{target.name} has only {_count(before, 'line')}")
-        remark = _remark_on_rest(file, offset, len(lines), is_cut)
-    return _number_lines(lines, offset) + remark if lines else "(the file is empty)"
+        if not lines:
+            total = skipped + (skipped < offset - 1 and _has_unterminated_line(file))
+            if total:
+                raise ToolError(f"{target.name} has only {_count(total, 'line')}")
+            return "(the file is empty)"
+        rest = _describe_rest(file, offset, len(lines), is_cut)
+    numbered = (f"{number:6}\t{line.decode(errors='replace')}" for number, line in enumerate(lines, start=offset))
+    text = "".join(numbered).removesuffix("\n")
+    try:
+        b"".join(lines).decode()
+    except UnicodeDecodeError:
+        text += "\n[some bytes are not UTF-8 and are shown as \ufffd]"
+    return text + rest
 
 
 @tool(name="Write", writes=True)
 async def write(path: str, content: str, *, context: Context) -> str:
-    """Write a file: a new one, or all of an existing one anew. Makes the directories it needs.
+    """Create a file, or replace the content of an existing one. Creates missing directories.
 
     Args:
         path: The file, absolute or from the working directory.
-        content: All that the file shall hold.
+        content: The complete content of the file.
     """
     file_access.check_writable(context, "Write may not change files")
-    return await run_to_completion(partial(_write, path, content, context))
+
+    def replace() -> str:
+        target = confine(path, context)
+        data = file_access.encode(content)
+        with explain_errors(target, context):
+            before = file_access.stat_target(target)
+            target.path.parent.mkdir(parents=True, exist_ok=True)
+            file_access.replace_target(target, data, before)
+        verb = "Wrote" if before is None else "Replaced"
+        lines = data.count(b"\n") + (data[-1:] not in (b"\n", b""))
+        return f"{verb} {target.name} ({_count(lines, 'line')}, {len(data)} bytes)."
+
+    return await run_to_completion(replace)
 
 
 @tool(name="Edit", writes=True)
 async def edit(path: str, old: str, new: str, all: bool = False, *, context: Context) -> str:
-    """Replace a passage of a text file. It must be there exactly once, unless `all` is true.
+    """Replace a passage of a text file. It must occur exactly once, unless `all` is true.
 
     Args:
         path: The file, absolute or from the working directory.
-        old: The passage as it stands in the file, without line numbers.
-        new: What takes its place.
-        all: Replace it wherever it stands.
+        old: The passage exactly as in the file, without line numbers.
+        new: The text that replaces it.
+        all: Replace every occurrence.
     """
     file_access.check_writable(context, "Edit may not change files")
-    return await run_to_completion(partial(_edit, path, old, new, context, everywhere=all))
 
+    def replace() -> str:
+        plan = plan_edit(path, old, new, context, everywhere=all)
+        with explain_errors(plan.target, context):
+            before = file_access.stat_target(plan.target)
+            plan.before.check_unchanged(plan.target)
+            file_access.replace_target(plan.target, plan.after, before)
+        where = f"{'first ' if plan.found > 1 else ''}at line {plan.line}"
+        return f"Edited {plan.target.name} ({_count(plan.found, 'replacement')}, {where})."
 
-def _skip_lines(file: BinaryIO, lines: int) -> int:
-    """Skip this many lines, and return how many there were."""
-    seen = 0
-    piece = b""
-    while seen < lines and (piece := file.readline(_PIECE)):
-        seen += piece.endswith(b"\n")
-    return seen + (seen < lines and _has_unterminated_line(file))
+    return await run_to_completion(replace)
 
 
 def _has_unterminated_line(file: BinaryIO) -> bool:
@@ -93,7 +120,7 @@ def _has_unterminated_line(file: BinaryIO) -> bool:
 def _read_lines(file: BinaryIO, limit: int) -> tuple[list[bytes], bool]:
     """Read lines up to the limits; the second value is true if the only line was too long and is cut."""
     lines: list[bytes] = []
-    room = MAX_BYTES
+    room = MAX_READ_BYTES
     while len(lines) < limit:
         line = file.readline(room + 1)
         if not line:
@@ -112,8 +139,8 @@ def _read_lines(file: BinaryIO, limit: int) -> tuple[list[bytes], bool]:
     return lines, False
 
 
-def _remark_on_rest(file: BinaryIO, offset: int, count: int, is_cut: bool) -> str:
-    """A line about what was left out, and how to read it."""
+def _describe_rest(file: BinaryIO, offset: int, count: int, is_cut: bool) -> str:
+    """A line about the rest of the file and how to read it; empty at its end."""
     rest = os.fstat(file.fileno()).st_size - file.tell()
     if rest <= 0:
         return ""
@@ -122,30 +149,10 @@ def _remark_on_rest(file: BinaryIO, offset: int, count: int, is_cut: bool) -> st
     following = offset + count
     if rest > _MAX_COUNTED_BYTES:
         return f"\n[{rest} bytes left out; go on with offset={following}]"
-    lines = sum(piece.count(b"\n") for piece in iter(partial(file.read, _PIECE), b"")) + _has_unterminated_line(file)
+    lines = sum(piece.count(b"\n") for piece in iter(partial(file.read, _CHUNK_BYTES), b"")) + _has_unterminated_line(
+        file
+    )
     return f"\n[lines {following} to {following + lines - 1} left out; go on with offset={following}]"
-
-
-def _number_lines(lines: list[bytes], first: int) -> str:
-    text = "".join(
-        f"{number:6}\t{line.decode(errors='replace')}" for number, line in enumerate(lines, start=first)
-    ).removesuffix("\n")
-    try:
-        b"".join(lines).decode()
-    except UnicodeDecodeError:
-        return f"{text}\n[some bytes are not UTF-8 and are shown as \ufffd]"
-    return text
-
-
-def _write(path: str, content: str, context: Context) -> str:
-    target = confine(path, context)
-    data = file_access.encode(content)
-    with explain_errors(target, context):
-        before = file_access.stat_target(target)
-        target.path.parent.mkdir(parents=True, exist_ok=True)
-        file_access.replace_target(target, data, before)
-    lines = data.count(b"\n") + (data[-1:] not in (b"\n", b""))
-    return f"{'Wrote' if before is None else 'Replaced'} {target.name} ({_count(lines, 'line')}, {len(data)} bytes)."
 
 
 class EditPlan(msgspec.Struct, frozen=True):
@@ -164,36 +171,26 @@ def plan_edit(path: str, old: str, new: str, context: Context, *, everywhere: bo
     """Find the passage of an edit, and make the new content. Raises `ToolError`."""
     target = confine(path, context)
     if not old:
-        raise ToolError("old is empty; Write makes a file anew")
+        raise ToolError("old is empty; Write replaces a whole file")
     if old == new:
         raise ToolError("old and new are the same")
     whole = file_access.read_target(target, context)
     if whole.is_binary:
         raise ToolError(f"{target.name} is a binary file")
     text = whole.data.decode(errors="surrogateescape")
-    old, new = _with_endings_of(text, old, new)
+    old, new = _adopt_line_endings(text, old, new)
     at = text.find(old)
     if at < 0:
-        raise ToolError(f"old was not found in {target.name}{_hint(text, old)}")
+        raise ToolError(f"old was not found in {target.name}{_find_with_other_spaces(text, old)}")
     found = text.count(old)
     if not everywhere and (found > 1 or text.find(old, at + 1) >= 0):
         raise ToolError(
-            f"old is there {max(found, 2)} times in {target.name}; give more of what is around it, or set all to true"
+            f"old occurs {max(found, 2)} times in {target.name}; include more of the text around it, or set all to true"
         )
     return EditPlan(target, whole, file_access.encode(text.replace(old, new)), found, text.count("\n", 0, at) + 1)
 
 
-def _edit(path: str, old: str, new: str, context: Context, *, everywhere: bool) -> str:
-    plan = plan_edit(path, old, new, context, everywhere=everywhere)
-    with explain_errors(plan.target, context):
-        before = file_access.stat_target(plan.target)
-        plan.before.check_unchanged(plan.target)
-        file_access.replace_target(plan.target, plan.after, before)
-    where = f"{'first ' if plan.found > 1 else ''}at line {plan.line}"
-    return f"Edited {plan.target.name} ({_count(plan.found, 'replacement')}, {where})."
-
-
-def _with_endings_of(text: str, old: str, new: str) -> tuple[str, str]:
+def _adopt_line_endings(text: str, old: str, new: str) -> tuple[str, str]:
     """The passages with the line endings of the file, because models write `\\n`."""
     lines = text.count("\n")
 
@@ -208,15 +205,15 @@ def _with_endings_of(text: str, old: str, new: str) -> tuple[str, str]:
     return change(old), change(new)
 
 
-def _hint(text: str, old: str) -> str:
-    """The place of a passage that differs in white space only."""
+def _find_with_other_spaces(text: str, old: str) -> str:
+    """A hint with the line of a passage that differs in white space only; empty if there is none."""
     if not old.strip():
         return ""
     wanted = [line.split() for line in old.strip().split("\n")]
     lines = [line.split() for line in text.split("\n")]
     for number in range(len(lines) - len(wanted) + 1):
         if lines[number] == wanted[0] and lines[number : number + len(wanted)] == wanted:
-            return f"; at line {number + 1} it stands with other white space"
+            return f"; at line {number + 1} it occurs with other white space"
     return ""
 
 
