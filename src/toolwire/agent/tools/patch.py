@@ -118,41 +118,43 @@ class PatchPlan:
 
     def carry_out(self) -> None:
         """Change the files; if one cannot be changed, all are restored."""
+        backups: list[Path] = []
         try:
             with ExitStack() as undo:
-                backups = self._change(undo)
+                staged = {
+                    path: self._stage(draft.target, draft.content, draft.like, undo)
+                    for path, draft in self._drafts.items()
+                    if draft.content is not None
+                }
+                for target, content in self._originals:
+                    content.check_unchanged(target)
+                for path, draft in sorted(self._drafts.items(), key=lambda item: item[1].content is not None):
+                    with explain_errors(draft.target, self._context):
+                        if os.path.lexists(path):
+                            backups.append(_back_up(path, undo))
+                        else:
+                            undo.callback(path.unlink, missing_ok=True)
+                        if path in staged:
+                            staged[path].replace(path)
+                        else:
+                            path.unlink(missing_ok=True)
                 undo.pop_all()
         except OSError as error:
-            raise ToolError(f"the patch failed, and what it had changed could not be put back: {error}") from None
+            raise ToolError(f"the patch failed, and its changes could not be undone: {error}") from None
         for path in backups:
             with suppress(OSError):
                 path.unlink()
 
-    def _change(self, undo: ExitStack) -> list[Path]:
-        """Make the changes, and return the backups."""
-        staged: dict[Path, Path] = {}
-        for path, draft in self._drafts.items():
-            if draft.content is not None:
-                with explain_errors(draft.target, self._context):
-                    for folder in reversed([each for each in (path.parent, *path.parent.parents) if not each.exists()]):
-                        folder.mkdir(exist_ok=True)
-                        undo.callback(_remove_folder, folder)
-                    staged[path] = file_access.stage(draft.target, draft.content, draft.like)
-                    undo.callback(staged[path].unlink, missing_ok=True)
-        for target, content in self._originals:
-            content.check_unchanged(target)
-        backups: list[Path] = []
-        for path, draft in sorted(self._drafts.items(), key=lambda item: item[1].content is not None):
-            with explain_errors(draft.target, self._context):
-                if os.path.lexists(path):
-                    backups.append(_back_up(path, undo))
-                else:
-                    undo.callback(path.unlink, missing_ok=True)
-                if path in staged:
-                    staged[path].replace(path)
-                else:
-                    path.unlink(missing_ok=True)
-        return backups
+    def _stage(self, target: ConfinedPath, content: bytes, like: os.stat_result | None, undo: ExitStack) -> Path:
+        """Write a temporary file beside the target, and create the directories that it needs."""
+        folder = target.path.parent
+        with explain_errors(target, self._context):
+            for each in reversed([each for each in (folder, *folder.parents) if not each.exists()]):
+                each.mkdir(exist_ok=True)
+                undo.callback(_remove_if_empty, each)
+            staged = file_access.stage(target, content, like)
+            undo.callback(staged.unlink, missing_ok=True)
+        return staged
 
     def _delete(self, name: str) -> None:
         link = confine_link(name, self._context)
@@ -186,8 +188,8 @@ class PatchPlan:
         return draft.content
 
 
-def _remove_folder(path: Path) -> None:
-    with suppress(OSError):  # it is no longer empty
+def _remove_if_empty(path: Path) -> None:
+    with suppress(OSError):
         path.rmdir()
 
 
@@ -195,7 +197,7 @@ def _back_up(path: Path, undo: ExitStack) -> Path:
     """Keep a copy of a file under another name, so that it can be restored."""
     backup = path.parent / f".{token_hex(8)}.tmp"
     if path.is_dir() and not path.is_symlink():
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))  # it was none a moment ago
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))  # it has replaced the file meanwhile
     try:
         os.link(path, backup, follow_symlinks=False)
     except OSError:  # not every file system has hard links

@@ -15,6 +15,7 @@
 
 import re
 from collections.abc import Callable, Iterator
+from itertools import takewhile
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -67,6 +68,7 @@ class Chunk(msgspec.Struct, frozen=True):
     after: str
     changes: tuple[Change, ...]
     at_end: bool
+    """Whether the file ends with these lines."""
 
 
 class AddFile(msgspec.Struct, frozen=True):
@@ -118,29 +120,25 @@ class _Reader:
         return self._lines[self._at] if self._at < len(self._lines) else None
 
     def hunks(self) -> Iterator[Hunk]:
+        """The hunks in their order. Raises `ToolError`."""
         while self._line is not None:
             header = self._line.strip(_WHITE)
             if header.startswith(ADD):
-                yield AddFile(header.removeprefix(ADD), self._read_added())
+                added = list(takewhile(lambda line: line.startswith("+"), self._lines[self._at + 1 :]))
+                self._at += 1 + len(added)
+                yield AddFile(header.removeprefix(ADD), "".join(f"{line[1:]}\n" for line in added))
             elif header.startswith(DELETE):
                 self._at += 1
                 yield DeleteFile(header.removeprefix(DELETE))
             elif header.startswith(UPDATE):
-                yield UpdateFile(header.removeprefix(UPDATE), self._read_move(), tuple(self._read_chunks(header)))
+                self._at += 1
+                yield self._read_update(header)
             elif header == END and not any(line.strip(_WHITE) for line in self._lines[self._at + 1 :]):
                 return  # a second end marker
             else:
                 raise self._wrong(f"expected '{ADD}PATH', '{UPDATE}PATH' or '{DELETE}PATH'")
 
-    def _read_added(self) -> str:
-        self._at += 1
-        first = self._at
-        while self._line is not None and self._line.startswith("+"):
-            self._at += 1
-        return "".join(f"{line[1:]}\n" for line in self._lines[first : self._at])
-
-    def _read_move(self) -> str:
-        self._at += 1
+    def _read_update(self, header: str) -> UpdateFile:
         move = ""
         while self._line is not None:
             line = self._line.rstrip(_WHITE)
@@ -149,26 +147,22 @@ class _Reader:
             elif line != END_OF_FILE:  # it has no meaning here, and is skipped
                 break
             self._at += 1
-        return move
-
-    def _read_chunks(self, header: str) -> Iterator[Chunk]:
-        chunk: Chunk | None = None
+        chunks: list[Chunk] = []
         while self._line is not None and not self._line.startswith((ADD, DELETE, UPDATE, END)):
-            if chunk is not None and chunk.at_end and not self._line.strip(_WHITE):
+            line = self._line.rstrip(_WHITE)
+            if not line.strip(_WHITE) and chunks and chunks[-1].at_end:
                 self._at += 1
                 continue
-            line = self._line.rstrip(_WHITE)
             is_marked = line == "@@" or line.startswith("@@ ")
-            if not is_marked and chunk is not None:
+            if not is_marked and chunks:
                 raise self._wrong("expected '@@' or the next file")
             self._at += is_marked
-            chunk = Chunk(line[3:] if is_marked else "", *self._read_changes())
-            yield chunk
-        if chunk is None:
+            chunks.append(self._read_chunk(line[3:] if is_marked else ""))
+        if not chunks:
             raise ToolError(f"invalid patch: nothing is changed under '{header}'")
+        return UpdateFile(header.removeprefix(UPDATE), move, tuple(chunks))
 
-    def _read_changes(self) -> tuple[tuple[Change, ...], bool]:
-        """The lines of a chunk, and whether the file ends with them."""
+    def _read_chunk(self, after: str) -> Chunk:
         changes: list[Change] = []
         while (line := self._line) is not None:
             match line[:1]:
@@ -183,7 +177,7 @@ class _Reader:
             raise self._wrong("expected a line that starts with ' ', '-' or '+'")
         at_end = line is not None and line.rstrip(_WHITE) == END_OF_FILE
         self._at += at_end
-        return tuple(changes), at_end
+        return Chunk(after, tuple(changes), at_end)
 
     def _wrong(self, expected: str) -> ToolError:
         found = "the end" if self._line is None else repr(self._line)
@@ -191,7 +185,7 @@ class _Reader:
 
 
 def apply_chunks(text: str, chunks: tuple[Chunk, ...], name: str) -> str:
-    """A text with chunks applied. New lines end as the first line does; kept lines stay as they are.
+    """Apply chunks to a text. New lines get the line ending of the first line; kept lines stay as they are.
 
     Raises `ToolError` if the lines of a chunk are not found.
     """
@@ -205,11 +199,11 @@ def apply_chunks(text: str, chunks: tuple[Chunk, ...], name: str) -> str:
     at = 0
     for chunk in chunks:
         if chunk.after:
-            at = _seek(texts, [chunk.after], at)
+            at = _find_lines(texts, [chunk.after], at)
             if at < 0:
                 raise ToolError(f"there is no line '{chunk.after}' in {name}")
             at += 1
-        if not _old(chunk.changes):
+        if not _old_lines(chunk.changes):
             edits.append((len(lines), 0, [added + ending for _, added in chunk.changes]))
             continue
         start, changes = _locate(texts, chunk, at, name)
@@ -234,21 +228,22 @@ def apply_chunks(text: str, chunks: tuple[Chunk, ...], name: str) -> str:
 def _locate(texts: list[str], chunk: Chunk, at: int, name: str) -> tuple[int, tuple[Change, ...]]:
     """The line where a chunk applies, and its changes, without a last empty line that models add and the file lacks."""
     changes = chunk.changes
-    start = _seek(texts, _old(changes), at, at_end=chunk.at_end)
-    if start < 0 and not _old(changes)[-1]:
-        changes = _without_last_blank(changes)
-        start = _seek(texts, _old(changes), at, at_end=chunk.at_end)
+    start = _find_lines(texts, _old_lines(changes), at, at_end=chunk.at_end)
+    if start < 0 and not _old_lines(changes)[-1]:
+        changes = _drop_last_blank(changes)
+        start = _find_lines(texts, _old_lines(changes), at, at_end=chunk.at_end)
     if start < 0:
         where = f"at the end of {name}" if chunk.at_end else f"in {name}"
-        raise ToolError(f"these lines were not found {where}:\n" + "\n".join(_old(chunk.changes)))
+        raise ToolError(f"these lines were not found {where}:\n" + "\n".join(_old_lines(chunk.changes)))
     return start, changes
 
 
-def _old(changes: tuple[Change, ...]) -> list[str]:
+def _old_lines(changes: tuple[Change, ...]) -> list[str]:
     return [line for mark, line in changes if mark != "+"]
 
 
-def _without_last_blank(changes: tuple[Change, ...]) -> tuple[Change, ...]:
+def _drop_last_blank(changes: tuple[Change, ...]) -> tuple[Change, ...]:
+    """The changes without an empty last line, among the old lines and among the new ones."""
     out = list(changes)
     last = max(number for number, (mark, _) in enumerate(out) if mark != "+")
     out[last : last + 1] = [("+", "")] if out[last][0] == " " else []
@@ -267,8 +262,8 @@ _NORMALISATIONS: tuple[Callable[[str], str], ...] = (
 """How lines are compared: first as they are, last without outer white space and typographic characters."""
 
 
-def _seek(texts: list[str], wanted: list[str], at: int, *, at_end: bool = False) -> int:
-    """The index of the first place where lines are found, from a line on; -1 if they are not."""
+def _find_lines(texts: list[str], wanted: list[str], at: int, *, at_end: bool = False) -> int:
+    """The index of the first occurrence of consecutive lines, starting at line `at`; -1 if there is none."""
     last = len(texts) - len(wanted)
     if not wanted:
         return at
