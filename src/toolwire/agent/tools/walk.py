@@ -18,7 +18,7 @@ from toolwire.turns.tools.call import ToolError
 
 GIT = ".git"
 MAX_ALTERNATIVES = 1000
-"""How many patterns one pattern with braces may stand for."""
+"""Maximum number of patterns that the braces of one pattern may expand to."""
 
 Parts: TypeAlias = tuple[str, ...]
 """The components of a path, from the directory that is searched."""
@@ -48,7 +48,10 @@ def compile_glob(pattern: str) -> tuple[str, PathFilter]:
 
 def _expand_braces(pattern: str) -> list[str]:
     """One pattern for each alternative in `{a,b}`. Raises `ValueError`."""
-    ways, outer = [""], list[tuple[list[str], list[str]]]()  # outer: for each open {, what precedes it and is in it
+    ways, outer = (
+        [""],
+        list[tuple[list[str], list[str]]](),
+    )  # outer: for each open {, the alternatives before and inside it
     for piece in re.findall(r"[{},]|(?:\\.|[^{},\\])+|.", pattern, re.DOTALL):
         if piece == "{":
             outer.append((ways, []))
@@ -76,14 +79,14 @@ class PathPattern:
 
     def __init__(self, components: Sequence[str]) -> None:
         used = [each for each in components if each]
-        runs: list[list[re.Pattern[str]]] = [[]]  # what stands between two `**`
+        runs: list[list[re.Pattern[str]]] = [[]]  # the components between two `**`
         for each in used:
             if each == "**":
                 runs.append([])
             else:
-                runs[-1].append(_components[each])
+                runs[-1].append(_compile_component[each])
         if used and used[-1] == "**":
-            runs[-1].append(_components["*"])
+            runs[-1].append(_compile_component["*"])
         self._first, *self._rest = runs
 
     def matches(self, parts: Parts) -> bool:
@@ -113,6 +116,7 @@ def _matches_at(run: Sequence[re.Pattern[str]], parts: Parts, at: int) -> bool:
 _TOKEN = re.compile(r"(?P<star>\*+)|(?P<any>\?)|\[(?P<class>[!^]?+.[^\]]*)\]|(?P<open>\[)|\\?(?P<char>.)", re.DOTALL)
 
 
+@Cache
 def _compile_component(pattern: str) -> re.Pattern[str]:
     """The expression for one component. Atomic groups keep it from backtracking over several stars."""
     pieces = [""]
@@ -137,9 +141,6 @@ def _compile_component(pattern: str) -> re.Pattern[str]:
     return re.compile(first + "".join(f"(?>.*?{piece})" for piece in rest[:-1]) + f".*{rest[-1]}", re.DOTALL)
 
 
-_components = Cache(_compile_component)
-
-
 # Ignore rules
 
 
@@ -152,7 +153,7 @@ class IgnoreRule(msgspec.Struct, frozen=True):
 
 
 Layers: TypeAlias = tuple[tuple[int, list[IgnoreRule]], ...]
-"""The rules of each directory from the repository down, with its depth."""
+"""The rules of each directory from the repository down, with its depth. Those of a nested repository start anew."""
 
 
 def _read_rules(folder: Path) -> list[IgnoreRule]:
@@ -183,16 +184,6 @@ def _is_ignored(parts: Parts, layers: Layers, is_folder: bool) -> bool:
 # The walk
 
 
-class Folder(msgspec.Struct, frozen=True):
-    """A directory on the way: its path from where the search began, and the rules that apply to it.
-
-    Rules apply within a repository only, and end where a nested one begins.
-    """
-
-    parts: Parts
-    layers: Layers
-
-
 def walk(root: Path) -> Iterator[Parts]:
     """The files below a directory that are not ignored, in the order of their names.
 
@@ -205,31 +196,24 @@ def walk(root: Path) -> Iterator[Parts]:
     layers: Layers = ()
     if top is not None:
         layers = tuple((depth, _read_rules(top.joinpath(*prefix[:depth]))) for depth in range(len(prefix)))
-    stack = [_entries(root, prefix, Folder((), layers))]
-    while stack:
-        found = next(stack[-1], None)
-        if found is None:
-            stack.pop()
-        elif isinstance(found, Folder):
-            stack.append(_entries(root, prefix, found))
-        else:
-            yield found
-
-
-def _entries(root: Path, prefix: Parts, folder: Folder) -> Iterator[Parts | Folder]:
-    """The files and directories in a directory."""
-    path = root.joinpath(*folder.parts)
-    entries: list[os.DirEntry[str]] = []
-    with suppress(OSError), os.scandir(path) as found:
-        entries = sorted(found, key=lambda each: os.fsencode(each.name))
-    is_repository = any(each.name == GIT for each in entries)
-    layers = () if is_repository else folder.layers
-    if is_repository or layers:
-        layers = (*layers, (len(prefix) + len(folder.parts), _read_rules(path)))
-    for each in entries:
-        parts = (*folder.parts, each.name)
-        is_folder = each.is_dir(follow_symlinks=False)
-        if each.name == GIT or not (is_folder or each.is_file(follow_symlinks=False)):
+    pending: list[tuple[Parts, Layers | None]] = [((), layers)]  # directories with their rules, and files with None
+    while pending:
+        parts, outer = pending.pop()
+        if outer is None:
+            yield parts
             continue
-        if not _is_ignored((*prefix, *parts), layers, is_folder):
-            yield Folder(parts, layers) if is_folder else parts
+        folder = root.joinpath(*parts)
+        entries: list[os.DirEntry[str]] = []
+        with suppress(OSError), os.scandir(folder) as found:
+            entries = sorted(found, key=lambda each: os.fsencode(each.name), reverse=True)
+        is_repository = any(each.name == GIT for each in entries)
+        layers = () if is_repository else outer
+        if is_repository or layers:
+            layers = (*layers, (len(prefix) + len(parts), _read_rules(folder)))
+        for each in entries:
+            is_folder = each.is_dir(follow_symlinks=False)
+            if each.name == GIT or not (is_folder or each.is_file(follow_symlinks=False)):
+                continue
+            inner = (*parts, each.name)
+            if not _is_ignored((*prefix, *inner), layers, is_folder):
+                pending.append((inner, layers if is_folder else None))
