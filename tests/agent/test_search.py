@@ -163,9 +163,9 @@ def test_the_newest_file_comes_first(tmp_path: Path):
 
 
 def test_too_many_files_are_cut_and_counted(tmp_path: Path):
-    put(tmp_path, *(f"{number}.txt" for number in range(search.MAX_FILES + 5)))
+    put(tmp_path, *(f"{number}.txt" for number in range(search.MAX_GLOB_FILES + 5)))
     found = lines(glob, tmp_path, pattern="*.txt")
-    assert len(found) == search.MAX_FILES + 1
+    assert len(found) == search.MAX_GLOB_FILES + 1
     assert found[-1] == "[the newest 200 of 205 files; narrow the pattern or the path]"
 
 
@@ -398,7 +398,7 @@ class TestGrep:
 
     def test_a_flood_is_cut(self, tmp_path: Path):
         put(tmp_path, "a", text=("needle" + "x" * 390 + "\n") * 1000)
-        assert len(run(grep, tmp_path, pattern="needle", limit=1000)) < search.MAX_TEXT + 1000
+        assert len(run(grep, tmp_path, pattern="needle", limit=1000)) < search.MAX_RESULT_CHARS + 1000
 
     def test_windows_line_endings_are_no_part_of_a_line(self, tmp_path: Path):
         (tmp_path / "a").write_bytes(b"one\r\ntwo needle\r\n")
@@ -495,7 +495,7 @@ def test_a_pattern_has_an_end(tmp_path: Path):
 
 @pytest.mark.usefixtures("engine")
 def test_a_line_that_is_too_long_to_take_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(search, "MAX_LINE", 1000)
+    monkeypatch.setattr(search, "MAX_EVENT_BYTES", 1000)
     put(tmp_path, "a", text="needle" * 1000)
     told = refusal(grep, tmp_path, pattern="needle")
     assert told == "a line that matches is too long to show; narrow the glob or the path"

@@ -1,7 +1,7 @@
 """Searches the contents of files: with ripgrep if it is installed, else with a Python process of the same output.
 
 With Python, patterns are those of `re`, and `.` also matches invalid UTF-8. It runs in a process, not a thread, because
-a bad pattern can keep `re` busy forever, and a process can be killed.
+a bad pattern can occupy `re` forever, and a process can be killed.
 """
 
 import base64
@@ -13,9 +13,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
+from msgspec import Meta
 
 from toolwire.agent.tools.file_access import MAX_FILE_BYTES
 from toolwire.agent.tools.walk import GIT, walk
@@ -23,30 +24,29 @@ from toolwire.agent.tools.walk import GIT, walk
 Mode: TypeAlias = Literal["files", "lines", "count"]
 
 
-def _description(text: str) -> Any:
-    return msgspec.Meta(description=text)
-
-
 class GrepArguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The arguments of Grep."""
 
-    pattern: Annotated[str, _description("A regular expression, matched within one line.")]
-    path: Annotated[str, _description("The file or directory to search, absolute or from the working directory.")] = "."
-    glob: Annotated[str, _description("Only files like this, such as *.py, src/**/*.ts or !*.min.js.")] = ""
+    pattern: Annotated[str, Meta(description="A regular expression, matched within one line.")]
+    path: Annotated[
+        str, Meta(description="The file or directory to search, absolute or from the working directory.")
+    ] = "."
+    glob: Annotated[str, Meta(description="Only files like this, such as *.py, src/**/*.ts or !*.min.js.")] = ""
     mode: Annotated[
-        Mode, _description("lines: the matching lines; files: the names of files; count: the number of matching lines.")
+        Mode,
+        Meta(description="lines: the matching lines; files: the names of files; count: the number of matching lines."),
     ] = "lines"
     ignore_case: bool = False
-    context: Annotated[int, msgspec.Meta(ge=0, le=20), _description("Lines to show around each match.")] = 0
-    limit: Annotated[int, msgspec.Meta(ge=1, le=1000), _description("How many lines or files to give at most.")] = 100
+    context: Annotated[int, Meta(ge=0, le=20, description="Lines to show around each match.")] = 0
+    limit: Annotated[int, Meta(ge=1, le=1000, description="The maximum number of lines or files.")] = 100
 
     @property
     def around(self) -> int:
-        """Lines to search for around each match."""
+        """Lines to return around each match."""
         return self.context if self.mode == "lines" else 0
 
 
-class Bytes(msgspec.Struct, frozen=True, omit_defaults=True):
+class RipgrepText(msgspec.Struct, frozen=True, omit_defaults=True):
     """A text as ripgrep writes it: `bytes` is base64, for text that is not UTF-8."""
 
     text: str = ""
@@ -56,11 +56,11 @@ class Bytes(msgspec.Struct, frozen=True, omit_defaults=True):
         return base64.b64decode(self.bytes).decode(errors="surrogateescape") if self.bytes else self.text
 
 
-class Data(msgspec.Struct, frozen=True, omit_defaults=True):
+class RipgrepData(msgspec.Struct, frozen=True, omit_defaults=True):
     """The data of a line of `rg --json`."""
 
-    path: Bytes = Bytes()
-    lines: Bytes = Bytes()
+    path: RipgrepText = RipgrepText()
+    lines: RipgrepText = RipgrepText()
     line_number: int = 0
     binary_offset: int | None = None
 
@@ -69,7 +69,7 @@ class RipgrepEvent(msgspec.Struct, frozen=True):
     """A line of `rg --json`: a file begins, has lines, and ends."""
 
     type: str
-    data: Data = Data()
+    data: RipgrepData = RipgrepData()
 
 
 def command(arguments: GrepArguments, root: Path) -> list[str]:
@@ -120,7 +120,15 @@ def main(encoded: str, root: str) -> None:
 
 
 def _search_file(path: Path, pattern: re.Pattern[str], arguments: GrepArguments) -> Iterator[RipgrepEvent]:
-    lines = _read_text(path).split("\n")
+    data = b""
+    with suppress(OSError):
+        if path.lstat().st_size <= MAX_FILE_BYTES:
+            data = path.read_bytes()
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        text = data.decode("utf-16", errors="replace")
+    else:
+        text = "" if b"\0" in data else data.decode("utf-8-sig", errors="replace")
+    lines = text.split("\n")
     if not lines[-1]:
         lines.pop()
     matches = [number for number, line in enumerate(lines) if pattern.search(line.removesuffix("\r"))]
@@ -130,21 +138,10 @@ def _search_file(path: Path, pattern: re.Pattern[str], arguments: GrepArguments)
         del matches[1:]
     around = arguments.around
     numbers = sorted({each for at in matches for each in range(max(0, at - around), min(len(lines), at + around + 1))})
-    name = Data(path=Bytes(bytes=base64.b64encode(os.fsencode(path)).decode()))
+    name = RipgrepData(path=RipgrepText(bytes=base64.b64encode(os.fsencode(path)).decode()))
     yield RipgrepEvent("begin", name)
     is_match = set(matches)
     for number in numbers:
-        data = Data(lines=Bytes(lines[number]), line_number=number + 1)
+        data = RipgrepData(lines=RipgrepText(lines[number]), line_number=number + 1)
         yield RipgrepEvent("match" if number in is_match else "context", data)
     yield RipgrepEvent("end", name)
-
-
-def _read_text(path: Path) -> str:
-    """The text of a file; empty if it is binary or cannot be read."""
-    with suppress(OSError):
-        if path.lstat().st_size <= MAX_FILE_BYTES:
-            data = path.read_bytes()
-            if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-                return data.decode("utf-16", errors="replace")
-            return "" if b"\0" in data else data.decode("utf-8-sig", errors="replace")
-    return ""

@@ -19,12 +19,14 @@ from toolwire.core.events import CallKind
 from toolwire.turns.tools.call import ToolCall, ToolError, read_arguments
 from toolwire.turns.tools.registry import Context, Result, as_result, tool
 
-MAX_FILES = 200
-MAX_TEXT = 100_000
-MAX_COLUMNS = 400
+MAX_GLOB_FILES = 200
+MAX_PATTERN_CHARS = 10_000
+MAX_RESULT_CHARS = 100_000
+MAX_LINE_CHARS = 400
+"""Maximum characters that are shown of a matching line."""
 SEARCH_TIMEOUT = 30.0
-MAX_LINE = 16 * 1024 * 1024
-_PIECE = 64 * 1024
+MAX_EVENT_BYTES = 16 * 1024 * 1024
+"""Maximum bytes of a line that the search command writes."""
 
 
 @tool(name="Glob", parallel=True)
@@ -49,11 +51,11 @@ def glob(pattern: str, path: str = ".", *, context: Context) -> str:
                 found.append((-whole.lstat().st_mtime, display_path(whole, context)))
     if not found and not is_late:
         return f"No files match {pattern}."
-    lines = [_printable(each) for _, each in nsmallest(MAX_FILES, found)]
+    lines = [_printable(each) for _, each in nsmallest(MAX_GLOB_FILES, found)]
     if is_late:
         lines.append(f"[stopped after {SEARCH_TIMEOUT:.0f} seconds; narrow the path]")
-    elif len(found) > MAX_FILES:
-        lines.append(f"[the newest {MAX_FILES} of {len(found)} files; narrow the pattern or the path]")
+    elif len(found) > MAX_GLOB_FILES:
+        lines.append(f"[the newest {MAX_GLOB_FILES} of {len(found)} files; narrow the pattern or the path]")
     return "\n".join(lines)
 
 
@@ -77,18 +79,18 @@ class Grep:
         arguments = read_arguments(call, GrepArguments)
         if "\n" in arguments.pattern or re.search(r"(?<!\\)(?:\\\\)*\\n", arguments.pattern):
             raise ToolError("a match is within one line, so the pattern cannot hold a line break")
-        if "\0" in arguments.pattern or len(arguments.pattern) > 10_000:
+        if "\0" in arguments.pattern or len(arguments.pattern) > MAX_PATTERN_CHARS:
             raise ToolError("the pattern is too long, or holds a NUL")
-        target, is_wanted = await asyncio.to_thread(_find_target, arguments, context)
+        target, is_wanted = await asyncio.to_thread(_find_grep_target, arguments, context)
         results = SearchResults(arguments, target, is_wanted, context)
-        await _search(ripgrep.command(arguments, target.path), context.inherit(), results)
+        await _run_search(ripgrep.command(arguments, target.path), context.inherit(), results)
         return as_result(results.text())
 
 
 grep = Grep()
 
 
-def _find_target(arguments: GrepArguments, context: Context) -> tuple[ConfinedPath, PathFilter]:
+def _find_grep_target(arguments: GrepArguments, context: Context) -> tuple[ConfinedPath, PathFilter]:
     """The file or directory to search, and a filter for the files in it."""
     folder, is_wanted = compile_glob(arguments.glob or "**")
     target = confine(arguments.path, context)
@@ -108,7 +110,7 @@ def _confine_folder(path: str, inner: str, context: Context) -> ConfinedPath:
     return target
 
 
-async def _search(command: list[str], environment: dict[str, str], results: "SearchResults") -> None:
+async def _run_search(command: list[str], environment: dict[str, str], results: "SearchResults") -> None:
     """Run a search until it ends or the results are full."""
     try:
         process = await asyncio.create_subprocess_exec(
@@ -117,7 +119,7 @@ async def _search(command: list[str], environment: dict[str, str], results: "Sea
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
-            limit=MAX_LINE,
+            limit=MAX_EVENT_BYTES,
         )
     except OSError as error:
         raise ToolError(f"the search could not be started: {error}") from None
@@ -135,7 +137,7 @@ async def _search(command: list[str], environment: dict[str, str], results: "Sea
             # Not `process.kill`: it reaps the process, and asyncio then logs an error.
             with suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGKILL)
-        while await process.stdout.read(_PIECE):
+        while await process.stdout.read(1 << 16):
             pass
         await process.wait()
 
@@ -209,12 +211,12 @@ class SearchResults:
             self._file.append("--")
         mark = ":" if event.type == "match" else "-"
         text = _printable(str(event.data.lines).removesuffix("\n").removesuffix("\r"))
-        left = len(text) - MAX_COLUMNS
-        text = text if left <= 0 else f"{text[:MAX_COLUMNS]}… [{left} more characters]"
+        left = len(text) - MAX_LINE_CHARS
+        text = text if left <= 0 else f"{text[:MAX_LINE_CHARS]}… [{left} more characters]"
         self._file.append(f"{path}{mark}{number}{mark}{text}")
         self._last_number = number
         self._length += len(self._file[-1])
-        self.is_full = self._length > MAX_TEXT
+        self.is_full = self._length > MAX_RESULT_CHARS
 
     def _end_file(self) -> None:
         """Add the matches of the current file to the results."""
