@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 
 from tests.conftest import needs
 from toolwire.agent.tools import supervisor
-from toolwire.agent.tools.process import MAX_EMITTED, MAX_EXCERPT_BYTES, NOT_SHOWN, Command, Excerpt, Process
+from toolwire.agent.tools.process import MAX_EMITTED_CHARS, MAX_EXCERPT_BYTES, REST_NOT_SHOWN, Command, Excerpt, Process
 from toolwire.agent.tools.process_tree import ProcessTree
-from toolwire.agent.tools.shell import Outcome, run, shell
+from toolwire.agent.tools.shell import Outcome, run, shell_argv
 from toolwire.turns.tools.call import ToolError
 
 Loop = Callable[[Coroutine[Any, Any, Any]], Any]
@@ -34,7 +34,7 @@ def nobody(text: str) -> None:
 
 
 def in_shell(line: str) -> Command:
-    return Command(shell(line), Path.cwd())
+    return Command(shell_argv(line), Path.cwd())
 
 
 def in_python(source: str) -> Command:
@@ -42,7 +42,7 @@ def in_python(source: str) -> Command:
 
 
 def in_terminal(line: str) -> Command:
-    return Command(shell(line), Path.cwd(), terminal=True)
+    return Command(shell_argv(line), Path.cwd(), terminal=True)
 
 
 async def run_command(command: Command, emit: Callable[[str], None] = nobody, seconds: float = 600) -> Outcome:
@@ -232,8 +232,8 @@ class TestOutput:
         assert outcome.output.endswith("xxxlast\n")
         assert "…12490003 tokens truncated…" in outcome.output
         assert len(outcome.output) < MAX_EXCERPT_BYTES + 50
-        assert shown == MAX_EMITTED + len(NOT_SHOWN)
-        assert last.endswith(NOT_SHOWN)
+        assert shown == MAX_EMITTED_CHARS + len(REST_NOT_SHOWN)
+        assert last.endswith(REST_NOT_SHOWN)
 
     def test_a_watcher_that_fails_does_not_hold_the_command(self, loop: Loop):
         def emit(text: str) -> None:
@@ -257,7 +257,7 @@ class TestOutput:
         assert (outcome.output, outcome.exit_code) == ("dumb cat cat 1\n", 0)
 
     def test_a_command_has_its_own_variables(self, loop: Loop):
-        command = Command(shell("echo $MINE $TERM"), Path.cwd(), {"MINE": "yes", "TERM": "vt100"})
+        command = Command(shell_argv("echo $MINE $TERM"), Path.cwd(), {"MINE": "yes", "TERM": "vt100"})
         assert loop(run_command(command)).output == "yes vt100\n"
 
 
@@ -670,4 +670,4 @@ class TestOtherSystems:
 
 
 def test_nobody_is_left_of_a_process_that_is_gone():
-    assert ProcessTree(2**22 + 1).living() == set()
+    assert ProcessTree(2**22 + 1).list_living() == set()

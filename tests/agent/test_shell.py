@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tests.agent.test_process import read_pids
-from toolwire.agent.tools.process import MAX_TIMEOUT, TIMEOUT
+from toolwire.agent.tools.process import DEFAULT_TIMEOUT, MAX_TIMEOUT
 from toolwire.agent.tools.shell import bash, local_shell
 from toolwire.turns.tools.call import CustomPayload, FunctionPayload, LocalShellPayload, Payload, ToolCall, ToolError
 from toolwire.turns.tools.calls import CallHooks, TurnCalls
@@ -115,7 +115,7 @@ class TestBash:
 
     def test_the_description_tells_the_bounds(self):
         described = bash.parameters or b""
-        assert f"{TIMEOUT:.0f}; at most {MAX_TIMEOUT:.0f}".encode() in bytes(described)
+        assert f"{DEFAULT_TIMEOUT:.0f}; at most {MAX_TIMEOUT:.0f}".encode() in bytes(described)
         assert "There is no sandbox." in bash.description
         assert (bash.name, bash.parallel, bash.writes) == ("Bash", False, True)
 

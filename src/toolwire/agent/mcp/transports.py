@@ -309,7 +309,7 @@ async def _end_process(process: "subprocess.Popen[bytes]") -> None:
         tree = ProcessTree(process.pid)
         for number in (signal.SIGTERM, signal.SIGKILL):
             tree.signal(number)
-            if await wait(lambda: has_ended() and not tree.living(), KILL_TIMEOUT):
+            if await wait(lambda: has_ended() and not tree.list_living(), KILL_TIMEOUT):
                 break
 
 

@@ -26,8 +26,8 @@ from toolwire.turns.tools.call import ToolError
 from toolwire.turns.tools.registry import Emit, Inherit
 from toolwire.upstream.credentials import inherited
 
-TIMEOUT = 120.0
-"""Seconds that a command may take by default."""
+DEFAULT_TIMEOUT = 120.0
+"""Default seconds before a command is stopped."""
 MAX_TIMEOUT = 600.0
 MIN_TIMEOUT = 0.1
 KILL_TIMEOUT = 0.5
@@ -35,17 +35,17 @@ KILL_TIMEOUT = 0.5
 DRAIN_TIMEOUT = 0.25
 """Seconds to wait for output after a command has ended, while a descendant holds the pipe open."""
 POLL_INTERVAL = 0.01
-CHUNK = 1 << 16
-MAX_EMITTED = 1 << 20
-"""Characters of output that are emitted as events."""
-NOT_SHOWN = "\n… the rest is not shown …\n"
+CHUNK_BYTES = 1 << 16
+MAX_EMITTED_CHARS = 1 << 20
+"""Maximum characters of output that are emitted as events."""
+REST_NOT_SHOWN = "\n… the rest is not shown …\n"
 ENVIRONMENT = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "NO_COLOR": "1"}
 TERMINAL_SIZE = (24, 80)
 BYTES_PER_TOKEN = 4
 """How Codex estimates tokens."""
-MAX_TOKENS = 10_000
-"""Tokens of one result, as in Codex."""
-MAX_EXCERPT_BYTES = MAX_TOKENS * BYTES_PER_TOKEN
+MAX_RESULT_TOKENS = 10_000
+"""Maximum tokens of one result, as in Codex."""
+MAX_EXCERPT_BYTES = MAX_RESULT_TOKENS * BYTES_PER_TOKEN
 
 
 class Excerpt:
@@ -73,7 +73,7 @@ class Excerpt:
     @property
     def tokens(self) -> int:
         """The estimated tokens of all output."""
-        return tokens(self.size)
+        return estimate_tokens(self.size)
 
     @property
     def lines(self) -> int:
@@ -93,11 +93,11 @@ class Excerpt:
         head = kept[:half].decode(errors="ignore")
         tail = kept[len(kept) - half :].decode(errors="ignore")
         lost = self.size - len(head.encode()) - len(tail.encode())
-        return f"{head}…{tokens(lost)} tokens truncated…{tail}"
+        return f"{head}…{estimate_tokens(lost)} tokens truncated…{tail}"
 
 
-def tokens(size: int) -> int:
-    """The estimated tokens of this many bytes."""
+def estimate_tokens(size: int) -> int:
+    """The estimated number of tokens in this many bytes."""
     return -(-size // BYTES_PER_TOKEN)
 
 
@@ -137,15 +137,22 @@ class Process:
 
     @contextmanager
     def emit_output(self, emit: Emit) -> Generator[None]:
-        """Emit the output as it arrives, up to a limit, beginning with output that was not taken yet."""
-        watcher = _Watcher(emit)
+        """Emit the output as it arrives, up to a limit, starting with output that was not taken yet."""
+        room = MAX_EMITTED_CHARS
+
+        def watch(text: str) -> None:
+            nonlocal room
+            if room > 0:
+                emit(text if len(text) <= room else text[:room] + REST_NOT_SHOWN)
+                room -= len(text)
+
         if self.output.size:
-            watcher(self.output.text())
-        self._watchers.append(watcher)
+            watch(self.output.text())
+        self._watchers.append(watch)
         try:
             yield
         finally:
-            self._watchers.remove(watcher)
+            self._watchers.remove(watch)
 
     def take(self) -> Excerpt:
         """The output since the last call."""
@@ -159,14 +166,14 @@ class Process:
             async with asyncio.timeout(seconds), self._typing:
                 while done < len(data) and not self._output_ended.is_set():
                     try:
-                        done += os.write(self._fd, data[done : done + CHUNK])
+                        done += os.write(self._fd, data[done : done + CHUNK_BYTES])
                     except BlockingIOError:
                         await asyncio.sleep(POLL_INTERVAL)
         return done
 
     def _read(self) -> None:
         try:
-            data = os.read(self._fd, CHUNK)
+            data = os.read(self._fd, CHUNK_BYTES)
         except BlockingIOError:
             return
         except OSError:  # EIO: no process has the terminal open any more
@@ -192,12 +199,20 @@ class Process:
     # Lifetime
 
     async def _wait_for_end(self) -> None:
-        self._code = await _read_exit_code(self._report, self._supervisor)
-        await _within(DRAIN_TIMEOUT, self._output_ended)
+        loop = asyncio.get_running_loop()
+        is_reported = asyncio.Event()
+        loop.add_reader(self._report, is_reported.set)
+        try:
+            await is_reported.wait()
+        finally:
+            loop.remove_reader(self._report)
+        code = os.read(self._report, 16)
+        self._code = int(code) if code else self._supervisor.wait()  # empty if the supervisor was killed
+        await _wait_for(DRAIN_TIMEOUT, self._output_ended)
         for number in (signal.SIGTERM, signal.SIGKILL):  # for its descendants
             self._tree.signal(number)
             deadline = time.monotonic() + KILL_TIMEOUT
-            while self._tree.living():
+            while self._tree.list_living():
                 if time.monotonic() > deadline:
                     break
                 await asyncio.sleep(POLL_INTERVAL)
@@ -230,7 +245,7 @@ class Process:
 
     async def wait(self, seconds: float) -> bool:
         """Wait for the end of all its processes and output, at most this long; whether they have ended."""
-        return await _within(seconds, self._over)
+        return await _wait_for(seconds, self._over)
 
     async def stop(self) -> None:
         """End it with all its processes: SIGTERM first, then SIGKILL."""
@@ -287,34 +302,7 @@ def _start(command: Command, mark: str) -> tuple[subprocess.Popen[bytes], int, i
     return popen, ours, code
 
 
-async def _read_exit_code(code: int, popen: subprocess.Popen[bytes]) -> int:
-    """Wait for the end of a command. Returns its exit code, or that of its supervisor if that was killed."""
-    loop = asyncio.get_running_loop()
-    is_readable = asyncio.Event()
-    loop.add_reader(code, is_readable.set)
-    try:
-        await is_readable.wait()
-    finally:
-        loop.remove_reader(code)
-    data = os.read(code, 16)
-    return int(data) if data else popen.wait()
-
-
-class _Watcher:
-    """Emits output up to a limit."""
-
-    def __init__(self, emit: Emit) -> None:
-        self._emit = emit
-        self._room = MAX_EMITTED
-
-    def __call__(self, text: str) -> None:
-        if self._room <= 0:
-            return
-        self._emit(text if len(text) <= self._room else text[: self._room] + NOT_SHOWN)
-        self._room -= len(text)
-
-
-async def _within(seconds: float, event: asyncio.Event) -> bool:
+async def _wait_for(seconds: float, event: asyncio.Event) -> bool:
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()

@@ -31,10 +31,12 @@ class ProcessTree:
         self._mark = mark
         self._sessions = {leader}
 
-    def living(self) -> set[int]:
+    def list_living(self) -> set[int]:
         """The ids of all processes that still run."""
-        if self._kept and self._sessions == self._kept and _has_no_children(self._leader):
-            return set()
+        if self._kept and self._sessions == self._kept:
+            with suppress(OSError):  # the kernel does not list children, or the process has ended
+                if not Path(f"/proc/{self._leader}/task/{self._leader}/children").read_bytes():
+                    return set()
         try:
             pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
         except OSError:
@@ -46,7 +48,13 @@ class ProcessTree:
             return {self._leader}
         if not any(_session(pid) in self._sessions for pid in pids):
             return set()
-        all = {pid: stat for pid in pids if (stat := _stat(pid)) is not None}
+        all: dict[int, tuple[int, int]] = {}  # the parent and the session of each process
+        for pid in pids:
+            with suppress(OSError):
+                stat = Path(f"/proc/{pid}/stat").read_bytes()
+                state, parent, _, session = stat[stat.rindex(b")") + 2 :].split(maxsplit=4)[:4]
+                if state not in (b"Z", b"X"):
+                    all[pid] = int(parent), int(session)
         found = {pid for pid, (_, session) in all.items() if session in self._sessions}
         while children := {pid for pid, (parent, _) in all.items() if parent in found} - found:
             found |= children
@@ -57,7 +65,7 @@ class ProcessTree:
         """Send a signal to all processes."""
         if self._mark:
             self._sessions |= {_session(pid) for pid in find_marked(f"{self._mark}\0")} - {os.getsid(0), -1}
-        living = self.living()
+        living = self.list_living()
         if not living and not self._kept:
             return
         spares_leader = bool(self._kept) and number == signal.SIGKILL  # it ignores all other signals
@@ -68,13 +76,6 @@ class ProcessTree:
             with suppress(ProcessLookupError, PermissionError):
                 if spares_leader or os.getpgid(pid) != self._leader:
                     os.kill(pid, number)
-
-
-def _has_no_children(pid: int) -> bool:
-    try:
-        return not Path(f"/proc/{pid}/task/{pid}/children").read_bytes()
-    except OSError:  # the kernel does not tell, or the process is gone
-        return False
 
 
 def find_marked(prefix: str) -> set[int]:
@@ -94,13 +95,3 @@ def _session(pid: int) -> int:
         return os.getsid(pid)
     except OSError:
         return -1
-
-
-def _stat(pid: int) -> tuple[int, int] | None:
-    """The parent and the session of a process; None if it has ended."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return None
-    state, parent, _, session = stat[stat.rindex(b")") + 2 :].split(maxsplit=4)[:4]
-    return None if state in (b"Z", b"X") else (int(parent), int(session))

@@ -1,6 +1,6 @@
 """Commands that may outlive the call that started them: `exec_command`, `write_stdin` and `kill_session`.
 
-They answer as Codex does, whose models know this form. A command that still runs has a session to come back to:
+They answer as Codex does, whose models know this form. A command that still runs has a session id for later calls:
 
 Chunk ID: 84809a
 Wall time: 10.0012 seconds
@@ -18,22 +18,22 @@ import secrets
 import time
 
 from toolwire.agent.tools.file_access import check_writable
-from toolwire.agent.tools.process import BYTES_PER_TOKEN, MAX_TOKENS, Command, Process
-from toolwire.agent.tools.shell import NO_COMMANDS, directory, shell
+from toolwire.agent.tools.process import BYTES_PER_TOKEN, MAX_RESULT_TOKENS, Command, Process
+from toolwire.agent.tools.shell import NO_COMMANDS, resolve_directory, shell_argv
 from toolwire.core.request import TextPart
 from toolwire.turns.tools.call import ToolError
 from toolwire.turns.tools.registry import Context, FunctionTool, Result
 
 MAX_SESSIONS = 64
-"""As in Codex, which ends the least used one for a new one; here the model has to end one."""
-EXEC_YIELD = 10_000.0
-"""Milliseconds that a new command has before the model goes on without it."""
-MIN_YIELD = 250.0
-MIN_POLL = 5_000.0
-"""Milliseconds of a call that only waits, so that no model asks in a tight loop."""
-MAX_YIELD = 30_000.0
-MAX_POLL = 300_000.0
-IDS = range(1_000, 100_000)
+"""As in Codex. Codex ends the least recently used session to make room; here the model has to end one."""
+DEFAULT_YIELD_MS = 10_000.0
+"""Milliseconds to wait for a new command before its session id is returned."""
+MIN_YIELD_MS = 250.0
+MIN_POLL_MS = 5_000.0
+"""Minimum milliseconds of a call that only waits, so that a model does not poll in a tight loop."""
+MAX_YIELD_MS = 30_000.0
+MAX_POLL_MS = 300_000.0
+SESSION_IDS = range(1_000, 100_000)
 """Session ids are random: a resumed conversation must not find another process under an old id."""
 STDIN_CLOSED = "stdin is closed for this session; rerun exec_command with tty=true to keep stdin open"
 
@@ -69,8 +69,8 @@ class Sessions:
         context: Context,
         workdir: str = "",
         tty: bool = False,
-        yield_time_ms: float = EXEC_YIELD,
-        max_output_tokens: float = MAX_TOKENS,
+        yield_time_ms: float = DEFAULT_YIELD_MS,
+        max_output_tokens: float = MAX_RESULT_TOKENS,
     ) -> Result:
         """Runs a command, returning output or a session ID for ongoing interaction. There is no sandbox.
 
@@ -79,15 +79,24 @@ class Sessions:
             workdir: Working directory for the command. Defaults to the turn cwd.
             tty: True allocates a PTY for the command; false or omitted uses plain pipes.
             yield_time_ms: Wait before yielding output. Defaults to 10000 ms; effective range is 250-30000 ms.
-            max_output_tokens: Output token budget. Defaults to 10000 tokens, which is the most.
+            max_output_tokens: Output token budget. Defaults to 10000 tokens, the maximum.
         """
         check_writable(context, NO_COMMANDS)
         began = time.monotonic()
-        id = self._start(Command(shell(cmd), directory(context, workdir), terminal=tty, inherit=context.inherit))
-        process = self._sessions[id]
+        command = Command(shell_argv(cmd), resolve_directory(context, workdir), terminal=tty, inherit=context.inherit)
+        if self._is_closed:
+            raise ToolError("the sessions are closed")
+        finished = [id for id, process in self._sessions.items() if process.is_over]
+        while len(self._sessions) >= self._limit:
+            if not finished:
+                raise ToolError(f"there are {self._limit} sessions already: end one with kill_session")
+            del self._sessions[finished.pop(0)]
+        while (id := random.choice(SESSION_IDS)) in self._sessions:
+            pass
+        self._sessions[id] = process = Process(command)
         try:
             with process.emit_output(context.emit):
-                await process.wait(_seconds(yield_time_ms, MIN_YIELD, MAX_YIELD))
+                await process.wait(_clamp_seconds(yield_time_ms, MIN_YIELD_MS, MAX_YIELD_MS))
         except asyncio.CancelledError:  # the model never gets its session id
             self._sessions.pop(id, None)
             await process.stop()
@@ -100,7 +109,7 @@ class Sessions:
         context: Context,
         chars: str = "",
         yield_time_ms: float = 0,
-        max_output_tokens: float = MAX_TOKENS,
+        max_output_tokens: float = MAX_RESULT_TOKENS,
     ) -> Result:
         """Writes characters to an existing unified exec session and returns recent output.
 
@@ -109,13 +118,13 @@ class Sessions:
             chars: Characters to write to stdin. Defaults to empty, which polls without writing.
             yield_time_ms: Wait before yielding output. Non-empty writes default to 250 ms and cap at 30000 ms;
                 empty polls wait 5000-300000 ms.
-            max_output_tokens: Output token budget. Defaults to 10000 tokens, which is the most.
+            max_output_tokens: Output token budget. Defaults to 10000 tokens, the maximum.
         """
         process = self._find(session_id, "write_stdin")
         if chars:
             check_writable(context, NO_COMMANDS)
-        least, most = (MIN_YIELD, MAX_YIELD) if chars else (MIN_POLL, MAX_POLL)
-        seconds = _seconds(yield_time_ms, least, most)
+        bounds = (MIN_YIELD_MS, MAX_YIELD_MS) if chars else (MIN_POLL_MS, MAX_POLL_MS)
+        seconds = _clamp_seconds(yield_time_ms, *bounds)
         began = time.monotonic()
         with process.emit_output(context.emit):
             if chars and not process.is_over:
@@ -137,23 +146,9 @@ class Sessions:
         process = self._find(session_id, "kill_session")
         began = time.monotonic()
         await process.stop()
-        return self._answer(int(session_id), process, began, MAX_TOKENS)
+        return self._answer(int(session_id), process, began, MAX_RESULT_TOKENS)
 
     # Bookkeeping
-
-    def _start(self, command: Command) -> int:
-        if self._is_closed:
-            raise ToolError("the sessions are closed")
-        finished = [id for id, process in self._sessions.items() if process.is_over]
-        while len(self._sessions) >= self._limit:
-            if not finished:
-                raise ToolError(f"there are {self._limit} sessions already: end one with kill_session")
-            del self._sessions[finished.pop(0)]
-        id = random.choice(IDS)
-        while id in self._sessions:
-            id = random.choice(IDS)
-        self._sessions[id] = Process(command)
-        return id
 
     def _find(self, id: float, tool: str) -> Process:
         process = self._sessions.get(int(id))
@@ -167,7 +162,7 @@ class Sessions:
             self._sessions.pop(id, None)
             state = f"Process exited with code {process.exit_code}"
         output = process.take()
-        budget = int(min(max(max_tokens, 0), MAX_TOKENS)) * BYTES_PER_TOKEN
+        budget = int(min(max(max_tokens, 0), MAX_RESULT_TOKENS)) * BYTES_PER_TOKEN
         text = output.text(budget)
         if not output.fits(budget):
             warning = f"Warning: truncated output (original token count: {output.tokens})"
@@ -183,5 +178,5 @@ class Sessions:
         return Result((TextPart("\n".join(lines)),), failed=process.is_over and (process.exit_code or 0) > 0)
 
 
-def _seconds(milliseconds: float, least: float, most: float) -> float:
-    return min(max(milliseconds, least), most) / 1000
+def _clamp_seconds(milliseconds: float, minimum: float, maximum: float) -> float:
+    return min(max(milliseconds, minimum), maximum) / 1000

@@ -1,6 +1,6 @@
 """Commands that run to their end: `Bash`, and `local_shell` of the Responses API.
 
-There is no sandbox: a command has all permissions of this process. So nothing runs in read-only mode, and only the
+There is no sandbox: a command has all permissions of this process. So nothing runs in read-only mode. Only the
 directory in which a command starts is confined, unless calls are approved before they run. Both tools answer in this
 form, with the exit code if it is not 0:
 
@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from toolwire.agent.tools.file_access import check_writable, confine, resolve
-from toolwire.agent.tools.process import MAX_TIMEOUT, MIN_TIMEOUT, TIMEOUT, Command, Process
+from toolwire.agent.tools.process import DEFAULT_TIMEOUT, MAX_TIMEOUT, MIN_TIMEOUT, Command, Process
 from toolwire.core.request import TextPart
 from toolwire.turns.tools.call import LOCAL_SHELL, ToolError
 from toolwire.turns.tools.registry import Context, Emit, Result, tool
@@ -26,7 +26,7 @@ NO_COMMANDS = "commands cannot be run, because nothing keeps them from writing"
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """The end of a command; with `timed_out` it was stopped."""
+    """The result of a command; with `timed_out` it was stopped."""
 
     exit_code: int | None
     seconds: float
@@ -35,10 +35,10 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 @tool(name="Bash", writes=True)
-async def bash(command: str, context: Context, cwd: str = "", timeout: float = TIMEOUT) -> Result:  # noqa: ASYNC109 an argument of the model
+async def bash(command: str, context: Context, cwd: str = "", timeout: float = DEFAULT_TIMEOUT) -> Result:  # noqa: ASYNC109 an argument of the model
     """Run a shell command to its end, and return its output and errors.
 
-    Every command has a shell of its own, without input. What it leaves in the background is ended with it.
+    Every command has a shell of its own, without input. Its background processes are ended with it.
     There is no sandbox.
 
     Args:
@@ -47,8 +47,8 @@ async def bash(command: str, context: Context, cwd: str = "", timeout: float = T
         timeout: Seconds after which it is ended. Defaults to 120; at most 600.
     """
     check_writable(context, NO_COMMANDS)
-    started = Command(shell(command), directory(context, cwd), inherit=context.inherit)
-    return _result(await run(started, context.emit, timeout))
+    started = Command(shell_argv(command), resolve_directory(context, cwd), inherit=context.inherit)
+    return _as_result(await run(started, context.emit, timeout))
 
 
 @tool(name=LOCAL_SHELL, writes=True)
@@ -76,9 +76,9 @@ async def local_shell(
         raise ToolError("with_escalated_permissions needs a justification")
     if not command:
         raise ToolError("missing command")
-    seconds = TIMEOUT if timeout_ms is None else timeout_ms / 1000
-    started = Command(command, directory(context, working_directory), env or {}, inherit=context.inherit)
-    return _result(await run(started, context.emit, seconds))
+    seconds = DEFAULT_TIMEOUT if timeout_ms is None else timeout_ms / 1000
+    started = Command(command, resolve_directory(context, working_directory), env or {}, inherit=context.inherit)
+    return _as_result(await run(started, context.emit, seconds))
 
 
 async def run(command: Command, emit: Emit, seconds: float) -> Outcome:
@@ -95,7 +95,7 @@ async def run(command: Command, emit: Emit, seconds: float) -> Outcome:
     return Outcome(process.exit_code, time.monotonic() - began, process.output.text(), timed_out)
 
 
-def _result(outcome: Outcome) -> Result:
+def _as_result(outcome: Outcome) -> Result:
     lines = [f"Wall time: {outcome.seconds:.1f} seconds", "Output:", outcome.output]
     if outcome.timed_out:
         lines.insert(0, f"Timed out and was stopped after {outcome.seconds:.1f} seconds")
@@ -104,16 +104,16 @@ def _result(outcome: Outcome) -> Result:
     return Result((TextPart("\n".join(lines)),), failed=outcome.timed_out or outcome.exit_code != 0)
 
 
-def shell(command: str) -> tuple[str, ...]:
-    """The program and arguments that run a line of shell."""
+def shell_argv(command: str) -> tuple[str, ...]:
+    """The program and arguments that run a shell command."""
     return (shutil.which("bash") or "/bin/sh", "-c", command)
 
 
-def directory(context: Context, path: str) -> Path:
+def resolve_directory(context: Context, path: str) -> Path:
     """The directory of a command: the working directory, one inside the roots, or any that was approved."""
-    there = context.cwd
+    directory = context.cwd
     if path:
-        there = resolve(path, context) if context.approved else confine(path, context).path
-    if not there.is_dir():
-        raise ToolError(f"{path or there} is not a directory")
-    return there
+        directory = resolve(path, context) if context.approved else confine(path, context).path
+    if not directory.is_dir():
+        raise ToolError(f"{path or directory} is not a directory")
+    return directory

@@ -30,7 +30,11 @@ _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
 def main(report: int, argv: list[str]) -> None:
     """Run the command, report its exit code, and wait until the report is closed."""
-    adopts = _adopts_orphans()
+    adopts = False  # whether orphaned descendants become children of this process
+    if sys.platform == "linux":
+        import ctypes  # noqa: PLC0415 - needed here only
+
+        adopts = ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
     with contextlib.suppress(OSError):  # a terminal becomes that of this session, so that Ctrl-C and /dev/tty work
         os.close(os.open(os.ttyname(0), os.O_RDWR))
     earlier = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
@@ -40,12 +44,12 @@ def main(report: int, argv: list[str]) -> None:
         _execute(argv, earlier)
     for each in signal.sigpending() & {*_ENDING}:  # meant for the command, which did not exist yet
         os.kill(pid, each)
-    nowhere = os.open(os.devnull, os.O_RDWR)
+    null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):  # so that the output ends with the command
-        os.dup2(nowhere, stream)
+        os.dup2(null, stream)
     ends, written = os.pipe()  # can be read when a child has ended
     os.set_blocking(written, False)
-    signal.signal(signal.SIGCHLD, _wake)
+    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)  # without a handler, the signal is not written
     signal.set_wakeup_fd(written, warn_on_full_buffer=False)
     watch = select.poll()
     watch.register(report, 0)  # reports an error when its reader is gone
@@ -65,10 +69,6 @@ def main(report: int, argv: list[str]) -> None:
                 os.read(ends, 512)
 
 
-def _wake(number: int, frame: object) -> None:
-    """Does nothing: a signal with a handler is written to the wakeup descriptor."""
-
-
 def _end_all(*, adopts: bool) -> NoReturn:
     """End all processes of the command, SIGTERM first, and then this one.
 
@@ -81,7 +81,12 @@ def _end_all(*, adopts: bool) -> NoReturn:
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
-            children = _children() if adopts else set[int]()
+            children: set[int] = set()
+            for name in filter(str.isdigit, os.listdir("/proc")) if adopts else ():
+                with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
+                    stat = file.read()
+                    if int(stat[stat.rindex(b")") + 2 :].split(maxsplit=2)[1]) == os.getpid():
+                        children.add(int(name))
             is_late = time.monotonic() > deadline
             if is_late and not adopts:
                 os.killpg(0, signal.SIGKILL)
@@ -92,27 +97,6 @@ def _end_all(*, adopts: bool) -> NoReturn:
             time.sleep(POLL_INTERVAL)
             continue
         os._exit(0)
-
-
-def _children() -> set[int]:
-    """The ids of the children of this process, by /proc."""
-    found: set[int] = set()
-    own = b"%d" % os.getpid()
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
-            stat = file.read()
-            if stat[stat.rindex(b")") + 2 :].split(maxsplit=2)[1] == own:
-                found.add(int(name))
-    return found
-
-
-def _adopts_orphans() -> bool:
-    """Become the parent of orphaned descendants; whether that is possible."""
-    if sys.platform != "linux":
-        return False
-    import ctypes  # noqa: PLC0415 - needed here only
-
-    return ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
 
 
 def _execute(argv: list[str], mask: Iterable[int]) -> None:
