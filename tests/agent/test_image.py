@@ -54,7 +54,7 @@ def test_a_name_makes_no_image(tmp_path: Path, data: bytes):
 
 
 def test_the_largest_image_fits_into_five_megabytes_of_base64(tmp_path: Path):
-    room = image.MAX_BYTES - len(IMAGES["png"])
+    room = image.MAX_IMAGE_BYTES - len(IMAGES["png"])
     (tmp_path / "a").write_bytes(IMAGES["png"] + b"\0" * room)
     part = look(tmp_path, "a").parts[0]
     assert isinstance(part, ImagePart)

@@ -13,8 +13,8 @@ from toolwire.memory.private_files import open_file
 from toolwire.turns.tools.call import ToolError
 from toolwire.turns.tools.registry import Context, tool
 
-MAX_BYTES = 5 * 1024 * 1024 // 4 * 3
-"""What fits into 5 MB of base64, the smallest known limit for one image (Anthropic)."""
+MAX_IMAGE_BYTES = 5 * 1024 * 1024 // 4 * 3
+"""5 MB as base64, the smallest known limit for one image (Anthropic)."""
 
 _SIGNATURES = {
     "png": re.compile(rb"\x89PNG\r\n\x1a\n"),
@@ -34,7 +34,7 @@ def view_image(path: str, *, context: Context) -> ImagePart:
     """
     target = confine(path, context)
     with open_target(target, context) as file:
-        data = file.read(MAX_BYTES + 1)
+        data = file.read(MAX_IMAGE_BYTES + 1)
     try:
         return ImagePart(data_url(data, target.name))
     except ValueError as error:
@@ -46,8 +46,8 @@ def data_url(data: bytes, name: str) -> str:
     kind = next((kind for kind, signature in _SIGNATURES.items() if signature.match(data)), "")
     if not kind:
         raise ValueError(f"{name} is not a PNG, JPEG, GIF or WebP image")
-    if len(data) > MAX_BYTES:
-        raise ValueError(f"{name} is too large to look at (more than {MAX_BYTES} bytes); make it smaller first")
+    if len(data) > MAX_IMAGE_BYTES:
+        raise ValueError(f"{name} is too large to look at (more than {MAX_IMAGE_BYTES} bytes); make it smaller first")
     return f"data:image/{kind};base64,{b64encode(data).decode()}"
 
 
@@ -55,7 +55,7 @@ def image_url(image: str | Path) -> str:
     """A URL as it is, or an image file as a data URL. Raises `ValueError` and `OSError`."""
     if isinstance(image, Path):
         with open_file(image) as file:
-            return data_url(file.read(MAX_BYTES + 1), image.name)
+            return data_url(file.read(MAX_IMAGE_BYTES + 1), image.name)
     if not image.startswith(("data:", "http://", "https://")):
         raise ValueError(f"{image[:80]!r} is no URL; a file is given as a Path")
     return image
