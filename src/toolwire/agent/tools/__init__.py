@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from toolwire.turns.tools.registry import Tool, Toolset
 
 NAMES = ("read", "write", "edit", "glob", "grep", "bash", "patch", "image", "exec", "local_shell")
-"""Every tool, or group of tools, that can be chosen."""
+"""The names of all tools and groups of tools."""
 
 DEFAULT = ("read", "write", "edit", "glob", "grep", "bash", "patch", "image", "exec")
 
@@ -27,7 +27,6 @@ class BuiltinTools(Toolset):
 
         super().__init__()
         self._names = names
-        self._new_sessions = sessions.Sessions
         self._running = sessions.Sessions()
 
     @property
@@ -50,5 +49,5 @@ class BuiltinTools(Toolset):
         return [tool for name in self._names for tool in known[name]]
 
     async def __aexit__(self, *_: object) -> None:
-        running, self._running = self._running, self._new_sessions()
+        running, self._running = self._running, type(self._running)()
         await running.close()
