@@ -11,7 +11,7 @@ from tests.support.gateway import chat_body
 from tests.support.raw_backend import RawBackend
 from tests.support.toy import TOY
 from toolwire import Settings, SettingsError, WrongDialect, decode_body, translate
-from toolwire.gateway.app import make_app
+from toolwire.gateway.app import Gateway
 from toolwire.protocols import PROTOCOLS, register
 
 STREAM = b'data: {"toy":"Hel"}\n\ndata: {"toy":"lo."}\n\ndata: {"calls":0}\n\n'
@@ -31,7 +31,7 @@ def frames(text: str) -> Iterator[dict[str, Any]]:
 
 def client(*backends: dict[str, object], **more: object) -> TestClient:
     settings = Settings.from_dict({"backends": [*backends], **more}, {})
-    return TestClient(make_app(settings), base_url="http://127.0.0.1")
+    return TestClient(Gateway(settings), base_url="http://127.0.0.1")
 
 
 def test_a_client_of_a_registered_protocol_is_answered_plainly():

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from tests.support.gateway import chat_body, response_body, tool
 from toolwire.config.settings import load
-from toolwire.gateway.app import make_app
+from toolwire.gateway.app import Gateway
 from toolwire.memory.sqlite import SqliteStore
 from toolwire.memory.store import KeyValues, Members, Responses, Runs
 
@@ -58,7 +58,7 @@ class Asked:
 @pytest.fixture
 def asked(tmp_path: Path) -> Iterator[Asked]:
     store = Counting(f"sqlite:{tmp_path / 'kept.db'}")
-    with TestClient(make_app(load(None, {}), store), base_url="http://127.0.0.1") as client:
+    with TestClient(Gateway(load(None, {}), store), base_url="http://127.0.0.1") as client:
         yield Asked(client, store)
 
 

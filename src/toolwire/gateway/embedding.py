@@ -19,7 +19,7 @@ from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
 from toolwire.config.settings import Settings, prepare_store
-from toolwire.gateway.app import Gateway, make_app
+from toolwire.gateway.app import Gateway
 from toolwire.turns.routes import check_backends
 
 
@@ -94,7 +94,7 @@ class _Running:
 
     async def _run(self) -> None:
         try:
-            gateway = make_app(self._settings, prepare_store(self._settings, _unheard))
+            gateway = Gateway(self._settings, prepare_store(self._settings, _unheard))
             async with gateway.lifespan():
                 self._ready.set_result(gateway)
                 await self._stop.wait()

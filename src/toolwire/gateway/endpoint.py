@@ -1,8 +1,5 @@
 """Endpoints: an operation on an exchange as an ASGI application."""
 
-from collections.abc import Callable
-from typing import TypeAlias
-
 from starlette.types import Receive, Scope, Send
 
 from toolwire.core.request import RequestHead
@@ -16,8 +13,6 @@ from toolwire.gateway.sinks import HttpSink
 from toolwire.gateway.start_run import start_run
 from toolwire.protocols import PROTOCOLS, DecodeSteps, DialectModule
 from toolwire.turns.observers import ObservedTurn, TurnReport
-
-GetShared: TypeAlias = Callable[[], Shared]
 
 REPLAY_OF = "toolwire.replay_of"
 """The key of a scope under which the console names the turn that its own request repeats."""
@@ -41,7 +36,7 @@ def open_turn(shared: Shared, name: str, scope: Scope, seed: str = "", *, is_rep
 class Endpoint:
     """An operation as an ASGI application. With `is_turn` false its requests are served and not reported."""
 
-    def __init__(self, shared: GetShared, name: str, operation: Operation, *, is_turn: bool = True) -> None:
+    def __init__(self, shared: Shared, name: str, operation: Operation, *, is_turn: bool = True) -> None:
         self._shared = shared
         self._name = name
         self._dialect = PROTOCOLS[name].client
@@ -49,7 +44,7 @@ class Endpoint:
         self._is_turn = is_turn
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        shared = self._shared()
+        shared = self._shared
         turn = open_turn(shared, self._name, scope, is_reported=self._is_turn)
         sink = HttpSink(send, turn, shared.pace, shared.loop, self._dialect.module.encode_error)
         reservation = Reservation(shared.memory_budget, self._dialect.overload_status)

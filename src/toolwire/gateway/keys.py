@@ -1,4 +1,4 @@
-"""Who may come in. Keys are compared in constant time; their names, never themselves, reach the log."""
+"""Authenticates clients. Keys are compared in constant time; only their names reach the log."""
 
 import hashlib
 import hmac
@@ -21,15 +21,15 @@ class Caller(msgspec.Struct, frozen=True):
 
     @property
     def owner(self) -> str:
-        """Whose things are whose. Without keys of ours, whoever has the same key; it cannot be read from this."""
+        """The tenant id: the key's name, or a hash of the client's own key."""
         if self.name or not self.upstream_key:
             return self.name
         return _owner_of(self.upstream_key)
 
 
 class Acting(Caller, frozen=True):
-    """Asks in the name of somebody else: what is stored belongs to them. The console does that, and so does a process
-    that takes a run over."""
+    """A caller that acts for another tenant, to whom everything stored belongs: the console, or a process that recovers
+    a run."""
 
     acts_for: str = ""
 
@@ -39,7 +39,7 @@ class Acting(Caller, frozen=True):
 
 
 CALLER = "toolwire.caller"
-"""Where the scope of a request that this process makes itself says who asks; nothing from outside gets there."""
+"""The key of a scope that names the caller of a request made by this process; clients cannot set it."""
 
 
 @lru_cache(maxsize=256)
@@ -62,23 +62,27 @@ class Unauthorized(BadRequest):
 
 
 class Keys:
-    def __init__(self, settings: Settings) -> None:
+    """The keys of the settings, and those that the console makes for itself, which `is_of_console` recognises."""
+
+    def __init__(self, settings: Settings, is_of_console: Callable[[bytes], bool] | None = None) -> None:
         self._keys = [(key.name, form) for key in settings.keys for form in settings.key_forms(key)]
-        self.is_of_console: Callable[[bytes], bool] = lambda _: False
-        """Whether a key is one that the console made for itself."""
+        self._is_of_console = is_of_console
 
     def check(self, headers: Mapping[bytes, bytes], query: bytes = b"") -> Caller:
-        """The caller behind a request. Without keys everybody may come in, and keeps their own key."""
+        """The caller of a request. Without keys every client is admitted with its own key. Raises `Unauthorized`."""
         presented = presented_key(headers, query)
         if not self._keys:
             return Caller(upstream_key=_text(presented))
-        found = self.name_of(presented) or (CONSOLE_NAME if self.is_of_console(presented) else "")
+        found = self.name_of(presented) or self._console_name(presented)
         if not found:
             raise Unauthorized(is_sent=bool(presented))
         return Caller(found)
 
+    def _console_name(self, presented: bytes) -> str:
+        return CONSOLE_NAME if self._is_of_console is not None and self._is_of_console(presented) else ""
+
     def knows(self, headers: Mapping[bytes, bytes]) -> bool:
-        """Whether `check` would let a request in."""
+        """Whether `check` would admit a request."""
         return not self._keys or bool(self.name_of(presented_key(headers)))
 
     def name_of(self, presented: bytes) -> str:

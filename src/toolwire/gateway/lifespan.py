@@ -4,20 +4,20 @@ import asyncio
 import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from toolwire.config.settings import AnyStore, Server, Settings, bounds_of, bytes_of, make_store
 from toolwire.core.display import clean
 from toolwire.core.tenant_cache import TenantCache
 from toolwire.gateway.answer import Pace
-from toolwire.gateway.console.access import load_token
+from toolwire.gateway.console.access import is_own_key, load_token
 from toolwire.gateway.console.recorder import TurnRecorder
-from toolwire.gateway.files import file_limit
 from toolwire.gateway.keys import Keys
 from toolwire.gateway.log import Format, Log
 from toolwire.gateway.memory_budget import MemoryBudget
 from toolwire.gateway.origin_check import OriginCheck
-from toolwire.gateway.process import Process
+from toolwire.gateway.process import Process, file_limit
 from toolwire.gateway.responses.history import ResponseHistory
 from toolwire.gateway.responses.maintenance import Maintenance
 from toolwire.gateway.responses.operations import State
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from toolwire.gateway.tools.tools import GatewayTools
 
 CHECKED_EVERY = 0.2
-"""Seconds between two looks at whether the last background run of a retired worker is over."""
+"""Seconds between two checks whether the last background run of a retired worker has ended."""
 
 FILES_PER_RUN = 4
 """Files that the system must allow for each background run: three of four are left to connections of clients, their
@@ -51,7 +51,7 @@ backends and the store."""
 
 
 def run_limits(server: Server) -> RunLimits:
-    """Most background runs by the settings, and by the files that this process may open."""
+    """The maximum of background runs: by the settings, and by the files that this process may open."""
     limits = RunLimits(server.max_background_runs, server.max_background_runs_per_owner)
     by_files = max(1, file_limit() // FILES_PER_RUN)
     if by_files >= limits.in_all:
@@ -63,12 +63,11 @@ def run_limits(server: Server) -> RunLimits:
 @asynccontextmanager
 async def open_application(
     settings: Settings,
-    guard: OriginCheck,
     this: Process,
     opened: "AnyStore | None",
-    flight: MemoryBudget | None,
+    budget: MemoryBudget,
 ) -> AsyncGenerator[State]:
-    """Everything that requests need. A store that was opened for it is used, or one of its own."""
+    """Open everything that requests need, with the given store or a new one; close it when the turns are over."""
     loop = asyncio.get_running_loop()
     store = opened or make_store(settings)
     codex_host = CodexHost(this.codex_socket) if this.codex_socket else None
@@ -78,17 +77,19 @@ async def open_application(
         router = Router(settings, session, codex_host)
         log = Log(settings.debug.level, loop, log_format(settings), this.slot)
         observers: list[TurnObserver] = [log, this.metrics]
+        is_of_console = None
         if settings.console.enabled:
             observers.append(TurnRecorder(settings, loop, load_token(), this, log))
+            is_of_console = partial(is_own_key, load_token())
         everything = Shared(
             settings,
             Engine(settings, router, memory.reasoning, recordings_of(settings)),
-            guard,
-            Keys(settings),
+            OriginCheck(settings),
+            Keys(settings, is_of_console),
             log,
             this.metrics,
             bounds := bounds_of(settings),
-            flight or MemoryBudget(bytes_of(settings.server.max_in_flight)),
+            budget,
             Pace(settings.server.commit_after, settings.server.keepalive),
             loop,
             Ticker(loop),

@@ -1,11 +1,17 @@
 """This process: a gateway of its own or one of several workers; starting, ready or draining."""
 
 import asyncio
+import sys
 from typing import Literal, TypeAlias
 
 from toolwire.gateway.metrics import Metrics
 from toolwire.gateway.peers import Peers, PeerServer
 from toolwire.gateway.workers.messages import Fleet
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None
 
 Condition: TypeAlias = Literal["starting", "ready", "draining"]
 
@@ -61,6 +67,23 @@ class Process:
             facts |= {"worker": self.slot, "workers": {"count": fleet.workers, "ready": fleet.ready}}
         return facts
 
-    async def numbers(self) -> bytes:
-        """The numbers of all workers, as Prometheus reads them."""
+    async def read_metrics(self) -> bytes:
+        """The metrics of all workers, in the text format of Prometheus."""
         return await asyncio.to_thread(self.metrics.text)
+
+
+def file_limit() -> int:
+    """Files that this process may open; a very large number where the system sets no limit."""
+    if resource is None:
+        return sys.maxsize
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
+
+
+def allow_files(connections: int) -> None:
+    """Ask the system for as many open files as all connections need, each with one to a backend."""
+    wanted = 2 * connections + 512
+    if resource is not None and file_limit() < wanted:
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

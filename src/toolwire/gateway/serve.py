@@ -16,13 +16,12 @@ import uvicorn
 
 from toolwire.config.display import hash_settings
 from toolwire.config.settings import AnyStore, Server, Settings, SettingsError, bytes_of, prepare_store
-from toolwire.gateway.app import Gateway, make_app
+from toolwire.gateway.app import Gateway
 from toolwire.gateway.connections import Connections, HttpConnection, SocketConnection
 from toolwire.gateway.console.access import make_console_line
-from toolwire.gateway.files import allow_files
 from toolwire.gateway.memory_budget import MemoryBudget
 from toolwire.gateway.nonblocking_stderr import write_stderr_in_thread
-from toolwire.gateway.process import Process
+from toolwire.gateway.process import Process, allow_files
 from toolwire.gateway.workers.sockets import address_of, listen, runtime_bases
 from toolwire.memory.owned_folders import remove_orphans
 from toolwire.memory.pending_results import PendingResults
@@ -52,7 +51,6 @@ class GatewayServer(uvicorn.Server):
     def __init__(
         self,
         config: uvicorn.Config,
-        gateway: Gateway,
         limits: Server,
         flight: MemoryBudget,
         process: Process,
@@ -61,7 +59,6 @@ class GatewayServer(uvicorn.Server):
         """`announce` runs beside the server once it is ready."""
         super().__init__(config)
         self.process = process
-        self._gateway = gateway
         self._announce = announce
         self._announcing: asyncio.Task[None] | None = None
         self.server_state: Connections = Connections(limits, flight)
@@ -108,7 +105,7 @@ class GatewayServer(uvicorn.Server):
             self.force_exit = True
             # uvicorn would log that its lifespan was cancelled, with a traceback.
             logging.getLogger("uvicorn.error").disabled = True
-        elif running := self._gateway.running:
+        elif running := self.process.metrics.running:
             _print(describe_drain(running, self.process.drain))
         self.should_exit = True
 
@@ -195,11 +192,11 @@ def make_server(
     settings: Settings,
     store: AnyStore,
     process: Process,
-    make: Callable[[uvicorn.Config, Gateway, Server, MemoryBudget, Process], ServerType],
+    make: Callable[[uvicorn.Config, Server, MemoryBudget, Process], ServerType],
 ) -> ServerType:
     """The gateway, ready to run."""
     flight = MemoryBudget(bytes_of(settings.server.max_in_flight))
-    gateway = make_app(settings, store, flight, process)
+    gateway = Gateway(settings, store, flight, process)
     config = uvicorn.Config(
         gateway,
         loop="auto",  # uvloop where it can be had
@@ -218,4 +215,4 @@ def make_server(
     logging.getLogger("uvicorn.error").addFilter(
         lambda record: not any(words in record.getMessage() for words in _SILENCED)
     )
-    return make(config, gateway, settings.server, flight, process)
+    return make(config, settings.server, flight, process)

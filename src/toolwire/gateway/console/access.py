@@ -138,13 +138,6 @@ class Access:
         until = f"{int(time.time()) + OWN_KEY_SECONDS}"
         return f"{_OWN_KEY}{until}.{self._sign('own:' + until)}"
 
-    def is_own_key(self, presented: bytes) -> bool:
-        """Whether `make_own_key` made this key, and it has not expired."""
-        text = presented.decode("latin-1")
-        until, _, signature = text.removeprefix(_OWN_KEY).partition(".")
-        is_signed = hmac.compare_digest(signature.encode(), self._sign(f"own:{until}").encode())
-        return text.startswith(_OWN_KEY) and is_signed and int(until) >= time.time()
-
     def check_origin(self, headers: Mapping[bytes, bytes], viewer: Viewer) -> None:
         """Raise `BadRequest` if another page sent a request that changes something: browsers add the cookie to it."""
         origin = headers.get(b"origin", b"").decode("latin-1").lower()
@@ -175,7 +168,19 @@ class Access:
         return self._sign(f"{port}:{digest}:{claims}")
 
     def _sign(self, text: str) -> str:
-        return hmac.new(self._token, b"console:" + text.encode(), hashlib.sha256).hexdigest()
+        return _sign(self._token, text)
+
+
+def _sign(token: bytes, text: str) -> str:
+    return hmac.new(token, b"console:" + text.encode(), hashlib.sha256).hexdigest()
+
+
+def is_own_key(token: str, presented: bytes) -> bool:
+    """Whether `Access.make_own_key` made this key with the token, and it has not expired."""
+    text = presented.decode("latin-1")
+    until, _, signature = text.removeprefix(_OWN_KEY).partition(".")
+    is_signed = hmac.compare_digest(signature.encode(), _sign(token.encode(), f"own:{until}").encode())
+    return text.startswith(_OWN_KEY) and is_signed and int(until) >= time.time()
 
 
 def _decode_name(text: str) -> str:

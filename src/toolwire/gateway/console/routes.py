@@ -44,7 +44,6 @@ def serves_console(path: str) -> bool:
 async def open_console(shared: Shared, endpoints: Mapping[str, ASGIApp]) -> AsyncGenerator["ConsoleApp"]:
     """The console of a gateway, for as long as it serves; `endpoints` are the model endpoints by path."""
     access = Access(shared.settings, shared.keys, load_token())
-    shared.keys.is_of_console = access.is_own_key
     api = ConsoleApi(shared, recorder_of(shared.observers), endpoints, access)
     pages, answers = Pages(access), SharedAnswers(shared.memory_budget)
     routes = [

@@ -56,18 +56,18 @@ class State(msgspec.Struct, frozen=True):
 class Operations:
     """The operations, each a method that an endpoint calls with an exchange."""
 
-    def __init__(self, state: Callable[[], State]) -> None:
+    def __init__(self, state: State) -> None:
         self._state = state
 
     def endpoints(self) -> dict[str, Endpoint]:
         """The endpoints that are asked by POST, by path."""
         table = {"": self.create, "/compact": self.compact}
-        return {PATH + below: Endpoint(lambda: self._state().shared, NAME, each) for below, each in table.items()}
+        return {PATH + below: Endpoint(self._state.shared, NAME, each) for below, each in table.items()}
 
     def submit_endpoint(self) -> tuple[re.Pattern[str], Endpoint]:
         """The endpoint that takes tool outputs, and the pattern of its path."""
         pattern = re.compile(rf"{PATH}/(?P<response_id>[^/]+)/submit_tool_outputs")
-        return pattern, Endpoint(lambda: self._state().shared, NAME, self.submit)
+        return pattern, Endpoint(self._state.shared, NAME, self.submit)
 
     async def create(self, exchange: Exchange, receive: Receive) -> None:
         """POST /v1/responses."""
@@ -75,8 +75,8 @@ class Operations:
         parsed = await read_request(exchange, await exchange.read_body(receive))
         lock = UNLOCKED
         if parsed.conversation:
-            lock = await self._state().recovery.lock_conversation(exchange, caller.owner, parsed.conversation)
-        resumed = await self._state().history.open(caller.owner, parsed, exchange.reservation, lock=lock)
+            lock = await self._state.recovery.lock_conversation(exchange, caller.owner, parsed.conversation)
+        resumed = await self._state.history.open(caller.owner, parsed, exchange.reservation, lock=lock)
         await self._answer(exchange, resumed, caller, receive)
 
     async def compact(self, exchange: Exchange, receive: Receive) -> None:
@@ -86,7 +86,7 @@ class Operations:
         trigger = msgspec.Raw(b'{"type":"compaction_trigger"}')
         body = msgspec.structs.replace(parsed.body, stream=False, store=False, background=False)
         parsed = msgspec.structs.replace(parsed, body=body, items=(*parsed.items, trigger))
-        resumed = await self._state().history.open(caller.owner, parsed, exchange.reservation)
+        resumed = await self._state.history.open(caller.owner, parsed, exchange.reservation)
         resumed = msgspec.structs.replace(resumed, conversation="")
         await self._answer(exchange, resumed, caller, receive, whole=_to_compaction)
 
@@ -94,7 +94,7 @@ class Operations:
         """POST /v1/responses/{id}/submit_tool_outputs: continues a response, once."""
         caller = exchange.enter()
         body = await exchange.read_body(receive)
-        id, state = exchange.scope["path_params"]["response_id"], self._state()
+        id, state = exchange.scope["path_params"]["response_id"], self._state
         record = await state.stored.load(caller.owner, id)
         if record.conversation:
             lock = await state.recovery.lock_conversation(exchange, caller.owner, record.conversation)
@@ -105,7 +105,7 @@ class Operations:
     async def _submit(
         self, exchange: Exchange, id: str, body: bytes, caller: Caller, receive: Receive, lock: ConversationLock
     ) -> None:
-        state, store = self._state(), exchange.shared.store
+        state, store = self._state, exchange.shared.store
         record = await state.stored.load(caller.owner, id)
         given = responses.read_tool_outputs(body)
         made = await store.output(caller.owner, id)
@@ -148,7 +148,7 @@ class Operations:
             await self._send(exchange, await self._start_background(exchange, resumed, caller), receive)
             return
         guard = resumed.lock if resumed.lock.lease is not None else None
-        run, answer = await begin_turn(exchange, self._state().history, resumed, caller, guard, whole=whole)
+        run, answer = await begin_turn(exchange, self._state.history, resumed, caller, guard, whole=whole)
         await exchange.pause()
         await exchange.deliver(run, answer, receive)
 
@@ -156,7 +156,7 @@ class Operations:
         self, exchange: Exchange, resumed: ResumedRequest, caller: Caller
     ) -> AsyncIterator[bytes] | bytes:
         """Queue a background run, and start it in a task of the application; returns what the client gets."""
-        state, owner = self._state(), resumed.owner
+        state, owner = self._state, resumed.owner
         needs_key = exchange.shared.engine.router.passes_key(resumed.request.model, caller.upstream_key)
         fence = Fence(responses.new_id(exchange.seed), epoch=1)  # the fence of every new run
         task = RunTask(state.runs, RunLog(owner, fence), exchange.reservation, exchange.turn.taps, needs_key=needs_key)

@@ -52,17 +52,17 @@ _decode_conversation = msgspec.json.Decoder(_NewConversation).decode
 _decode_items = msgspec.json.Decoder(_NewItems).decode
 
 
-def resource_routes(state: Callable[[], State]) -> list[Route]:
+def resource_routes(state: State) -> list[Route]:
     """The endpoints as routes."""
 
     def route(method: str, path: str, handler: Callable[[ResourceRequest], Awaitable[Response]]) -> Route:
         async def operation(exchange: Exchange, receive: Receive) -> None:
             sink = exchange.sink
             assert isinstance(sink, HttpSink)
-            response = await handler(ResourceRequest(state(), exchange, receive))
+            response = await handler(ResourceRequest(state, exchange, receive))
             await sink.send_response(response, exchange.scope, receive)
 
-        return Route(path, Endpoint(lambda: state().shared, "responses", operation, is_turn=False), methods=[method])
+        return Route(path, Endpoint(state.shared, "responses", operation, is_turn=False), methods=[method])
 
     one, conversation = "/v1/responses/{response_id}", "/v1/conversations/{conversation_id}"
     return [

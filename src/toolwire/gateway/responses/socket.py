@@ -9,7 +9,7 @@ chain works though nothing is stored.
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -66,11 +66,11 @@ class Socket:
 
     PATH = responses.PATH
 
-    def __init__(self, state: Callable[[], State]) -> None:
+    def __init__(self, state: State) -> None:
         self._state = state
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        state = self._state()
+        state = self._state
         await receive()  # websocket.connect
         try:
             caller = state.shared.keys.check(dict(scope["headers"]))

@@ -14,8 +14,8 @@ import msgspec
 
 from toolwire.backends import codex
 from toolwire.config.settings import Settings
-from toolwire.gateway.files import allow_files
 from toolwire.gateway.nonblocking_stderr import write_stderr_in_thread
+from toolwire.gateway.process import allow_files
 from toolwire.gateway.workers.channel import Channel
 from toolwire.gateway.workers.messages import End, FromSupervisor, Ready
 from toolwire.gateway.workers.sockets import LOCK, leave_runtime_folder

@@ -16,13 +16,11 @@ import uvicorn
 from msgspec.structs import replace
 
 from toolwire.config.settings import Server, Settings, SettingsError, bytes_of, make_store, prepare_store
-from toolwire.gateway.app import Gateway
-from toolwire.gateway.files import allow_files
 from toolwire.gateway.memory_budget import MemoryBudget
 from toolwire.gateway.metrics import Metrics, SharedFiles
 from toolwire.gateway.nonblocking_stderr import write_stderr_in_thread
 from toolwire.gateway.peers import Peers, PeerServer, socket_path
-from toolwire.gateway.process import Colleagues, Process
+from toolwire.gateway.process import Colleagues, Process, allow_files
 from toolwire.gateway.serve import GatewayServer, check, make_server
 from toolwire.gateway.workers.channel import SEND_TIMEOUT, Channel
 from toolwire.gateway.workers.messages import (
@@ -88,7 +86,6 @@ class WorkerServer(GatewayServer):
     def __init__(
         self,
         config: uvicorn.Config,
-        gateway: Gateway,
         limits: Server,
         flight: MemoryBudget,
         process: Process,
@@ -97,7 +94,7 @@ class WorkerServer(GatewayServer):
         colleagues: Colleagues,
         startup_errors: "StartupErrors",
     ) -> None:
-        super().__init__(config, gateway, limits, flight, process)
+        super().__init__(config, limits, flight, process)
         self._channel = channel
         self._colleagues = colleagues
         self._startup_errors = startup_errors

@@ -1,0 +1,92 @@
+"""Routes that answer without a turn: models, token counts, health and metrics.
+
+GET /v1/models   {"object":"list","data":[{"id":"demo","object":"model","created":0,"owned_by":"demo"}]}
+GET /readyz      {"status":"ready","store":"ok","configuration":"…"}
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from toolwire import __version__
+from toolwire.core.request import RequestHead
+from toolwire.gateway.body import read_body, run_in_steps
+from toolwire.gateway.http import HEALTH_PATHS
+from toolwire.gateway.memory_budget import Reservation
+from toolwire.gateway.shared import Shared
+from toolwire.protocols import DecodeSteps, DialectSide, dialects, protocol_for
+from toolwire.turns.routes import counted
+
+
+class ServiceRoutes:
+    """The handlers, as routes."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+
+    def routes(self) -> list[Route]:
+        health = zip(HEALTH_PATHS, (self.show_liveness, self.show_readiness, self.show_metrics), strict=True)
+        return [
+            Route("/v1/models", self.list_models),
+            Route("/v1/models/{model:path}", self.retrieve_model),
+            *(Route(path, handler) for path, handler in health),
+            *(
+                Route(side.count_path, self.count_tokens_of(side, side.decode_steps), methods=["POST"])
+                for side in dialects().values()
+                if side.count_path and side.decode_steps is not None
+            ),
+        ]
+
+    async def list_models(self, request: Request) -> Response:
+        caller = self._shared.keys.check(dict(request.scope["headers"]))
+        row = protocol_for(request.url.path, request.headers)
+        found = await self._shared.engine.router.models(caller.upstream_key, row.vendor)
+        return _json(row.client.encode_models(found, request.query_params))
+
+    async def retrieve_model(self, request: Request) -> Response:
+        self._shared.keys.check(dict(request.scope["headers"]))
+        name = request.path_params["model"]
+        owner = self._shared.engine.router.owner(name)
+        return _json(protocol_for(request.url.path, request.headers).client.encode_model(name, owner))
+
+    async def show_liveness(self, request: Request) -> Response:
+        return _json({"status": "ok", "version": __version__})
+
+    async def show_readiness(self, request: Request) -> Response:
+        shared, settings = self._shared, self._shared.settings
+        works = await shared.store.probe()
+        condition = shared.process.condition
+        if condition == "ready" and settings.store.required and not works:
+            condition = "not ready"
+        body: dict[str, object] = {"status": condition, "store": "ok" if works else "failing", **shared.process.facts}
+        if shared.keys.knows(dict(request.scope["headers"])):
+            body["backends"] = [backend.name for backend in settings.backends]
+        return _json(body, 200 if condition == "ready" else 503)
+
+    async def show_metrics(self, request: Request) -> Response:
+        """The metrics of all workers, in the text format of Prometheus."""
+        self._shared.keys.check(dict(request.scope["headers"]))
+        return Response(await self._shared.process.read_metrics(), media_type="text/plain; version=0.0.4")
+
+    def count_tokens_of(self, side: DialectSide, decode_steps: DecodeSteps) -> Callable[[Request], Awaitable[Response]]:
+        """The handler that counts the tokens of a request in this dialect."""
+        shared = self._shared
+
+        async def count_tokens(request: Request) -> Response:
+            given, query = dict(request.scope["headers"]), request.scope["query_string"]
+            caller = shared.keys.check(given, query)
+            with Reservation(shared.memory_budget, side.overload_status) as reservation:
+                body = await read_body(given, request.receive, shared.bounds, reservation)
+                head = RequestHead(given, request.path_params, query)
+                asked = await run_in_steps(decode_steps(body, shared.bounds, head), len(body))
+                tokens, headers = await counted(shared.engine.router, asked, caller.upstream_key)
+            return _json({"input_tokens": tokens}, headers=headers)
+
+        return count_tokens
+
+
+def _json(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(msgspec.json.encode(value), status, headers, "application/json")
