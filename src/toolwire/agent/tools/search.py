@@ -82,9 +82,9 @@ class Grep:
         if "\0" in arguments.pattern or len(arguments.pattern) > MAX_PATTERN_CHARS:
             raise ToolError("the pattern is too long, or holds a NUL")
         target, is_wanted = await asyncio.to_thread(_find_grep_target, arguments, context)
-        results = SearchResults(arguments, target, is_wanted, context)
-        await _run_search(ripgrep.command(arguments, target.path), context.inherit(), results)
-        return as_result(results.text())
+        search = Search(arguments, target, is_wanted, context)
+        await search.run()
+        return as_result(search.text())
 
 
 grep = Grep()
@@ -110,40 +110,8 @@ def _confine_folder(path: str, inner: str, context: Context) -> ConfinedPath:
     return target
 
 
-async def _run_search(command: list[str], environment: dict[str, str], results: "SearchResults") -> None:
-    """Run a search until it ends or the results are full."""
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            env=environment,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            limit=MAX_EVENT_BYTES,
-        )
-    except OSError as error:
-        raise ToolError(f"the search could not be started: {error}") from None
-    assert process.stdout is not None
-    try:
-        async with asyncio.timeout(SEARCH_TIMEOUT):
-            while not results.is_full and (line := await process.stdout.readline()):
-                results.feed(line)
-    except TimeoutError:
-        results.is_late = True
-    except ValueError:
-        raise ToolError("a line that matches is too long to show; narrow the glob or the path") from None
-    finally:
-        if not process.stdout.at_eof():
-            # Not `process.kill`: it reaps the process, and asyncio then logs an error.
-            with suppress(ProcessLookupError):
-                os.kill(process.pid, signal.SIGKILL)
-        while await process.stdout.read(1 << 16):
-            pass
-        await process.wait()
-
-
-class SearchResults:
-    """The results of a search, as the model reads them."""
+class Search:
+    """A search of contents, and its results as the model reads them."""
 
     def __init__(self, arguments: GrepArguments, target: ConfinedPath, is_wanted: PathFilter, context: Context) -> None:
         self._arguments, self._target, self._is_wanted, self._context = arguments, target, is_wanted, context
@@ -155,10 +123,58 @@ class SearchResults:
         self._matches = 0
         self._last_number = 0
         self._errors: list[str] = []
-        self.is_full = False
-        self.is_late = False
+        self._is_full = False
+        self._is_late = False
 
-    def feed(self, line: bytes) -> None:
+    async def run(self) -> None:
+        """Run the search command until it ends, times out, or the results are full. Raises `ToolError`."""
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *ripgrep.command(self._arguments, self._target.path),
+                env=self._context.inherit(),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                limit=MAX_EVENT_BYTES,
+            )
+        except OSError as error:
+            raise ToolError(f"the search could not be started: {error}") from None
+        assert process.stdout is not None
+        try:
+            async with asyncio.timeout(SEARCH_TIMEOUT):
+                while not self._is_full and (line := await process.stdout.readline()):
+                    self._feed(line)
+        except TimeoutError:
+            self._is_late = True
+        except ValueError:
+            raise ToolError("a line that matches is too long to show; narrow the glob or the path") from None
+        finally:
+            if not process.stdout.at_eof():
+                # Not `process.kill`: it reaps the process, and asyncio then logs an error.
+                with suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGKILL)
+            while await process.stdout.read(1 << 16):
+                pass
+            await process.wait()
+
+    def text(self) -> str:
+        """The results as text. Raises `ToolError` for a bad pattern."""
+        self._end_file()
+        arguments = self._arguments
+        if self._errors and not self._lines:
+            messages = [line.removeprefix("error: ") for line in self._errors if line.startswith("error: ")]
+            raise ToolError(f"the pattern {arguments.pattern!r} cannot be used: {(messages or self._errors)[-1]}")
+        lines = list(self._lines)
+        if self._is_late:
+            lines.append(f"[stopped after {SEARCH_TIMEOUT:.0f} seconds; narrow the glob or the path]")
+        elif self._is_full:
+            what = "lines" if arguments.mode == "lines" else "files"
+            lines.append(
+                f"[there is more behind the first {self._count} {what}; narrow the search, or raise the limit]"
+            )
+        return "\n".join(lines) or f"No matches for {arguments.pattern}."
+
+    def _feed(self, line: bytes) -> None:
         """Take a line of the search command."""
         if not line.startswith(b"{"):
             self._errors.append(line.decode(errors="replace").strip())
@@ -169,7 +185,7 @@ class SearchResults:
                 whole = Path(str(event.data.path))
                 parts = whole.relative_to(self._target.path).parts
                 self._path = _printable(display_path(whole, self._context))
-                if parts and not self._is_wanted(parts):  # a file that is named is searched whatever the glob
+                if parts and not self._is_wanted(parts):  # the glob does not apply to a file that was named itself
                     self._path = None
                 self._file, self._matches, self._last_number = [], 0, 0
             case "match" | "context" if self._path is not None:
@@ -179,29 +195,12 @@ class SearchResults:
             case _:
                 self._path = None  # a binary file after all, or the summary
 
-    def text(self) -> str:
-        """The results as text. Raises `ToolError` for a bad pattern."""
-        self._end_file()
-        arguments = self._arguments
-        if self._errors and not self._lines:
-            messages = [line.removeprefix("error: ") for line in self._errors if line.startswith("error: ")]
-            raise ToolError(f"the pattern {arguments.pattern!r} cannot be used: {(messages or self._errors)[-1]}")
-        lines = list(self._lines)
-        if self.is_late:
-            lines.append(f"[stopped after {SEARCH_TIMEOUT:.0f} seconds; narrow the glob or the path]")
-        elif self.is_full:
-            what = "lines" if arguments.mode == "lines" else "files"
-            lines.append(
-                f"[there is more behind the first {self._count} {what}; narrow the search, or raise the limit]"
-            )
-        return "\n".join(lines) or f"No matches for {arguments.pattern}."
-
     def _add(self, event: RipgrepEvent, path: str) -> None:
         by_line = self._arguments.mode == "lines"
         if event.type == "match":
             known = self._count + (self._matches if by_line else 0)
             if known == self._arguments.limit and (by_line or not self._matches):
-                self.is_full = True
+                self._is_full = True
                 return
             self._matches += 1
         if not by_line:
@@ -216,7 +215,7 @@ class SearchResults:
         self._file.append(f"{path}{mark}{number}{mark}{text}")
         self._last_number = number
         self._length += len(self._file[-1])
-        self.is_full = self._length > MAX_RESULT_CHARS
+        self._is_full = self._length > MAX_RESULT_CHARS
 
     def _end_file(self) -> None:
         """Add the matches of the current file to the results."""
