@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, cast
+from typing import Annotated, TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -22,6 +22,7 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _TRANSPORTS = {"stdio": "command", "http": "url", "streamable-http": "url", "streamableHttp": "url"}
 """The values of `type`, and the field that each requires."""
 
+T = TypeVar("T")
 Seconds: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]
 
 _EXPANDED_FIELDS = ("command", "args", "env", "cwd", "url", "headers")
@@ -89,60 +90,52 @@ def read_config(
     Relative paths of programs and working directories are resolved against `beside`, the directory of the file.
     """
     try:
-        read: Any = msgspec.json.decode(text.removeprefix("\ufeff"))
+        read: object = msgspec.json.decode(text.removeprefix("\ufeff"))
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         raise BadConfig(f"the configuration of MCP servers is not JSON: {error}") from None
-    top = _convert("the configuration", read, dict[str, Any])
+    top = _convert("the configuration", read, dict[str, object])
     if "mcpServers" not in top:
         raise BadConfig("mcpServers: is missing")
-    servers = _convert("mcpServers", top["mcpServers"], dict[str, Any])
-    found: list[Server] = []
-    for name, entry in servers.items():
-        server = _read_server(name, entry, environment)
-        if server is not None and beside is not None:
-            # A program without a slash is found on the PATH.
-            command = str(beside / server.command) if os.sep in server.command else server.command
-            cwd = str(beside / server.cwd) if server.cwd else ""
-            server = msgspec.structs.replace(server, command=command, cwd=cwd)
-        if server is not None:
-            found.append(server)
-    return tuple(found)
+    servers = _convert("mcpServers", top["mcpServers"], dict[str, object])
+    found = [_read_server(name, entry, environment, beside) for name, entry in servers.items()]
+    return tuple(server for server in found if server is not None)
 
 
-def _read_server(name: str, value: Any, environment: Mapping[str, str]) -> Server | None:
-    where = f"mcpServers.{name}"
+def _read_server(name: str, value: object, environment: Mapping[str, str], beside: Path | None) -> Server | None:
+    """One entry as a server; None if it is disabled."""
     if not name:
         raise BadConfig("mcpServers: a server has an empty name")
-    entry = _convert(where, value, dict[str, Any])
+    where = f"mcpServers.{name}"
+    entry = _convert(where, value, dict[str, object])
     if _convert(f"{where}.disabled", entry.get("disabled", False), bool):
         return None
-    _check_transport(where, entry)
-    for field in _EXPANDED_FIELDS:
-        if field in entry:
-            entry[field] = _expand(f"{where}.{field}", entry[field], environment)
-    if "allow" in entry:  # a server without it has None there
-        _convert(f"{where}.allow", entry["allow"], tuple[str, ...])
-    if "url" in entry and not _convert(f"{where}.url", entry["url"], str).startswith(("http://", "https://")):
-        raise BadConfig(f"{where}.url: must begin with http:// or https://")
-    ignored = tuple(field for field in entry if field not in {*_FIELDS, "type", "disabled"})
-    return _convert(where, {**entry, "name": name, "ignored": ignored}, Server)
-
-
-def _check_transport(where: str, entry: dict[str, Any]) -> None:
-    """Raise `BadConfig` unless it is clear how to reach the server."""
     if "type" in entry:
         kind = _convert(f"{where}.type", entry["type"], str)
         if kind not in _TRANSPORTS:
             raise BadConfig(f"{where}.type: must be 'stdio' or 'http'")
-        needed = _TRANSPORTS[kind]
-        if not entry.get(needed):
-            raise BadConfig(f"{where}.{needed}: is missing")
+        if not entry.get(_TRANSPORTS[kind]):
+            raise BadConfig(f"{where}.{_TRANSPORTS[kind]}: is missing")
     if bool(entry.get("command")) == bool(entry.get("url")):
         which = "both a command and a" if entry.get("url") else "neither a command nor a"
         raise BadConfig(f"{where}: has {which} url")
+    for field in _EXPANDED_FIELDS:
+        if field in entry:
+            entry[field] = _expand(f"{where}.{field}", entry[field], environment)
+    if "allow" in entry:  # null is allowed in a `Server`, not in an entry
+        _convert(f"{where}.allow", entry["allow"], tuple[str, ...])
+    if "url" in entry and not _convert(f"{where}.url", entry["url"], str).startswith(("http://", "https://")):
+        raise BadConfig(f"{where}.url: must begin with http:// or https://")
+    ignored = tuple(field for field in entry if field not in {*_FIELDS, "type", "disabled"})
+    server = _convert(where, {**entry, "name": name, "ignored": ignored}, Server)
+    if beside is None:
+        return server
+    # A program without a slash is found on the PATH.
+    command = str(beside / server.command) if os.sep in server.command else server.command
+    cwd = str(beside / server.cwd) if server.cwd else ""
+    return msgspec.structs.replace(server, command=command, cwd=cwd)
 
 
-def _convert(path: str, value: Any, kind: Any) -> Any:
+def _convert(path: str, value: object, kind: type[T]) -> T:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
@@ -150,13 +143,13 @@ def _convert(path: str, value: Any, kind: Any) -> Any:
         raise BadConfig(f"{path}{inside.rstrip('`')}: {what}") from None
 
 
-def _expand(path: str, value: Any, environment: Mapping[str, str]) -> Any:
+def _expand(path: str, value: object, environment: Mapping[str, str]) -> object:
     """Replace variables in every string of a value. Other values are left to the type check."""
     if isinstance(value, dict):
-        texts = {key: _convert(f"{path}.{key}", each, str) for key, each in cast("dict[str, Any]", value).items()}
+        texts = {key: _convert(f"{path}.{key}", each, str) for key, each in cast("dict[str, object]", value).items()}
         return {key: _expand(f"{path}.{key}", text, environment) for key, text in texts.items()}
     if isinstance(value, list):
-        items = cast("list[Any]", value)
+        items = cast("list[object]", value)
         return [_expand(f"{path}[{index}]", each, environment) for index, each in enumerate(items)]
 
     def variable(match: re.Match[str]) -> str:
