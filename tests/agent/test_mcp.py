@@ -440,7 +440,7 @@ def test_in_read_only_mode_only_tools_run_that_read():
             tools = {each.tool: each for each in servers.tools}
             echoed = await tools["echo"].run(a_call("s__echo", text="hi"), context(writable=False))
             assert echoed.text == "hi"
-            with pytest.raises(ToolError, match="nothing may be changed now"):
+            with pytest.raises(ToolError, match="read-only mode forbids"):
                 await tools["add"].run(a_call("s__add", a=1, b=2), context(writable=False))
 
     run(main())
@@ -715,7 +715,7 @@ def test_what_is_no_message_on_standard_output_is_said_once_and_passed_over():
             return await ask(servers, "s__echo", text="hi")
 
     assert run(main()).text == "hi"
-    assert said.lines == [("s", "writes to its standard output what is no message")]
+    assert said.lines == [("s", "writes text that is not a message to its standard output")]
 
 
 def test_nothing_that_a_server_or_the_package_writes_reaches_our_terminal():
@@ -910,7 +910,7 @@ def test_a_registry_keeps_its_own_tool_of_the_same_name():
             assert registry.get("s__add") is not None
 
     run(main())
-    assert said.lines == [("s", "has a tool echo that is left out: s__echo is another tool's name")]
+    assert said.lines == [("s", "has a tool echo that is left out: another tool is named s__echo")]
 
 
 def test_two_servers_may_have_tools_of_the_same_name():
@@ -1161,7 +1161,7 @@ def test_settings_that_mean_nothing_here_are_said():
             ).decode()
         )
     )
-    assert said.lines == [("s", "has settings that mean nothing here: autoApprove, icon")]
+    assert said.lines == [("s", "has unknown settings: autoApprove, icon")]
     assert tools
 
 
@@ -1246,10 +1246,11 @@ def test_a_list_of_tools_that_is_too_large_is_reported_at_once(monkeypatch: pyte
     assert transports.TOO_LARGE in said.about("s")
 
 
-class Pieces:
+class Pieces(asyncio.StreamReader):
     """Bytes that a process writes."""
 
     def __init__(self, *pieces: bytes) -> None:
+        super().__init__()
         self._pieces = iter(pieces)
 
     async def read(self, n: int = -1) -> bytes:

@@ -1,7 +1,7 @@
 """One connection to an MCP server: a task that connects, lists the tools, waits, and closes.
 
-The `mcp` package keeps its connections in task groups, so the task that enters one must leave it. An event asks it to
-leave, or its own cancel scope, which does not interrupt the clean-up of the package.
+The `mcp` package keeps its connections in task groups, so the task that enters one must leave it. It leaves when an
+event is set or its own cancel scope is cancelled, which does not interrupt the clean-up of the package.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from toolwire.agent.mcp.content import as_parts, as_result
 from toolwire.agent.mcp.errors import describe_error, is_connection_closed, needs_newer_protocol
 from toolwire.agent.mcp.remote import CallFailed, ListedTool, NotRunning, Remote, SessionGone
 from toolwire.agent.mcp.settings import Server
-from toolwire.agent.mcp.transports import Health, transport
+from toolwire.agent.mcp.transports import Health, open_transport
 from toolwire.core.request import TextPart
 from toolwire.turns.tools.registry import Emit, Result
 
@@ -36,7 +36,7 @@ LISTING_INTERVAL = 0.5
 RESUBSCRIBE_DELAY = 5.0
 """Seconds before a lost subscription is renewed."""
 MAX_PAGES = 200
-"""Pages of one list, in case it never ends."""
+"""Maximum pages of one list, in case it never ends."""
 
 T = TypeVar("T")
 Page = TypeVar("Page", ListToolsResult, ListResourcesResult)
@@ -108,8 +108,9 @@ class Connection:
                 await self._connect("auto")
 
     async def _connect(self, mode: str) -> None:
+        """Open the connection, and keep it open until it is to be closed."""
         about = Implementation(name="toolwire", version=__version__)
-        streams = transport(self._server, self._health)
+        streams = open_transport(self._server, self._health)
         async with Client(
             streams, mode=mode, client_info=about, message_handler=self._on_message, cache=None
         ) as client:
@@ -117,23 +118,20 @@ class Connection:
             self._owner.instructions = client.instructions or ""
             self._client = client
             self._settled.set()
-            await self._stay(client)
-
-    async def _stay(self, client: Client) -> None:
-        async with anyio.create_task_group() as group:
-            group.start_soon(self._keep_listing, client)
-            tools = client.server_capabilities.tools
-            if client.protocol_version in MODERN_PROTOCOL_VERSIONS and tools is not None and tools.list_changed:
-                group.start_soon(self._subscribe, client)
-            await self._leaving.wait()
-            for call in self._calls:
-                call.cancel()
-            if self._calls:
-                await asyncio.wait(self._calls, timeout=CANCEL_TIMEOUT)
-            group.cancel_scope.cancel()
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._refresh_tools, client)
+                tools = client.server_capabilities.tools
+                if client.protocol_version in MODERN_PROTOCOL_VERSIONS and tools is not None and tools.list_changed:
+                    group.start_soon(self._subscribe, client)
+                await self._leaving.wait()
+                for call in self._calls:
+                    call.cancel()
+                if self._calls:
+                    await asyncio.wait(self._calls, timeout=CANCEL_TIMEOUT)
+                group.cancel_scope.cancel()
 
     def _leave_soon(self) -> None:
-        """Begin to close, if it was open: during opening, the end of the other side raises an error by itself."""
+        """Begin to close, if it was open: during opening, the end of the other side already raises an error."""
         if self._client is not None and not self._leaving.is_set():
             self._leaving.set()
             self._scope.deadline = asyncio.get_running_loop().time() + CLOSE_TIMEOUT
@@ -159,9 +157,9 @@ class Connection:
             self._stale.set()
         elif isinstance(message, Exception) and not self._reported_noise:
             self._reported_noise = True
-            self._owner.say("writes to its standard output what is no message")
+            self._owner.say("writes text that is not a message to its standard output")
 
-    async def _keep_listing(self, client: Client) -> None:
+    async def _refresh_tools(self, client: Client) -> None:
         """List the tools whenever they have changed."""
         while True:
             await self._stale.wait()
@@ -171,7 +169,7 @@ class Connection:
                     self._owner.update_tools(await _list_tools(client))
             except (MCPError, RuntimeError, TimeoutError, ValidationError) as error:
                 if not self.is_over:
-                    self._owner.say(f"has new tools, but does not list them: {describe_error(error, self._server)}")
+                    self._owner.say(f"has new tools, but cannot list them: {describe_error(error, self._server)}")
             await anyio.sleep(LISTING_INTERVAL)
 
     async def _subscribe(self, client: Client) -> None:
@@ -202,7 +200,14 @@ class Connection:
 
     async def resources(self) -> Result:
         """The resources as JSON."""
-        found = await self._ask(_list_resources, "resources/list")
+
+        async def list_resources(client: Client) -> list[Any]:
+            if client.server_capabilities.resources is None:
+                return []
+            found = [each async for page in _pages(client.list_resources) for each in page.resources]
+            return [each.model_dump(mode="json", by_alias=True, exclude_none=True) for each in found]
+
+        found = await self._ask(list_resources, "resources/list")
         return self._without_credentials(Result((TextPart(msgspec.json.encode(found).decode()),)))
 
     async def read(self, uri: str) -> Result:
@@ -222,7 +227,8 @@ class Connection:
             raise NotRunning(self.why or "it ended")
         task = asyncio.get_running_loop().create_task(ask(self._client))
         self._calls.add(task)
-        task.add_done_callback(self._forget)
+        task.add_done_callback(self._calls.discard)
+        task.add_done_callback(lambda task: task.cancelled() or task.exception())  # retrieved if the caller is gone
         try:
             await asyncio.wait({task}, timeout=self._server.timeout)
         finally:
@@ -243,11 +249,6 @@ class Connection:
         assert error is not None
         raise CallFailed(self._server.blanks.clean_text(describe_error(error, self._server)))
 
-    def _forget(self, task: "asyncio.Task[Any]") -> None:
-        self._calls.discard(task)
-        if not task.cancelled():
-            task.exception()  # marks it as retrieved: the caller may be gone
-
 
 async def _list_tools(client: Client) -> tuple[ListedTool, ...]:
     if client.server_capabilities.tools is None:
@@ -259,13 +260,6 @@ async def _list_tools(client: Client) -> tuple[ListedTool, ...]:
             reads_only = tool.annotations is not None and bool(tool.annotations.read_only_hint)
             found.append(ListedTool(tool.name, tool.description or tool.title or "", parameters, reads_only))
     return tuple(found)
-
-
-async def _list_resources(client: Client) -> list[Any]:
-    if client.server_capabilities.resources is None:
-        return []
-    found = [each async for page in _pages(client.list_resources) for each in page.resources]
-    return [each.model_dump(mode="json", by_alias=True, exclude_none=True) for each in found]
 
 
 async def _pages(list_page: Callable[..., Awaitable[Page]]) -> AsyncIterator[Page]:

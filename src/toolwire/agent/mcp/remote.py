@@ -26,6 +26,7 @@ Say: TypeAlias = Callable[[str, str], None]
 """Receives the name of a server and a message about it."""
 
 MAX_RESTART_DELAY = 30.0
+"""Maximum seconds before a server that failed repeatedly is started again."""
 
 
 class NotRunning(Exception):
@@ -75,7 +76,7 @@ class McpTool:
     async def run(self, call: ToolCall, context: Context) -> Result:
         """Call the tool on its server."""
         if self.writes and not context.writable:
-            raise ToolError(f"{self.name} may change something, and nothing may be changed now")
+            raise ToolError(f"{self.name} may change something, which read-only mode forbids")
         arguments = read_arguments(call, dict[str, Any])
         return await self.remote.ask(lambda connection: connection.call(self.tool, arguments, context.emit))
 
@@ -109,14 +110,14 @@ class Remote:
         """Why it is not connected; empty if it is connected, or connecting."""
         return self._why if self._opening is not None and _is_over(self._opening) else ""
 
-    async def ask(self, question: "Callable[[Connection], Awaitable[Result]]") -> Result:
+    async def ask(self, request: "Callable[[Connection], Awaitable[Result]]") -> Result:
         """Send a request to the server, connecting first if necessary."""
         name = self.server.name
         try:
             try:
-                result = await question(await self._connect())
+                result = await request(await self._connect())
             except SessionGone:  # the server has not run the request
-                result = await question(await self._connect())
+                result = await request(await self._connect())
         except NotRunning as error:
             return failure(f"the MCP server {name} is not running: {error}")
         except CallFailed as error:
@@ -129,7 +130,6 @@ class Remote:
     def start(self) -> None:
         """Begin to connect."""
         self._opening = asyncio.get_running_loop().create_task(self._open())
-        self._opening.add_done_callback(self._note_failure)
 
     async def wait_until_settled(self) -> None:
         """Wait until it is connected, or has failed to."""
@@ -153,19 +153,18 @@ class Remote:
 
     async def _open(self) -> "Connection":
         try:
-            # 0.7 s, which most sessions do not need
-            module = await asyncio.to_thread(import_module, "toolwire.agent.mcp.connection")
-        except ImportError as error:
-            raise NotRunning(f"the package mcp cannot be loaded: {error}; try {install_command('mcp')}") from None
-        connection: Connection = module.Connection(self.server, self)
-        self._connections.add(connection)
-        await connection.wait_until_open()
-        return connection
-
-    def _note_failure(self, opening: "asyncio.Task[Connection]") -> None:
-        error = None if opening.cancelled() else opening.exception()
-        if error is not None:
+            try:
+                # 0.7 s, which most sessions do not need
+                module = await asyncio.to_thread(import_module, "toolwire.agent.mcp.connection")
+            except ImportError as error:
+                raise NotRunning(f"the package mcp cannot be loaded: {error}; try {install_command('mcp')}") from None
+            connection: Connection = module.Connection(self.server, self)
+            self._connections.add(connection)
+            await connection.wait_until_open()
+        except Exception as error:
             self._fail(str(error))
+            raise
+        return connection
 
     def _fail(self, why: str) -> None:
         """Count a failure; each consecutive one after the first doubles the delay before a restart."""

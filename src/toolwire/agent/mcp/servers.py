@@ -21,7 +21,7 @@ from toolwire.turns.tools.registry import FunctionTool, Registry, Result, tool
 _LIMITS = Limits()
 
 MAX_INSTRUCTIONS_CHARS = 4000
-"""Characters of a server's instructions that the model gets."""
+"""Maximum characters of a server's instructions that the model gets."""
 
 
 class Names:
@@ -74,7 +74,7 @@ class Servers:
         """Begin to connect without waiting."""
         for remote in self._remotes.values():
             if remote.server.ignored:
-                remote.say(f"has settings that mean nothing here: {', '.join(remote.server.ignored)}")
+                remote.say(f"has unknown settings: {', '.join(remote.server.ignored)}")
             remote.start()
         return self
 
@@ -120,7 +120,7 @@ class Servers:
                 registry.add(each)
             elif there is not each and each not in self._left_out:
                 self._left_out.add(each)
-                self._say(each.server, f"has a tool {each.tool} that is left out: {each.name} is another tool's name")
+                self._say(each.server, f"has a tool {each.tool} that is left out: another tool is named {each.name}")
 
 
 def resource_tools(servers: Servers) -> tuple[FunctionTool, FunctionTool]:

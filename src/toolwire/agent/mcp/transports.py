@@ -9,8 +9,8 @@ import os
 import signal
 import subprocess
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, TextIO
 
 import anyio
 import httpx2
@@ -39,9 +39,9 @@ EXIT_TIMEOUT = 2.0
 KILL_TIMEOUT = 2.0
 """Seconds to wait after SIGTERM, and after SIGKILL."""
 POLL_INTERVAL = 0.01
-CHUNK = 1 << 16
+CHUNK_BYTES = 1 << 16
 MAX_MESSAGE_BYTES = 32 * 1024 * 1024
-"""Bytes of one message. The package's default for events, 1 MiB, is less than an image may take."""
+"""Maximum bytes of one message. The package's default for events, 1 MiB, is too small for images."""
 TOO_LARGE = f"it sent a message of more than {MAX_MESSAGE_BYTES} bytes"
 
 
@@ -110,7 +110,6 @@ class Health:
     async def check_response(self, response: httpx2.Response) -> None:
         """Bound the body of a plain answer, and note an HTTP error and a lost session."""
         if "event-stream" not in response.headers.get("content-type", ""):
-            assert isinstance(response.stream, httpx2.AsyncByteStream)
             response.stream = BoundedBody(response)
             response.headers.pop("content-encoding", None)
         if response.status_code < 400 or response.request.method != "POST":
@@ -163,27 +162,31 @@ class WatchedStream(ObjectReceiveStream[SessionMessage | Exception]):
         await self._stream.aclose()
 
 
-def transport(server: Server, health: Health) -> AbstractAsyncContextManager[Any]:
-    """The transport to a server, as a context manager."""
-    return _http(server, health) if server.url else _stdio(server, health)
+@asynccontextmanager
+async def open_transport(server: Server, health: Health) -> AsyncGenerator[tuple[WatchedStream, Any]]:
+    """The streams of messages from and to a server, until the context is left."""
+    if not server.url:
+        async with _run_process(server, health) as streams:
+            yield streams
+        return
+    # A stream of events may be silent for long; every call has a timeout of its own.
+    timeout = httpx2.Timeout(server.start_timeout, read=None)
+    hooks = {"response": [health.check_response]}
+    async with (
+        httpx2.AsyncClient(headers=server.headers, timeout=timeout, event_hooks=hooks) as client,
+        streamable_http_client(server.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES) as (
+            reading,
+            writing,
+        ),
+    ):
+        yield WatchedStream(reading, health.over), writing
 
 
-# Processes
-
-
-class ByteReader(Protocol):
-    """The standard output of a process."""
-
-    async def read(self, n: int = -1) -> bytes:
-        """The next bytes, at most `n`; none at the end."""
-        ...
-
-
-async def read_lines(stream: ByteReader) -> AsyncIterator[bytes]:
+async def read_lines(stream: asyncio.StreamReader) -> AsyncIterator[bytes]:
     """The complete lines of a stream, in linear time. Raises `MessageTooLarge`."""
     pieces: list[bytes] = []
     size = 0
-    while data := await stream.read(CHUNK):
+    while data := await stream.read(CHUNK_BYTES):
         for index, piece in enumerate(data.split(b"\n")):
             if index:  # a line has ended before it
                 yield b"".join(pieces)
@@ -194,17 +197,8 @@ async def read_lines(stream: ByteReader) -> AsyncIterator[bytes]:
                 raise MessageTooLarge
 
 
-def _parse(line: bytes) -> SessionMessage | Exception:
-    """The message in a line, or the error, which does not end the connection."""
-    try:
-        text = line.decode(errors="replace")
-        return SessionMessage(mcp_types.jsonrpc_message_adapter.validate_json(text, by_name=False))
-    except ValueError as error:
-        return error
-
-
 @asynccontextmanager
-async def _stdio(server: Server, health: Health) -> AsyncGenerator[tuple[WatchedStream, Any]]:
+async def _run_process(server: Server, health: Health) -> AsyncGenerator[tuple[WatchedStream, Any]]:
     """Run a server as a process and exchange lines of JSON with it, until the context is left.
 
     Not through the event loop's own subprocesses: a descendant that holds a pipe open would keep those open.
@@ -278,18 +272,24 @@ async def _pipes(process: "subprocess.Popen[bytes]", health: Health) -> AsyncGen
 async def _read_messages(
     output: asyncio.StreamReader, to_session: "MemoryObjectSendStream[SessionMessage | Exception]", health: Health
 ) -> None:
-    """Pass the messages of a process on until it or the session ends, then discard the rest of its output."""
+    """Pass on the messages of a process until it or the session ends, then discard the rest of its output."""
     try:
         async with to_session:
             async for line in read_lines(output):
-                await to_session.send(_parse(line))
+                try:
+                    text = line.decode(errors="replace")
+                    message = mcp_types.jsonrpc_message_adapter.validate_json(text, by_name=False)
+                except ValueError as error:  # does not end the connection
+                    await to_session.send(error)
+                else:
+                    await to_session.send(SessionMessage(message))
     except MessageTooLarge:
         health.fail(TOO_LARGE)
     except (anyio.ClosedResourceError, anyio.BrokenResourceError):  # the session is closed
         pass
     finally:
         with anyio.CancelScope(shield=True):  # a server that cannot write might not exit
-            while await output.read(CHUNK):
+            while await output.read(CHUNK_BYTES):
                 pass
 
 
@@ -311,21 +311,3 @@ async def _end_process(process: "subprocess.Popen[bytes]") -> None:
             tree.signal(number)
             if await wait(lambda: has_ended() and not tree.list_living(), KILL_TIMEOUT):
                 break
-
-
-# HTTP
-
-
-@asynccontextmanager
-async def _http(server: Server, health: Health) -> AsyncGenerator[tuple[WatchedStream, Any]]:
-    # A stream of events may be silent for long; every call has a timeout of its own.
-    timeout = httpx2.Timeout(server.start_timeout, read=None)
-    hooks = {"response": [health.check_response]}
-    async with (
-        httpx2.AsyncClient(headers=server.headers, timeout=timeout, event_hooks=hooks) as client,
-        streamable_http_client(server.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES) as (
-            reading,
-            writing,
-        ),
-    ):
-        yield WatchedStream(reading, health.over), writing
