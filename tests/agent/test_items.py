@@ -280,7 +280,7 @@ def returned(item: Json, *before: bytes) -> list[Json]:
         async with Far(reply, turn(Says("done"))) as far:
             agent = agent_on(far, echo())
             assert ended(await worked(agent)).reason == "done"
-            assert_whole(agent.history)
+            assert_whole(agent.session.history)
             return far.inputs[1]
 
     return play(main())
@@ -392,7 +392,7 @@ def shell_said(commands: list[Json], *tools: Any) -> tuple[list[Json], list[Any]
         async with Far(streams(created(), *steps, completed()), turn(Says("done"))) as far:
             agent = agent_on(far, *tools)
             events = await worked(agent)
-            assert_whole(agent.history)
+            assert_whole(agent.session.history)
             return far.inputs[1], events
 
     return play(main())
@@ -498,7 +498,7 @@ def test_a_custom_tool_gets_its_text_from_every_kind_of_backend(kind: Name) -> N
         async with Far(called, turn(Says("done"), kind=kind), kind=kind) as far:
             agent = agent_on(far, Patch())
             events = await worked(agent)
-            assert_whole(agent.history)
+            assert_whole(agent.session.history)
             return far, events
 
     far, events = play(main())
@@ -590,7 +590,7 @@ def test_a_turn_comes_to_the_same_items_whatever_the_backend(kind: Name) -> None
         async with Far(first, turn(Says("Both seen."), kind=kind), kind=kind) as far:
             agent = agent_on(far, echo())
             events = await worked(agent)
-            return list(agent.history.items), events
+            return list(agent.session.history.items), events
 
     items, events = play(main())
     assert [type(item).__name__ for item in items] == [
@@ -667,7 +667,7 @@ def test_the_demo_model_works_with_the_same_agent() -> None:
     async def main() -> str:
         async with runner_on("demo", tools=[weather], settings=Far().settings) as agent:
             done = await end_of(agent, "What is the weather in Paris?")
-            assert_whole(agent.history)
+            assert_whole(agent.session.history)
             assert done.reason == "done"
             return done.text
 

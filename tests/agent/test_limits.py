@@ -120,7 +120,7 @@ def test_every_task_has_its_own_limits_and_the_session_counts_on() -> None:
             async with agent:
                 for text in ("one", "two"):
                     assert await end_of(agent, "go") == TaskEnded("done", text, Tokens(10, 6))
-                assert agent.usage == Tokens(20, 12)
+                assert agent.session.usage == Tokens(20, 12)
 
     play(main())
 
@@ -369,7 +369,7 @@ def test_a_chatgpt_login_is_asked_for_its_usage_now_and_then() -> None:
 
 @pytest.mark.usefixtures("login")
 def test_a_chatgpt_login_is_asked_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolwire.agent.task.USAGE_INTERVAL", 0.0)
+    monkeypatch.setattr("toolwire.agent.task.USAGE_INTERVAL_SECONDS", 0.0)
 
     async def main() -> None:
         async with Far(turn(Calls("c1", "look")), turn(Says("done"))) as far:

@@ -179,7 +179,7 @@ def test_images_are_files_or_urls(tmp_path: Path) -> None:
             for wrong in ("p.png", tmp_path / "none", Path(__file__)):
                 with pytest.raises((ValueError, OSError)):
                     await end_of(agent, "Look!", [wrong])
-            assert len(agent.history) == 2
+            assert len(agent.session.history) == 2
             return [part.get("image_url", "") for part in far.asked[0].body["input"][0]["content"]]
 
     assert play(main())[1:] == ["data:image/png;base64,iVBORw0KGgoAAAAAAAAAAAA=", "https://host/a.png"]
@@ -314,7 +314,7 @@ def test_results_stand_in_the_order_of_the_calls(kind: Name, order: str) -> None
                     held.may_end(id).set()
                     await watcher.sees(CallEnded, call_id=id)
                 await watcher.end()
-            assert_whole(agent.history)
+            assert_whole(agent.session.history)
             assert [event.call_id for event in only(watcher.events, CallEnded)] == list(order)
             sent = far.posted[1].decode()
             places = [sent.index(f"done {id}") for id in "abc"]
@@ -362,7 +362,7 @@ def test_after_a_failed_stream_the_calls_are_answered_and_the_partial_text_is_no
             assert outputs_of(far.inputs[1]) == {"a": "done a", "b": "done b"}
             assert_paired(far.inputs[1])
             assert "And the" not in far.posted[1].decode()
-            assert_whole(agent.history)
+            assert_whole(agent.session.history)
             assert held.log.count("begin a") == held.log.count("begin b") == 1
 
     play(main())
@@ -385,7 +385,7 @@ def test_a_stream_that_breaks_is_asked_for_again_on_every_kind_of_backend(kind: 
             events = await worked(agent)
             assert ended(events).text == "Whole"
             assert [event.attempt for event in only(events, Retrying)] == [1]
-            assert_whole(agent.history)
+            assert_whole(agent.session.history)
             assert "done a" in far.posted[1].decode()
             if kind != "responses":  # which had told that the text was whole
                 assert "And" not in far.posted[1].decode()
@@ -404,7 +404,7 @@ def test_half_a_call_of_a_stream_that_breaks_is_not_run(kind: Name) -> None:
             assert ended(events).text == "Whole"
             assert held.log == []
             assert only(events, CallStarted) == []
-            assert_whole(agent.history)
+            assert_whole(agent.session.history)
             assert b"work" not in far.posted[1].replace(b'"name":"work","desc', b"").partition(b'"tools"')[0]
 
     play(main())
@@ -789,8 +789,8 @@ def test_a_task_that_is_stopped_leaves_a_whole_history_and_nothing_else(point: P
             done = await scene.watcher.end()
             assert done.reason == "cancelled"
             assert done.error == ""
-            assert_whole(scene.agent.history)
-            outputs = [item.text for item in scene.agent.history.items if isinstance(item, OutputItem)]
+            assert_whole(scene.agent.session.history)
+            outputs = [item.text for item in scene.agent.session.history.items if isinstance(item, OutputItem)]
             shown = ["-" if text == NEVER_STARTED else text for text in outputs]
             assert ["?" if ABORTED.fullmatch(text) else text for text in shown] == point.outputs
             begun = [line.removeprefix("begin ") for line in scene.held.log if line.startswith("begin")]
@@ -835,8 +835,8 @@ def test_a_task_that_is_stopped_twice_still_waits_for_its_tools(streaming: bool)
                     may_stop.set()
                 assert (await watcher.end()).reason == "cancelled"
             assert stopped.is_set()
-            assert_whole(agent.history)
-            assert len(agent.history) == 3
+            assert_whole(agent.session.history)
+            assert len(agent.session.history) == 3
 
     play(main())
 
@@ -857,7 +857,7 @@ def test_an_agent_that_is_closed_stops_its_task(streaming: bool) -> None:
                 await settle(100)
             assert (await watcher.end()).reason == "cancelled"
             assert held.log == ["begin a", "stop a"]
-            assert_whole(agent.history)
+            assert_whole(agent.session.history)
 
     play(main())
 
@@ -893,8 +893,8 @@ def test_a_stop_at_any_moment_leaves_a_whole_history() -> None:
                 assert sorted(line[-1] for line in log if line.startswith("b")) == sorted(
                     line[-1] for line in log if line.startswith("e")
                 )
-            assert_whole(agent.history)
-            outputs = [item.text for item in agent.history.items if isinstance(item, OutputItem)]
+            assert_whole(agent.session.history)
+            outputs = [item.text for item in agent.session.history.items if isinstance(item, OutputItem)]
             stopped = [text for text in outputs if len(text) != 1]
             assert all(text == NEVER_STARTED or ABORTED.fullmatch(text) for text in stopped), outputs
             return reason
@@ -928,7 +928,7 @@ def test_whoever_stops_listening_stops_the_task() -> None:
                             break
                 await far.gone.wait()
                 assert held.log == ["begin a", "stop a"]
-                assert_whole(agent.history)
+                assert_whole(agent.session.history)
                 assert (await end_of(agent, "go on")).text == "again"
 
     play(main())
@@ -957,7 +957,7 @@ def test_a_stop_of_whoever_waits_stops_the_task_and_comes_through() -> None:
             with pytest.raises(asyncio.CancelledError):
                 await waiting
             assert held.log == ["begin a", "stop a"]
-            assert_whole(agent.history)
+            assert_whole(agent.session.history)
             await far.gone.wait()
 
     play(main())
@@ -975,7 +975,7 @@ def test_an_agent_does_one_thing_at_a_time() -> None:
                 await end_of(agent, "and this")
             agent.cancel()
             assert (await watcher.end()).reason == "cancelled"
-            assert len(agent.history) == 1
+            assert len(agent.session.history) == 1
 
     play(main())
 
@@ -1017,7 +1017,7 @@ def test_what_goes_wrong_with_a_call_is_an_answer_to_the_model(called: Calls, an
                 True,
                 False,
             ]
-            assert_whole(agent.history)
+            assert_whole(agent.session.history)
 
     play(main())
 
@@ -1035,7 +1035,7 @@ def test_a_fatal_error_ends_the_task_with_its_words_and_keeps_the_other_results(
                     done = await watcher.end()
                 assert (done.reason, done.error) == ("failed", "no such luck")
                 assert len(far.asked) == 1
-                assert_whole(agent.history)
+                assert_whole(agent.session.history)
                 assert (await end_of(agent, "go on")).text == "again"
                 assert outputs_of(far.inputs[1]) == {"c1": "saw ", "c2": "no such luck", "c3": "done a"}
 
@@ -1090,7 +1090,7 @@ def test_a_policy(config: AgentConfig, asked: list[str], denied: set[str]) -> No
             told = outputs_of(far.inputs[1])
             for call_id in denied:
                 assert "did not allow" in told[call_id] or "read-only mode: change may" in told[call_id]
-            assert_whole(agent.history)
+            assert_whole(agent.session.history)
 
     play(main())
 
@@ -1247,7 +1247,7 @@ def test_a_history_that_fills_its_window_is_summarised(kind: Name) -> None:
             assert "saw a" in far.posted[2].decode(), "the call of this task is kept, with its result"
             [compacted] = only(events, Compacted)
             assert (compacted.before, compacted.after) == (3, 4)
-            assert_whole(agent.history)
+            assert_whole(agent.session.history)
             assert len(only(events, TurnStarted)) == 2
 
     play(main())
@@ -1261,7 +1261,7 @@ def test_pairs_stay_whole_when_all_of_a_task_is_summarised() -> None:
             events = await worked(agent)
             assert types_of(far.inputs[2]) == ["message", "message"]
             assert_paired(far.inputs[1])
-            assert_whole(agent.history)
+            assert_whole(agent.session.history)
             assert ended(events).reason == "done"
 
     play(main())
@@ -1317,7 +1317,7 @@ def test_a_server_that_should_compact_and_does_not_ends_the_task() -> None:
             agent = runner_on("up/m", tools=[echo()], settings=settings, config=WINDOW)
             done = ended(await worked(agent))
             assert (done.reason, done.error) == ("failed", "The model gave no summary of the conversation.")
-            assert len(agent.history) == 3
+            assert len(agent.session.history) == 3
 
     play(main())
 
@@ -1340,8 +1340,8 @@ def test_a_history_that_cannot_be_summarised_stays_as_it_is(summary: Callable[[]
                 assert ended(events).reason == "failed"
                 assert ended(events).error.endswith(error)
                 assert only(events, Compacted) == []
-                assert len(agent.history) == 3
-                assert_whole(agent.history)
+                assert len(agent.session.history) == 3
+                assert_whole(agent.session.history)
 
     play(main())
 
@@ -1381,7 +1381,7 @@ async def on_a_model(far: Far, *tools: Tool, idle: float, retries: int = 0) -> l
     await model.open()
     try:
         task = engine(model, *tools, config=AgentConfig(retries=retries))
-        working = asyncio.create_task(task.work())
+        working = asyncio.create_task(task.run(task.work))
         events = [event async for event in task.events]
         await working
         return events
@@ -1549,7 +1549,7 @@ def test_a_stream_that_closes_before_its_end_is_asked_for_again(reply: Callable[
             events = await worked(agent)
             assert len(only(events, Retrying)) == 1
             assert ended(events).text == "whole"
-            assert_whole(agent.history)
+            assert_whole(agent.session.history)
 
     play(main())
 
@@ -1630,7 +1630,7 @@ async def after(
     async with Far(reply, turn(Says("done"), kind=kind), kind=kind) as far:
         agent = agent_on(far, *(tools or (echo(),)), config=AgentConfig(retries=retries))
         events = await worked(agent)
-        assert_whole(agent.history)
+        assert_whole(agent.session.history)
         return events, far, agent
 
 
@@ -1679,7 +1679,7 @@ async def _() -> None:
 async def _() -> None:
     events, _, agent = await after(streams(created(), said("do"), Cut()), retries=1)
     assert ended(events).text == "done"
-    assert len(agent.history) == 2
+    assert len(agent.session.history) == 2
 
 
 @row("rs-item-done-missing")
@@ -1748,7 +1748,7 @@ def test_arguments_that_are_no_json_are_told_to_the_model(kind: Name, text: str)
         events, _, agent = await after(turn(Calls("c1", "look", text), kind=kind), kind=kind)
         assert results_of(events)[0].startswith("failed to parse function arguments")
         assert ended(events).text == "done"
-        assert_whole(agent.history)
+        assert_whole(agent.session.history)
 
     play(main())
 
@@ -2040,7 +2040,7 @@ def test_a_call_that_was_cut_leaves_a_whole_history(kind: Name) -> None:
             async with agent_on(far, echo()) as agent:
                 done = await end_of(agent, "go")
                 assert (done.reason, done.text) == ("length", "I look")
-                assert_whole(agent.history)
+                assert_whole(agent.session.history)
                 assert (await end_of(agent, "go on")).text == "on"
 
     play(main())
@@ -2074,7 +2074,7 @@ def test_a_call_that_is_incomplete_is_not_run() -> None:
             assert ended(events).reason == "length"
             assert only(events, CallStarted) == []
             assert only(events, Noted) == [Noted("call_incomplete", "c1")]
-            assert_whole(agent.history)
+            assert_whole(agent.session.history)
 
     play(main())
 
@@ -2095,7 +2095,7 @@ def test_a_call_that_lost_a_frame_is_not_run_and_asked_for_again(kind: Name) -> 
             assert ended(events).text == "done"
             assert len(only(events, Retrying)) == 1
             assert [event.result for event in only(events, CallEnded)] == ["saw abcdefghijklmnop"]
-            assert_whole(agent.history)
+            assert_whole(agent.session.history)
 
     play(main())
 

@@ -47,7 +47,7 @@ def test_a_model_that_calls_a_tool_that_is_not_there_again_and_again_is_stopped(
             first = "unsupported call: nope"
             assert [event.result for event in only(events, CallEnded)] == [first, first, f"{first}\n{WARNING}", first]
             assert WARNING in far.posted[3].decode(), "the model reads it"
-            assert_whole(agent.history)
+            assert_whole(agent.session.history)
 
     play(main())
 

@@ -306,7 +306,7 @@ def test_a_resumed_session_goes_on_where_it_ended(tmp_path: Path) -> None:
             agent = agent_on(far, echo(), session=resumed)
             events = await worked(agent, "second")
             assert ended(events).text == "again"
-            assert agent.usage == Tokens(30, 18)
+            assert agent.session.usage == Tokens(30, 18)
             sent = far.inputs[2]
             assert types_of(sent) == [
                 "message",
@@ -319,7 +319,7 @@ def test_a_resumed_session_goes_on_where_it_ended(tmp_path: Path) -> None:
             assert sent[:4] == far.inputs[1]
             assert sent[1]["encrypted_content"] == "SEAL"
             assert sent[-1]["content"][0]["text"] == "second"
-            assert Session.resume(session.id, tmp_path).history.items == agent.history.items
+            assert Session.resume(session.id, tmp_path).history.items == agent.session.history.items
 
     play(main())
 

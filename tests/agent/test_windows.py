@@ -109,7 +109,7 @@ def test_a_history_that_does_not_fit_is_summarised_and_the_work_goes_on(
             assert "We looked at a." in last
             assert "Look at a" in last
             assert "saw a" not in last
-            assert_whole(agent.history)
+            assert_whole(agent.session.history)
 
     play(main())
 
@@ -122,7 +122,7 @@ def test_a_history_that_still_does_not_fit_is_not_summarised_again() -> None:
             assert ended(events).reason == "failed"
             assert "maximum context length" in ended(events).error
             assert len(far.asked) == 4
-            assert_whole(agent.history)
+            assert_whole(agent.session.history)
 
     play(main())
 
@@ -157,7 +157,7 @@ def test_a_model_that_nothing_fits_into_is_not_asked_forever() -> None:
             assert ended(events).reason == "failed"
             assert only(events, Compacted) == []
             assert len(far.asked) == 2 + MAX_HALVINGS + 1
-            assert len(agent.history) == 3, "it stays as it is"
+            assert len(agent.session.history) == 3, "it stays as it is"
 
     play(main())
 
@@ -184,7 +184,7 @@ def test_a_history_that_is_too_long_to_be_summarised_is_halved(kind: Name) -> No
             assert sizes[7] < sizes[4] / 6
             assert "Reading 2." in far.posted[7].decode(), "what was done last is known"
             assert "Read it all" in far.posted[8].decode(), "the prompt stays"
-            assert_whole(agent.history)
+            assert_whole(agent.session.history)
 
     play(main())
 

@@ -16,7 +16,6 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from contextvars import ContextVar
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, cast, overload
 
@@ -33,7 +32,7 @@ from toolwire.agent.resources import Resources, SharedResources, open_resources
 from toolwire.agent.run import AgentRun, RunResult
 from toolwire.agent.runner import Runner
 from toolwire.agent.session import Session
-from toolwire.agent.task import AgentConfig, Task
+from toolwire.agent.task import AgentConfig
 from toolwire.config.settings import Settings, load
 from toolwire.turns.tools.registry import Tool, Toolset, as_tool
 
@@ -174,16 +173,35 @@ class Agent(Generic[DepsT, OutputT]):
             raise TypeError("session: a Session is needed, not its id; `Session.resume(id, directory)` gives one")
         if not isinstance(cast("object", session), Session | None):
             raise TypeError(f"session: a Session is needed, not {type(session).__name__}")
-        agent: Agent[DepsT, OutputT] = self._current()
+        # The agent that replaces this one now: the override of this task, else the newest, else this agent.
+        own = [each for each in _own_overrides.get() if each in self._overrides]
+        agent: Agent[Any, Any] = [self, *self._overrides, *own][-1]
         if deps is None and agent._deps_type not in (None, type(None)):
             raise TypeError(f"this agent needs `deps` of the type {agent._deps_type!r}")
         output = OutputTool(agent._output_type, agent._output_retries) if agent._output_type is not None else None
-        start = partial(agent._start, prompt, images, session, deps, output)
 
-        def output_of(task: Task) -> Any:
-            return task.text if output is None else output.outputs[0]
+        async def start(stack: AsyncExitStack) -> tuple[Runner, AsyncGenerator[AgentEvent]]:
+            resources = await agent._resources.acquire()
+            stack.push_async_callback(agent._resources.release)
+            instructions = agent._instructions if isinstance(agent._instructions, str) else agent._instructions(deps)
+            runner = Runner(
+                resources.model,
+                tools=[*agent._tools, *resources.tools],
+                config=msgspec.structs.replace(agent._config, instructions=instructions or agent._config.instructions),
+                cwd=agent._arguments["cwd"],
+                calls=msgspec.structs.replace(agent._calls, deps=deps),
+                session=session,
+                output=output,
+            )
+            if resources.servers is not None:
+                runner.registry.follow(resources.servers.update)
+            if not runner.session.is_held:
+                runner.session.hold()
+                stack.callback(runner.session.close)
+            runner.session.use_model(resources.model.name)
+            return runner, runner.stream(prompt, images)
 
-        return AgentRun(start, output_of)
+        return AgentRun(start)
 
     def as_tool(self, name: str, description: str, *, parallel: bool = True, writes: bool = False) -> Tool:
         """A tool for other agents, which gives this one a prompt, in a session of its own.
@@ -227,55 +245,19 @@ class Agent(Generic[DepsT, OutputT]):
                 self._overrides = tuple(each for each in self._overrides if each is not changed)
             _own_overrides.reset(token)
 
-    def _current(self) -> "Agent[Any, Any]":
-        """The agent that replaces this one now: the override of this task, else the newest, else this agent."""
-        active = self._overrides
-        own = [each for each in _own_overrides.get() if each in active]
-        return [self, *active, *own][-1]
-
     async def _open(self, stack: AsyncExitStack) -> Resources:
-        return await open_resources(stack, self._make_model(), self._toolsets, self._servers)
-
-    def _make_model(self) -> Model:
         given = self._arguments
         if not isinstance(self._model, str):
-            return Model.from_local(self._model)
-        if given["base_url"]:
-            settings, name = with_gateway(given["settings"] or Settings(), given["base_url"], self._model)
+            model = Model.from_local(self._model)
         else:
-            settings, name = with_backend(given["settings"] or load(None), given["backend"], self._model)
-        return Model(settings, name, idle=self._config.idle, key=given["api_key"])
-
-    async def _start(
-        self,
-        prompt: str,
-        images: Sequence[str | Path],
-        session: Session | None,
-        deps: DepsT,
-        output: OutputTool[Any] | None,
-        stack: AsyncExitStack,
-    ) -> tuple[Runner, AsyncGenerator[AgentEvent]]:
-        resources = await self._resources.acquire()
-        stack.push_async_callback(self._resources.release)
-        instructions = self._instructions if isinstance(self._instructions, str) else self._instructions(deps)
-        runner = Runner(
-            resources.model,
-            tools=[*self._tools, *resources.tools],
-            config=msgspec.structs.replace(self._config, instructions=instructions or self._config.instructions),
-            cwd=self._arguments["cwd"],
-            calls=msgspec.structs.replace(self._calls, deps=deps),
-            session=session,
-            output=output,
-        )
-        if resources.servers is not None:
-            runner.registry.follow(resources.servers.update)
-        if not runner.session.is_held:
-            runner.session.hold()
-            stack.callback(runner.session.close)
-        runner.session.use_model(resources.model.name)
-        return runner, runner.stream(prompt, images)
+            if given["base_url"]:
+                settings, name = with_gateway(given["settings"] or Settings(), given["base_url"], self._model)
+            else:
+                settings, name = with_backend(given["settings"] or load(None), given["backend"], self._model)
+            model = Model(settings, name, idle=self._config.idle, key=given["api_key"])
+        return await open_resources(stack, model, self._toolsets, self._servers)
 
 
 _own_overrides: ContextVar[tuple[Agent[Any, Any], ...]] = ContextVar("own_overrides", default=())
-"""The overrides of this task. A task that it has started inherits them, even after they are over."""
+"""The overrides that the current task has begun. Tasks that it starts inherit them, even after they have ended."""
 _overrides_lock = threading.Lock()

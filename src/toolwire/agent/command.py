@@ -61,6 +61,10 @@ def run(options: RunOptions) -> int:
 
 async def _run(options: RunOptions, prompt: str) -> int:
     """Work on one prompt."""
+
+    def say(server: str, message: str) -> None:
+        print(clean(f"toolwire: MCP server {server}: {message}"), file=sys.stderr)
+
     interrupts = Interrupts()
     async with contextlib.AsyncExitStack() as stack:
         session = _choose_session(stack, options)
@@ -75,7 +79,7 @@ async def _run(options: RunOptions, prompt: str) -> int:
             interrupts.after_cancelling = screen.show_cancelling
             screen.view.wait_for("MCP servers" if servers else "the model")
         if servers:
-            connected = await stack.enter_async_context(Servers(servers, _say))
+            connected = await stack.enter_async_context(Servers(servers, say))
             await connected.ready()
             agent.registry.follow(connected.update)
         if session is None:
@@ -173,7 +177,3 @@ def _resume_command(options: RunOptions, id: str) -> str:
     else:
         called = ("toolwire" if program == shutil.which("toolwire") else program,)
     return shlex.join((*called, "run", "--resume", id, *words))
-
-
-def _say(name: str, message: str) -> None:
-    print(clean(f"toolwire: MCP server {name}: {message}"), file=sys.stderr)

@@ -155,7 +155,7 @@ def output_item(call: ToolCall, result: Result) -> OutputItem:
     return OutputItem(_encode(fields), call.call_id, result.text)
 
 
-def _encode(fields: dict[str, Any]) -> msgspec.Raw:
+def _encode(fields: Mapping[str, object]) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(fields))
 
 
@@ -225,7 +225,12 @@ def newest_items(items: Sequence[AnyItem], max_chars: int) -> list[AnyItem]:
 
     Long results are shortened in the middle.
     """
-    items = [_shorten_result(item, max_chars // 4) for item in items]
+    items = list(items)
+    for index, item in enumerate(items):
+        if isinstance(item, OutputItem) and len(bytes(item.raw)) > max_chars // 4:
+            text = shorten(item.text, max_chars // 4)
+            fields = {**msgspec.json.decode(item.raw), "output": text}
+            items[index] = OutputItem(_encode(fields), item.call_id, text)
     start, size = len(items), 0
     for index in range(len(items) - 1, 0, -1):
         size += size_of(items[index : index + 1])
@@ -244,13 +249,6 @@ def _begins_a_turn(before: AnyItem, item: AnyItem) -> bool:
 
 def _is_prompt(item: AnyItem) -> bool:
     return isinstance(item, MessageItem) and item.role == "user"
-
-
-def _shorten_result(item: AnyItem, max_chars: int) -> AnyItem:
-    if not isinstance(item, OutputItem) or len(bytes(item.raw)) <= max_chars:
-        return item
-    text = shorten(item.text, max_chars)
-    return OutputItem(_encode({**msgspec.json.decode(item.raw), "output": text}), item.call_id, text)
 
 
 def given_item(fields: Mapping[str, Any], index: int) -> AnyItem:

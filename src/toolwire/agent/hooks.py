@@ -4,7 +4,6 @@ Plain functions run in a thread, as tools do; async ones in the event loop.
 """
 
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any, TypeAlias
 
 import msgspec
@@ -29,7 +28,7 @@ class CallOptions(msgspec.Struct, frozen=True):
     """The functions of a user around calls, and the dependencies of their tools."""
 
     approver: Approver | None = None
-    """Asked where the configuration requires approval."""
+    """Asked when the configuration requires approval."""
     before: BeforeCall | None = None
     after: AfterCall | None = None
     deps: Any = None
@@ -43,19 +42,16 @@ class CallOptions(msgspec.Struct, frozen=True):
         async def approve(tool: Tool, call: ToolCall) -> str:
             return "" if call.name == exempt else await refusal_of(call, tool, context, policy, approver)
 
-        return CallHooks(
-            lambda _: context,
-            approve=approve,
-            before=partial(_before, self.before, exempt) if self.before is not None else None,
-            after=partial(_after, self.after, exempt) if self.after is not None else None,
-        )
+        async def before(call: ToolCall, context: Context) -> ToolCall | Result:
+            changed = None
+            if self.before is not None and call.name != exempt:
+                changed = await call_function(self.before, call, context)
+            return call if changed is None else changed if isinstance(changed, ToolCall) else as_result(changed)
 
+        async def after(call: ToolCall, result: Result, context: Context) -> Result:
+            replaced = None
+            if self.after is not None and call.name != exempt:
+                replaced = await call_function(self.after, call, result, context)
+            return result if replaced is None else as_result(replaced)
 
-async def _before(function: BeforeCall, exempt: str, call: ToolCall, context: Context) -> ToolCall | Result:
-    changed = await call_function(function, call, context) if call.name != exempt else None
-    return call if changed is None else changed if isinstance(changed, ToolCall) else as_result(changed)
-
-
-async def _after(function: AfterCall, exempt: str, call: ToolCall, result: Result, context: Context) -> Result:
-    replaced = await call_function(function, call, result, context) if call.name != exempt else None
-    return result if replaced is None else as_result(replaced)
+        return CallHooks(lambda _: context, approve=approve, before=before, after=after)

@@ -9,7 +9,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from secrets import token_hex
-from typing import Any, Protocol
+from typing import Protocol
 
 import aiohttp
 import msgspec
@@ -33,9 +33,9 @@ from toolwire.upstream.http import make_session
 from toolwire.upstream.reply import Broken, Timeouts
 from toolwire.upstream.scheduling import Alarm, Ticker
 
-GIVEN = "given"
-"""The name of a backend that is given as `KIND:URL`."""
-FOREVER = float("inf")
+GIVEN_BACKEND = "given"
+"""The name of a backend that is given by its address."""
+NO_DEADLINE = float("inf")
 
 
 class LocalModel(Protocol):
@@ -78,7 +78,7 @@ class ModelTurn(msgspec.Struct, frozen=True):
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         while not self.run.finished:
-            for event in await self.run.read(FOREVER):
+            for event in await self.run.read(NO_DEADLINE):
                 yield event
 
 
@@ -134,13 +134,13 @@ class Model:
         if self._session is not None:
             await self._session.close()
 
-    def request(self, fields: Mapping[str, Any]) -> Request:
+    def request(self, fields: Mapping[str, object]) -> Request:
         """Decode the body of a Responses request; the model's name and `stream` are added."""
         usual = {"store": False, "include": ["reasoning.encrypted_content"]}
         return responses.decode_request(msgspec.json.encode({**usual, **fields, "model": self.name, "stream": True}))
 
     def run(self, request: Request, policies: Sequence[Callable[[], Policy]] = (), *, owner: str = "") -> ModelTurn:
-        """Start a turn for a decoded request. Reasoning that is remembered of it belongs to the owner."""
+        """Start a turn for a decoded request. Its reasoning is cached for the owner."""
         assert self._router is not None
         assert self._ticker is not None
         seed = token_hex(12)
@@ -192,8 +192,8 @@ def with_backend(settings: Settings, backend: str, model: str, option: str = "ba
     if colon and url.startswith(("http://", "https://")):
         if kind not in http_backends():
             raise SettingsError(f"{option}: {kind!r} is none of {', '.join(http_backends())}")
-        made = Backend(GIVEN, kind, base_url=url)
-        return msgspec.structs.replace(settings, backends=(made, *settings.backends)), f"{GIVEN}/{model}"
+        made = Backend(GIVEN_BACKEND, kind, base_url=url)
+        return msgspec.structs.replace(settings, backends=(made, *settings.backends)), f"{GIVEN_BACKEND}/{model}"
     if all(each.name != backend for each in settings.backends):
         known = ", ".join(each.name for each in settings.backends)
         raise SettingsError(f"{option}: there is no backend {backend!r}; there are {known}")
@@ -205,5 +205,5 @@ def with_gateway(settings: Settings, base_url: str, model: str) -> tuple[Setting
     fault = find_address_fault(base_url)
     if fault:
         raise SettingsError(f"base_url: {base_url!r} is not an address: {fault}")
-    made = Backend(GIVEN, "responses", base_url=base_url)
-    return msgspec.structs.replace(settings, backends=(made, *settings.backends)), f"{GIVEN}/{model}"
+    made = Backend(GIVEN_BACKEND, "responses", base_url=base_url)
+    return msgspec.structs.replace(settings, backends=(made, *settings.backends)), f"{GIVEN_BACKEND}/{model}"

@@ -10,7 +10,7 @@ import msgspec
 from toolwire.agent.approval import Policy
 from toolwire.agent.errors import ServerFailed
 from toolwire.agent.mcp import Server, read_config, require_package
-from toolwire.agent.model import GIVEN
+from toolwire.agent.model import GIVEN_BACKEND
 from toolwire.agent.session import Session, folder
 from toolwire.agent.session_index import list_sessions
 from toolwire.agent.task import AgentConfig
@@ -25,7 +25,7 @@ INSTRUCTIONS = (
     "You help with the files and programs in the working directory. Use the tools to look before you answer, "
     "and say briefly what you did."
 )
-NONE = "none"
+NO_TOOLS = "none"
 STDIN = "-"
 """The prompt argument that means standard input."""
 
@@ -142,10 +142,10 @@ def choose_model(options: RunOptions, session: Session | None, settings: Setting
         return options.model or "demo", options.backend
     name, slash, inner = session.model.partition("/")
     is_known = any(each.name == name for each in settings.backends)
-    if slash and name == GIVEN and not is_known and not options.backend:
+    if slash and name == GIVEN_BACKEND and not is_known and not options.backend:
         raise UsageError("--resume: say again with --backend where the model is")
     # An explicit backend replaces the one in the session's model name.
-    model = inner if options.backend and slash and (is_known or name == GIVEN) else session.model
+    model = inner if options.backend and slash and (is_known or name == GIVEN_BACKEND) else session.model
     return model, options.backend
 
 
@@ -153,11 +153,11 @@ def choose_tools(given: str | None) -> Toolset:
     """The tools with these names. Raises `UsageError`."""
     names = [name.strip().lower() for name in (given or "").split(",") if name.strip()]
     if given is not None and not names:
-        raise UsageError(f"--tools: {given!r} names no tool; {NONE} is the word for no tools")
-    if NONE in names and names != [NONE]:
-        raise UsageError(f"--tools: {NONE} goes with no other name")
+        raise UsageError(f"--tools: {given!r} names no tool; {NO_TOOLS} is the word for no tools")
+    if NO_TOOLS in names and names != [NO_TOOLS]:
+        raise UsageError(f"--tools: {NO_TOOLS} goes with no other name")
     try:
-        return Toolset() if names == [NONE] else builtin(names)
+        return Toolset() if names == [NO_TOOLS] else builtin(names)
     except ValueError as error:
         raise UsageError(f"--tools: {error}") from None
 

@@ -4,7 +4,7 @@ import asyncio
 from collections import defaultdict, deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import msgspec
 
@@ -21,7 +21,7 @@ from toolwire.turns.tools.loop import REPEATED_CALLS
 OutputT = TypeVar("OutputT")
 MAX_RESULT_CHARS = 64_000_000
 """Characters of results that a run keeps unshortened beside its session."""
-SHORTENED_CHARS = 1000
+MAX_SHORTENED_CHARS = 1000
 
 
 class CompletedCall(msgspec.Struct, frozen=True):
@@ -73,7 +73,7 @@ class _CallLog:
         elif isinstance(event, CallEnded):
             index = self._open[event.call_id].popleft()
             self._chars += len(event.result)
-            result = event.result if self._chars <= MAX_RESULT_CHARS else shorten(event.result, SHORTENED_CHARS)
+            result = event.result if self._chars <= MAX_RESULT_CHARS else shorten(event.result, MAX_SHORTENED_CHARS)
             arguments = self._started[index].arguments
             self._ended[index] = CompletedCall(
                 event.call_id, event.name, arguments, result, event.failed, event.seconds
@@ -94,13 +94,8 @@ class AgentRun(Generic[OutputT]):
     print(run.result.output)
     """
 
-    def __init__(
-        self,
-        start: Callable[[AsyncExitStack], Awaitable[tuple[Runner, AsyncGenerator[AgentEvent]]]],
-        output: Callable[[Task], OutputT],
-    ) -> None:
+    def __init__(self, start: Callable[[AsyncExitStack], Awaitable[tuple[Runner, AsyncGenerator[AgentEvent]]]]) -> None:
         self._start = start
-        self._output = output
         self._stack = AsyncExitStack()
         self._runner: Runner | None = None
         self._events: AsyncGenerator[AgentEvent] | None = None
@@ -114,7 +109,7 @@ class AgentRun(Generic[OutputT]):
             raise RuntimeError("this run has begun already; every run needs an `agent.stream` of its own")
         async with self._stack:
             self._runner, events = await self._start(self._stack)
-            self._events = await self._stack.enter_async_context(aclosing(self._watch(events)))
+            self._events = await self._stack.enter_async_context(aclosing(self._watch(self._runner, events)))
             self._stack = self._stack.pop_all()
         return self
 
@@ -151,28 +146,25 @@ class AgentRun(Generic[OutputT]):
             raise RuntimeError("this run is not over yet: its result is there after its last event")
         return self._result
 
-    async def _watch(self, events: AsyncGenerator[AgentEvent]) -> AsyncGenerator[AgentEvent]:
+    async def _watch(self, runner: Runner, events: AsyncGenerator[AgentEvent]) -> AsyncGenerator[AgentEvent]:
         """Pass the events on, and set the result or raise the error after the last one."""
         async with aclosing(events):
             async for event in events:
                 self._calls.feed(event)
-                if isinstance(event, TaskEnded):
-                    self._end(event)
+                task = runner.task
+                if isinstance(event, TaskEnded) and task is not None:
+                    text, usage, session = event.text, event.usage, task.session
+                    if event.reason == "done":
+                        output: Any = task.text if task.output is None else task.output.outputs[0]
+                        calls, turns = self._calls.completed, task.tools.turns
+                        self._result = RunResult(output, text, usage, task.items, calls, turns, session)
+                    else:
+                        self._error = _error_of(event, task)
+                    if isinstance(self._error, AgentError):
+                        self._error.session, self._error.text, self._error.usage = session, text, usage
                 yield event
         if self._error is not None:
             raise self._error
-
-    def _end(self, ended: TaskEnded) -> None:
-        assert self._runner is not None
-        task = self._runner.task
-        assert task is not None
-        if ended.reason == "done":
-            output, calls = self._output(task), self._calls.completed
-            self._result = RunResult(output, ended.text, ended.usage, task.items, calls, task.tools.turns, task.session)
-            return
-        self._error = _error_of(ended, task)
-        if isinstance(self._error, AgentError):
-            self._error.session, self._error.text, self._error.usage = task.session, ended.text, ended.usage
 
 
 def _error_of(ended: TaskEnded, task: Task) -> BaseException:

@@ -7,12 +7,11 @@ async with Runner(Model(settings, "demo"), tools=tools) as runner:
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
-from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
-from toolwire.agent.events import AgentEvent, TaskStarted, Tokens
-from toolwire.agent.history import History, user_message
+from toolwire.agent.events import AgentEvent, TaskStarted
+from toolwire.agent.history import user_message
 from toolwire.agent.hooks import CallOptions
 from toolwire.agent.model import Model
 from toolwire.agent.output import OutputTool
@@ -80,40 +79,23 @@ class Runner:
         """The settings of the model."""
         return self._model.settings
 
-    @property
-    def history(self) -> History:
-        """The items of the conversation."""
-        return self.session.history
-
-    @property
-    def usage(self) -> Tokens:
-        """The tokens of the session."""
-        return self.session.usage
-
-    async def stream(self, prompt: str, images: Sequence[str | Path] = ()) -> AsyncGenerator[AgentEvent]:
+    def stream(self, prompt: str, images: Sequence[str | Path] = ()) -> AsyncGenerator[AgentEvent]:
         """Work on a prompt and yield the events. Leaving the iteration cancels the task.
 
         Images are files, or URLs as text. Raises `ValueError` for one that cannot be used.
         """
-        self._check_idle()
-        prompt = join_surrogates(prompt)
-        message = user_message(prompt, tuple(map(image_url, images)))
 
         def begin(task: Task) -> Coroutine[Any, Any, None]:
-            task.put(TaskStarted(self.session.id, self._model.name, prompt))
+            message = user_message(join_surrogates(prompt), tuple(map(image_url, images)))
+            task.put(TaskStarted(self.session.id, self._model.name, message.text))
             self.session.add([message])
-            return task.work()
+            return task.run(task.work)
 
-        async with aclosing(self._run(begin)) as events:
-            async for event in events:
-                yield event
+        return self._run(begin)
 
-    async def compact(self) -> AsyncGenerator[AgentEvent]:
+    def compact(self) -> AsyncGenerator[AgentEvent]:
         """Replace the conversation by a summary, and yield the events."""
-        self._check_idle()
-        async with aclosing(self._run(Task.compact)) as events:
-            async for event in events:
-                yield event
+        return self._run(lambda task: task.run(task.compact))
 
     async def use_model(self, name: str) -> None:
         """Use another model from the next prompt on. Raises `BadRequest`, and changes nothing, if there is none."""
@@ -139,6 +121,7 @@ class Runner:
 
     async def _run(self, begin: Callable[[Task], Coroutine[Any, Any, None]]) -> AsyncGenerator[AgentEvent]:
         """The events of a new task, up to its end."""
+        self._check_idle()
         with self.session.in_use():
             self.task = task = Task(
                 self._model,

@@ -11,7 +11,7 @@ import re
 import secrets
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -27,8 +27,8 @@ from toolwire.agent.history import AnyItem, History, given_item, read_items
 from toolwire.core.errors import ToolwireError
 from toolwire.memory.private_files import make_folders, open_file, open_private, read_file, state_folder
 
-UNKNOWN = Tokens()
-"""The token counts of a history that was not sent to a model yet."""
+UNKNOWN_USAGE = Tokens()
+"""The token counts of a history that no model has received yet."""
 
 SESSION_SUFFIX = ".jsonl"
 
@@ -82,7 +82,7 @@ class Session:
         """The working directory at its beginning."""
         self.history = History()
         self.usage = Tokens()
-        self.last = UNKNOWN
+        self.last = UNKNOWN_USAGE
         """The token counts of the last turn, which show how full the context window is."""
         self._path = path
         self._size: int | None = None  # bytes of the file that this session has written or read; None: no file yet
@@ -114,7 +114,14 @@ class Session:
             raise SessionError(f"there is no session {id!r} in {directory}") from error
         session.id, session.model, session.cwd = head.id, head.model, head.cwd
         for line in rest:
-            session._replay(line)
+            with suppress(msgspec.DecodeError):  # a line that was cut when the process ended
+                read = msgspec.json.decode(line, type=SessionLine)
+                if read.history is not None:
+                    session.history.items = read_items(read.history)
+                session.history.items += read_items(read.items or ())
+                session.usage = read.usage or session.usage
+                session.last = read.last or session.last
+                session.model = read.model or session.model
         session._size = len(data)
         if not data.endswith(b"\n"):
             session._append(b"\n")  # separates a line that was cut when the process ended from the next one
@@ -197,7 +204,7 @@ class Session:
             self.history.items += items
             self._write(SessionLine(items=[item.raw for item in items]))
 
-    def replace(self, items: Sequence[AnyItem], last: Tokens = UNKNOWN) -> None:
+    def replace(self, items: Sequence[AnyItem], last: Tokens = UNKNOWN_USAGE) -> None:
         """Replace the history."""
         self.history.items = list(items)
         self.last = last
@@ -219,18 +226,6 @@ class Session:
         if name != self.model:
             self.model = name
             self._write(SessionLine(model=name))
-
-    def _replay(self, line: bytes) -> None:
-        try:
-            read = msgspec.json.decode(line, type=SessionLine)
-        except msgspec.DecodeError:
-            return  # a line that was cut when the process ended
-        if read.history is not None:
-            self.history.items = read_items(read.history)
-        self.history.items += read_items(read.items or ())
-        self.usage = read.usage or self.usage
-        self.last = read.last or self.last
-        self.model = read.model or self.model
 
     def _write(self, line: SessionHead | SessionLine) -> None:
         self._append(msgspec.json.encode(line) + b"\n")

@@ -10,9 +10,9 @@ from toolwire.agent.history import MessageItem, read_items
 from toolwire.agent.session import SESSION_SUFFIX, SessionHead, SessionLine
 from toolwire.core.display import clean
 
-MAX_READ = 1024 * 1024
+MAX_SUMMARY_BYTES = 1024 * 1024
 """Bytes of a session that are read to find its first prompt."""
-MAX_CHARS = 60
+MAX_PROMPT_CHARS = 60
 """Characters of a prompt in a list."""
 
 
@@ -36,19 +36,14 @@ def list_sessions(directory: Path, cwd: Path | None = None) -> Iterator[SessionS
             with suppress(OSError):
                 files.append((path.stat().st_mtime, path))
     for used, path in sorted(files, reverse=True):
-        summary = _summarise(path, used)
-        if summary is not None and (cwd is None or summary.cwd == str(cwd)):
-            yield summary
-
-
-def _summarise(path: Path, used: float) -> SessionSummary | None:
-    try:
-        with path.open("rb") as file:
-            first, *rest = file.read(MAX_READ).splitlines()
-        head = msgspec.json.decode(first, type=SessionHead)
-    except (OSError, ValueError):
-        return None
-    return SessionSummary(path.stem, head.model, head.cwd, used, _first_prompt(rest)) if rest else None
+        try:
+            with path.open("rb") as file:
+                first, *rest = file.read(MAX_SUMMARY_BYTES).splitlines()
+            head = msgspec.json.decode(first, type=SessionHead)
+        except (OSError, ValueError):
+            continue
+        if rest and (cwd is None or head.cwd == str(cwd)):
+            yield SessionSummary(path.stem, head.model, head.cwd, used, _first_prompt(rest))
 
 
 def _first_prompt(lines: list[bytes]) -> str:
@@ -64,8 +59,8 @@ def session_rows(found: Iterable[SessionSummary], now: float) -> list[tuple[str,
     """Sessions as the cells of a table: the id, when it was used, the model, the directory and the first prompt."""
     rows: list[tuple[str, ...]] = []
     for each in found:
-        prompt = " ".join(each.prompt[: 10 * MAX_CHARS].split())
-        prompt = prompt if len(prompt) <= MAX_CHARS else f"{prompt[: MAX_CHARS - 1]}…"
+        prompt = " ".join(each.prompt[: 10 * MAX_PROMPT_CHARS].split())
+        prompt = prompt if len(prompt) <= MAX_PROMPT_CHARS else f"{prompt[: MAX_PROMPT_CHARS - 1]}…"
         rows.append(tuple(map(clean, (each.id, _age(each.used, now), each.model, each.cwd, prompt))))
     return rows
 

@@ -15,7 +15,7 @@ import msgspec
 from toolwire.agent import events as agent_events
 from toolwire.agent.history import AnyItem, ToolCallItem, output_item, read_item
 from toolwire.agent.limits import limits_in
-from toolwire.agent.model import FOREVER, ModelTurn
+from toolwire.agent.model import NO_DEADLINE, ModelTurn
 from toolwire.core import events
 from toolwire.core.backend import ContextWindow
 from toolwire.core.errors import BackendFault, BadRequest, Failure, InternalError
@@ -95,7 +95,7 @@ class Step:
         failure: Failure | None = None
         is_first = True
         while not run.finished:
-            for event in await run.read(FOREVER):
+            for event in await run.read(NO_DEADLINE):
                 if isinstance(event, TurnFailed):
                     failure = event.failure
                 else:

@@ -6,7 +6,7 @@ window. Limits, calls and repeated failures are those of the shared tool loop (`
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -39,13 +39,13 @@ from toolwire.upstream.credentials import inherited
 Answer = TypeVar("Answer")
 
 MAX_QUEUED_EVENTS = 1600
-"""Events that may be queued before the stream is paused."""
+"""Queued events at which the stream is paused."""
 MIN_CONTEXT_WINDOW = 2048
-"""Tokens; no model that supports tools has a smaller context window."""
+"""Tokens; models that support tools have larger context windows."""
 CONTENT_TOO_LARGE = 413
 MAX_HALVINGS = 6
 """How often a history that is too long to be summarised is halved."""
-USAGE_INTERVAL = 60.0
+USAGE_INTERVAL_SECONDS = 60.0
 """Seconds between two requests for the usage of an account."""
 
 
@@ -133,7 +133,7 @@ class Task:
         self.tools = ToolLoop(registry, self._hooks(config, cwd, calls or CallOptions()), config.limits)
         self._config = config
         self._first_item = len(session.history)  # index of the first item that the task adds
-        self._was_summarised = False  # and the window is still full
+        self._was_summarised = False  # by this task, and the window has been full ever since
         self._rate_limits: tuple[RateLimit, ...] = ()
         self._usage_read_at = float("-inf")
 
@@ -144,19 +144,6 @@ class Task:
 
     # Work
 
-    async def work(self) -> None:
-        """Ask the model until it has answered or a limit is reached; the last event says how that ended."""
-        await self._end_after(self._work)
-
-    async def compact(self) -> None:
-        """Replace the whole history by a summary; the last event says how that ended."""
-
-        async def compact_everything() -> str:
-            self._replace_history(await self._summarise())
-            return "done"
-
-        await self._end_after(compact_everything)
-
     def close(self, working: "asyncio.Task[None]") -> None:
         """End the events of work that has ended with an error or was cancelled before it began."""
         error = None if working.cancelled() else working.exception()
@@ -164,7 +151,8 @@ class Task:
             self.error = error
             self.put(TaskEnded("cancelled" if error is None else "failed", "", Tokens(), str(error or "")))
 
-    async def _end_after(self, work: Callable[[], Awaitable[str]]) -> None:
+    async def run(self, work: Callable[[], Awaitable[str]]) -> None:
+        """Run `work` or `compact` to its end, which the last event reports."""
         error = ""
         try:
             async with asyncio.timeout(self._config.limits.seconds or None):
@@ -180,8 +168,13 @@ class Task:
             error = self.tools.repeats.reason
         self.put(TaskEnded(reason, self.text, self.tools.usage or Usage(), error))
 
-    async def _work(self) -> str:
-        """Work until there is a reason to stop, and return it."""
+    async def compact(self) -> str:
+        """Replace the whole history by a summary, and return the reason `done`."""
+        self._replace_history(await self._summarise())
+        return "done"
+
+    async def work(self) -> str:
+        """Ask the model until it has answered or a limit is reached, and return the reason for the end."""
         tools = self.tools
         while not (stop_reason := tools.stop_reason):
             if not self._was_summarised and await self._is_window_full():
@@ -248,12 +241,12 @@ class Task:
         await step.take()
         return step
 
-    def _fields(self) -> dict[str, Any]:
+    def _fields(self) -> Mapping[str, object]:
         """The request, as a body of the Responses API."""
         registry = self.tools.registry
         registry.refresh()
         effort = self._config.effort
-        fields: dict[str, Any] = {
+        fields = {
             "input": self.session.history.raw,
             "instructions": join_surrogates("\n\n".join(filter(None, (self._config.instructions, registry.advice)))),
             "reasoning": {"effort": effort, "summary": "auto"} if effort else None,
@@ -373,9 +366,9 @@ class Task:
             self.put(events.LimitsUpdated(limits))
 
     async def check_usage(self) -> None:
-        """Ask the server what the account has used, at most once in `USAGE_INTERVAL` seconds."""
+        """Ask the server what the account has used, at most once every `USAGE_INTERVAL_SECONDS`."""
         now = time.monotonic()
-        if now - self._usage_read_at < USAGE_INTERVAL:
+        if now - self._usage_read_at < USAGE_INTERVAL_SECONDS:
             return
         self._usage_read_at = now
         usage = await self.model.usage()

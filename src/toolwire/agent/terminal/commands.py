@@ -89,7 +89,7 @@ class Commands:
                 self._agent.session.close()
                 self._agent.session = Session.begin(self._agent.session.model, self._agent.cwd, None)
                 self.has_session = False
-                self._view.resume(self._agent.usage)
+                self._view.resume(self._agent.session.usage)
                 self._view.note("the next prompt begins a new session")
             case _ if not self.show(name):
                 self._view.note(f"there is no command {name}; /help lists them")
@@ -137,7 +137,7 @@ class Commands:
 
     async def on_compact(self) -> AsyncIterator[AgentEvent]:
         """Summarise the conversation."""
-        if not len(self._agent.history):
+        if not len(self._agent.session.history):
             self._view.note("there is nothing to summarise yet")
             return
         self._view.wait_for("the summary")

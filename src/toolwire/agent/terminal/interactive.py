@@ -66,8 +66,8 @@ class Interactive:
         agent = self._agent
         self._view.print(Text(f"toolwire {__version__} · {clean(agent.session.model)} · /help", "dim"))
         if self.commands.has_session:
-            self._view.resume(agent.usage)
-            for line in recap(agent.history):
+            self._view.resume(agent.session.usage)
+            for line in recap(agent.session.history):
                 self._view.print(line)
         with self._view:
             self._view.refresh()
