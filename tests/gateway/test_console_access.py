@@ -27,13 +27,14 @@ from toolwire.config.validate import find_faults
 from toolwire.core import secret_patterns
 from toolwire.gateway.console import access, backends, secrets
 from toolwire.gateway.console.access import COOKIE_SECONDS, OWN_KEY_SECONDS, Access, Viewer, is_own_key
+from toolwire.gateway.console.content import pack
 from toolwire.gateway.console.routes import ConsoleApp
 from toolwire.gateway.console.rows import TurnRow
-from toolwire.gateway.console.secrets import collect_secrets, redact
-from toolwire.gateway.console.stored_trace import pack, remove_secrets
-from toolwire.gateway.console.trace import HeldBytes, TurnTrace
+from toolwire.gateway.console.secrets import collect_secrets, redact, remove_secrets
+from toolwire.gateway.console.trace import TurnTrace
 from toolwire.gateway.keys import Keys
 from toolwire.gateway.log import Log
+from toolwire.gateway.memory_budget import MemoryBudget
 from toolwire.turns.observers import AttemptInfo
 
 KEYS = "\n".join(
@@ -525,7 +526,7 @@ def test_a_secret_that_is_being_written_is_not_shown_either(keyless: Gateway, up
 
 def packed_secrets() -> bytes:
     """What is shown of a turn that holds secrets."""
-    trace = TurnTrace("seed", {b"authorization": f"Bearer {CLIENTS}".encode()}, HeldBytes(10**9))
+    trace = TurnTrace("seed", {b"authorization": f"Bearer {CLIENTS}".encode()}, MemoryBudget(10**9))
     trace.keeps = True
     trace.receive(f'{{"messages":[{{"content":"{VENDOR} {CLIENTS}"}}],"password":"{NAMED}"}}'.encode())
     attempt = trace.attempt(AttemptInfo("up", "responses", "m"))

@@ -17,6 +17,7 @@ from tests.support.upstream import Reply, Upstream
 from toolwire.config.settings import Settings
 from toolwire.gateway.console import handlers, prompts
 from toolwire.gateway.console.access import Viewer
+from toolwire.gateway.console.content import pack
 from toolwire.gateway.console.conversations import (
     ConversationTurn,
     compare_prompts,
@@ -31,9 +32,10 @@ from toolwire.gateway.console.prompts import make_prompt, read_segment
 from toolwire.gateway.console.recorder import TurnRecorder
 from toolwire.gateway.console.ring import RecordedTurn
 from toolwire.gateway.console.rows import TurnRow
-from toolwire.gateway.console.stored_trace import pack, remove_secrets
-from toolwire.gateway.console.trace import HeldBytes, TurnTrace
+from toolwire.gateway.console.secrets import remove_secrets
+from toolwire.gateway.console.trace import TurnTrace
 from toolwire.gateway.log import Log
+from toolwire.gateway.memory_budget import MemoryBudget
 from toolwire.gateway.process import Process
 from toolwire.turns.observers import AttemptInfo
 
@@ -49,7 +51,7 @@ def kept(
     """A turn with this request, and what a backend was sent for it."""
     at = next(_moments)
     row = TurnRow(f"turn-{at:.0f}", at, dialect, **{"model": "m", "status": 200, **facts})
-    trace = TurnTrace(row.id, {}, HeldBytes(10**9))
+    trace = TurnTrace(row.id, {}, MemoryBudget(10**9))
     trace.keeps = True
     trace.receive(msgspec.json.encode({"model": "m", **body}))
     if sent is not None:
@@ -133,7 +135,7 @@ def test_keys_are_apart():
 
 def test_the_end_of_a_stored_history_joins_by_its_response_alone():
     first = member(kept({"input": "Begin"}, dialect="responses"))
-    second = member(kept({"input": "Go on", "previous_response_id": first.prompt.response}, dialect="responses"))
+    second = member(kept({"input": "Go on", "previous_response_id": f"resp_{first.row.id}"}, dialect="responses"))
     stranger = member(kept({"input": [user("Go on"), HELLO, MORE]}, dialect="responses"))
     assert [len(each) for each in group_turns([first, second, stranger])] == [1, 2]
 
@@ -341,7 +343,7 @@ def test_calls_of_an_answer_that_is_not_kept_have_their_names():
 def test_a_prompt_is_made_once_and_counts_with_its_turn(monkeypatch: pytest.MonkeyPatch):
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        recorder = TurnRecorder(Settings(), loop, "t" * 40, Process("v", 1.0), Log("info", loop))
+        recorder = TurnRecorder(Settings(), "t" * 40, Process("v", 1.0), Log("info", loop))
         recorder.ring.add(kept({"messages": [user(f"{number}")]}) for number in range(50))
         asked = Handlers(recorder, cast("Any", None), cast("Any", None))
         before = recorder.ring.size

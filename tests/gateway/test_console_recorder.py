@@ -15,6 +15,7 @@ from toolwire.core.events import TurnEnded, Usage
 from toolwire.core.notes import TurnStats
 from toolwire.core.request import CallEntry, Message, RequestHead, ResultEntry, TextPart
 from toolwire.gateway.console import recorder, statistics
+from toolwire.gateway.console.content import pack, unpack
 from toolwire.gateway.console.conversations import ConversationTurn, compare_prompts, count_common_bytes
 from toolwire.gateway.console.prompts import make_prompt, read_segment
 from toolwire.gateway.console.recorder import (
@@ -26,11 +27,12 @@ from toolwire.gateway.console.recorder import (
     TurnRecorder,
 )
 from toolwire.gateway.console.ring import RecordedTurn, Ring
-from toolwire.gateway.console.rows import MAX_NAME_LENGTH, TurnRow, results_of
+from toolwire.gateway.console.rows import MAX_NAME_LENGTH, TurnRow, list_results
+from toolwire.gateway.console.secrets import redact_headers, remove_secrets
 from toolwire.gateway.console.statistics import MAX_NAMES, OTHERS, Statistics, count_rows, merge_reports
-from toolwire.gateway.console.stored_trace import filter_headers, pack, remove_secrets, unpack
-from toolwire.gateway.console.trace import MAX_TRACE_SIZE, HeldBytes, TurnTrace
+from toolwire.gateway.console.trace import MAX_TRACE_SIZE, TurnTrace
 from toolwire.gateway.log import Log
+from toolwire.gateway.memory_budget import MemoryBudget
 from toolwire.gateway.process import Process
 from toolwire.turns.observers import AttemptInfo, TurnOutcome, TurnReport
 
@@ -69,7 +71,7 @@ def watched(use: Callable[[Turns], Coroutine[Any, Any, None]], settings: Setting
     async def main() -> None:
         loop = asyncio.get_running_loop()
         log = Log("info", loop)
-        made = TurnRecorder(settings or Settings(), loop, "t" * 40, Process("v", 1.0), log)
+        made = TurnRecorder(settings or Settings(), "t" * 40, Process("v", 1.0), log)
         try:
             await asyncio.wait_for(use(Turns(made)), 60)
         finally:
@@ -116,7 +118,7 @@ def test_the_clients_own_key_and_odd_ids_are_not_in_a_row():
     async def use(turns: Turns) -> None:
         trace, facts = turns.begin(authorization=f"Bearer {own}", user_agent=f"me {own}", session_id=own)
         trace.results = (f"{VENDOR} failed", "call_2")
-        [running] = turns.recorder.running()
+        [running] = turns.recorder.list_running()
         stats = TurnStats()
         stats.call_ids += [VENDOR, "call_" + "t" * 40, "call_1"]
         row = turns.end(trace, facts, stats, model=f"up/{own}", error=own)
@@ -142,7 +144,7 @@ def test_no_more_tokens_are_counted_than_there_can_be():
 
 
 def test_where_a_page_came_from_is_not_kept():
-    shown = dict(filter_headers({"referer": "https://x.example/?token=REFTOKEN", "user-agent": "me"}, ()))
+    shown = dict(redact_headers({"referer": "https://x.example/?token=REFTOKEN", "user-agent": "me"}, ()))
     assert shown == {"referer": "(not kept)", "user-agent": "me"}
 
 
@@ -176,16 +178,16 @@ def test_a_large_turn_that_runs_does_not_keep_others_from_being_kept():
 
 def test_rows_are_made_in_batches_of_bounded_number_and_size_though_nobody_looks():
     async def use(turns: Turns) -> None:
-        turns.recorder._held.size = 10**9  # so that each row counts as busy when it is made
+        turns.recorder._held.reserved = 10**9  # so that each row counts as busy when it is made
         for _ in range(ROWS_PER_BATCH + 3):
             _, facts = turns.begin()
             turns.recorder.end(facts, TurnOutcome(TurnStats(), 0.1, "", None))
         assert turns.recorder.busy.total() == ROWS_PER_BATCH
-        turns.recorder._held.size = 0
+        turns.recorder._held.reserved = 0
         _, facts = turns.begin(request=b"x" * (MAX_PENDING_SIZE + 1))
         turns.recorder.end(facts, TurnOutcome(TurnStats(), 0.1, "", None))
         assert turns.recorder.busy.total() == ROWS_PER_BATCH + 3
-        assert turns.recorder._held.size == 0
+        assert turns.recorder._held.reserved == 0
 
     watched(use)
 
@@ -231,7 +233,7 @@ def test_two_viewers_at_once_see_the_same():
 
 
 def test_what_is_held_of_turns_is_bounded_in_bytes():
-    held = HeldBytes(20_000_000)
+    held = MemoryBudget(20_000_000)
     traces = [TurnTrace(f"seed{number}", {}, held) for number in range(4)]
     for trace in traces:
         trace.keeps = True
@@ -239,7 +241,7 @@ def test_what_is_held_of_turns_is_bounded_in_bytes():
         for _ in range(20):
             attempt.read(b"x" * 1_000_000)
     assert [trace.size <= MAX_TRACE_SIZE and trace.is_cut for trace in traces] == [True] * 4
-    assert held.size <= 20_000_000
+    assert held.reserved <= 20_000_000
     assert sum(len(data) for trace in traces for _, data in trace.attempts[0].reads) > 18_000_000
 
 
@@ -284,22 +286,22 @@ def test_a_turn_that_takes_a_quarter_of_the_room_is_kept_as_metadata():
 
 
 def test_a_request_that_is_sent_as_it_came_is_held_and_kept_once():
-    held = HeldBytes(10**9)
+    held = MemoryBudget(10**9)
     trace = TurnTrace("seed", {}, held)
     trace.keeps = True
     body = b'{"x":"' + b"y" * 100_000 + b'"}'
     trace.receive(body)
     trace.attempt(AttemptInfo("up", "chat", "m"))._send("/chat", body)
-    assert held.size < 101_000
+    assert held.reserved < 101_000
     trace.finish()
     trace.release()
-    assert held.size == 0
+    assert held.reserved == 0
 
 
 def test_small_pieces_count_for_the_memory_they_take():
     tracemalloc.start()
     try:
-        trace = TurnTrace("seed", {}, HeldBytes(10**9))
+        trace = TurnTrace("seed", {}, MemoryBudget(10**9))
         trace.keeps = True
         attempt = trace.attempt(AttemptInfo("up", "chat", "m"))
         before = tracemalloc.get_traced_memory()[0]
@@ -333,10 +335,10 @@ def test_a_turn_that_left_while_somebody_waited_for_it_is_answered():
 def test_only_turns_that_are_kept_count_as_captured():
     async def use(turns: Turns) -> None:
         turns.recorder.capture(ALL_KEYS, 2)
-        turns.recorder._held.size = 10**9
+        turns.recorder._held.reserved = 10**9
         assert turns.run("ann").kept == "metadata"
         assert turns.recorder.captures == {ALL_KEYS: 2}
-        turns.recorder._held.size = 0
+        turns.recorder._held.reserved = 0
         told: list[str] = []
         turns.recorder.on_capture = told.append
         assert [turns.run("ann").kept for _ in range(3)] == ["whole", "whole", "metadata"]
@@ -407,11 +409,11 @@ def test_numbers_of_changes_say_nothing_of_others():
     for number in range(5):
         ring.add([RecordedTurn(TurnRow(f"id{number}", 0.0, "chat", key="ann"), "o")])
     cursor = ring.next_seq()
-    assert ring.since(cursor, 100) == []
+    assert ring.list_changes(cursor, 100) == []
     ring.add([RecordedTurn(TurnRow("last", 0.0, "chat", key="bob"), "o")])
-    [row] = ring.since(cursor, 100)
+    [row] = ring.list_changes(cursor, 100)
     assert (row.id, row.seq > 10**15) == ("last", True)
-    assert [row.id for row in ring.since(0, 3)] == ["id0", "id1", "id2"]
+    assert [row.id for row in ring.list_changes(0, 3)] == ["id0", "id1", "id2"]
     assert ring.sizes["ann"] + ring.sizes["bob"] == ring.size
 
 
@@ -483,8 +485,8 @@ def test_results_are_read_from_the_end_of_a_request():
         ResultEntry("c2", text("fine")),
         Message("user", text("And?")),
     ]
-    assert results_of(entries) == ("c2", "c1 failed")
-    assert results_of(entries[:1]) == ()
+    assert list_results(entries) == ("c2", "c1 failed")
+    assert list_results(entries[:1]) == ()
 
 
 # Conversations
@@ -500,7 +502,7 @@ def test_the_first_difference_is_found(common: int):
 
 
 def turn_with(id: str, messages: list[Any]) -> RecordedTurn:
-    trace = TurnTrace(id, {}, HeldBytes(10**9), "/v1/messages")
+    trace = TurnTrace(id, {}, MemoryBudget(10**9), "/v1/messages")
     trace.keeps = True
     trace.receive(msgspec.json.encode({"model": "m", "messages": messages}))
     whole = remove_secrets(trace, TurnRow("id", 0.0, "messages"), [], ())

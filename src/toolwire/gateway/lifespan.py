@@ -79,7 +79,7 @@ async def open_application(
         observers: list[TurnObserver] = [log, this.metrics]
         is_of_console = None
         if settings.console.enabled:
-            observers.append(TurnRecorder(settings, loop, load_token(), this, log))
+            observers.append(TurnRecorder(settings, load_token(), this, log))
             is_of_console = partial(is_own_key, load_token())
         everything = Shared(
             settings,

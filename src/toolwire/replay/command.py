@@ -13,11 +13,12 @@ received:
     0.250 s    call       find c1 {"q":"x"}
     0.251 s    end        calls
 
-Text from recordings is escape_invisible, so that it cannot control the terminal.
+Invisible characters of recordings are escaped, so that their text cannot control the terminal.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from itertools import chain
 from pathlib import Path
 from typing import TextIO, get_args
 
@@ -32,15 +33,15 @@ from toolwire.protocols import dialects
 from toolwire.replay.steps import Direction, Step, StepType, find_request, make_conversation, read_events, read_steps
 
 MAX_BYTES = 256 * 1024 * 1024
-"""The largest file that is read: several times the maximum size of a recording."""
+"""Maximum size of a file that is read: several times that of a recording."""
 MAX_CHARS = 600
-"""Characters shown of one text without --full."""
+"""Maximum characters of a text that is shown without --full."""
 EVENTS, ALL_FORMS = "events", "all"
 TITLES: dict[Direction, str] = {"client": "client asks", "sent": "sent to the backend", "received": "received"}
 
 
 class ReplayOptions(msgspec.Struct, frozen=True):
-    """The options of the command line. An empty filter lets everything through."""
+    """The options of the command line. An empty filter matches everything."""
 
     paths: tuple[Path, ...]
     """Recordings, or directories of recordings."""
@@ -61,7 +62,7 @@ class ReplayOptions(msgspec.Struct, frozen=True):
 
 
 def run_replay(options: ReplayOptions, out: TextIO) -> None:
-    """Print the chosen recordings. Raises `ValueError` with one line for the user, or `OSError`."""
+    """Print the recordings that the options choose. Raises `ValueError` with a message for the user, or `OSError`."""
     forms = (EVENTS, *dialects())
     for option, value, known in (
         ("--dialect", options.dialect, dialects()),
@@ -73,7 +74,15 @@ def run_replay(options: ReplayOptions, out: TextIO) -> None:
             raise ValueError(f"{option}: {value!r} is none of {', '.join(known)}")
     chosen = forms if options.written_as == ALL_FORMS else (options.written_as,)
     found = shown = 0
-    for path in _find_files(options):
+    files = (
+        sorted(path.glob("*.jsonl"), key=lambda file: file.stat().st_mtime) if path.is_dir() else [path]
+        for path in options.paths
+    )
+    for path in chain.from_iterable(files):
+        if not path.stem.startswith(options.request):
+            continue
+        if path.stat().st_size > MAX_BYTES:
+            raise ValueError(f"{path}: it has more than {MAX_BYTES:,} bytes")
         try:
             recording = read_recording(read_file(path))
             if options.dialect not in ("", recording.head.dialect):
@@ -87,17 +96,6 @@ def run_replay(options: ReplayOptions, out: TextIO) -> None:
             raise ValueError(f"{path}: {error}") from None
     if not found:
         raise ValueError("there is no such recording")
-
-
-def _find_files(options: ReplayOptions) -> Iterator[Path]:
-    """The files to read; those of a directory in the order of time."""
-    for path in options.paths:
-        files = sorted(path.glob("*.jsonl"), key=lambda file: file.stat().st_mtime) if path.is_dir() else [path]
-        for file in files:
-            if file.stem.startswith(options.request):
-                if file.stat().st_size > MAX_BYTES:
-                    raise ValueError(f"{file}: it has more than {MAX_BYTES:,} bytes")
-                yield file
 
 
 def _show_steps(name: str, recording: Recording, options: ReplayOptions, out: TextIO, *, is_first: bool) -> bool:

@@ -1,6 +1,6 @@
 """Reads a recorded turn as steps: the client's request, the request to the backend, and the reply."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -24,7 +24,7 @@ from toolwire.core.events import (
 from toolwire.core.notes import CODES
 from toolwire.core.order import TurnOrder
 from toolwire.core.recording import Line, Recording
-from toolwire.core.request import CallEntry, Entry, Message, Part, ReasoningEntry, Request, ResultEntry, TextPart
+from toolwire.core.request import CallEntry, Message, Part, ReasoningEntry, Request, ResultEntry, TextPart
 from toolwire.protocols import converse_as, dialects
 from toolwire.reader import TurnReader
 
@@ -49,21 +49,12 @@ class Step(msgspec.Struct, omit_defaults=True):
     name: str = ""
     """The name of a call, or the code of a note."""
     id: str = ""
-    """The id of a call or of the call of a result."""
+    """The id of a call, or of the call that a result belongs to."""
 
     @property
     def content(self) -> tuple[str, ...]:
         """Everything but the direction and the time, to compare steps of different directions."""
         return self.type, self.who, self.text, self.name, self.id
-
-
-def find_request(recording: Recording) -> Request:
-    """The client's request; an empty one if it was not recorded or cannot be decoded."""
-    body = next((line.request for line in recording.lines if line.request), "")
-    found = _decode(body, recording.head.dialect)
-    if found is None:
-        return Request(recording.head.model, (), stream=True, include_usage=True)
-    return msgspec.structs.replace(found, stream=True, include_usage=True)
 
 
 def read_steps(recording: Recording) -> list[Step]:
@@ -82,12 +73,9 @@ def read_steps(recording: Recording) -> list[Step]:
         body = "".join(line.body for line in recording.reply)
         steps.append(_make_failure(None, conversation.read_error(head.status, {}, body.encode())))
     else:
-        assembly = policies_for(request, ToolRules(), "replay", conversation.stand_in)
-        log = _ReplyLog()
-        for t, event in read_events(recording, conversation):
-            for passed in assembly.policies.feed(event):
-                log.feed(t, passed)
-        steps += log.steps
+        policies = policies_for(request, ToolRules(), "replay", conversation.stand_in).policies
+        events = read_events(recording, conversation)
+        steps += _collect_steps((t, passed) for t, event in events for passed in policies.feed(event))
     if any(line.left_out and not (line.request or line.sent) for line in recording.lines):
         text = "the rest of the reply was left out: the recording is too long"
         steps.append(Step("received", "other", text=text))
@@ -95,6 +83,13 @@ def read_steps(recording: Recording) -> list[Step]:
 
 
 # Requests
+
+
+def find_request(recording: Recording) -> Request:
+    """The client's request; an empty one if it was not recorded or cannot be decoded."""
+    body = next((line.request for line in recording.lines if line.request), "")
+    found = _decode(body, recording.head.dialect) or Request(recording.head.model, ())
+    return msgspec.structs.replace(found, stream=True, include_usage=True)
 
 
 def _read_request(direction: Direction, body: str, dialect: str, line: Line) -> Iterator[Step]:
@@ -113,11 +108,7 @@ def _read_request(direction: Direction, body: str, dialect: str, line: Line) -> 
     if choice is not None:
         about.append(f"tool choice {choice.name or ' or '.join(choice.allowed) or choice.mode}")
     yield Step(direction, "request", t, text=where + ", ".join(about))
-    if request.instructions:
-        yield Step(direction, "text", who="system", text=request.instructions)
-    names = {entry.id: entry.name for entry in request.entries if isinstance(entry, CallEntry)}
-    for entry in request.entries:
-        yield _read_entry(direction, entry, names)
+    yield from _read_history(direction, request)
 
 
 def _decode(body: str, dialect: str) -> Request | None:
@@ -129,21 +120,23 @@ def _decode(body: str, dialect: str) -> Request | None:
         return None
 
 
-def _read_entry(direction: Direction, entry: Entry, names: dict[str, str]) -> Step:
-    match entry:
-        case Message():
-            return Step(direction, "text", who=entry.role, text=_join(entry.parts))
-        case CallEntry():
-            return Step(direction, "call", who="assistant", text=entry.arguments, name=entry.name, id=entry.id)
-        case ResultEntry():
-            name = names.get(entry.call_id, "")
-            return Step(
-                direction, "result", who="tool", text=_join(entry.parts_with_error), name=name, id=entry.call_id
-            )
-        case ReasoningEntry():
-            return Step(direction, "reasoning", who="assistant", text=entry.text or "(sealed)")
-        case _:
-            return Step(direction, "other", who="other", text=bytes(entry.raw).decode(errors="replace"))
+def _read_history(direction: Direction, request: Request) -> Iterator[Step]:
+    if request.instructions:
+        yield Step(direction, "text", who="system", text=request.instructions)
+    names = {entry.id: entry.name for entry in request.entries if isinstance(entry, CallEntry)}
+    for entry in request.entries:
+        match entry:
+            case Message(role, parts):
+                yield Step(direction, "text", who=role, text=_join(parts))
+            case CallEntry(id, name, arguments):
+                yield Step(direction, "call", who="assistant", text=arguments, name=name, id=id)
+            case ResultEntry(id):
+                text = _join(entry.parts_with_error)
+                yield Step(direction, "result", who="tool", text=text, name=names.get(id, ""), id=id)
+            case ReasoningEntry():
+                yield Step(direction, "reasoning", who="assistant", text=entry.text or "(sealed)")
+            case _:
+                yield Step(direction, "other", who="other", text=bytes(entry.raw).decode(errors="replace"))
 
 
 def _join(parts: Sequence[Part]) -> str:
@@ -183,41 +176,39 @@ _FRAGMENTS: dict[type[Event], StepType] = {
 }
 
 
-class _ReplyLog:
-    """Assembles the steps of a reply from its events."""
-
-    def __init__(self) -> None:
-        self.steps: list[Step] = []
-        self._calls: dict[str, Step] = {}
-
-    def feed(self, t: float, event: Event) -> None:
+def _collect_steps(events: Iterable[tuple[float, Event]]) -> list[Step]:
+    """Assemble the steps of a reply from its events."""
+    steps: list[Step] = []
+    calls: dict[str, Step] = {}
+    for t, event in events:
         match event:
             case TextDelta() | RefusalDelta() | ReasoningDelta():
                 kind = _FRAGMENTS[type(event)]
-                if not (self.steps and self.steps[-1].type == kind):
-                    self.steps.append(Step("received", kind, t))
-                self.steps[-1].text += event.text
-            case CallStarted():
-                self._calls[event.id] = Step("received", "call", t, name=event.name, id=event.id)
-                self.steps.append(self._calls[event.id])
-            case CallArgs():
-                self._calls[event.id].text += event.text
+                if not (steps and steps[-1].type == kind):
+                    steps.append(Step("received", kind, t))
+                steps[-1].text += event.text
+            case CallStarted(id, name):
+                calls[id] = Step("received", "call", t, name=name, id=id)
+                steps.append(calls[id])
+            case CallArgs(id, text):
+                calls[id].text += text
             case CallEnded(complete=False):
-                self.steps.append(Step("received", "note", t, name="call_incomplete", text=CODES["call_incomplete"]))
-            case Note():
-                about = f"{event.subject}: " if event.subject else ""
-                self.steps.append(Step("received", "note", t, name=event.code, text=about + CODES.get(event.code, "")))
+                steps.append(Step("received", "note", t, name="call_incomplete", text=CODES["call_incomplete"]))
+            case Note(code, subject):
+                about = f"{subject}: " if subject else ""
+                steps.append(Step("received", "note", t, name=code, text=about + CODES.get(code, "")))
             case Usage():
                 parts = (("cached", event.cached), ("reasoning", event.reasoning))
                 details = ", ".join(f"{number} {word}" for word, number in parts if number)
                 counts = f"{event.input} tokens in, {event.output} out{f' ({details})' if details else ''}"
-                self.steps.append(Step("received", "usage", t, text=counts))
-            case TurnEnded():
-                self.steps.append(Step("received", "end", t, text=event.reason))
-            case TurnFailed():
-                self.steps.append(_make_failure(t, event.failure))
+                steps.append(Step("received", "usage", t, text=counts))
+            case TurnEnded(reason):
+                steps.append(Step("received", "end", t, text=reason))
+            case TurnFailed(failure):
+                steps.append(_make_failure(t, failure))
             case _:
                 pass
+    return steps
 
 
 def _make_failure(t: float | None, failure: Failure) -> Step:

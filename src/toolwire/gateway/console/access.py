@@ -21,7 +21,7 @@ from toolwire.config.settings import Server, Settings
 from toolwire.core.errors import BadRequest
 from toolwire.gateway.keys import Keys, presented_key
 from toolwire.gateway.origin_check import host_name
-from toolwire.memory.private_files import make_folders, make_private_file, read_file, state_folder
+from toolwire.memory.private_files import make_folders, open_private, read_file, state_folder
 
 TOKEN_FILE = "console-token"
 MIN_TOKEN_LENGTH = 32
@@ -60,16 +60,13 @@ def load_token() -> str:
         if not path.exists():
             # Several processes may do this at once: the file appears complete, and the first one wins.
             own = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-            descriptor = make_private_file(own, os.O_WRONLY | os.O_EXCL)
             try:
-                os.write(descriptor, f"{secrets.token_urlsafe(32)}\n".encode())
-            finally:
-                os.close(descriptor)
-            try:
+                with open_private(own, "w") as file:
+                    file.write(f"{secrets.token_urlsafe(32)}\n".encode())
                 with suppress(FileExistsError):
                     os.link(own, path)
             finally:
-                own.unlink()
+                own.unlink(missing_ok=True)
         found = path.stat()
         if found.st_uid == os.geteuid() and not found.st_mode & 0o077:
             token = read_file(path).decode("ascii", "ignore").strip()
@@ -130,13 +127,13 @@ class Access:
     def make_cookie(self, viewer: Viewer, port: int) -> str:
         """The name and value of a cookie for a viewer."""
         name = base64.urlsafe_b64encode(viewer.key.encode()).decode().rstrip("=")
-        claims = f"{name if viewer.key else _TOKEN_HOLDER}.{int(time.time()) + COOKIE_SECONDS}"
+        claims = f"{name or _TOKEN_HOLDER}.{int(time.time()) + COOKIE_SECONDS}"
         return f"{cookie_name(port)}={claims}.{self._sign_cookie(claims, port)}"
 
     def make_own_key(self) -> str:
         """A key with which this gateway can send requests to itself for a while; each of its processes accepts it."""
-        until = f"{int(time.time()) + OWN_KEY_SECONDS}"
-        return f"{_OWN_KEY}{until}.{self._sign('own:' + until)}"
+        until = int(time.time()) + OWN_KEY_SECONDS
+        return f"{_OWN_KEY}{until}.{_sign(self._token, f'own:{until}')}"
 
     def check_origin(self, headers: Mapping[bytes, bytes], viewer: Viewer) -> None:
         """Raise `BadRequest` if another page sent a request that changes something: browsers add the cookie to it."""
@@ -149,7 +146,9 @@ class Access:
                 return
         elif not viewer.by_cookie:
             return  # a program that sends a key in a header
-        message = "Only the console's own page may send this. Behind a proxy server.origins must list its address."
+        message = (
+            "Only the console's own page may send this. Behind a proxy, list its address in server.origins."
+        )
         raise BadRequest(message, code="forbidden", status=403)
 
     def _find_by_name(self, name: str) -> Viewer | None:
@@ -161,14 +160,9 @@ class Access:
     def _sign_cookie(self, claims: str, port: int) -> str:
         """A signature for one port, valid while the key stays the same."""
         name = _decode_name(claims.partition(".")[0])
-        values = [
-            self._settings.key_of(key).encode(errors="replace") for key in self._settings.keys if key.name == name
-        ]
-        digest = hashlib.sha256(b"".join(values)).hexdigest()
-        return self._sign(f"{port}:{digest}:{claims}")
-
-    def _sign(self, text: str) -> str:
-        return _sign(self._token, text)
+        values = [self._settings.key_of(key) for key in self._settings.keys if key.name == name]
+        digest = hashlib.sha256("".join(values).encode(errors="replace")).hexdigest()
+        return _sign(self._token, f"{port}:{digest}:{claims}")
 
 
 def _sign(token: bytes, text: str) -> str:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -32,7 +32,7 @@ from toolwire.gateway.console.http import HEADERS, address_of, in_thread, read_b
 from toolwire.gateway.console.recorder import MAX_CAPTURES, TurnRecorder
 from toolwire.gateway.console.replays import RecordedRequest, Replays
 from toolwire.gateway.console.statistics import CountReport, merge_reports, summarize_latencies
-from toolwire.gateway.console.stored import StoreBrowser
+from toolwire.gateway.console.store_browser import StoreBrowser
 from toolwire.gateway.keys import Caller
 from toolwire.gateway.memory_budget import Reservation
 from toolwire.gateway.shared import Shared
@@ -43,7 +43,7 @@ MAX_FORM_SIZE = 4 * 1024 * 1024
 MAX_BODY_SIZE = 64 * 1024
 """Bytes of other bodies."""
 
-Handler = Callable[[Request, Viewer], Coroutine[None, None, object]]
+Handler: TypeAlias = Callable[[Request, Viewer], Coroutine[None, None, object]]
 """Answers with a value to be encoded as JSON, or with an ASGI application such as a response."""
 T = TypeVar("T")
 
@@ -80,11 +80,12 @@ class ConsoleApi:
         self._checks = Checks(shared.settings, recorder.secrets)
         self._stored = StoreBrowser(shared.store, recorder.secrets, shows_everything=recorder.keeps_everything)
         self._models = ModelLists(shared.engine.router)
-        self._fan_out = FanOut(Handlers(recorder, shared.engine.router, self._checks).questions, shared.process)
+        self._own = own = Handlers(recorder, shared.engine.router, self._checks)
+        self._fan_out = FanOut(own.questions, shared.process)
         self._breaks: BoundedDict[tuple[str, str], dict[str, Any]] = BoundedDict(
             lambda _, found: 1000 + len(found["now"]) + len(found["was"]) + len(found["label"])
         )
-        recorder.on_capture = lambda name: self._fan_out.notify("count_capture", name=name)
+        recorder.on_capture = lambda name: self._fan_out.notify(own.count_capture, name=name)
         self.routes: tuple[tuple[str, str, Handler], ...] = (
             ("GET", "/me", self.me),
             ("GET", "/advice", self.advice),
@@ -136,31 +137,31 @@ class ConsoleApi:
         try:
             after = _decode_after(request.query_params.get("after", "{}"))
         except msgspec.DecodeError:
-            raise BadRequest("after must have the numbers of the last answer.", "after") from None
-        return {"now": time.time(), "workers": await self._fan_out.ask("rows", viewer, after=after)}
+            raise BadRequest("after must hold the numbers of the previous answer.", "after") from None
+        return {"now": time.time(), "workers": await self._fan_out.ask(self._own.rows, viewer, after=after)}
 
     async def turn(self, request: Request, viewer: Viewer) -> object:
-        return await self._fan_out.ask_one("turn", viewer, id=request.path_params["id"])
+        return await self._fan_out.ask_one(self._own.turn, viewer, id=request.path_params["id"])
 
     async def recording(self, request: Request, viewer: Viewer) -> object:
         id = request.path_params["id"]
-        data = await self._fan_out.ask_one("recording", viewer, id=id)
+        data = await self._fan_out.ask_one(self._own.recording, viewer, id=id)
         name = "".join(char for char in id if char.isalnum())
         headers = {**HEADERS, "content-disposition": f'attachment; filename="{name}.jsonl"'}
         return Response(data, 200, headers, "application/jsonl")
 
     async def pin(self, request: Request, viewer: Viewer) -> object:
         body = await _read(request, PinBody)
-        return await self._fan_out.ask_one("pin", viewer, id=request.path_params["id"], pinned=body.pinned)
+        return await self._fan_out.ask_one(self._own.pin, viewer, id=request.path_params["id"], pinned=body.pinned)
 
     async def capture(self, request: Request, viewer: Viewer) -> object:
         body = await _read(request, CaptureBody)
-        await self._fan_out.ask("capture", viewer, count=body.count)
+        await self._fan_out.ask(self._own.capture, viewer, count=body.count)
         return body
 
     async def replay(self, request: Request, viewer: Viewer) -> object:
         id, body = request.path_params["id"], await _read(request, ReplayBody)
-        recorded = RecordedRequest(**await self._fan_out.ask_one("request", viewer, id=id))
+        recorded = RecordedRequest(**await self._fan_out.ask_one(self._own.request, viewer, id=id))
         return await self._replays.replay(viewer.key, recorded, id, body.model, request.receive)
 
     async def try_request(self, request: Request, viewer: Viewer) -> object:
@@ -178,7 +179,7 @@ class ConsoleApi:
 
     async def _group(self, viewer: Viewer) -> list[list[ConversationTurn]]:
         """All conversations. A thread groups them, because there may be many turns."""
-        answers = await self._fan_out.ask("prompts", viewer)
+        answers = await self._fan_out.ask(self._own.prompts, viewer)
 
         def group() -> list[list[ConversationTurn]]:
             found = [each for answer in answers for each in msgspec.convert(answer, list[ConversationTurn])]
@@ -191,7 +192,7 @@ class ConsoleApi:
         return await in_thread(lambda: [summarize(members) for members in found])
 
     async def conversation(self, request: Request, viewer: Viewer) -> object:
-        """The conversation of a turn; only its version, if the page has that one already."""
+        """The conversation of a turn, or only its version if the page has that one already."""
         id = request.path_params["id"]
         groups = await self._group(viewer)
         members = next((each for each in groups if any(member.row.id == id for member in each)), None)
@@ -212,7 +213,8 @@ class ConsoleApi:
         ids = turn["row"]["id"], cache["against"]
         found = self._breaks.find(ids)
         if found is None:
-            one, other = [await self._fan_out.ask("segment", viewer, id=id, index=cache["segment"]) for id in ids]
+            segment, index = self._own.segment, cache["segment"]
+            one, other = [await self._fan_out.ask(segment, viewer, id=id, index=index) for id in ids]
             if not one or not other:
                 return
             found = await in_thread(locate_difference, one[0], other[0])
@@ -222,7 +224,7 @@ class ConsoleApi:
     # The store
 
     async def stored(self, request: Request, viewer: Viewer) -> object:
-        return await self._stored.rows(viewer)
+        return await self._stored.list_rows(viewer)
 
     async def stored_response(self, request: Request, viewer: Viewer) -> object:
         owner = request.query_params.get("owner", viewer.key)
@@ -235,7 +237,7 @@ class ConsoleApi:
 
     async def backends(self, request: Request, viewer: Viewer) -> object:
         router = self._shared.engine.router
-        workers, models = await asyncio.gather(self._fan_out.ask("backends", viewer), self._models.load())
+        workers, models = await asyncio.gather(self._fan_out.ask(self._own.backends, viewer), self._models.load())
         out: list[dict[str, object]] = []
         for backend in self._shared.settings.backends:
             found = [worker[backend.name] for worker in workers if backend.name in worker]
@@ -256,7 +258,7 @@ class ConsoleApi:
         return out
 
     async def start_check(self, request: Request, viewer: Viewer) -> object:
-        _require_all(viewer)
+        latest = await self._find_check(viewer)
         settings = self._shared.settings
         backend = next((each for each in settings.backends if each.name == request.path_params["name"]), None)
         if backend is None:
@@ -265,31 +267,30 @@ class ConsoleApi:
         if not model.isprintable():
             raise BadRequest("model must name a model.", "model")
         key = self._access.make_own_key() if settings.keys else ""
-        is_busy = (await self._check_state(viewer)).running
-        if is_busy or not self._checks.start(backend, model, address_of(request), key):
+        if latest.running or not self._checks.start(backend, model, address_of(request), key):
             raise BadRequest("A check is running already.", code="busy", status=409)
         return self._checks.state
 
-    async def _check_state(self, viewer: Viewer) -> CheckState:
-        """The latest check of any process."""
-        found = [msgspec.convert(each, CheckState) for each in await self._fan_out.ask("check", viewer)]
-        return max(found, key=lambda each: each.began, default=CheckState())
-
     async def check(self, request: Request, viewer: Viewer) -> object:
-        _require_all(viewer)
-        return await self._check_state(viewer)
+        return await self._find_check(viewer)
 
     async def check_report(self, request: Request, viewer: Viewer) -> object:
         _require_all(viewer)
-        found = await self._fan_out.ask("report", viewer)
+        found = await self._fan_out.ask(self._own.report, viewer)
         if not found:
             raise BadRequest("There is no report.", code="not_found", status=404)
         headers = {**HEADERS, "content-security-policy": REPORT_POLICY}
         _, report = max((began, report) for began, report in found)
         return Response(report, 200, headers, "text/html; charset=utf-8")
 
+    async def _find_check(self, viewer: Viewer) -> CheckState:
+        """The latest check of any process."""
+        _require_all(viewer)
+        found = [msgspec.convert(each, CheckState) for each in await self._fan_out.ask(self._own.check, viewer)]
+        return max(found, key=lambda each: each.began, default=CheckState())
+
     async def numbers(self, request: Request, viewer: Viewer) -> object:
-        found = await self._fan_out.ask("numbers", viewer)
+        found = await self._fan_out.ask(self._own.numbers, viewer)
         shown = await in_thread(lambda: merge_reports([msgspec.convert(each, CountReport) for each in found]))
         return {**shown, "own": not viewer.sees_all}
 

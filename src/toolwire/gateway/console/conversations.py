@@ -1,8 +1,8 @@
 """Conversations: which turns belong together, how their context grows, and where the prompt cache broke.
 
 Turns of one key belong together if one continues the other's response, or if they name the same conversation or
-session. They are joined too if they have the same cache key, or if the history of one begins with that of the other;
-but not if that would join two sessions, which may begin with the same words. Replays belong to none.
+session. They are also joined if they have the same cache key, or if the history of one begins with that of the other,
+unless that would join two sessions, which may begin with the same words. Replays belong to no conversation.
 """
 
 import hashlib
@@ -14,18 +14,25 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from toolwire.gateway.console.excerpts import Excerpts, ResultExcerpt, TextExcerpt, unpack_excerpts
-from toolwire.gateway.console.prompts import PREFIX_SIZE, SEGMENT, TurnPrompt
+from toolwire.gateway.console.prompts import (
+    PREFIX_SIZE,
+    SEGMENT,
+    Excerpts,
+    ResultExcerpt,
+    TextExcerpt,
+    TurnPrompt,
+    unpack_excerpts,
+)
 from toolwire.gateway.console.rows import MAX_NAME_LENGTH, TurnRow
 
 MAX_COMPARED = 10
 """Maximum number of earlier turns with which the prompt of a turn is compared."""
 MAX_SHOWN_TURNS = 200
-"""Maximum number of turns of a conversation that are shown, the last ones."""
+"""Maximum number of turns of a conversation that are shown: its last ones."""
 MAX_ALIKE = 8
 """Maximum number of turns with the same history or cache key that are tried for a join."""
 FORM = "form"
-"""The value of `replay_of` in turns that the page's form made; such a turn is like any other."""
+"""The value of `replay_of` in turns of the page's form. Such a turn is grouped like any other."""
 
 Mark: TypeAlias = tuple[str, str, str | bytes]
 """A key, a kind of name, and the name."""
@@ -45,16 +52,18 @@ def group_turns(members: Iterable[ConversationTurn]) -> list[list[ConversationTu
     groups = _Groups(turns)
     for index, turn in enumerate(turns):
         groups.add(index, turn)
-    return sorted(groups.found(), key=lambda each: -each[-1].row.at)
+    members_by_root: defaultdict[int, list[ConversationTurn]] = defaultdict(list)
+    for index, turn in enumerate(turns):
+        members_by_root[groups.find_root(index)].append(turn)
+    return sorted(members_by_root.values(), key=lambda each: -each[-1].row.at)
 
 
 class _Groups:
-    """Sets of turns that are joined one by one (union-find); each knows the sessions and conversations in it."""
+    """Sets of turns that are joined one by one (union-find). Each has the kinds of names that its turns have."""
 
     def __init__(self, turns: Sequence[ConversationTurn]) -> None:
-        self._turns = turns
         self._parents = list(range(len(turns)))
-        self._named: list[set[str]] = [{kind for kind, _ in _list_names(each.prompt)} for each in turns]
+        self._kinds: list[set[str]] = [{kind for kind, _ in _list_names(each.prompt)} for each in turns]
         self._known: defaultdict[Mark, list[int]] = defaultdict(list)
 
     def add(self, index: int, turn: ConversationTurn) -> None:
@@ -72,16 +81,10 @@ class _Groups:
         whole = [*islice(prefixes, 1)]
         self._join_first(index, cached)
         self._join_first(index, prefixes)
-        for mark in (*names, *cached, *whole, (key, "response", prompt.response)):
+        for mark in (*names, *cached, *whole, (key, "response", f"resp_{turn.row.id}")):
             self._known[mark].append(index)
 
-    def found(self) -> Iterable[list[ConversationTurn]]:
-        out: defaultdict[int, list[ConversationTurn]] = defaultdict(list)
-        for index, turn in enumerate(self._turns):
-            out[self._root(index)].append(turn)
-        return out.values()
-
-    def _root(self, index: int) -> int:
+    def find_root(self, index: int) -> int:
         parents = self._parents
         while parents[index] != index:
             parents[index] = parents[parents[index]]
@@ -89,18 +92,18 @@ class _Groups:
         return index
 
     def _join(self, one: int, other: int) -> None:
-        one, other = self._root(one), self._root(other)
+        one, other = self.find_root(one), self.find_root(other)
         if one != other:
             self._parents[one] = other
-            self._named[other] |= self._named[one]
+            self._kinds[other] |= self._kinds[one]
 
     def _join_first(self, index: int, marks: Iterable[Mark]) -> None:
-        """Join a turn with the first one of these marks that belongs to no other session."""
+        """Join a turn with the latest one that has one of these marks and belongs to no other session."""
         for mark in marks:
             for other in islice(reversed(self._known.get(mark, ())), MAX_ALIKE):
-                one, root = self._root(index), self._root(other)
-                # Turns that name the same session are joined already, so two that name one name different ones.
-                if one == root or not self._named[one] & self._named[root]:
+                one, root = self.find_root(index), self.find_root(other)
+                # Turns that name the same session are joined already, so two that are not name different ones.
+                if one == root or not self._kinds[one] & self._kinds[root]:
                     self._join(index, other)
                     return
 
@@ -113,7 +116,7 @@ def _list_names(prompt: TurnPrompt) -> Iterator[tuple[str, str]]:
 
 
 def summarize(members: Sequence[ConversationTurn]) -> dict[str, object]:
-    """A conversation in one line."""
+    """A conversation as a row of the list."""
     first, last = members[0], members[-1]
     return {
         "id": first.row.id,
@@ -199,22 +202,22 @@ def _show(excerpt: TextExcerpt) -> dict[str, object]:
 
 
 def compare_prompts(member: ConversationTurn, earlier: Sequence[ConversationTurn]) -> dict[str, Any] | None:
-    """How far a prompt begins like the earlier one it is most like, and where the cache broke.
+    """How much of a prompt equals the beginning of the most similar earlier one, and where the cache broke.
 
-    None if there is no earlier one, or if a part of either prompt is not known here.
+    None if there is no earlier one, or if a part of either prompt is unknown.
     """
     own = member.prompt
     candidates = [each for each in earlier if each.row.model == member.row.model and _is_known(each.prompt)]
     if not candidates or not _is_known(own):
         return None
 
-    def likeness(other: ConversationTurn) -> tuple[int, bool]:
-        """The number of equal segments, and whether the other prompt has no more than these."""
+    def compare(other: ConversationTurn) -> tuple[int, bool]:
+        """The number of equal segments at the beginning, and whether they are the whole of the other prompt."""
         common = count_common_bytes(own.segments, other.prompt.segments) // SEGMENT.size
         return common, common == len(other.prompt.segments) // SEGMENT.size
 
-    best = max(reversed(candidates), key=likeness)
-    common, is_all = likeness(best)
+    best = max(reversed(candidates), key=compare)
+    common, is_all = compare(best)
     sizes = [size for size, _ in SEGMENT.iter_unpack(own.segments)]
     state: dict[str, Any] = {
         "against": best.row.id,
@@ -232,7 +235,7 @@ def _is_known(prompt: TurnPrompt) -> bool:
 
 
 def locate_difference(own: Sequence[str], other: Sequence[str]) -> dict[str, Any]:
-    """Where two segments differ first, and the text there; each segment is its section, its name and its text."""
+    """The first byte at which two segments differ, and the text there. A segment is its section, name and text."""
     now, was = own[2].encode(), other[2].encode()
     at = count_common_bytes(now, was)
     begin, end = max(0, at - 40), at + 80

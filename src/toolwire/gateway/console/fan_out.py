@@ -4,8 +4,8 @@ A worker that is gone, or does not answer in time, is left out: its turns are go
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -20,7 +20,8 @@ ANSWER_TIMEOUT = 10.0
 """Timeout for the answer of another worker, in seconds."""
 MAX_ANSWER_SIZE = 128 * 1024 * 1024
 
-Question: TypeAlias = Callable[..., Awaitable[Any]]
+T = TypeVar("T")
+Question: TypeAlias = Callable[..., Awaitable[T | None]]
 """Takes a viewer and plain named values; returns a plain value within the viewer's rights, or None."""
 
 
@@ -35,10 +36,10 @@ _decode = msgspec.msgpack.Decoder(_Query).decode
 
 
 class FanOut:
-    """Wraps the questions that this process answers, by name, so that all processes answer them."""
+    """Asks each of these questions in all processes, and answers them when other processes ask."""
 
-    def __init__(self, questions: Mapping[str, Question], process: Process) -> None:
-        self._questions = questions
+    def __init__(self, questions: Iterable[Question[Any]], process: Process) -> None:
+        self._questions = {question.__name__: question for question in questions}
         self._colleagues = process.colleagues
         self._notices: set[asyncio.Task[list[Any]]] = set()
         if self._colleagues is not None:
@@ -50,13 +51,13 @@ class FanOut:
             task.cancel()
         await asyncio.gather(*self._notices, return_exceptions=True)
 
-    async def ask(self, question: str, viewer: Viewer, **given: Any) -> list[Any]:
+    async def ask(self, question: Question[T], viewer: Viewer, **given: Any) -> list[T]:
         """The answers of all processes that have one, that of this process first."""
-        own = self._questions[question](viewer, **given)
-        answer, others = await asyncio.gather(own, self._ask_others(question, viewer, given))
+        asking = self._ask_others(question.__name__, viewer, given)
+        answer, others = await asyncio.gather(question(viewer, **given), asking)
         return [each for each in (answer, *others) if each is not None]
 
-    async def ask_one(self, question: str, viewer: Viewer, **given: Any) -> Any:
+    async def ask_one(self, question: Question[T], viewer: Viewer, **given: Any) -> T:
         """The answer of the one process that has the turn; `BadRequest` if none has it."""
         found = await self.ask(question, viewer, **given)
         if not found:
@@ -64,10 +65,10 @@ class FanOut:
             raise BadRequest(message, code="not_found", status=404)
         return found[0]
 
-    def notify(self, question: str, **given: Any) -> None:
+    def notify(self, question: Question[Any], **given: Any) -> None:
         """Tell the other processes something, in the background."""
         if self._colleagues is not None:
-            task = asyncio.create_task(self._ask_others(question, Viewer(), given))
+            task = asyncio.create_task(self._ask_others(question.__name__, Viewer(), given))
             self._notices.add(task)
             task.add_done_callback(self._notices.discard)
 

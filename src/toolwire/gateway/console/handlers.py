@@ -1,4 +1,4 @@
-"""Answers about the turns of this process; `fan_out.py` asks all processes.
+"""Answers of this process about its turns; `fan_out.py` asks all processes.
 
 Viewers are authenticated in `routes.py`; here each sees the turns of its key. Arguments and answers are plain values,
 and None means that this process has no answer. Long work runs in a thread.
@@ -13,14 +13,13 @@ import msgspec
 
 from toolwire.gateway.console.access import Viewer
 from toolwire.gateway.console.backends import Checks
-from toolwire.gateway.console.fan_out import Question
+from toolwire.gateway.console.content import unpack
 from toolwire.gateway.console.http import in_thread
 from toolwire.gateway.console.prompts import make_prompt, read_segment
 from toolwire.gateway.console.recorder import ALL_KEYS, TurnRecorder
 from toolwire.gateway.console.ring import RecordedTurn
 from toolwire.gateway.console.rows import TurnRow
 from toolwire.gateway.console.statistics import count_rows
-from toolwire.gateway.console.stored_trace import unpack
 from toolwire.gateway.console.turn_view import make_recording, view_turn
 from toolwire.turns.routes import Router
 
@@ -35,39 +34,38 @@ REPLAYED_HEADERS = re.compile(r"x-proxy-[\w-]+|anthropic-(version|beta)|openai-b
 
 
 class Handlers:
-    """The turns of this process."""
+    """The answers. Each question is a method of this class, which a viewer and named values are passed to."""
 
     def __init__(self, recorder: TurnRecorder, router: Router, checks: Checks) -> None:
         self._recorder = recorder
         self._router = router
         self._checks = checks
-        answered = (
+        self.questions = (
             self.rows, self.turn, self.recording, self.request, self.pin, self.capture, self.count_capture,
             self.prompts, self.segment, self.numbers, self.backends, self.check, self.report,
         )  # fmt: skip
-        self.questions: dict[str, Question] = {each.__name__: each for each in answered}
 
     async def _find(self, viewer: Viewer, id: str) -> RecordedTurn | None:
         turn = self._recorder.ring.get(id)
         return await self._recorder.find(id) if turn is not None and viewer.sees(turn.row.key) else None
 
-    async def _list_seen(self, viewer: Viewer) -> list[RecordedTurn]:
+    async def _list_visible(self, viewer: Viewer) -> list[RecordedTurn]:
         turns = list(self._recorder.ring)
         return await in_thread(lambda: [turn for turn in turns if viewer.sees(turn.row.key)])
 
     async def rows(self, viewer: Viewer, *, after: dict[str, int]) -> dict[str, object]:
-        """Rows that changed after the numbers that earlier answers gave, by process; and all running turns."""
+        """All running turns, and the rows that changed after the `seq` of the previous answer, by process."""
         recorder, ring = self._recorder, self._recorder.ring
-        rows = ring.since(after.get(recorder.process, 0), MAX_ROWS, MAX_ROWS_SIZE)
+        rows = ring.list_changes(after.get(recorder.process, 0), MAX_ROWS, MAX_ROWS_SIZE)
         seen = [row for row in rows if viewer.sees(row.key)]
         more = len(rows) == MAX_ROWS or sum(row.size for row in rows) > MAX_ROWS_SIZE
         sees_all, key = viewer.sees_all, viewer.key
         return {
             "process": recorder.process,
-            "seq": rows[-1].seq if more else ring.next_seq(),  # a key must not learn when others had turns
+            "seq": rows[-1].seq if more else ring.next_seq(),  # keys must not learn when others had turns
             "more": more,
             "rows": await in_thread(msgspec.to_builtins, seen),
-            "running": msgspec.to_builtins(recorder.running(viewer.sees)),
+            "running": msgspec.to_builtins(recorder.list_running(viewer.sees)),
             "kept_bytes": ring.size if sees_all else ring.sizes[key],
             "busy": recorder.busy.total() if sees_all else recorder.busy[key],
             "capturing": recorder.captures.get(ALL_KEYS if sees_all else key, 0),
@@ -82,8 +80,8 @@ class Handlers:
         turn = await self._find(viewer, id)
         return await in_thread(make_recording, turn) if turn is not None and turn.packed else None
 
-    async def request(self, viewer: Viewer, *, id: str) -> dict[str, object] | None:
-        """The fields of a `RecordedRequest`, to send the request of a turn again."""
+    async def request(self, viewer: Viewer, *, id: str) -> dict[str, Any] | None:
+        """The request of a turn, to be sent again; the fields are those of a `RecordedRequest`."""
         turn = await self._find(viewer, id)
         if turn is None or not turn.packed:
             return None
@@ -118,12 +116,13 @@ class Handlers:
         return True
 
     async def prompts(self, viewer: Viewer) -> list[Any]:
-        """The rows of the latest turns with content, each with its prompt."""
-        turns = [turn for turn in await self._list_seen(viewer) if turn.has_content][-MAX_PROMPTS:]
+        """The rows and prompts of the latest turns with content."""
+        turns = [turn for turn in await self._list_visible(viewer) if turn.has_content][-MAX_PROMPTS:]
         for turn in turns:
             await self._recorder.prepare(turn)
             if turn.packed and turn.prompt is None:
-                self._recorder.ring.attach(turn, await in_thread(make_prompt, turn.packed, turn.row))
+                turn.prompt = await in_thread(make_prompt, turn.packed, turn.row)
+                self._recorder.ring.resize(turn)
         return await in_thread(
             lambda: [msgspec.to_builtins((turn.row, turn.prompt)) for turn in turns if turn.prompt is not None]
         )
@@ -136,15 +135,15 @@ class Handlers:
         return await in_thread(read_segment, turn.packed, turn.row.dialect, index)
 
     async def numbers(self, viewer: Viewer) -> Any:
-        """The counts of all turns, or those of the viewer's turns that are still in the ring."""
+        """The counts of all turns; for a key, those of its turns that are still in the ring."""
         if viewer.sees_all:
             return msgspec.to_builtins(self._recorder.statistics.report())
-        seen = await self._list_seen(viewer)
+        seen = await self._list_visible(viewer)
         return await in_thread(lambda: msgspec.to_builtins(count_rows(turn.row for turn in seen)))
 
-    async def backends(self, viewer: Viewer) -> dict[str, object]:
+    async def backends(self, viewer: Viewer) -> dict[str, dict[str, Any]]:
         """The state of each backend, as far as this process knows."""
-        seen = await self._list_seen(viewer)
+        seen = await self._list_visible(viewer)
         failovers, turns = await in_thread(_group_by_backend, [turn.row for turn in seen])
         return {
             route.backend.name: {
@@ -165,7 +164,7 @@ class Handlers:
 
 
 def _group_by_backend(rows: list[TurnRow]) -> tuple[Counter[str], dict[str, list[Any]]]:
-    """How often another backend replaced each one, and the times of its last turns."""
+    """For each backend, how many turns failed over to another one, and the times of its last turns."""
     failovers: Counter[str] = Counter()
     by_name: dict[str, list[TurnRow]] = {}
     for row in rows:

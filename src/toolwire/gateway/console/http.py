@@ -41,7 +41,7 @@ _threads = ThreadPoolExecutor(2, "console")
 
 
 async def in_thread(work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
-    """Run work on many bytes in a thread, because it would block the event loop."""
+    """Run work on many bytes in a thread, where it does not block the event loop."""
     return await asyncio.get_running_loop().run_in_executor(_threads, partial(work, *given, **named))
 
 
@@ -56,7 +56,7 @@ def prefix_of(request: Request) -> str:
 
 
 def address_of(request: Request) -> str:
-    """The address of this gateway, as it is reached from this machine."""
+    """The address of this gateway for programs on this machine."""
     host, port = request.scope["server"]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}{prefix_of(request)}"
 
@@ -73,28 +73,42 @@ async def read_body(request: Request, limit: int, claim: Reservation | None = No
     return bytes(body)
 
 
-def as_failure(failure: Failure) -> Response:
+def make_error(failure: Failure) -> Response:
     body = msgspec.json.encode({"error": {"code": failure.code, "message": failure.message}})
     return Response(body, failure.status, HEADERS, "application/json")
 
 
+class _SharedAnswer(msgspec.Struct):
+    """An answer that is being built, or sent to the viewers that requested it."""
+
+    task: asyncio.Task[Response]
+    claim: Reservation
+    users: int = 0
+
+
 class SharedAnswers:
-    """Answers whose bytes count as in flight.
+    """Answers whose bytes count against the memory budget.
 
     Identical requests that arrive while an answer is built share it: it is built, held and counted once. A later
     request sees what has changed since.
     """
 
-    def __init__(self, flight: MemoryBudget) -> None:
-        self._flight = flight
+    def __init__(self, budget: MemoryBudget) -> None:
+        self._budget = budget
         self._shared: dict[object, _SharedAnswer] = {}
 
     async def send(self, key: object, make: Callable[[], Coroutine[None, None, Response]], send: Send) -> None:
         """Send the answer for this key, which `make` builds if no request is waiting for it."""
         shared = self._shared.get(key)
         if shared is None or shared.task.done():
-            claim = Reservation(self._flight)
-            shared = self._shared[key] = _SharedAnswer(asyncio.create_task(_build(make(), claim)), claim)
+            claim = Reservation(self._budget)
+
+            async def build() -> Response:
+                response = await make()
+                claim.grow(len(response.body))
+                return response
+
+            shared = self._shared[key] = _SharedAnswer(asyncio.create_task(build()), claim)
         shared.users += 1
         try:
             response = await asyncio.shield(shared.task)  # a viewer that disconnects does not cancel it for others
@@ -111,17 +125,3 @@ class SharedAnswers:
                 shared.claim.release()
                 if self._shared.get(key) is shared:
                     del self._shared[key]
-
-
-class _SharedAnswer(msgspec.Struct):
-    """An answer that is being built, or sent to the viewers that requested it."""
-
-    task: asyncio.Task[Response]
-    claim: Reservation
-    users: int = 0
-
-
-async def _build(making: Coroutine[None, None, Response], claim: Reservation) -> Response:
-    response = await making
-    claim.grow(len(response.body))
-    return response

@@ -1,4 +1,4 @@
-"""The prompt of a turn in segments, in the order of a prompt cache: tools, system text, history and results.
+"""The prompt of a turn in segments, in the order of a prompt cache, and excerpts of what was said in the turn.
 
 A prompt cache holds as far as two prompts begin with the same bytes. Servers put tools first, then the system text,
 then the messages, whatever the order of the fields. So a prompt is a list of segments with their sizes and digests, and
@@ -6,12 +6,14 @@ the first difference between two of them is where the cache broke. Segments are 
 cache markers, which clients move on, and without the ids and states that the gateway adds to what it stores. Positions
 are counted in these bytes, not in those that were sent.
 
-The page asks for all prompts every few seconds. So each is made once and kept beside its turn, and lists that grow with
-the history are packed.
+A conversation shows many turns, and every request repeats the history. So texts are cut, with their full sizes beside
+them, and of results that a request only repeats little more than the ids is kept. The page asks for all prompts every
+few seconds. So each is made once and kept beside its turn, and lists that grow with the history are packed.
 """
 
 import hashlib
 import struct
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, cast
 
@@ -19,40 +21,49 @@ import msgspec
 
 from toolwire.core.errors import BadRequest
 from toolwire.core.request import (
+    CallEntry,
     Entry,
     Message,
     OtherEntry,
     OtherPart,
     Part,
     ReasoningEntry,
+    RefusalPart,
     Request,
     ResultEntry,
     TextPart,
     ToolPart,
     ToolsEntry,
 )
-from toolwire.gateway.console.excerpts import NO_TEXT, pack_excerpts, take_excerpts
-from toolwire.gateway.console.rows import TurnRow
-from toolwire.gateway.console.stored_trace import StoredTrace, unpack
+from toolwire.gateway.console.content import StreamView, TurnContent, unpack
+from toolwire.gateway.console.rows import MAX_NAME_LENGTH, TurnRow
 from toolwire.protocols import dialects
 
 Section: TypeAlias = Literal["tools", "system", "history", "results"]
 MAX_REFERENCE_LENGTH = 512
 """Maximum characters of a name by which turns are joined."""
 MAX_TITLE_LENGTH = 200
+MAX_EXCERPT_LENGTH = 2000
+"""Maximum characters of a message or a result."""
+MAX_ARGUMENTS_LENGTH = 500
+MAX_ENTRIES = 200
+"""Maximum number of calls of one answer, and of results of one request."""
+REPEATED_WITH_TEXT = 8
+"""Repeated results that keep their texts: where a client writes each result behind its call, only the last of several
+new ones follows everything that the model wrote."""
+NO_TEXT = "(no text)"
 SEGMENT = struct.Struct("<I8s")
 """The size of a segment, and its digest."""
 PREFIX_SIZE = 12
 """Bytes of the digest of the first entries."""
 UNCOMPARED = frozenset(("raw", "message", "cache", "origin", "from_this_backend"))
 """Fields of an entry or a tool that no model sees."""
+_NOTHING = Request("", ())
 
 
 class TurnPrompt(msgspec.Struct, frozen=True):
-    """The prompt of a turn, and what the turn belongs to."""
+    """The prompt of a turn, excerpts of the turn, and the names by which it is joined to others."""
 
-    id: str
-    response: str
     previous: str
     conversation: str
     session: str
@@ -68,40 +79,81 @@ class TurnPrompt(msgspec.Struct, frozen=True):
     title: str
     """The beginning of the user's last message."""
     excerpts: bytes
-    """As `pack_excerpts` writes them."""
+    """`Excerpts`, packed: those of all turns are held and sent to other workers, and most of them are not shown."""
 
     @property
     def size(self) -> int:
-        """About how many bytes of memory it takes."""
+        """Approximate bytes of memory."""
         names = (self.previous, self.conversation, self.session, self.cache_key, self.title)
         return 1500 + sum(map(str.__sizeof__, names)) + len(self.segments) + len(self.prefixes) + len(self.excerpts)
 
 
-def read_segment(packed: bytes, dialect: str, index: int) -> tuple[Section, str, str] | None:
-    """The section, the name and the text of a segment; None if there is no such segment."""
-    trace = unpack(packed)
-    request = _find_sent_request(trace) or _decode(dialect, trace.request)
-    found = list(_list_segments(request)) if request is not None else []
-    if index >= len(found):
-        return None
-    section, name, data = found[index]
-    return section, name, data.decode(errors="replace")
+class TextExcerpt(msgspec.Struct, array_like=True, frozen=True):
+    """The beginning of a text, and the number of characters of the whole."""
+
+    text: str = ""
+    size: int = 0
+
+
+class CallExcerpt(msgspec.Struct, array_like=True, frozen=True):
+    """A call as the client got it."""
+
+    id: str
+    name: str
+    arguments: TextExcerpt
+
+
+class ResultExcerpt(msgspec.Struct, array_like=True, frozen=True):
+    """The result of a call, as a request carried it."""
+
+    call: str
+    content: TextExcerpt
+
+
+class Excerpts(msgspec.Struct, array_like=True, frozen=True):
+    """The excerpts of one turn."""
+
+    asked: TextExcerpt
+    """The user's last message; `NO_TEXT` if it has none."""
+    is_new: bool
+    """Whether the model has not answered that message before this turn."""
+    answer: TextExcerpt
+    reasoning: int
+    """Characters."""
+    calls: tuple[CallExcerpt, ...]
+    call_count: int
+    results: tuple[ResultExcerpt, ...]
+    """The last results of the request, in its order. Those that it repeats have no text."""
+    new_results: int
+    """The number of results after the last entry of the model."""
+
+
+_decode_excerpts = msgspec.msgpack.Decoder(Excerpts).decode
+
+
+def unpack_excerpts(data: bytes) -> Excerpts:
+    return _decode_excerpts(zlib.decompress(data))
 
 
 def make_prompt(packed: bytes, row: TurnRow) -> TurnPrompt:
     """Split the prompt of a turn: what a backend was sent, or else what the client sent."""
-    trace = unpack(packed)
-    own, sent = _decode(row.dialect, trace.request), _find_sent_request(trace)
+    content = unpack(packed)
+    own, sent = _decode_request(row.dialect, content.request), _find_sent_request(content)
     asked, given = own or sent or _NOTHING, sent or own or _NOTHING
     context: dict[Section, int] = {"system": 0, "tools": 0, "history": 0, "results": 0}
     segments: list[bytes] = []
     for section, _, data in _list_segments(given):
         context[section] += len(data)
         segments.append(SEGMENT.pack(len(data), hashlib.blake2b(data, digest_size=8).digest()))
-    excerpts = take_excerpts(asked.entries, trace.read_answer(row.dialect), row)
+    prefixes: list[bytes] = []
+    if not _is_partial(asked):
+        chain = hashlib.blake2b(digest_size=PREFIX_SIZE)
+        for section, _, data in map(_read_entry, asked.entries):
+            if section != "system":  # a conversation stays the same when that changes, which is what breaks its cache
+                chain.update(hashlib.blake2b(data, digest_size=PREFIX_SIZE).digest())
+                prefixes.append(chain.digest())
+    excerpts = _take_excerpts(asked.entries, content.read_answer(row.dialect), row)
     return TurnPrompt(
-        row.id,
-        f"resp_{row.id}",
         _read_reference(asked, "previous_response_id"),
         _read_reference(asked, "conversation"),
         row.session or _find_session(asked.caller.user or ""),
@@ -109,16 +161,27 @@ def make_prompt(packed: bytes, row: TurnRow) -> TurnPrompt:
         _is_partial(given),
         context,
         b"".join(segments),
-        b"" if _is_partial(asked) else _digest_prefixes(asked.entries),
+        b"".join(prefixes),
         excerpts.asked.text[:MAX_TITLE_LENGTH] or NO_TEXT,
-        pack_excerpts(excerpts),
+        zlib.compress(msgspec.msgpack.encode(excerpts), 1),
     )
 
 
-_NOTHING = Request("", ())
+def read_segment(packed: bytes, dialect: str, index: int) -> tuple[Section, str, str] | None:
+    """The section, the name and the text of a segment; None if there is no such segment."""
+    content = unpack(packed)
+    request = _find_sent_request(content) or _decode_request(dialect, content.request)
+    found = list(_list_segments(request)) if request is not None else []
+    if index >= len(found):
+        return None
+    section, name, data = found[index]
+    return section, name, data.decode(errors="replace")
 
 
-def _decode(dialect: str, body: bytes) -> Request | None:
+# Requests
+
+
+def _decode_request(dialect: str, body: bytes) -> Request | None:
     """The request in a body; None if it is not one, or refers to items that only the store has."""
     side = dialects().get(dialect)
     if side is None:
@@ -129,10 +192,10 @@ def _decode(dialect: str, body: bytes) -> Request | None:
         return None
 
 
-def _find_sent_request(trace: StoredTrace) -> Request | None:
+def _find_sent_request(content: TurnContent) -> Request | None:
     """The last request that was sent to a backend of one of the dialects."""
-    for attempt in reversed(trace.attempts):
-        if attempt.sent and (request := _decode(attempt.kind, attempt.sent[0].body)) is not None:
+    for attempt in reversed(content.attempts):
+        if attempt.sent and (request := _decode_request(attempt.kind, attempt.sent[0].body)) is not None:
             return request
     return None
 
@@ -160,20 +223,22 @@ def _find_session(user: str) -> str:
     return user.rpartition("_session_")[2] if "_session_" in user else ""
 
 
-def _digest_prefixes(entries: Sequence[Entry]) -> bytes:
-    """System text is left out: a conversation stays the same when it changes, which is what breaks its cache."""
-    chain = hashlib.blake2b(digest_size=PREFIX_SIZE)
-    out: list[bytes] = []
-    for section, _, data in map(_read_entry, entries):
-        if section != "system":
-            chain.update(hashlib.blake2b(data, digest_size=PREFIX_SIZE).digest())
-            out.append(chain.digest())
-    return b"".join(out)
+# Segments
+
+
+class _NamedTool(msgspec.Struct):
+    name: str = ""
 
 
 def _list_segments(request: Request) -> Iterator[tuple[Section, str, bytes]]:
     """The segments of a request: section, name and bytes of each."""
-    later = _find_tools_in_history(request)
+    later: set[str] = set()  # declared or found in the history: in the prompt there, and not at its beginning
+    for entry in request.entries:
+        meant = entry.means if isinstance(entry, OtherEntry) else entry
+        if isinstance(meant, ResultEntry):
+            later |= {part.name for part in meant.parts if isinstance(part, ToolPart)}
+        elif isinstance(meant, ToolsEntry):
+            later |= {tool.name for tool in msgspec.json.decode(meant.tools, type=list[_NamedTool])}
     for tool in request.tools:
         if tool.deferred or tool.name not in later:
             yield "tools", tool.name, _encode_fields(tool)
@@ -184,22 +249,6 @@ def _list_segments(request: Request) -> Iterator[tuple[Section, str, bytes]]:
     for index, entry in enumerate(request.entries):
         section, name, data = _read_entry(entry)
         yield section, f"{name} {index + 1}", data
-
-
-class _NamedTool(msgspec.Struct):
-    name: str = ""
-
-
-def _find_tools_in_history(request: Request) -> set[str]:
-    """Tools that the history declares or has found. They are in the prompt there, and do not change its beginning."""
-    names: set[str] = set()
-    for entry in request.entries:
-        meant = entry.means if isinstance(entry, OtherEntry) else entry
-        if isinstance(meant, ResultEntry):
-            names |= {part.name for part in meant.parts if isinstance(part, ToolPart)}
-        elif isinstance(meant, ToolsEntry):
-            names |= {tool.name for tool in msgspec.json.decode(meant.tools, type=list[_NamedTool])}
-    return names
 
 
 def _read_entry(entry: Entry) -> tuple[Section, str, bytes]:
@@ -236,3 +285,58 @@ def _encode_fields(value: msgspec.Struct) -> bytes:
     """The fields of a tool, a call or reasoning that have a value."""
     fields = ((name, getattr(value, name)) for name in value.__struct_fields__ if name not in UNCOMPARED)
     return msgspec.json.encode({name: each for name, each in fields if each})
+
+
+# Excerpts
+
+
+def _take_excerpts(entries: Sequence[Entry], answer: StreamView, row: TurnRow) -> Excerpts:
+    """The excerpts of a turn, from the history that the client sent and the answer that it got.
+
+    An answer is empty if a secret was spread over its frames; then the row names its calls.
+    """
+    results: list[ResultEntry] = []
+    asked, is_new, new = None, False, 0
+    for entry in entries:
+        meant = entry.means if isinstance(entry, OtherEntry) else entry
+        if isinstance(meant, ResultEntry):
+            results.append(meant)
+            new += 1
+        elif isinstance(entry, Message) and entry.role == "user":
+            asked, is_new = entry, True
+        elif isinstance(entry, CallEntry | ReasoningEntry | OtherEntry) or (
+            isinstance(entry, Message) and entry.role == "assistant"
+        ):  # the model wrote it, or its server made it
+            is_new, new = False, 0
+    kept = results[-MAX_ENTRIES:]
+    first_text = len(kept) - min(len(kept), new + REPEATED_WITH_TEXT)
+    calls = [(call.id, call.name, call.arguments) for call in answer.calls]
+    if not calls:
+        calls = [(id, name, "") for id, name in zip(row.call_ids, row.calls, strict=False)]
+    return Excerpts(
+        _cut(_text_of(asked.parts) or NO_TEXT) if asked is not None else TextExcerpt(),
+        is_new,
+        _cut(answer.text),
+        len(answer.reasoning),
+        tuple(
+            CallExcerpt(id[:MAX_NAME_LENGTH], name[:MAX_NAME_LENGTH], _cut(arguments, MAX_ARGUMENTS_LENGTH))
+            for id, name, arguments in calls[:MAX_ENTRIES]
+        ),
+        max(len(answer.calls), row.call_count),
+        tuple(
+            ResultExcerpt(
+                each.call_id[:MAX_NAME_LENGTH],
+                _cut(_text_of(each.parts), MAX_EXCERPT_LENGTH if index >= first_text else 0),
+            )
+            for index, each in enumerate(kept)
+        ),
+        new,
+    )
+
+
+def _cut(text: str, length: int = MAX_EXCERPT_LENGTH) -> TextExcerpt:
+    return TextExcerpt(text[:length], len(text))
+
+
+def _text_of(parts: Sequence[Part]) -> str:
+    return "".join(part.text for part in parts if isinstance(part, TextPart | RefusalPart))

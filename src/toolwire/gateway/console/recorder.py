@@ -1,43 +1,34 @@
-"""Records turns: the metadata of every one, and the content of some: by the settings, by request, within limits.
+"""Records turns: the metadata of all, and the content of those that the settings or a viewer choose, within limits.
 
 A turn costs a few references to bytes that exist anyway. Its content stays raw in the ring, in this process, until it
-is viewed for the first time; then a thread removes the secrets and packs it. Everything that leaves this module is
-without secrets.
+is first viewed; then a thread removes the secrets and packs it. Everything that leaves this module is without secrets.
 """
 
-import asyncio
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from secrets import token_hex
 
 from toolwire.config.settings import Settings, bytes_of
 from toolwire.core.request import Request, RequestHead
+from toolwire.gateway.console.content import pack
 from toolwire.gateway.console.http import in_thread
 from toolwire.gateway.console.ring import RecordedTurn, Ring
-from toolwire.gateway.console.rows import (
-    NameCleaner,
-    TurnRow,
-    is_large,
-    make_finished_row,
-    make_running_row,
-    results_of,
-)
-from toolwire.gateway.console.secrets import collect_secrets
+from toolwire.gateway.console.rows import TurnRow, is_large, list_results, make_row
+from toolwire.gateway.console.secrets import RowCleaner, collect_secrets, remove_secrets
 from toolwire.gateway.console.statistics import Statistics
-from toolwire.gateway.console.stored_trace import pack, remove_secrets
-from toolwire.gateway.console.trace import HeldBytes, TurnTrace
+from toolwire.gateway.console.trace import TurnTrace
 from toolwire.gateway.log import Log
+from toolwire.gateway.memory_budget import MemoryBudget
 from toolwire.gateway.process import Process
 from toolwire.turns.observers import TurnObserver, TurnOutcome, TurnReport
 
 MAX_HELD = 32 * 1024 * 1024
-"""Maximum bytes of all traces that are not in the ring yet."""
+"""Maximum bytes of all traces of turns that are not in the ring yet."""
 TURNS_PER_SECOND, MAX_BURST = 50, 1000
 """Rate limit for recording content that no viewer requested. Under load, recording every turn would cost a tenth
 more."""
 ROWS_PER_BATCH, MAX_PENDING_SIZE = 32, 256 * 1024
-"""Rows are made when this many turns have finished, or one of this size: in batches they cost half."""
+"""Rows are made once this many turns have ended, or one of more bytes: in batches they cost half."""
 MAX_LIVE_SIZE = 1024 * 1024
 """Maximum bytes of a running turn whose content is shown."""
 MAX_RUNNING_ROWS = 300
@@ -51,10 +42,7 @@ ALL_KEYS = ""
 class TurnRecorder(TurnObserver):
     """The turns of one process, as an observer of them."""
 
-    def __init__(
-        self, settings: Settings, loop: asyncio.AbstractEventLoop, token: str, process: Process, log: Log
-    ) -> None:
-        self._loop = loop
+    def __init__(self, settings: Settings, token: str, process: Process, log: Log) -> None:
         self._log = log
         self.process = token_hex(8)
         """The id of this process; a page that sees another id reloads its list."""
@@ -70,8 +58,8 @@ class TurnRecorder(TurnObserver):
         self.on_capture: Callable[[str], None] = lambda _: None
         """Called when one of them is captured, so that other processes count it too."""
         self.secrets = collect_secrets(settings, token)
-        self._names = NameCleaner(self.secrets)
-        self._held = HeldBytes(MAX_HELD)
+        self._cleaner = RowCleaner(self.secrets)
+        self._held = MemoryBudget(MAX_HELD)
         self._begun: dict[str, TurnTrace] = {}  # not authenticated yet
         self._running: dict[str, tuple[TurnTrace, TurnReport]] = {}
         self._finished: list[tuple[TurnTrace, TurnReport, TurnOutcome]] = []  # not in the ring yet
@@ -79,7 +67,7 @@ class TurnRecorder(TurnObserver):
         self._ring = Ring(bytes_of(settings.console.max_size))
         self._statistics = Statistics()
 
-    # Called by every turn
+    # As an observer
 
     def begin(self, report: TurnReport, head: RequestHead, path: str) -> TurnTrace:
         """A request begins, which may become a turn."""
@@ -90,7 +78,7 @@ class TurnRecorder(TurnObserver):
         """The client is authenticated. Decide whether to record the content."""
         trace = self._begun.pop(report.turn)
         self._running[report.turn] = (trace, report)
-        if self._held.size < self._held.limit:
+        if self._held.reserved < self._held.limit:
             trace.keeps = (
                 bool(report.replay_of)
                 or (bool(self.captures) and self._capture(report.key or ""))
@@ -101,10 +89,10 @@ class TurnRecorder(TurnObserver):
         """Note the calls whose results the request brings."""
         running = self._running.get(report.turn)
         if running is not None:
-            running[0].results = results_of(request.entries)
+            running[0].results = list_results(request.entries)
 
     def end(self, report: TurnReport, outcome: TurnOutcome) -> None:
-        """A turn is over. A request that did not enter was not a turn."""
+        """A turn is over. A request that was not authenticated was not a turn."""
         running = self._running.pop(report.turn, None)
         if running is None:
             self._begun.pop(report.turn).release()
@@ -124,7 +112,7 @@ class TurnRecorder(TurnObserver):
         return True
 
     def _capture(self, key: str) -> bool:
-        """Whether a turn of this key is to be captured; then it is counted."""
+        """Count a turn of this key as captured, if the next one is to be; returns whether it is."""
         for name in (key, ALL_KEYS):
             left = self.captures.get(name, 0)
             if left:
@@ -136,23 +124,28 @@ class TurnRecorder(TurnObserver):
     def _settle(self) -> None:
         """Make rows of finished turns, count them, and put them into the ring."""
         finished, self._finished = self._finished, []
+        rows = self._make_rows(finished)
         turns: list[RecordedTurn] = []
-        for trace, report, outcome in finished:
-            turn = RecordedTurn(make_finished_row(trace, report, outcome, self._worker), outcome.owner)
+        for row, (trace, _, outcome) in zip(rows, finished, strict=True):
+            turn = RecordedTurn(row, outcome.owner)
             trace.finish()
             if trace.keeps:
-                turn.row.kept = "cut" if trace.is_cut else "whole"
+                row.kept = "cut" if trace.is_cut else "whole"
                 turn.trace, turn.notes = trace, outcome.stats.notes
             else:
                 trace.release()
                 if self.keeps_everything:
-                    turn.row.kept = "busy"
-                    self.busy[turn.row.key] += 1
+                    row.kept = "busy"
+                    self.busy[row.key] += 1
             turns.append(turn)
-        rows = [turn.row for turn in turns]
-        self._names.clean(rows)
         self._statistics.count(rows)
         self._ring.add(turns)
+
+    def _make_rows(self, turns: Sequence[tuple[TurnTrace, TurnReport, TurnOutcome | None]]) -> list[TurnRow]:
+        """The rows of turns, without secrets; a turn without an outcome is still running."""
+        rows = [make_row(trace, report, outcome, self._worker) for trace, report, outcome in turns]
+        self._cleaner.clean(rows, [trace.request_headers for trace, _, _ in turns])
+        return rows
 
     # For the console
 
@@ -175,22 +168,18 @@ class TurnRecorder(TurnObserver):
         else:
             self.captures.pop(key, None)
 
-    def running(self, sees: Callable[[str], bool] = lambda _: True) -> list[TurnRow]:
+    def list_running(self, sees: Callable[[str], bool] = lambda _: True) -> list[TurnRow]:
         """The rows of the running turns whose key `sees` accepts, the latest last."""
-        now = time.perf_counter()
         found = [each for each in self._running.values() if sees(each[1].key or "")][-MAX_RUNNING_ROWS:]
-        rows = [make_running_row(trace, report, now, self._worker) for trace, report in found]
-        self._names.clean(rows)
-        return rows
+        return self._make_rows([(trace, report, None) for trace, report in found])
 
     async def snapshot(self, id: str, sees: Callable[[str], bool]) -> RecordedTurn | None:
         """A running turn whose key `sees` accepts, with its content so far unless that is large."""
-        found = self._running.get(id)
-        if found is None or not sees(found[1].key or ""):
+        running = self._running.get(id)
+        if running is None or not sees(running[1].key or ""):
             return None
-        trace, report = found
-        row = make_running_row(trace, report, time.perf_counter(), self._worker)
-        self._names.clean([row])
+        trace, report = running
+        [row] = self._make_rows([(trace, report, None)])
         turn = RecordedTurn(row, "")
         if trace.keeps and trace.size <= MAX_LIVE_SIZE:
             turn.packed = await self._pack(trace, turn)
@@ -216,8 +205,3 @@ class TurnRecorder(TurnObserver):
         except Exception as error:  # noqa: BLE001 - one turn that cannot be shown must not affect others
             self._log.crash(turn.row.id, error)
             return b""
-
-
-def recorder_of(observers: Sequence[TurnObserver]) -> TurnRecorder:
-    """The recorder among the observers of an application that has a console."""
-    return next(each for each in observers if isinstance(each, TurnRecorder))

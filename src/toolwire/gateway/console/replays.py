@@ -1,13 +1,14 @@
-"""Turns that the console starts itself: a recorded request once more, or one from its form.
+"""Turns that the console starts itself: a recorded request sent again, or a request from the page's form.
 
-They go through the endpoint of their dialect in this process, as a client's do. A replay runs under the owner of its
-turn, a request from the form under the viewer's key.
+They go through the endpoint of their dialect in this process, as those of clients do. A replay runs under the owner of
+its turn, a request from the form under the viewer's key.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import msgspec
+from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from toolwire.config.flags import MODES
@@ -22,7 +23,7 @@ from toolwire.protocols import dialects
 
 TURN_HEADER = b"x-toolwire-turn"
 MAX_REPLAYS = 4
-"""Replays of one viewer at a time."""
+"""Maximum number of replays of one viewer at a time."""
 MAX_ERROR_LENGTH = 2000
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
@@ -37,6 +38,22 @@ class RecordedRequest(msgspec.Struct, frozen=True):
     body: bytes
 
 
+class ReplayOutcome(msgspec.Struct):
+    """The status of an answer, the id of its turn, and the beginning of its error."""
+
+    status: int = 0
+    turn: str = ""
+    error: str = ""
+
+    async def send(self, message: Message) -> None:
+        """Read a message of the answer. The content is recorded as that of any turn."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.turn = dict(message["headers"]).get(TURN_HEADER, b"").decode()
+        elif self.status >= 400:
+            self.error = (self.error + message.get("body", b"").decode(errors="replace"))[:MAX_ERROR_LENGTH]
+
+
 class Replays:
     """Sends requests to the endpoints of this process."""
 
@@ -46,7 +63,7 @@ class Replays:
 
     async def replay(
         self, viewer: str, recorded: RecordedRequest, id: str, model: str, receive: Receive
-    ) -> "ReplayOutcome":
+    ) -> ReplayOutcome:
         """Send the request of a recorded turn to another model, until `receive` reports that the viewer left."""
         prefix, _, rest = recorded.path[1:].partition("/")
         path = f"/{rest}" if prefix in MODES else recorded.path
@@ -58,7 +75,7 @@ class Replays:
         outcome = ReplayOutcome()
         self._running[viewer] += 1
         try:
-            body = await in_thread(replace_model, recorded.body, model, path)
+            body = await in_thread(_replace_model, recorded.body, model, path)
             headers = [(name.encode(), value.encode()) for name, value in recorded.headers]
             scope = {"path": path, "headers": headers, **({OUTPUT_MODE: prefix} if prefix in MODES else {})}
             caller = Acting(recorded.key, "", recorded.owner)
@@ -75,12 +92,10 @@ class Replays:
 
         async def stream(_: Scope, receive: Receive, send: Send) -> None:
             claim.release()
-            own = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 
             async def send_guarded(message: Message) -> None:
                 if message["type"] == "http.response.start":
-                    others = [each for each in message["headers"] if each[0].decode("latin-1") not in HEADERS]
-                    message = {**message, "headers": [*others, *own]}
+                    MutableHeaders(scope=message).update(HEADERS)
                 await send(message)
 
             await self._start(scope, body, caller, FORM, receive, send_guarded)
@@ -110,23 +125,7 @@ class Replays:
         await self._endpoints[scope["path"]](scope, receive_body, send)
 
 
-class ReplayOutcome(msgspec.Struct):
-    """The status of an answer, the id of its turn, and the beginning of its error."""
-
-    status: int = 0
-    turn: str = ""
-    error: str = ""
-
-    async def send(self, message: Message) -> None:
-        """Take a message of the answer. Its content is recorded as that of any turn."""
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-            self.turn = dict(message["headers"]).get(TURN_HEADER, b"").decode()
-        elif self.status >= 400:
-            self.error = (self.error + message.get("body", b"").decode(errors="replace"))[:MAX_ERROR_LENGTH]
-
-
-def replace_model(body: bytes, model: str, path: str) -> bytes:
+def _replace_model(body: bytes, model: str, path: str) -> bytes:
     """A request for another model that stores nothing."""
     try:
         fields: dict[str, object] = {**_fields(body)}

@@ -1,7 +1,7 @@
 """Recorded turns in memory, bounded in bytes; the oldest are dropped first.
 
-A pinned turn stays, as long as pinned turns take no more than half of the room. Changes are numbered by the clock and
-not by a counter, from which a key could infer how many turns others make.
+Pinned turns are not dropped; they may take up to half of the room. Changes are numbered by the clock and not by a
+counter, from which a key could infer how many turns others make.
 """
 
 import sys
@@ -19,20 +19,20 @@ from toolwire.gateway.console.trace import ENTRY_SIZE, TurnTrace
 
 
 class RecordedTurn(msgspec.Struct):
-    """A row with the content of its turn: raw until it is first viewed, then packed and without secrets."""
+    """A turn: its row, and its content, which is raw until it is first viewed, then packed and without secrets."""
 
     row: TurnRow
     owner: str
-    """Owner of the turn, and of what is stored for it."""
+    """The owner of the turn and of what it stores."""
     trace: TurnTrace | None = None
-    """The raw content. It may hold secrets: only `TurnRecorder` reads it."""
+    """The raw content, with secrets. Only `TurnRecorder` reads it."""
     notes: Sequence[Note] = ()
     packed: bytes = b""
-    """The content as `stored_trace.pack` writes it."""
+    """The content, as `content.pack` encodes it."""
     prompt: TurnPrompt | None = None
     """Made when conversations are first viewed."""
     size: int = 0
-    """Bytes that it counts for, once it is in the ring."""
+    """The bytes that it counts for in the ring."""
     pinned_by: str = ""
     """The key that pinned it."""
 
@@ -41,7 +41,7 @@ class RecordedTurn(msgspec.Struct):
         return self.trace is not None or bool(self.packed)
 
     def measure(self) -> int:
-        """About how many bytes of memory it takes."""
+        """Approximate bytes of memory."""
         size = self.row.size + len(self.packed) + (self.prompt.size if self.prompt is not None else 0)
         if self.trace is not None:
             headers = (*self.trace.request_headers.items(), *self.trace.answer_headers)
@@ -50,7 +50,7 @@ class RecordedTurn(msgspec.Struct):
         return size
 
     def drop_raw(self) -> None:
-        """Forget the raw content."""
+        """Drop the raw content."""
         if self.trace is not None:
             self.trace.release()
             self.trace, self.notes = None, ()
@@ -79,35 +79,34 @@ class Ring:
         return self._turns.get(id)
 
     def add(self, turns: Iterable[RecordedTurn]) -> None:
-        """Add turns. Of one that would take more than a quarter of the room only the row is kept."""
+        """Add turns. Of a turn larger than a quarter of the room only the row is kept."""
         for turn in turns:
             if turn.trace is not None and turn.measure() > self._limit // 4:
                 turn.drop_raw()
                 turn.row.kept = "large"
             self._turns[turn.row.id] = turn
-            self._resize(turn)
+            self._grow(turn, turn.measure() - turn.size)
             turn.row.seq = self.next_seq()
         self._shrink()
 
     def fill(self, turn: RecordedTurn, packed: bytes) -> None:
-        """Replace the raw content of a turn by its packed form; an empty one means that it could not be packed."""
+        """Replace the raw content of a turn by its packed form, which is empty if that could not be made."""
         turn.drop_raw()
         turn.packed = packed
         if not packed:
             turn.row.kept, turn.row.seq = "failed", self.next_seq()
-        self._resize(turn)
-        self._shrink()
+        self.resize(turn)
 
-    def attach(self, turn: RecordedTurn, prompt: TurnPrompt) -> None:
-        """Keep the prompt of a turn."""
-        turn.prompt = prompt
-        self._resize(turn)
-        self._shrink()
+    def resize(self, turn: RecordedTurn) -> None:
+        """Count a turn that has changed by its present size, if it is still here."""
+        if self._turns.get(turn.row.id) is turn:
+            self._grow(turn, turn.measure() - turn.size)
+            self._shrink()
 
     def pin(self, id: str, by: str = "", share: float = 1.0) -> bool:
-        """Protect a turn from being dropped, for this key, which may take this share of the room for pinned turns.
+        """Protect a turn from being dropped. A key may use this share of the room for pinned turns.
 
-        False if there is not enough room.
+        Returns False if there is not enough room.
         """
         turn, room = self._turns.get(id), self._limit // 2
         if turn is None or turn.row.pinned:
@@ -120,14 +119,13 @@ class Ring:
         return True
 
     def unpin(self, id: str) -> None:
-        """Let a turn be dropped again."""
         turn = self._turns.get(id)
         if turn is not None and turn.row.pinned:
             self.pinned_sizes[turn.pinned_by] -= turn.size
             turn.row.pinned, turn.row.seq = False, self.next_seq()
 
-    def since(self, seq: int, limit: int, size: int = sys.maxsize) -> list[TurnRow]:
-        """At most `limit` rows, of about `size` bytes, that changed after this number, the earliest changes first."""
+    def list_changes(self, seq: int, limit: int, size: int = sys.maxsize) -> list[TurnRow]:
+        """The rows that changed after this number, in the order of changes: at most `limit`, of about `size` bytes."""
         changed = sorted((turn.row for turn in self if turn.row.seq > seq), key=lambda row: row.seq)
         found: list[TurnRow] = []
         for row in islice(changed, limit):
@@ -138,14 +136,9 @@ class Ring:
         return found
 
     def next_seq(self) -> int:
-        """The number of the next change: the clock's microseconds, and larger than all before."""
+        """The number of the next change: the clock's microseconds, and larger than all before it."""
         self.seq = max(self.seq + 1, time_ns() // 1000)
         return self.seq
-
-    def _resize(self, turn: RecordedTurn) -> None:
-        """Count a turn with the bytes that it takes now."""
-        if self._turns.get(turn.row.id) is turn:
-            self._grow(turn, turn.measure() - turn.size)
 
     def _grow(self, turn: RecordedTurn, size: int) -> None:
         turn.size += size

@@ -1,7 +1,7 @@
 """The console as an ASGI application: its paths, its pages, and their errors.
 
-Every path but the sign-in page and the files of the page needs a viewer. Whatever changes something or asks a backend
-is a POST from the console's own page.
+Every path needs a viewer, except the sign-in page and the static files. Whatever changes something or asks a backend is
+a POST from the console's own page.
 """
 
 import asyncio
@@ -23,8 +23,8 @@ from toolwire import __version__
 from toolwire.core.errors import BadRequest, Failure, InternalError, ToolwireError
 from toolwire.gateway.console.access import COOKIE_SECONDS, Access, Viewer, cookie_name, load_token
 from toolwire.gateway.console.api import ConsoleApi, Handler
-from toolwire.gateway.console.http import HEADERS, SharedAnswers, as_failure, in_thread, port_of, prefix_of, read_body
-from toolwire.gateway.console.recorder import recorder_of
+from toolwire.gateway.console.http import HEADERS, SharedAnswers, in_thread, make_error, port_of, prefix_of, read_body
+from toolwire.gateway.console.recorder import TurnRecorder
 from toolwire.gateway.http import ClientGone
 from toolwire.gateway.log import Log
 from toolwire.gateway.shared import Shared
@@ -42,9 +42,10 @@ def serves_console(path: str) -> bool:
 
 @asynccontextmanager
 async def open_console(shared: Shared, endpoints: Mapping[str, ASGIApp]) -> AsyncGenerator["ConsoleApp"]:
-    """The console of a gateway, for as long as it serves; `endpoints` are the model endpoints by path."""
+    """The console of a gateway, while the gateway serves. `endpoints` are the model endpoints by path."""
     access = Access(shared.settings, shared.keys, load_token())
-    api = ConsoleApi(shared, recorder_of(shared.observers), endpoints, access)
+    recorder = next(each for each in shared.observers if isinstance(each, TurnRecorder))
+    api = ConsoleApi(shared, recorder, endpoints, access)
     pages, answers = Pages(access), SharedAnswers(shared.memory_budget)
     routes = [
         Route("/", pages.index),
@@ -79,15 +80,15 @@ class ConsoleApp:
             await self._router({**scope, "app": self}, receive, send_noted)
         except HTTPException as error:
             failure = Failure(error.status_code, "not_found", "There is no such page, or not for this method.")
-            await as_failure(failure)(scope, receive, send)
+            await make_error(failure)(scope, receive, send)
         except ToolwireError as error:
-            await as_failure(error.failure)(scope, receive, send)
+            await make_error(error.failure)(scope, receive, send)
         except (ClientDisconnect, ClientGone):
             pass
         except Exception as error:  # noqa: BLE001 - reported to the page and in the log
             self._log.crash("console", error)
             if not is_started:
-                await as_failure(InternalError().failure)(scope, receive, send)
+                await make_error(InternalError().failure)(scope, receive, send)
 
 
 def admit(access: Access, request: Request) -> Viewer:
@@ -168,7 +169,7 @@ class Pages:
         return self._redirect(request, self._access.make_cookie(viewer, port_of(request)), COOKIE_SECONDS)
 
     def _redirect(self, request: Request, cookie: str, seconds: int) -> Response:
-        """Redirect to the page with a cookie that scripts and other sites cannot use, and over HTTPS only HTTPS."""
+        """Redirect to the page with a cookie that scripts and other sites cannot use; after HTTPS, only HTTPS can."""
         forwarded = request.headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
         secure = "; Secure" if (forwarded or request.scope.get("scheme", "http")) == "https" else ""
         path = prefix_of(request) or "/"

@@ -1,23 +1,20 @@
 """One line of the list of turns: the metadata of a turn, without its content."""
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from itertools import pairwise
+from time import perf_counter
 from typing import Literal, TypeAlias
 
 import msgspec
 
 from toolwire.core.notes import TurnStats
 from toolwire.core.request import Entry, Message, ResultEntry, TextPart
-from toolwire.core.secret_patterns import REMOVED
-from toolwire.gateway.console.secrets import MIN_SECRET_SIZE, redact_text
 from toolwire.gateway.console.trace import TurnTrace
-from toolwire.gateway.keys import presented_key
 from toolwire.turns.observers import TurnOutcome, TurnReport
 
-Content: TypeAlias = Literal["running", "whole", "cut", "metadata", "busy", "large", "failed"]
-"""What is kept of a turn beside its row. `cut`: a part, because it was very long; `metadata`: nothing, by the settings;
-`busy`: nothing, because of load; `large`: nothing, because it takes too much of the ring;
+Kept: TypeAlias = Literal["running", "whole", "cut", "metadata", "busy", "large", "failed"]
+"""What is kept of a turn beside its row. `cut`: a part, because the turn is very long; `metadata`: nothing, by the
+settings; `busy`: nothing, because of load; `large`: nothing, because the content exceeds a quarter of the ring;
 `failed`: nothing, because of a fault in the console."""
 
 MAX_NAMES = 32
@@ -30,10 +27,6 @@ MAX_TOKENS = 10**9
 """Maximum number of tokens counted for one turn: servers may report any number."""
 ROW_SIZE = 1000
 """Bytes of a row without its texts."""
-
-COMMON_IDS = ("call_", "toolu_", "fc_", "chatcmpl-tool-", "functions.")
-"""Prefixes of call ids that servers make."""
-MAX_COMMON_ID_LENGTH = 72
 FAILED = " failed"
 """Follows the id of a call whose tool reported a failure."""
 
@@ -73,7 +66,7 @@ class TurnRow(msgspec.Struct, gc=False, omit_defaults=True):
     transport: str = ""
     background: bool = False
     replay_of: str = ""
-    kept: Content = "metadata"
+    kept: Kept = "metadata"
     pinned: bool = False
     request_id: str = ""
     """The `x-request-id` of the answer."""
@@ -87,94 +80,17 @@ class TurnRow(msgspec.Struct, gc=False, omit_defaults=True):
 
     @property
     def size(self) -> int:
-        """About how many bytes of memory the row takes."""
+        """Approximate bytes of memory."""
         texts = (self.client, self.session, self.model, self.error, self.reason)
         names = (*self.calls, *self.call_ids, *self.notes, *self.tried, *self.results)
         return ROW_SIZE + sum(map(str.__sizeof__, (*texts, *names)))
 
 
-class NameCleaner:
-    """Shortens the names that clients and backends chose, and removes secrets from them.
-
-    Most names come with every turn, so results are cached.
-    """
-
-    def __init__(self, secrets: tuple[bytes, ...]) -> None:
-        self._secrets = secrets
-        self._texts = [secret.decode(errors="replace") for secret in secrets]
-        self._clean_cached = lru_cache(maxsize=4096)(self._clean_name)
-
-    def clean(self, rows: Sequence[TurnRow]) -> None:
-        """Clean all names of these rows in place."""
-        clean = self._clean_cached
-        for row in rows:
-            row.client, row.session, row.model = clean(row.client), clean(row.session), clean(row.model)
-            row.error, row.reason = clean(row.error), clean(row.reason)
-            if row.calls:
-                row.calls = tuple([clean(name) for name in row.calls])
-        # Each id is new, so these are not cached. Common ones are only searched for known secrets, all at once.
-        ids = [id for row in rows for id in (*row.call_ids, *row.results)]
-        joined = "\n".join(ids)
-        if all(map(_is_common, ids)) and not any(secret in joined for secret in self._texts):
-            return
-        for row in rows:
-            row.call_ids = tuple([self._clean_name(id) for id in row.call_ids])
-            row.results = tuple([self._clean_name(id) for id in row.results])
-
-    def _clean_name(self, name: str) -> str:
-        return redact_text(name, self._secrets)[:MAX_NAME_LENGTH]
-
-
-def _is_common(id: str) -> bool:
-    return id.startswith(COMMON_IDS) and len(id) <= MAX_COMMON_ID_LENGTH and " " not in id.removesuffix(FAILED)
-
-
-def is_large(report: TurnReport, stats: TurnStats) -> bool:
-    """Whether the sources of a row take much more memory than the row."""
-    names = stats.call_names
-    return (
-        len(report.model or "") > SEARCHED_LENGTH
-        or len(names) > MAX_NAMES
-        or any([len(name) > SEARCHED_LENGTH for name in names])  # noqa: C419 - most have none, or few
-        or any([len(id) > SEARCHED_LENGTH for id in stats.call_ids])  # noqa: C419
-    )
-
-
-def make_running_row(trace: TurnTrace, report: TurnReport, now: float, worker: str) -> TurnRow:
-    """Make the row of a running turn; its names are not cleaned yet."""
-    return _remove_own_key(_make_row(trace, report, now - trace.began, worker), trace.request_headers)
-
-
-def make_finished_row(trace: TurnTrace, report: TurnReport, outcome: TurnOutcome, worker: str) -> TurnRow:
-    """Make the row of a finished turn; its names are not cleaned yet."""
-    stats, usage = outcome.stats, outcome.stats.usage
-    row = _make_row(trace, report, outcome.seconds, worker)
-    row.kept = "metadata"
-    row.backend = report.backend or ""
-    if len(trace.attempts) > 1:  # attempts that were followed by another of the same round, and the last one
-        failed = [each for each, after in pairwise(trace.attempts) if each.round == after.round][:MAX_NAMES]
-        if failed:
-            row.tried = tuple([f"{each.backend} {each.status}" for each in (*failed, trace.attempts[-1])])
-    row.status = report.status or 0
-    row.stream = bool(report.stream)
-    if usage is not None:
-        row.input, row.output = min(usage.input, MAX_TOKENS), min(usage.output, MAX_TOKENS)
-        row.cached, row.reasoning = min(usage.cached, MAX_TOKENS), min(usage.reasoning, MAX_TOKENS)
-    if stats.call_ids:
-        row.calls = tuple([name[:SEARCHED_LENGTH] for name in stats.call_names[:MAX_NAMES]])
-        row.call_ids = tuple([id[:MAX_NAME_LENGTH] for id in stats.call_ids[:MAX_NAMES]])
-        row.call_count = len(stats.call_ids)
-    if stats.counts:
-        row.notes = tuple(stats.counts)[:MAX_NAMES]
-    row.error = (report.error or "")[:SEARCHED_LENGTH]
-    row.reason = getattr(stats.ending, "reason", "")[:SEARCHED_LENGTH]
-    row.results = trace.results
-    return _remove_own_key(row, trace.request_headers)
-
-
-def _make_row(trace: TurnTrace, report: TurnReport, seconds: float, worker: str) -> TurnRow:
+def make_row(trace: TurnTrace, report: TurnReport, outcome: TurnOutcome | None, worker: str) -> TurnRow:
+    """Make the row of a turn, which is still running if it has no outcome. Secrets are still in its names."""
     headers = trace.request_headers
-    return TurnRow(
+    seconds = outcome.seconds if outcome is not None else perf_counter() - trace.began
+    row = TurnRow(
         trace.seed,
         trace.wall,
         report.dialect,
@@ -192,20 +108,44 @@ def _make_row(trace: TurnTrace, report: TurnReport, seconds: float, worker: str)
         kept="running",
         request_id=report.request_id,
     )
-
-
-def _remove_own_key(row: TurnRow, headers: Mapping[bytes, bytes]) -> TurnRow:
-    """Remove the key that the client sent, which this gateway may not know."""
-    key = presented_key(headers).decode("latin-1")
-    if len(key) >= MIN_SECRET_SIZE:
-        removed = REMOVED.decode()
-        for field in ("model", "client", "session", "error"):
-            if key in getattr(row, field):
-                setattr(row, field, getattr(row, field).replace(key, removed))
-        for field in ("calls", "call_ids", "results"):
-            if getattr(row, field):
-                setattr(row, field, tuple([name.replace(key, removed) for name in getattr(row, field)]))
+    if outcome is not None:
+        _add_outcome(row, trace, report, outcome.stats)
     return row
+
+
+def _add_outcome(row: TurnRow, trace: TurnTrace, report: TurnReport, stats: TurnStats) -> None:
+    """Add what is known at the end of a turn."""
+    row.kept = "metadata"
+    row.backend = report.backend or ""
+    if len(trace.attempts) > 1:  # attempts that were followed by another of the same round, and the last one
+        failed = [each for each, after in pairwise(trace.attempts) if each.round == after.round][:MAX_NAMES]
+        if failed:
+            row.tried = tuple([f"{each.backend} {each.status}" for each in (*failed, trace.attempts[-1])])
+    row.status = report.status or 0
+    row.stream = bool(report.stream)
+    if (usage := stats.usage) is not None:
+        row.input, row.output = min(usage.input, MAX_TOKENS), min(usage.output, MAX_TOKENS)
+        row.cached, row.reasoning = min(usage.cached, MAX_TOKENS), min(usage.reasoning, MAX_TOKENS)
+    if stats.call_ids:
+        row.calls = tuple([name[:SEARCHED_LENGTH] for name in stats.call_names[:MAX_NAMES]])
+        row.call_ids = tuple([id[:MAX_NAME_LENGTH] for id in stats.call_ids[:MAX_NAMES]])
+        row.call_count = len(stats.call_ids)
+    if stats.counts:
+        row.notes = tuple(stats.counts)[:MAX_NAMES]
+    row.error = (report.error or "")[:SEARCHED_LENGTH]
+    row.reason = getattr(stats.ending, "reason", "")[:SEARCHED_LENGTH]
+    row.results = trace.results
+
+
+def is_large(report: TurnReport, stats: TurnStats) -> bool:
+    """Whether the sources of a row take much more memory than the row."""
+    names = stats.call_names
+    return (
+        len(report.model or "") > SEARCHED_LENGTH
+        or len(names) > MAX_NAMES
+        or any([len(name) > SEARCHED_LENGTH for name in names])  # noqa: C419 - most have none, or few
+        or any([len(id) > SEARCHED_LENGTH for id in stats.call_ids])  # noqa: C419
+    )
 
 
 def _to_milliseconds(seconds: float) -> float:
@@ -217,7 +157,7 @@ def _read_header(headers: Mapping[bytes, bytes], name: bytes) -> str:
     return headers[name][:SEARCHED_LENGTH].decode("latin-1") if name in headers else ""
 
 
-def results_of(entries: Sequence[Entry]) -> tuple[str, ...]:
+def list_results(entries: Sequence[Entry]) -> tuple[str, ...]:
     """The calls whose results are at the end of a request, the last first. This runs in every turn."""
     found: list[str] = []
     for entry in entries[: -4 * MAX_NAMES - 1 : -1]:

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from math import frexp
-from typing import Any, cast
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -21,7 +21,9 @@ MAX_SHOWN_TOOLS = 50
 BUCKETS_PER_DOUBLING = 16
 """Histogram buckets between a time and its double."""
 MAX_UNMATCHED = 5000
-"""Maximum number of calls without a result, and of results without a call, which another process may have."""
+"""Maximum number of calls whose result, and of results whose call, another process may have."""
+
+V = TypeVar("V")
 
 
 def _bucket_of(ms: float) -> int:
@@ -65,24 +67,28 @@ class Counts(msgspec.Struct):
         self.output += row.output
         self.cached += row.cached
         if row.first_ms and not row.failed:
-            bucket = _bucket_of(row.first_ms)
-            self.first[bucket] = self.first.get(bucket, 0) + 1
-        bucket = _bucket_of(row.ms)
-        self.total[bucket] = self.total.get(bucket, 0) + 1
+            _increase(self.first, _bucket_of(row.first_ms))
+        _increase(self.total, _bucket_of(row.ms))
         for name in row.calls:
-            _add_name(self.calls, name, 1)
+            _increase(self.calls, name)
         for code in row.notes:
-            _add_name(self.notes, code, 1)
+            _increase(self.notes, code)
 
     def add_result(self, name: str, *, failed: bool) -> None:
         """Count a result of this tool."""
-        _add_name(self.answered, name, 1)
+        _increase(self.answered, name)
         if failed:
-            _add_name(self.failed, name, 1)
+            _increase(self.failed, name)
 
-    def plus(self, other: "Counts") -> "Counts":
-        """The sum of both; it belongs to no minute."""
-        return Counts(0, *(_add_up(getattr(self, name), getattr(other, name)) for name in self.__struct_fields__[1:]))
+    def include(self, other: "Counts") -> None:
+        """Add the counts of another minute or process."""
+        for field in self.__struct_fields__[1:]:
+            own, others = getattr(self, field), getattr(other, field)
+            if isinstance(own, int):
+                setattr(self, field, own + others)
+            else:
+                for name, count in others.items():
+                    _increase(own, name, count)
 
     def summarize(self) -> dict[str, object]:
         """The counts as the page shows them."""
@@ -105,22 +111,11 @@ class Counts(msgspec.Struct):
         }
 
 
-def _add_name(counts: dict[str, int], name: str, count: int) -> None:
-    """Count a name, or `OTHERS` once there are too many names."""
-    name = name if name in counts or len(counts) < MAX_NAMES else OTHERS
+def _increase(counts: dict[Any, int], name: str | int, count: int = 1) -> None:
+    """Count a bucket or a name. Once there are too many names, new ones count as `OTHERS`."""
+    if name not in counts and isinstance(name, str) and len(counts) >= MAX_NAMES:
+        name = OTHERS
     counts[name] = counts.get(name, 0) + count
-
-
-def _add_up(one: Any, other: Any) -> Any:
-    if not isinstance(one, dict):
-        return one + other
-    out = dict(cast("dict[Any, int]", one))
-    for what, count in cast("dict[Any, int]", other).items():
-        if isinstance(what, str):
-            _add_name(cast("dict[str, int]", out), what, count)
-        else:
-            out[what] = out.get(what, 0) + count
-    return out
 
 
 def _sort_by_count(counts: dict[str, int]) -> list[tuple[str, int]]:
@@ -145,7 +140,7 @@ class CountReport(msgspec.Struct):
     calls: dict[str, str] = {}
     """The tool of each call without a result."""
     results: dict[str, tuple[int, bool]] = {}
-    """The minute of each result without a call, and whether it failed."""
+    """The minute of each result without a call, and whether the tool failed."""
 
 
 class Statistics:
@@ -162,30 +157,34 @@ class Statistics:
         """Count turns that ended in this minute, or now. Minutes must not decrease."""
         minute = minute or int(time.time() // 60)
         if minute > self._minutes[-1].minute:
-            self._earlier = self._earlier.plus(self._minutes[-1])
+            self._earlier.include(self._minutes[-1])
             self._minutes.append(Counts(minute))
         counts = self._minutes[-1]
         for row in rows:
             counts.add(row)
             if row.call_ids:
                 self._calls.update(zip(row.call_ids, row.calls, strict=False))
-                _shorten(self._calls)
+                _drop_oldest(self._calls)
             for each in row.results:
                 id = each.removesuffix(FAILED)
                 if name := self._calls.pop(id, ""):
                     counts.add_result(name, failed=id != each)
                 else:
                     self._results[id] = (minute, id != each)
-                    _shorten(self._results)
+                    _drop_oldest(self._results)
 
     def report(self) -> CountReport:
-        """Everything that was counted, to be added to that of other processes."""
+        """Everything that was counted, to be added to the counts of other processes."""
+        everything = Counts()
+        for counts in (self._earlier, self._minutes[-1]):
+            everything.include(counts)
         oldest = int(time.time() // 60) - MINUTES
         minutes = [each for each in self._minutes if each.minute > oldest]
-        return CountReport(self._since, self._earlier.plus(self._minutes[-1]), minutes, self._calls, self._results)
+        return CountReport(self._since, everything, minutes, self._calls, self._results)
 
 
-def _shorten(entries: dict[str, str] | dict[str, tuple[int, bool]]) -> None:
+def _drop_oldest(entries: dict[str, V]) -> None:
+    """Drop half of the entries if there are too many."""
     if len(entries) > MAX_UNMATCHED:
         for id in tuple(entries)[: MAX_UNMATCHED // 2]:
             del entries[id]
@@ -201,13 +200,13 @@ def count_rows(rows: Iterable[TurnRow]) -> CountReport:
 
 
 def merge_reports(reports: list[CountReport]) -> dict[str, object]:
-    """The counts of all processes, as the page shows them. Results find calls that another process has counted."""
+    """The counts of all processes, as the page shows them. Results are matched with calls of other processes."""
     everything, hour = Counts(), Counts()
     by_minute: dict[int, list[int]] = {}
     for report in reports:
-        everything = everything.plus(report.all)
+        everything.include(report.all)
         for minute in report.minutes:
-            hour = hour.plus(minute)
+            hour.include(minute)
             turns, errors = by_minute.get(minute.minute, [0, 0])
             by_minute[minute.minute] = [turns + minute.turns, errors + minute.errors]
     oldest = int(time.time() // 60) - MINUTES

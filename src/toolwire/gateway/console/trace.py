@@ -1,7 +1,7 @@
 """The trace of a turn: references to bytes that exist anyway, and the times at which they passed.
 
-Nothing is copied, joined or inspected here, because every read and every write of a turn passes. A body that is too
-large is not held; a stream is held up to the piece for which there is no room. In both cases the trace is marked as
+Nothing is copied, joined or inspected here, because every read and every write of a turn passes through. A body that is
+too large is not held; a stream is held up to the first piece that does not fit. In both cases the trace is marked as
 cut.
 """
 
@@ -13,6 +13,7 @@ import msgspec
 
 from toolwire.core.backend import Ask, Dialogue, Opening, Post
 from toolwire.core.events import CallStarted, Event, ReasoningDelta, RefusalDelta, TextDelta
+from toolwire.gateway.memory_budget import MemoryBudget
 from toolwire.turns.observers import AttemptInfo
 
 CONTENT = (TextDelta, ReasoningDelta, RefusalDelta, CallStarted)
@@ -20,55 +21,45 @@ MAX_TRACE_SIZE = 8 * 1024 * 1024
 """Maximum bytes that are held of one turn."""
 ENTRY_SIZE = 160
 """Overhead of one piece in bytes."""
+_NO_BUDGET = MemoryBudget(0)
+"""Takes the place of the budget when a turn is over."""
 
 
-class HeldBytes(msgspec.Struct):
-    """The bytes that all running turns hold together."""
-
-    limit: int
-    size: int = 0
-
-
-class TurnTrace:
+class TurnTrace(msgspec.Struct, eq=False):
     """One turn, from the client's request to the last byte of the answer."""
 
-    __slots__ = (
-        "answer_headers", "attempts", "began", "first", "held", "is_cut", "is_full", "keeps", "path", "request",
-        "request_headers", "results", "seed", "size", "wall", "written",
-    )  # fmt: skip
-
-    def __init__(self, seed: str, request_headers: Mapping[bytes, bytes], held: HeldBytes, path: str = "") -> None:
-        self.seed = seed
-        self.path = path
-        self.began = perf_counter()
-        """All times are of this clock; that of the event loop counts milliseconds."""
-        self.wall = time()
-        self.request_headers = request_headers
-        self.held = held
-        self.keeps = False
-        """Whether bytes are held, or only metadata."""
-        self.is_cut = False
-        """Whether bytes were left out."""
-        self.is_full = False
-        """Whether no further piece of a stream is held."""
-        self.size = 0
-        self.request = b""
-        self.results: tuple[str, ...] = ()
-        """Calls whose results came with the request."""
-        self.attempts: list[AttemptTrace] = []
-        self.first = 0.0
-        """When the first text, reasoning or call arrived; zero if none did."""
-        self.answer_headers: Sequence[tuple[bytes, bytes]] = ()
-        self.written: list[tuple[float, Sequence[bytes]]] = []
+    seed: str
+    request_headers: Mapping[bytes, bytes]
+    held: MemoryBudget
+    """The budget of the bytes that all running turns hold together."""
+    path: str = ""
+    began: float = msgspec.field(default_factory=perf_counter)
+    """All times are of this clock; that of the event loop counts milliseconds."""
+    wall: float = msgspec.field(default_factory=time)
+    keeps: bool = False
+    """Whether bytes are held, or only metadata."""
+    is_cut: bool = False
+    """Whether bytes were left out."""
+    is_full: bool = False
+    """Whether no further piece of a stream is held."""
+    size: int = 0
+    request: bytes = b""
+    results: tuple[str, ...] = ()
+    """Calls whose results came with the request."""
+    attempts: "list[AttemptTrace]" = []
+    first: float = 0.0
+    """When the first text, reasoning or call arrived; zero if none did."""
+    answer_headers: Sequence[tuple[bytes, bytes]] = ()
+    written: list[tuple[float, Sequence[bytes]]] = []
 
     def receive(self, body: bytes) -> None:
-        """The client's request."""
+        """The body of the client's request has arrived."""
         if self.keeps and self.reserve(len(body)):
             self.request = body
 
     def attempt(self, info: AttemptInfo) -> "AttemptTrace":
         """An attempt begins."""
-        made = AttemptTrace(self, info)
+        made = AttemptTrace(self, info.backend, info.kind, info.model, info.round)
         self.attempts.append(made)
         return made
 
@@ -78,45 +69,46 @@ class TurnTrace:
             self.first = perf_counter()
 
     def send_head(self, headers: Sequence[tuple[bytes, bytes]]) -> None:
-        """The headers of the answer."""
+        """The headers of the answer are sent."""
         self.answer_headers = headers
 
     def write(self, pieces: Sequence[bytes]) -> None:
-        """A part of the answer leaves."""
+        """A part of the answer is sent."""
         if self.keeps and self.reserve_in_stream(sum(map(len, pieces)) + ENTRY_SIZE * len(pieces)):
             self.written.append((perf_counter(), pieces))
 
     def finish(self) -> None:
-        """The turn is over: its bytes no longer count as held."""
-        self.held.size -= self.size
-        self.held = HeldBytes(0)
+        """The turn is over: the ring counts its bytes from now on."""
+        self.held.reserved -= self.size
+        self.held = _NO_BUDGET
 
     def reserve_in_stream(self, size: int) -> bool:
-        """Reserve room for another piece of a stream; after the first one without room no more are held."""
-        if not self.keeps or self.is_full:
-            return False
-        self.is_full = not self.reserve(size)
+        """Reserve room for another piece of a stream. After the first one that does not fit, no more are held."""
+        self.is_full = self.is_full or not self.reserve(size)
         return not self.is_full
 
     def reserve(self, size: int) -> bool:
         """Reserve room for this many bytes; False if there is none."""
-        if self.size + size > MAX_TRACE_SIZE or self.held.size + size > self.held.limit:
+        if self.size + size > MAX_TRACE_SIZE or self.held.reserved + size > self.held.limit:
             self.is_cut = True
             return False
         self.size += size
-        self.held.size += size
+        self.held.reserved += size
         return True
 
     def snapshot(self) -> "TurnTrace":
-        """A copy that does not change any more."""
+        """A copy that does not grow or shrink with the turn."""
         made = copy(self)
         made.written = list(self.written)
-        made.attempts = [each.snapshot(made) for each in self.attempts]
+        made.attempts = [
+            msgspec.structs.replace(each, turn=made, sent=list(each.sent), reads=list(each.reads))
+            for each in self.attempts
+        ]
         return made
 
     def release(self) -> None:
-        """Drop all content. This breaks the cycle between attempts and their turn, which only the collector would."""
-        self.held.size -= self.size
+        """Drop all content. This also breaks the reference cycle between the turn and its attempts."""
+        self.held.reserved -= self.size
         self.size = 0
         self.keeps = False
         self.request = b""
@@ -124,27 +116,22 @@ class TurnTrace:
         self.attempts = []
 
 
-class AttemptTrace:
+class AttemptTrace(msgspec.Struct, eq=False):
     """One attempt: what a backend was sent, and its reply."""
 
-    __slots__ = (
-        "asked_at", "backend", "headers", "kind", "model", "reads", "replied_at", "round", "sent", "sent_headers",
-        "status", "turn",
-    )  # fmt: skip
-
-    def __init__(self, turn: TurnTrace, info: AttemptInfo) -> None:
-        self.turn = turn
-        self.round = info.round
-        self.backend = info.backend
-        self.kind = info.kind
-        self.model = info.model
-        self.asked_at = self.replied_at = 0.0
-        self.sent: list[tuple[float, str, bytes]] = []
-        """The body, or the messages of a dialogue, that the backend was sent, each with its path or method."""
-        self.status = 0
-        self.headers: Mapping[str, str] = {}
-        self.sent_headers: Mapping[str, str] = {}
-        self.reads: list[tuple[float, bytes]] = []
+    turn: TurnTrace
+    backend: str
+    kind: str
+    model: str
+    round: int
+    asked_at: float = 0.0
+    replied_at: float = 0.0
+    sent: list[tuple[float, str, bytes]] = []
+    """The body, or the messages of a dialogue, that the backend was sent, each with its path or method."""
+    status: int = 0
+    headers: Mapping[str, str] = {}
+    sent_headers: Mapping[str, str] = {}
+    reads: list[tuple[float, bytes]] = []
 
     def ask(self, opening: Opening, headers: Callable[[], Mapping[str, str]]) -> None:
         """The backend is asked."""
@@ -158,7 +145,7 @@ class AttemptTrace:
             self.send(opening.outbox)
 
     def send(self, messages: Sequence[Ask | bytes]) -> None:
-        """Messages go to a worker."""
+        """Messages are sent to a worker."""
         if not self.turn.keeps:
             return
         for message in messages:
@@ -172,20 +159,14 @@ class AttemptTrace:
         if self.turn.reserve(size + ENTRY_SIZE):
             self.sent.append((perf_counter(), path, body))
 
-    def snapshot(self, turn: TurnTrace) -> "AttemptTrace":
-        made = copy(self)
-        made.turn = turn
-        made.sent, made.reads = list(self.sent), list(self.reads)
-        return made
-
     def reply(self, status: int, headers: Mapping[str, str]) -> None:
-        """The head of the reply is here."""
+        """The head of the reply has arrived."""
         self.replied_at = perf_counter()
         self.status = status
         self.headers = headers
 
     def read(self, data: bytes) -> None:
-        """More bytes of the reply are here."""
+        """More bytes of the reply have arrived."""
         if self.turn.keeps and self.turn.reserve_in_stream(len(data) + ENTRY_SIZE):
             self.reads.append((perf_counter(), data))
 

@@ -2,21 +2,30 @@
 
 import re
 from bisect import bisect_left
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 import msgspec
 
 from toolwire.core.notes import CODES
 from toolwire.core.recording import Attempt, Head, Line, Sent
+from toolwire.gateway.console.content import (
+    AttemptContent,
+    CallView,
+    FrameView,
+    StreamContent,
+    StreamView,
+    read_stream,
+    unpack,
+)
 from toolwire.gateway.console.ring import RecordedTurn
-from toolwire.gateway.console.stored_trace import StoredAttempt, StoredStream, unpack
-from toolwire.gateway.console.stream_view import CallView, StreamView, read_stream
 from toolwire.reader import ReplySplitter
 
 CONTEXT = 400
 """Characters of a text that are shown around a call that was written in it."""
+SHOWN_OF_ATTEMPT = ("backend", "kind", "model", "round", "asked", "replied", "status", "headers", "sent_headers")
+"""The fields of an attempt that are shown as they are."""
 
 
 def view_turn(recorded: RecordedTurn) -> dict[str, object]:
@@ -37,15 +46,7 @@ def view_turn(recorded: RecordedTurn) -> dict[str, object]:
         "request": {"headers": turn.request_headers, "body": _text(turn.request)},
         "attempts": [
             {
-                "backend": attempt.backend,
-                "kind": attempt.kind,
-                "model": attempt.model,
-                "round": attempt.round,
-                "asked": attempt.asked,
-                "replied": attempt.replied,
-                "status": attempt.status,
-                "headers": attempt.headers,
-                "sent_headers": attempt.sent_headers,
+                **{name: getattr(attempt, name) for name in SHOWN_OF_ATTEMPT},
                 "sent": [{"t": each.t, "path": each.path, "body": _text(each.body)} for each in attempt.sent],
                 **_view_stream(attempt.reply, view),
             }
@@ -64,11 +65,11 @@ def view_turn(recorded: RecordedTurn) -> dict[str, object]:
     return {"row": row, "whole": msgspec.to_builtins(whole)}
 
 
-def _view_stream(stream: StoredStream, view: StreamView) -> dict[str, object]:
+def _view_stream(stream: StreamContent, view: StreamView) -> dict[str, object]:
     return {
         "withheld": stream.withheld,
         "parts": [(t, _text(data)) for t, data in stream.parts()],
-        "frames": [(each.t, each.event or _type_of(each.data), each.lane, each.call) for each in view.frames],
+        "frames": [(each.t, _name_frame(each), each.lane, each.call) for each in view.frames],
         "calls": view.calls,
         "text": view.text,
         "reasoning": view.reasoning,
@@ -84,12 +85,14 @@ class _TypedFrame(msgspec.Struct):
 _decode_type = msgspec.json.Decoder(_TypedFrame).decode
 
 
-def _type_of(data: str) -> str:
-    """The type of a frame without an event name, from its data."""
+def _name_frame(frame: FrameView) -> str:
+    """The name of a frame's event, or the type in its data."""
+    if frame.event:
+        return frame.event
     try:
-        found = _decode_type(data)
+        found = _decode_type(frame.data)
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
-        return data if data == "[DONE]" else ""
+        return frame.data if frame.data == "[DONE]" else ""
     return found.type or found.method
 
 
@@ -97,49 +100,36 @@ def _text(data: bytes) -> str:
     return data.decode(errors="replace")
 
 
+# Calls
+
+
 def _pair_calls(made: Sequence[CallView], delivered: Sequence[CallView], text: str) -> Iterator[dict[str, object]]:
-    """The model's calls beside the client's, in the client's order; withheld ones come last."""
-    originals = _Originals(made, in_order=len(made) == len(delivered))
+    """The model's calls beside the client's, in the client's order; withheld ones come last.
+
+    The model's form of a call is found by id, by name and arguments, by name, or, if none is missing, by position.
+    """
+    left = dict(enumerate(made))
+    indexes: defaultdict[object, list[int]] = defaultdict(list)
+    for index, call in left.items():
+        for mark in _list_marks(call):
+            indexes[mark].append(index)
+    untried = {mark: iter(found) for mark, found in indexes.items()}  # so that all calls are tried in linear time
     blocks = _WrittenCalls(text)
     for call in delivered:
-        original = originals.take(call)
-        block = blocks.take(call.name) if original is None else ""
-        same = original is not None and (original.id, original.name, original.arguments) == (
-            call.id,
-            call.name,
-            call.arguments,
-        )
-        yield {"model": original, "client": call, "written": block, "same": same}
-    for call in originals.left():
+        found = (index for mark in _list_marks(call) for index in untried.get(mark, ()) if index in left)
+        index = next(found, None)
+        if index is None and len(made) == len(delivered):
+            index = next(iter(left), None)
+        original = left.pop(index) if index is not None else None
+        same = original is not None and _list_marks(original) == _list_marks(call)
+        written = "" if original is not None else blocks.take(call.name)
+        yield {"model": original, "client": call, "written": written, "same": same}
+    for call in left.values():
         yield {"model": call, "client": None, "written": "", "same": False}
 
 
-class _Originals:
-    """Finds the model's form of a delivered call: by id, by name and arguments, by name, by position."""
-
-    def __init__(self, made: Sequence[CallView], *, in_order: bool) -> None:
-        self._left = dict(enumerate(made))
-        self._by: dict[object, deque[int]] = {}
-        self._in_order = in_order
-        for index, call in enumerate(made):
-            for mark in self._marks(call):
-                self._by.setdefault(mark, deque()).append(index)
-
-    @staticmethod
-    def _marks(call: CallView) -> tuple[object, ...]:
-        return ("id", call.id), (call.name, call.arguments, ""), ("name", call.name)
-
-    def take(self, call: CallView) -> CallView | None:
-        for mark in self._marks(call):
-            found = self._by.get(mark, ())
-            while found:
-                index = found.popleft()
-                if index in self._left:
-                    return self._left.pop(index)
-        return self._left.pop(next(iter(self._left))) if self._in_order and self._left else None
-
-    def left(self) -> Iterable[CallView]:
-        return self._left.values()
+def _list_marks(call: CallView) -> tuple[object, ...]:
+    return ("id", call.id), (call.name, call.arguments, ""), ("name", call.name)
 
 
 _BLOCK = re.compile(r"<use_tool|<tool_call|<function|<invoke|<\||\[TOOL_CALLS\]")
@@ -155,35 +145,40 @@ class _WrittenCalls:
         self._read = 0
 
     def take(self, name: str) -> str:
-        """The next passage with this name behind the beginning of a block, or else anywhere."""
+        """The next passage with this name after the beginning of a block, or else anywhere."""
         text = self._text
         at = first = text.find(name, self._read) if name else -1
-        while at >= 0 and self._begin(at) is None:
+        while at >= 0 and self._find_block(at) is None:
             at = text.find(name, at + len(name))
         at = first if at < 0 else at
         if at < 0:
             return ""
-        begin = self._begin(at)
+        begin = self._find_block(at)
         self._read = at + len(name)
         return text[text.rfind("\n", 0, at) + 1 if begin is None else begin : at + CONTEXT].strip()
 
-    def _begin(self, at: int) -> int | None:
+    def _find_block(self, at: int) -> int | None:
         """The beginning of the block around this position."""
         index = bisect_left(self._blocks, at) - 1
         begin = self._blocks[index] if index >= 0 else -1
         return begin if begin >= max(self._read, at - CONTEXT) else None
 
 
+# Recordings
+
+
 def make_recording(recorded: RecordedTurn) -> bytes:
-    """A turn in the format of recordings: its last attempt, preceded by those that failed. Of a turn in which the
-    gateway ran tools, this is the model's last turn."""
+    """A turn in the format of recordings: its last attempt, preceded by those that failed.
+
+    Of a turn in which the gateway ran tools, this is the model's last turn.
+    """
     turn, row = unpack(recorded.packed), recorded.row
     last = turn.attempts[-1] if turn.attempts else None
     at = datetime.fromtimestamp(row.at, UTC).isoformat(timespec="milliseconds")
-    if last is None:
-        lines: list[Head | Line] = [Head(1, "demo", row.model, 0, dialect=row.dialect, at=at)]
-    else:
-        lines = [Head(1, last.kind, last.model, last.status, last.content_type, row.dialect, at)]
+    head = Head(1, "demo", row.model, 0, dialect=row.dialect, at=at)
+    if last is not None:
+        head = Head(1, last.kind, last.model, last.status, last.content_type, row.dialect, at)
+    lines: list[Head | Line] = [head]
     if turn.request:
         lines.append(Line(request=_text(turn.request)))
     if last is not None:
@@ -192,20 +187,19 @@ def make_recording(recorded: RecordedTurn) -> bytes:
                 sent = [Sent(body.path, _text(body.body)) for body in each.sent]
                 reply = _text(each.reply.data)
                 lines.append(Line(attempt=Attempt(each.backend, each.kind, each.model, each.status, sent, reply)))
-        for body in last.sent:
-            since_reply = max(0.0, round(body.t - last.replied, 4))
-            lines.append(Line(since_reply, path=body.path, sent=_text(body.body)))
-        lines += _read_reply(last)
+        lines += _list_lines(last)
         if turn.is_cut or last.reply.withheld:
             lines.append(Line(left_out=True))
-    return b"\n".join(map(msgspec.json.encode, lines)) + b"\n"
+    return b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
 
 
-def _read_reply(attempt: StoredAttempt) -> Iterator[Line]:
+def _list_lines(attempt: AttemptContent) -> Iterator[Line]:
+    """What the backend was sent, and its reply; times count from the beginning of the reply."""
+    for body in attempt.sent:
+        yield Line(max(0.0, round(body.t - attempt.replied, 4)), path=body.path, sent=_text(body.body))
     parts, splitter = attempt.reply.parts(), ReplySplitter(attempt.content_type)
     for t, data in parts:
         for frame in splitter.feed(data):
-            event = frame.event.decode(errors="replace")
-            yield Line(max(0.0, round(t - attempt.replied, 4)), event=event, data=_text(frame.data))
+            yield Line(max(0.0, round(t - attempt.replied, 4)), event=_text(frame.event), data=_text(frame.data))
     if splitter.is_plain:
         yield Line(round(parts[-1][0] - attempt.replied, 4), body=_text(splitter.body))

@@ -1,7 +1,7 @@
 """Responses in the store, of every process and every machine that uses it.
 
-The metadata of a response is shown to viewers of its owner's turns. Its content is shown to its owner, and to other
-viewers where the console keeps everything. Secrets are removed from both.
+The metadata of a response is shown to every viewer who sees its owner's turns. Its content is shown to its owner, and
+to other viewers where the console keeps everything. Secrets are removed from both.
 """
 
 from collections.abc import Awaitable
@@ -10,8 +10,7 @@ import msgspec
 
 from toolwire.gateway.console.access import Viewer
 from toolwire.gateway.console.http import in_thread
-from toolwire.gateway.console.rows import MAX_NAME_LENGTH, SEARCHED_LENGTH
-from toolwire.gateway.console.secrets import redact, redact_text
+from toolwire.gateway.console.secrets import redact, redact_name
 from toolwire.memory.store import OwnedRecord, Raw, Store, TooLarge
 
 MAX_ROWS, MAX_BODIES_SIZE = 200, 16 * 1024 * 1024
@@ -42,24 +41,24 @@ class StoreBrowser:
         self._secrets = secrets
         self._shows_everything = shows_everything
 
-    async def rows(self, viewer: Viewer) -> list[dict[str, object]]:
+    async def list_rows(self, viewer: Viewer) -> list[dict[str, object]]:
         """The responses that this viewer may see, the last used first."""
         found = await self._store.recent(None if viewer.sees_all else viewer.key, MAX_ROWS, MAX_BODIES_SIZE)
-        return await in_thread(lambda: [self._row(each) for each in found])
+        return await in_thread(lambda: [self._make_row(each) for each in found])
 
     async def find(self, viewer: Viewer, owner: str, id: str) -> dict[str, object] | None:
         """One response, with its content if this viewer may see it."""
         record = await self._store.load(owner, id) if viewer.sees(owner) else None
         if record is None:
             return None
-        row = await in_thread(self._row, OwnedRecord(owner, record))
+        row = await in_thread(self._make_row, OwnedRecord(owner, record))
         if not self._shows_everything and (not viewer.key or viewer.key != owner):
             return {**row, "shown": False, "input": [], "output": []}
-        input = await self._texts(self._store.input(owner, id, MAX_CONTENT_SIZE))
-        output = await self._texts(self._store.output(owner, id))
+        input = await self._load_texts(self._store.input(owner, id, MAX_CONTENT_SIZE))
+        output = await self._load_texts(self._store.output(owner, id))
         return {**row, "shown": True, "input": input, "output": output}
 
-    def _row(self, found: OwnedRecord) -> dict[str, object]:
+    def _make_row(self, found: OwnedRecord) -> dict[str, object]:
         """The metadata of a response, without the fields of a body that was too large to read."""
         record = found.record
         try:
@@ -71,7 +70,7 @@ class StoreBrowser:
             "owner": found.owner,
             "created": record.created,
             "status": record.status,
-            "model": redact_text(body.model[:SEARCHED_LENGTH], self._secrets)[:MAX_NAME_LENGTH],
+            "model": redact_name(body.model, self._secrets),
             "background": bool(body.background),
             "previous": record.previous,
             "conversation": record.conversation,
@@ -79,7 +78,7 @@ class StoreBrowser:
             "output_tokens": body.usage.output_tokens if body.usage else 0,
         }
 
-    async def _texts(self, items: Awaitable[list[Raw]]) -> list[str] | None:
+    async def _load_texts(self, items: Awaitable[list[Raw]]) -> list[str] | None:
         """Items without secrets; None if they have too many bytes."""
         try:
             found = await items

@@ -1,9 +1,11 @@
-"""The frames of a stream, and the calls and texts that they make together.
+"""The content of a turn without secrets, as it is kept, sent to other workers and shown; and what its streams carry.
 
-The backends' decoders read both sides: a client is sent what a server of its dialect sends.
+The backends' decoders read the streams of both sides: a client is sent what a server of its dialect sends.
 """
 
+import zlib
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -19,11 +21,81 @@ from toolwire.core.events import (
     TextDelta,
     TurnFailed,
 )
+from toolwire.core.jsonrpc import JSON_LINES
 from toolwire.core.request import Request
 from toolwire.protocols import converse_as
 from toolwire.reader import ReplySplitter
 
+Headers: TypeAlias = list[tuple[str, str]]
 Lane: TypeAlias = Literal["text", "reasoning", "call", "other"]
+
+
+class StreamContent(msgspec.Struct, array_like=True, gc=False):
+    """Bytes with their times: for each part the seconds since the turn began, and the offset of its end."""
+
+    data: bytes = b""
+    marks: list[tuple[float, int]] = []
+    withheld: bool = False
+    """Nothing is kept, because a secret is spread over its frames."""
+
+    def parts(self) -> list[tuple[float, bytes]]:
+        starts = [0, *(end for _, end in self.marks)]
+        return [(t, self.data[start:end]) for start, (t, end) in zip(starts, self.marks, strict=False)]
+
+
+class SentBody(msgspec.Struct, array_like=True, gc=False):
+    """A body or a message that was sent to a backend."""
+
+    t: float
+    path: str
+    body: bytes
+
+
+class AttemptContent(msgspec.Struct, array_like=True):
+    """One attempt."""
+
+    backend: str
+    kind: str
+    model: str
+    asked: float
+    replied: float
+    status: int
+    headers: Headers
+    sent_headers: Headers
+    sent: list[SentBody]
+    reply: StreamContent
+    content_type: str = ""
+    round: int = 0
+    """The number of the model's turn that it belongs to; between them the gateway runs tools."""
+
+
+class TurnContent(msgspec.Struct, array_like=True):
+    """Everything that is kept of a turn beside its row."""
+
+    request: bytes
+    request_headers: Headers
+    attempts: list[AttemptContent]
+    answer: StreamContent
+    answer_headers: Headers
+    notes: list[tuple[str, str]]
+    is_cut: bool
+    is_socket: bool
+    path: str = ""
+
+    def read_answer(self, dialect: str) -> "StreamView":
+        """What the answer to the client carries."""
+        return read_stream(dialect, JSON_LINES if self.is_socket else "", self.answer.parts())
+
+
+_decode = msgspec.msgpack.Decoder(TurnContent).decode
+
+
+def pack(content: TurnContent) -> bytes:
+    return zlib.compress(msgspec.msgpack.encode(content), 1)
+
+
+def unpack(packed: bytes) -> TurnContent:
+    return _decode(zlib.decompress(packed))
 
 
 class FrameView(msgspec.Struct):
@@ -64,17 +136,17 @@ def read_stream(kind: str, content_type: str, parts: Sequence[tuple[float, bytes
     conversation = converse_as(kind, Request("", (), stream=True, include_usage=True), "console")
     last = parts[-1][0] if parts else 0.0
     splitter = ReplySplitter(content_type)
+    splits = [*((t, partial(splitter.feed, data)) for t, data in parts), (last, splitter.end)]
     try:
-        for t, data in parts:
-            for frame in splitter.feed(data):
-                reader.feed(t, conversation.feed(frame), reader.add_frame(t, frame.event, frame.data))
+        for t, split in splits:
+            for frame in split():
+                view = reader.add_frame(t, frame.event, frame.data)
+                reader.feed(t, conversation.feed(frame), view)
         if splitter.is_plain:
-            frame = reader.add_frame(last, b"", splitter.body)
-            reader.feed(last, conversation.feed_plain(splitter.body), frame)
-            return reader.view()
-        for frame in splitter.end():
-            reader.feed(last, conversation.feed(frame), reader.add_frame(last, frame.event, frame.data))
-        reader.feed(last, conversation.end(), FrameView(last, "", ""))
+            view = reader.add_frame(last, b"", splitter.body)
+            reader.feed(last, conversation.feed_plain(splitter.body), view)
+        else:
+            reader.feed(last, conversation.end(), FrameView(last, "", ""))
     except ToolwireError as error:
         reader.failure = error.failure.message
     return reader.view()
@@ -90,7 +162,6 @@ class _StreamReader:
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._arguments: list[list[str]] = []
-        self._open: dict[str, int] = {}
 
     def add_frame(self, t: float, event: bytes, data: bytes) -> FrameView:
         """Add a frame before it is decoded, so that one that cannot be decoded is shown too."""
@@ -98,7 +169,7 @@ class _StreamReader:
         return self._frames[-1]
 
     def feed(self, t: float, events: Sequence[Event], frame: FrameView) -> None:
-        """Take the events of a frame."""
+        """Add the events of a frame."""
         for event in events:
             match event:
                 case TextDelta() | RefusalDelta():
@@ -108,25 +179,21 @@ class _StreamReader:
                     self._reasoning.append(event.text)
                     frame.lane = "reasoning"
                 case CallStarted():
-                    frame.lane, frame.call = "call", len(self._calls)
-                    self._open[event.id] = frame.call
-                    self._calls.append(CallView(event.id, event.name, first=t, last=t))
+                    self._calls.append(CallView(event.id, event.name, first=t))
                     self._arguments.append([])
                 case CallArgs():
-                    frame.lane, frame.call = "call", self._open[event.id]
-                    self._arguments[frame.call].append(event.text)
-                    self._calls[frame.call].last = t
+                    self._arguments[-1].append(event.text)
                 case CallEnded():
-                    frame.lane, frame.call = "call", self._open[event.id]
-                    call = self._calls[frame.call]
-                    call.last, call.complete = t, event.complete
+                    self._calls[-1].complete = event.complete
                 case TurnFailed():
                     self.failure = event.failure.message
                 case _:
                     pass
+            if isinstance(event, CallStarted | CallArgs | CallEnded):  # calls do not interleave
+                self._calls[-1].last = t
+                frame.lane, frame.call = "call", len(self._calls) - 1
 
     def view(self) -> StreamView:
-        """All that was read."""
         for call, pieces in zip(self._calls, self._arguments, strict=True):
             call.arguments = "".join(pieces)
         return StreamView(self._frames, self._calls, "".join(self._text), "".join(self._reasoning), self.failure)
