@@ -146,9 +146,7 @@ class Access:
                 return
         elif not viewer.by_cookie:
             return  # a program that sends a key in a header
-        message = (
-            "Only the console's own page may send this. Behind a proxy, list its address in server.origins."
-        )
+        message = "Only the console's own page may send this. Behind a proxy, list its address in server.origins."
         raise BadRequest(message, code="forbidden", status=403)
 
     def _find_by_name(self, name: str) -> Viewer | None:

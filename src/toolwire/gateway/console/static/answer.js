@@ -1,13 +1,13 @@
-// The text, the reasoning, the calls and the error of an answer, in any dialect, as its bytes arrive. Every byte is
+// Reads the text, the reasoning, the calls and the error of an answer in any dialect, as its bytes arrive. Every byte is
 // read once.
 
 import { json } from "./dom.js";
 
-// `onText` and `onReasoning` get each further piece, `onCall` each call whenever more of it is known, `onError` the
-// message of an error.
+// `onText` and `onReasoning` are called with each further piece, `onCall` with a call whenever more of it is known,
+// `onError` with the message of an error.
 export function answer(onText, onCall, onReasoning = () => {}, onError = () => {}) {
   const calls = new Map();
-  const rest = []; // lines that are no event
+  const rest = []; // lines that are not events
   let pieces = []; // of a line that has not ended
 
   function feed(text) {
@@ -76,7 +76,7 @@ export function answer(onText, onCall, onReasoning = () => {}, onError = () => {
   return { feed, end };
 }
 
-// The message of an error, of a whole answer or of an event; undefined if it is none.
+// The message of an error, of a whole answer or of an event; undefined if the value is none.
 // {"error": {"message": …}}, {"type": "error", "message": …}, {"type": "response.failed", "response": {"error": {"message": …}}}
 function errorIn(value) {
   const error = value?.error ?? value?.response?.error;

@@ -35,7 +35,7 @@ async function ask(path, options) {
 async function read(asked) {
   const response = await asked;
   if (response.status === 401) {
-    location.reload(); // to the sign-in page, which keeps the view in the address
+    location.reload(); // leads to the sign-in page; the address keeps the view
     await new Promise(() => {});
   }
   const value = await response.json().catch(() => undefined);

@@ -1,4 +1,4 @@
-// Shows the view that the address names behind #. A view returns a function that ends it.
+// Shows the view that the address names after the #. A view returns a function that ends it.
 
 import { me } from "./api.js";
 import { clear, h, readable, say } from "./dom.js";
@@ -27,7 +27,7 @@ async function show() {
   say("");
   mark(PARENTS[chosen] ?? chosen);
   scrollTo(0, 0);
-  const place = h("div", {}, h("p", { class: "soft" }, "Loading…")); // of its own: a view that comes too late draws nowhere
+  const place = h("div", {}, h("p", { class: "soft" }, "Loading…")); // a view that finishes late draws into a detached element
   clear(main, place);
   main.dataset.view = "";
   try {
@@ -37,7 +37,7 @@ async function show() {
     main.dataset.view = chosen;
   } catch (error) {
     if (number !== shown) return;
-    clear(place, h("h1", {}, "This did not work"), h("p", { class: "bad", role: "alert" }, error.message));
+    clear(place, h("h1", {}, "Something went wrong"), h("p", { class: "bad", role: "alert" }, error.message));
     main.dataset.view = "error";
   }
   document.title = `${main.querySelector("h1").textContent} · Toolwire`;
@@ -48,7 +48,7 @@ function decoded(part) {
   try { return decodeURIComponent(part); } catch { return part; }
 }
 
-// Which entry of the navigation is the current one; where there is no room for all it is brought into sight.
+// Marks the current entry of the navigation, and scrolls it into view.
 function mark(name) {
   for (const link of nav.children) {
     const current = link.getAttribute("href") === `#/${name}`;
@@ -58,7 +58,7 @@ function mark(name) {
   }
 }
 
-// The edge behind which there is more fades.
+// Fades an edge of the navigation that hides entries.
 function edges() {
   nav.classList.toggle("more-left", nav.scrollLeft > 2);
   nav.classList.toggle("more-right", nav.scrollLeft + nav.clientWidth < nav.scrollWidth - 2);
@@ -75,4 +75,4 @@ document.querySelector(".skip").addEventListener("click", (event) => {
 });
 show();
 edges();
-me().then((who) => { document.getElementById("who").textContent = readable(who.key || "token"); }, () => {}); // the view says what is wrong
+me().then((who) => { document.getElementById("who").textContent = readable(who.key || "token"); }, () => {}); // the view reports the error

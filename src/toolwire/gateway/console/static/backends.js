@@ -47,7 +47,7 @@ export async function backends(main) {
     for (const { button } of drawn.values()) button.disabled = !isAllowed;
   }
 
-  // Show the check that runs, or the last one, until it is over.
+  // Shows the running check, or the last one, until it ends.
   async function follow() {
     if (following) return;
     following = true;
@@ -69,7 +69,7 @@ export async function backends(main) {
 }
 
 // A turn is [when, first token, total, status, error]. A backend has failed if it refused the gateway's key or its rate
-// (401, 403, 408, 429), had an error of its own (5xx), or broke off an answer that had begun well. Other 4xx are faults
+// (401, 403, 408, 429), had an error of its own (5xx), or broke off an answer that had begun. Other 4xx are faults
 // of the client's request, and with 499 the client left.
 const REFUSALS = new Set([401, 403, 408, 429]);
 function hasFailed([, , , status, error]) {
@@ -84,7 +84,7 @@ export function health({ cooling, failovers, turns }) {
   return turns.slice(-20).some(hasFailed) ? ["noted", "answering, some turns failed"] : ["good", "answering"];
 }
 
-// The card of one backend. It is redrawn only if something changed, so that nothing moves while it is read.
+// The card of one backend. It is redrawn only when something changed, so that nothing moves under the reader.
 function card(name, check) {
   const facts = h("div");
   const button = h("button", { type: "button", hidden: true, onclick: check }, `Check ${name}`);

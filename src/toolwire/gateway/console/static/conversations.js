@@ -1,5 +1,5 @@
-// Turns that belong together: excerpts, the growth of the context, which result answers which call, where the prompt
-// cache broke. Both views are updated while they are shown; what did not change is left alone.
+// Conversations: excerpts of their turns, the growth of the context, which result answers which call, where the prompt
+// cache broke. Both views are updated while they are shown; parts that did not change are not redrawn.
 
 import { get } from "./api.js";
 import { clear, clock, count, duration, h, plural, pre, pretty, readable, size } from "./dom.js";
@@ -7,7 +7,7 @@ import { polled } from "./poll.js";
 import { table } from "./table.js";
 
 const EVERY = 3000;
-const LONG = 600; // characters of a text from which it is a box that scrolls
+const LONG = 600; // characters; a longer text is shown in a box that scrolls
 const CLIENT_LEFT = 499;
 const PARTS = [["system", "system", "system"], ["tools", "tools", "tools-part"], ["history", "history", "history"], ["results", "results", "results"]];
 
@@ -41,7 +41,7 @@ export async function conversation(main, id) {
   const summary = h("p", { class: "soft" });
   const title = h("h1", {});
   const place = h("div", {});
-  const drawn = new Map(); // turns in the page: their element, and what it was made from
+  const drawn = new Map(); // turns in the page: the element of each, and the JSON that it was made from
   let last = id;
   let version = "";
 
@@ -50,7 +50,7 @@ export async function conversation(main, id) {
     if (found.version === version) return;
     const { overview, turns } = found;
     version = found.version;
-    last = turns.at(-1).row.id; // the first turn may make room for others
+    last = turns.at(-1).row.id; // the first turn may be dropped for newer ones
     clear(title, overview.title.slice(0, 120));
     clear(summary, about(overview, turns.length));
     place.style.setProperty("--most", Math.max(1, ...turns.map((turn) => total(turn.context ?? {}))));
@@ -82,7 +82,7 @@ export async function conversation(main, id) {
   return poll.stop;
 }
 
-// Redraw something; parts that are unfolded or focused stay so.
+// Redraws something; parts that are unfolded or focused stay so.
 function keepingFocus(old, draw, fresh = old) {
   const unfolded = new Set([...old.querySelectorAll("details[open]")].map((each) => each.dataset.part));
   const focused = old.contains(document.activeElement) ? document.activeElement.closest("[data-part]")?.dataset.part : undefined;
@@ -107,14 +107,14 @@ function one(turn) {
   const { row, asked, brought, answer, reasoning, calls, more_calls: more } = turn;
   return h("section", { class: "timeline-turn" },
     h("h2", {}, clock(row.at), " ", h("a", { href: `#/turn/${row.id}`, "data-part": "turn" }, `${row.model} › ${row.backend || "no backend"}`), " ", chip(row)),
-    brought ? h("p", { class: "soft" }, `Brought ${plural(brought, "result")}.`) : null,
+    brought ? h("p", { class: "soft" }, `With ${plural(brought, "new result")}.`) : null,
     asked ? speech("User", asked) : null,
     answer.size || reasoning ? speech("Model", answer, reasoning) : null,
     calls.map(called), more ? h("p", { class: "soft" }, `and ${plural(more, "more call")}`) : null,
     context(turn), broken(turn.cache));
 }
 
-// An error may come after the status: a stream that broke off has 200.
+// An error may follow the status: a stream that broke off has 200.
 function chip({ status, error }) {
   const kind = status === CLIENT_LEFT ? "" : status >= 400 || error ? "bad" : "good";
   return h("span", { class: `chip ${kind}` }, error ? `${status} ${error}` : `${status}`);
@@ -141,7 +141,7 @@ function called({ id, name, arguments: given, result, result_turn: turn, result_
     result === null ? h("p", { class: "soft" }, "no result yet") : [
       result.text ? fold(`result ${id}`, `result, ${plural(result.size, "character")}`, result, `Result of ${name}`)
         : h("p", {}, `result, ${plural(result.size, "character")}${result.size ? ", its text is not kept here" : ""}`),
-      h("p", { class: "soft" }, "brought by ", h("a", { href: `#/turn/${turn}`, "data-part": `brought ${id}` }, `the turn of ${clock(at)}`))]);
+      h("p", { class: "soft" }, "returned in ", h("a", { href: `#/turn/${turn}`, "data-part": `brought ${id}` }, `the turn of ${clock(at)}`))]);
 }
 
 function fold(part, summary, text, label) {

@@ -13,7 +13,7 @@ const MOST_BARS = 500;
 const GROUND = "url(#label-ground)";
 const LABEL = 28; // letters of a label
 const NARROW_LABEL = 16; // and on a phone
-const PIXELS = 1400; // no wider than this is the time line drawn
+const PIXELS = 1400; // maximum width of the time line
 
 export function lanes(row, whole, answered) {
   const end = whole.attempts.flatMap((each) => each.frames).reduce((latest, [t]) => Math.max(latest, t), Math.max(row.ms / 1000, 0.001));
@@ -86,7 +86,7 @@ export function merged(frames, x) {
   return found.values();
 }
 
-// What labels stand on where they cross a bar or ticks.
+// The background of labels that cross a bar or ticks.
 function ground() {
   return s("filter", { id: "label-ground", x: 0, y: 0.15, width: 1, height: 1, "color-interpolation-filters": "sRGB" }, s("feFlood", { class: "ground" }), s("feComposite", { in: "SourceGraphic" }));
 }
@@ -112,7 +112,7 @@ function laneName(attempts, index) {
   return attempts.length > 1 ? `${index + 1}. ${backend}` : "model";
 }
 
-// A name as it fits beside its lane, measured because letters differ in width.
+// A name, shortened to fit beside its lane. It is measured, because letters differ in width.
 function fitting(name) {
   const pen = document.createElement("canvas").getContext("2d");
   pen.font = `11px ${getComputedStyle(document.body).fontFamily}`;
@@ -129,14 +129,14 @@ function bar(call, result, y, x, end, row) {
   return [...shapes, s("text", place, label)];
 }
 
-// The same in little height: its label is beside the bar, or on it where the bar leaves no room.
+// The same in less height: the label is beside the bar, or on it if there is no room.
 function denseBar(call, result, y, x, end, row) {
   const { left, right, label, shapes } = track(call, result, y + 6, 6, x, end, row);
   const place = right < 60 ? { x: `${Math.max(right, left + 0.6)}%`, dx: 5 } : left > 40 ? { x: `${left}%`, dx: -5, "text-anchor": "end" } : { x: `${left}%`, dx: 5 };
   return [...shapes, s("text", { class: "call dense", filter: GROUND, y: y + 9.5, ...place }, label)];
 }
 
-// The bar of a call, and a thinner one on to its result: up to it if it came before the end, else with an arrow.
+// The bar of a call, and a thinner one that leads to its result, or ends in an arrow if the result came after the turn.
 function track(call, result, middle, height, x, end, row) {
   const own = call.model ?? call.client;
   const last = Math.max(own.last, call.client?.last ?? 0);
@@ -151,7 +151,7 @@ function track(call, result, middle, height, x, end, row) {
   return { left, right, label: labelled(own.name, says ? ` › ${says}` : ""), shapes };
 }
 
-// The style sheet leaves out the end of a long label on a phone, and shows the ellipsis in its place.
+// On a phone the style sheet shows an ellipsis in place of the end of a long label.
 function labelled(name, ending) {
   const rest = name.length > LABEL ? `${name.slice(NARROW_LABEL, LABEL)}…` : name.slice(NARROW_LABEL);
   return [name.slice(0, NARROW_LABEL), rest ? s("tspan", { class: "narrow-only" }, "…") : null, s("tspan", { class: "wide-only" }, rest, ending)];

@@ -1,4 +1,4 @@
-// A long list of which only the rows in sight are in the page. A row is changed in place, so that clicks, selections
+// A long list. Only the rows in sight are in the page. A row is changed in place, so that clicks, selections
 // and the focus stay where they are, and the visible rows stay in sight while rows are added above them.
 
 import { h } from "./dom.js";
@@ -49,7 +49,7 @@ export function list(label, head, make) {
     }
   }
 
-  // Which rows are in the page: those in sight, some around them, and the one that has the focus.
+  // The rows in the page: those in sight, some around them, and the one that has the focus.
   function inSight(from, count) {
     const first = Math.max(0, from - AROUND);
     const last = Math.min(shown.length, from + count + AROUND);
@@ -98,7 +98,7 @@ export function list(label, head, make) {
     return { first: element.scrollTop > 0 ? shown[first]?.id : undefined, above: element.scrollTop - first * height(), active, isFocused: body.contains(document.activeElement) };
   }
 
-  // Go back to such a position; turns that came in since are above it.
+  // Go back to such a position; newer turns are above it.
   function restore(wanted) {
     const first = indexOf(wanted.first);
     if (first >= 0) element.scrollTop = first * height() + wanted.above;

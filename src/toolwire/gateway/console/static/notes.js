@@ -1,4 +1,4 @@
-// What every note means, and what to do about it.
+// What each note means, and what to do about it.
 
 import { get, me } from "./api.js";
 import { clear, h } from "./dom.js";

@@ -1,4 +1,4 @@
-// Polls, whatever happens, and shows in the page when its content is out of date.
+// Polls until it is stopped, also after errors, and shows when the page is out of date.
 
 import { clear, clock, h } from "./dom.js";
 

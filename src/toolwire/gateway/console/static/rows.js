@@ -1,14 +1,14 @@
-// The rows of all turns, for all views: they are fetched once, and then only what changed.
+// The rows of all turns, for all views. They are fetched once; after that only changes are.
 
 import { get, post } from "./api.js";
 import { say } from "./dom.js";
 
 const MOST = 20000;
 
-export const known = new Map(); // turns that are over, by id
-export let running = new Map(); // those under way
+export const known = new Map(); // finished turns, by id
+export let running = new Map(); // running turns, by id
 export let facts = { workers: 1, bytes: 0, busy: 0, capturing: 0 };
-const cursors = new Map(); // how much of each process is known
+const cursors = new Map(); // the last change that is known of each process
 let asking;
 
 export function refresh() {
@@ -32,7 +32,7 @@ async function load() {
   }
 }
 
-// Take the answer of one process; returns whether it has more rows.
+// Takes the answer of one process; returns whether the process has more rows.
 function take({ process, seq, rows, more }) {
   cursors.set(process, seq);
   for (const row of rows) known.set(row.id, { ...row, process });
@@ -51,7 +51,7 @@ export function all() {
   return [...running.values()].filter((row) => !known.has(row.id)).concat(over).sort((one, other) => other.at - one.at || (one.id < other.id ? 1 : -1));
 }
 
-// Pin or unpin a turn; whether it is pinned now.
+// Pins or unpins a turn; returns whether it is pinned now.
 export async function pin(id, wanted) {
   try {
     const { pinned } = await post(`turns/${id}/pin`, { pinned: wanted });

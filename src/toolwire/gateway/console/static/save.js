@@ -1,4 +1,4 @@
-// A part of the page as one file: whole texts, no scripts, and nothing that would do nothing there.
+// Saves a part of the page as one file: with whole texts, without scripts, buttons and forms.
 
 import { urlOf } from "./api.js";
 import { download, h, say } from "./dom.js";

@@ -16,7 +16,7 @@ export async function stored(main) {
   const poll = polled(EVERY, async () => {
     const [found] = await Promise.all([get("stored"), refresh()]);
     const rows = found.map((each) => ({ ...each, turn: turnOf(each.id) }));
-    if (JSON.stringify(rows) === drawn) return; // do not disturb a reader
+    if (JSON.stringify(rows) === drawn) return; // nothing moves under the reader
     drawn = JSON.stringify(rows);
     draw(body, rows);
   });

@@ -1,4 +1,4 @@
-// A table that scrolls inside its place, and is a list of cards on a phone unless it is small.
+// A table that scrolls within its container. On a phone it is a list of cards, unless it is small.
 
 import { h } from "./dom.js";
 

@@ -28,7 +28,7 @@ const IS_OWN = {
   chat: (tool) => Boolean(tool?.function), responses: (tool) => tool?.type === "function" && !tool.function, messages: (tool) => Boolean(tool?.input_schema),
 };
 
-// A tool that has the form of the dialect already, or is no function, is passed on as it is.
+// A tool that already has the form of the dialect, or is not a function, is passed on unchanged.
 export function toolFor(dialect, tool) {
   const plain = IS_OWN[dialect](tool) ? undefined : readTool(tool);
   return plain ? WRITERS[dialect](plain) : tool;
@@ -96,7 +96,7 @@ export async function tryIt(main) {
   return () => aborter.abort();
 }
 
-// Show an answer while it comes.
+// Shows an answer as it arrives.
 async function asked(out, stop, ask) {
   const status = h("p", { role: "status" }, "Asking…");
   const text = h("pre", { tabindex: "0", "aria-label": "Text" });
@@ -133,7 +133,7 @@ async function asked(out, stop, ask) {
   if (!calls.firstChild) clear(calls, h("p", { class: "soft" }, "None."));
 }
 
-// Adds to a text of which only the end is kept when it gets long.
+// Appends to a text; of a long one only the end is kept.
 function grower(element) {
   let length = 0;
   return (piece) => {

@@ -1,4 +1,4 @@
-// One turn: its time line, every call as it was made, changed and delivered, and all bytes of both sides.
+// One turn: its time line, each call as it was made, changed and delivered, and all bytes of both sides.
 
 import { get, me, post, urlOf } from "./api.js";
 import { clear, clock, count, counted, download, duration, h, json, plural, pre, pretty, say, size } from "./dom.js";
@@ -10,9 +10,9 @@ import { save } from "./save.js";
 import { table } from "./table.js";
 
 const EVERY = 1000;
-const MOST_SUBJECTS = 5; // what a note is about, of notes of one kind
-const UNFOLDED = 5; // with more calls than this, those that were not changed are folded
-const CARRIED = /^(x-proxy-[\w-]+|anthropic-(version|beta)|openai-beta)$/; // headers that change what is answered
+const MOST_SUBJECTS = 5; // subjects that are shown of notes of one kind
+const UNFOLDED = 5; // with more calls than this, unchanged ones are folded
+const CARRIED = /^(x-proxy-[\w-]+|anthropic-(version|beta)|openai-beta)$/; // headers that change the answer
 const PATHS = { chat: "/v1/chat/completions", responses: "/v1/responses", messages: "/v1/messages" };
 
 export async function turn(main, id) {
@@ -23,7 +23,7 @@ export async function turn(main, id) {
     await refresh();
     const found = await get(`turns/${encodeURIComponent(id)}`);
     const now = JSON.stringify([found.row.kept, found.whole]);
-    if (now === drawn) main.querySelector(".facts").replaceWith(facts(found.row)); // nothing new
+    if (now === drawn) main.querySelector(".facts").replaceWith(facts(found.row)); // nothing else changed
     else draw(main, who, found, leaving.signal, poll.stale);
     drawn = now;
     return found.row.kept === "running";
@@ -94,14 +94,14 @@ function summary(row, whole) {
     whole?.cut ? h("p", { class: "note" }, "A part of this turn is missing: it is larger than the limit for one turn.") : null);
 }
 
-// Why it failed.
+// Why the turn failed.
 function failure(row, whole) {
   if (row.kept === "running" || (row.status < 400 && !row.error)) return null;
   const why = whole?.answer.failure || whole?.attempts.at(-1)?.failure;
   return h("p", { class: "bad", role: "alert" }, row.status === 499 ? "The client disconnected before the end." : `Failed${row.error ? `, ${row.error}` : ""}${why ? `: ${why}` : "."}`);
 }
 
-// Notes of one kind are grouped.
+// The notes, grouped by kind.
 function notes(row, whole, who) {
   const list = whole?.notes ?? (row.notes ?? []).map((code) => ({ code, subject: "", says: who.notes[code] }));
   if (!list.length) return null;
@@ -262,7 +262,7 @@ function replayed(whole, other, done) {
     : h("div", { class: "columns two" }, column("Then", pre(whole.answer.text || "(no text)", "Text then")), column("Now", pre(other.whole.answer.text || "(no text)", "Text now")))];
 }
 
-// The request as a command. The body is standard input, which has no limit of length.
+// The request as a command. The body is standard input, because the length of arguments is limited.
 export function curl(row, whole) {
   const quoted = (text) => `'${text.replaceAll("'", `'\\''`)}'`;
   const headers = ["content-type: application/json"];

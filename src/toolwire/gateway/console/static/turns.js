@@ -17,7 +17,7 @@ const KEPT = {
   busy: ["metadata", "Only metadata is kept, because of load"], large: ["metadata", "Only metadata is kept: the content is too large"], failed: ["metadata", "Only metadata is kept: the content could not be prepared"],
 };
 
-// Survives a change of view: the filter and the position in the list, and the rows of a pause, by id.
+// These survive a change of view: the filter with the position in the list, and the rows of a pause, by id.
 let left;
 let paused;
 
@@ -147,7 +147,7 @@ function state(row) {
   return row.status >= 400 || row.error ? "bad" : row.notes ? "noted" : "good";
 }
 
-// Leave a text that is right: it may be selected.
+// Sets a text only if it differs, because it may be selected.
 function put(element, text, title) {
   const clean = readable(text);
   if (element.textContent !== clean) element.textContent = clean;
