@@ -14,7 +14,8 @@ from tests.commands.desk import Desk
 from tests.store.examples import ANN, ids_of, items, record
 from tests.store.test_sqlite_file import old_gateway, write_first_version
 from tests.support.postgres import database
-from toolwire.config.settings import Settings, make_store
+from toolwire.config.settings import Settings
+from toolwire.config.stores import make_store
 from toolwire.memory.sqlite import SqliteStore
 from toolwire.memory.sqlite.schema import VERSION
 from toolwire.memory.store import Effects, KeyValue, Member

@@ -11,7 +11,8 @@ import pytest
 from toolwire.cli.doctor import examine
 from toolwire.config.decode import SettingsError
 from toolwire.config.display import mask
-from toolwire.config.settings import Settings, Store, load, make_store, prepare_store
+from toolwire.config.settings import Settings, Store, load
+from toolwire.config.stores import make_store, prepare_store
 from toolwire.memory.postgres import PostgresStore
 from toolwire.memory.sqlite import SqliteStore
 

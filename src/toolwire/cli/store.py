@@ -21,7 +21,8 @@ import msgspec
 
 from toolwire import __version__
 from toolwire.cli.options import CommandGroup, config_option, json_option, print_json, say, stop, stop_on
-from toolwire.config.settings import AnyStore, Settings, SettingsError, bytes_of, load, make_store, prepare_store
+from toolwire.config.settings import Settings, SettingsError, bytes_of, load
+from toolwire.config.stores import AnyStore, make_store, prepare_store
 from toolwire.memory.private_files import open_file, open_private
 from toolwire.memory.store import (
     AnyRow,

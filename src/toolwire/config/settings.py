@@ -6,15 +6,14 @@ The PROXY_* flags of the environment win over the `[tools]` table; a request's h
 import os
 import re
 import shutil
-import sqlite3
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast
+from typing import Annotated, Any, Literal, TypeAlias, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -27,17 +26,11 @@ from toolwire.config.flags import FLAGS, FlagError, read_boolean, with_flags
 from toolwire.config.presets import PRESETS, explain_preset, with_preset
 from toolwire.core.bounds import Bounds
 from toolwire.core.display import redact_url
-from toolwire.memory.private_files import close_to_others, make_folders, read_file, state_folder
-from toolwire.memory.sqlite import SqliteStore, store_failed
-from toolwire.memory.store import StoreFailed
+from toolwire.memory.private_files import read_file, state_folder
 from toolwire.protocols import kinds
 from toolwire.upstream.credentials import Header, has_login
 from toolwire.upstream.reply import Timeouts
 
-if TYPE_CHECKING:
-    from toolwire.memory.postgres import PostgresStore
-
-AnyStore: TypeAlias = "SqliteStore | PostgresStore"
 Kind: TypeAlias = Annotated[str, msgspec.Meta(extra={CHOICES: kinds})]
 """The protocol of a backend."""
 DATABASE_SCHEMES = ("postgresql://", "postgres://")
@@ -431,40 +424,6 @@ def bytes_of(size: int | str) -> int:
     if not found:
         raise ValueError(f"{size!r} is not a size; write 32MB or a number of bytes")
     return int(found[1]) * _SIZES[(found[2] or "").upper()]
-
-
-def make_store(settings: Settings) -> AnyStore:
-    """The store, not opened yet."""
-    store = settings.store
-    if store.is_database:
-        from toolwire.memory.postgres import PostgresStore  # noqa: PLC0415 - an extra
-
-        size = bytes_of(store.max_size)
-        return PostgresStore(store.place, store.max_age, size, store.lease, pooler=store.pooler)
-    return SqliteStore(store.place, store.max_age, bytes_of(store.max_size), lease=store.lease)
-
-
-def prepare_store(settings: Settings, say: Callable[[str], None]) -> AnyStore:
-    """Make the store and check it, without opening it. Raises `SettingsError` for a fault that is not temporary."""
-    name = settings.store.setting
-    try:
-        if not settings.store.url and not settings.store.url_env:
-            make_folders(state_folder())
-            close_to_others(state_folder())
-        store = make_store(settings)
-    except (OSError, RuntimeError) as error:
-        raise SettingsError(f"{name}: there is no place for the store: {error}") from None
-    where = f"{name}: {settings.store.shown}"
-    try:
-        store.check()
-    except (sqlite3.Error, StoreFailed) as error:
-        failed = store_failed(error)
-        if failed.is_lasting:
-            raise SettingsError(f"{where} cannot be used: {error}") from None
-        say(f"{where} cannot be used yet: {error}")
-    for path in store.tightened:
-        say(f"{name}: {path} could be read by others, and no longer can")
-    return store
 
 
 def read_table(path: Path) -> Table:

@@ -16,7 +16,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolwire.config.display import hash_settings
 from toolwire.config.flags import MODES
-from toolwire.config.settings import AnyStore, Settings, bytes_of
+from toolwire.config.settings import Settings, bytes_of
+from toolwire.config.stores import AnyStore
 from toolwire.core.errors import Failure, ToolwireError
 from toolwire.gateway.console.routes import ConsoleApp, open_console, serves_console
 from toolwire.gateway.endpoint import Endpoint, turn_of

@@ -18,7 +18,8 @@ from typing import Any, cast
 from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
-from toolwire.config.settings import Settings, prepare_store
+from toolwire.config.settings import Settings
+from toolwire.config.stores import prepare_store
 from toolwire.gateway.app import Gateway
 from toolwire.turns.routes import check_backends
 

@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from toolwire.config.settings import AnyStore, Server, Settings, bounds_of, bytes_of, make_store
+from toolwire.config.settings import Server, Settings, bounds_of, bytes_of
+from toolwire.config.stores import AnyStore, make_store
 from toolwire.core.display import clean
 from toolwire.core.tenant_cache import TenantCache
 from toolwire.gateway.answer import Pace

@@ -15,7 +15,8 @@ from typing import TypeVar, cast
 import uvicorn
 
 from toolwire.config.display import hash_settings
-from toolwire.config.settings import AnyStore, Server, Settings, SettingsError, bytes_of, prepare_store
+from toolwire.config.settings import Server, Settings, SettingsError, bytes_of
+from toolwire.config.stores import AnyStore, prepare_store
 from toolwire.gateway.app import Gateway
 from toolwire.gateway.connections import Connections, HttpConnection, SocketConnection
 from toolwire.gateway.console.access import make_console_line

@@ -15,7 +15,8 @@ import msgspec
 import uvicorn
 from msgspec.structs import replace
 
-from toolwire.config.settings import Server, Settings, SettingsError, bytes_of, make_store, prepare_store
+from toolwire.config.settings import Server, Settings, SettingsError, bytes_of
+from toolwire.config.stores import make_store, prepare_store
 from toolwire.gateway.memory_budget import MemoryBudget
 from toolwire.gateway.metrics import Metrics, SharedFiles
 from toolwire.gateway.nonblocking_stderr import write_stderr_in_thread
