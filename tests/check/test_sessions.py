@@ -1201,8 +1201,8 @@ def test_a_server_that_a_request_kills_breaks_that_rule_and_shows_no_more(gatewa
     report = run(mortal.add(Fault(where(contains("callchec2"), die))), "chat", "messages")
     mortal.stop()
     assert broken(report) == {"history.orphan-call"}
-    assert (report.apis, report.absent) == (["chat"], {"messages": "the server could not be reached any more"})
-    assert not_observed(report)["history.orphan-result"] == "the server could not be reached any more"
+    assert (report.apis, report.absent) == (["chat"], {"messages": "the server can no longer be reached"})
+    assert not_observed(report)["history.orphan-result"] == "the server can no longer be reached"
     assert "choice.none" in passed(report)
 
 
@@ -1215,19 +1215,19 @@ def test_a_budget_holds_for_the_whole_run(faulty: Faulty, budget: int):
     report = run(url, budget=budget)
     assert (report.spent, report.apis, len(faulty.requests(url))) == (True, [*APIS], budget)
     assert "models.listed" in not_observed(report, "messages"), "what was not tried has not passed"
-    assert not_observed(report, "messages")["models.listed"] == f"the budget of {budget} requests was spent before"
+    assert not_observed(report, "messages")["models.listed"] == f"the budget of {budget} requests is spent"
     assert all(reason for api in APIS for reason in not_observed(report, api).values())
 
 
 def test_an_api_that_was_tried_to_its_end_does_not_blame_the_budget(gateway: Gateway):
     report = run(gateway.url, budget=60)
     assert not_observed(report, "chat") == {}
-    assert "the budget of 60 requests was spent before" in not_observed(report, "responses").values()
+    assert "the budget of 60 requests is spent" in not_observed(report, "responses").values()
 
 
 @pytest.mark.parametrize("budget", [0, 1])
 def test_a_budget_for_nothing_is_said(gateway: Gateway, budget: int):
-    with pytest.raises(Unreachable, match=f"the budget of {budget} requests was spent"):
+    with pytest.raises(Unreachable, match=f"the budget of {budget} requests is spent"):
         run(gateway.url, budget=budget, model="")
 
 

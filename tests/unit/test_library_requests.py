@@ -193,9 +193,9 @@ def test_what_is_not_in_the_body_cannot_be_converted():
 
 def test_misuse_is_said_at_once():
     converted = convert_request("chat", "messages", asked("chat", ()))
-    with pytest.raises(ValueError, match="the request was converted for 'messages', and this reply is 'chat'"):
+    with pytest.raises(ValueError, match="the request was converted for 'messages', but this reply is 'chat'"):
         decode_stream("chat", [], answers=converted)
-    with pytest.raises(ValueError, match="tools: the request that is answered has said it"):
+    with pytest.raises(ValueError, match="tools: it is set by the request that is answered"):
         translate("messages", "chat", [], answers=converted, tools=["look"])
     with pytest.raises(SettingsError, match=r"profile\.max_token: unknown key; did you mean max_tokens\?"):
         convert_request("chat", "messages", asked("chat", ()), profile={"max_token": 1})

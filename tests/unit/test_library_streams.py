@@ -234,7 +234,7 @@ def test_what_cannot_be_an_option_is_refused_where_it_is_said():
         ({"tools": "find"}, r"tools: a list of names is needed, such as \['find'\]"),
         ({"tools": [{"name": "find"}]}, r"tools\[0\]: a name is needed, not dict"),
         ({"profile": "think"}, "profile: a mapping is needed, not str"),
-        ({"answers": {}}, "answers: what `convert_request` returned is needed, not dict"),
+        ({"answers": {}}, "answers: the result of `convert_request` is needed, not dict"),
     ],
 )
 def test_a_value_that_cannot_be_is_refused_by_the_name_of_its_option(options: Any, said: str):

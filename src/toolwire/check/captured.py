@@ -1,4 +1,4 @@
-"""Checks captured turns: bytes for other programs and their tests, a file, or the exchanges of a HAR archive."""
+"""Checks captured turns: the bytes that another program passes, a file, or the exchanges of a HAR archive."""
 
 import base64
 import binascii
@@ -10,23 +10,23 @@ from toolwire.check.exchange import Exchange, SentRequest, is_event_stream, is_f
 from toolwire.check.turns.frames import FrameCheck
 from toolwire.check.turns.loose import Json, as_object, as_objects, as_text, parse_json
 from toolwire.check.turns.rule import Finding, RequestFacts
-from toolwire.check.turns.streams import StreamCheck, check_plain
+from toolwire.check.turns.streams import StreamCheck, check_answer, check_plain
 from toolwire.core.events import Dialect
 from toolwire.library.bodies import Body, as_bytes
-from toolwire.library.reply import checked_chunk, checked_chunks, checked_dialect
+from toolwire.library.reply import check_chunk, check_chunks, check_dialect
 from toolwire.protocols import dialect_of
 
 
 def check_stream(dialect: Dialect, chunks: Iterable[bytes], request: Body | None = None) -> list[Finding]:
-    """What is wrong with a stream, by the rules that a stream can break. With the request more of them apply."""
+    """Check a captured stream; returns its violations of the rules. With the request more rules apply."""
     check = StreamCheck(_facts(dialect, request))
-    for chunk in checked_chunks(chunks):
-        check.feed(checked_chunk(chunk))
+    for chunk in check_chunks(chunks):
+        check.feed(check_chunk(chunk))
     return [*check.end()]
 
 
 def check_body(dialect: Dialect, body: Body, request: Body | None = None) -> list[Finding]:
-    """What is wrong with an answer that is not streamed. With the request more rules apply."""
+    """Check a captured plain reply; returns its violations of the rules. With the request more rules apply."""
     found, _ = check_plain(as_bytes(body), _facts(dialect, request))
     return found
 
@@ -34,8 +34,8 @@ def check_body(dialect: Dialect, body: Body, request: Body | None = None) -> lis
 def _facts(dialect: Dialect, request: Body | None) -> RequestFacts:
     fields: Any = parse_json(as_bytes(request)) if request is not None else {}
     if not isinstance(fields, dict):
-        raise ValueError("request: the body of a request is needed, which is a JSON object")  # noqa: TRY004 - as for any value
-    return request_facts(checked_dialect(dialect), as_object(fields))
+        raise ValueError("request: the body of a request must be a JSON object")  # noqa: TRY004 - as for any value
+    return request_facts(check_dialect(dialect), as_object(fields))
 
 
 class NothingFound(Exception):
@@ -43,13 +43,13 @@ class NothingFound(Exception):
 
 
 def read_file(data: bytes, api: Dialect | None = None, request: bytes = b"") -> Exchange:
-    """The turn in a file: the bytes of a stream, or a plain answer. `request` is what was asked, if it is known."""
+    """Check the turn in a file: a stream, or a plain answer. `request` is the body of its request, if it is known."""
     plain = _parse_object(data)
     api = api or _find_api(data)
     if plain.get("error") and "object" not in plain:
-        raise NothingFound("this is an error, and no turn")
+        raise NothingFound("this is an error, not a turn")
     if api is None:
-        raise NothingFound("this is no stream and no answer of an API that is known here")
+        raise NothingFound("this is neither a stream nor an answer of a known API")
     sent = SentRequest("POST", APIS[api].path, request) if request else SentRequest("", "")
     return _check(Exchange(1, "captured", api, sent, 200, "", data), is_stream=not plain)
 
@@ -67,12 +67,7 @@ def _parse_object(data: bytes) -> Json:
 
 def _check(exchange: Exchange, *, is_stream: bool, is_named: bool = True) -> Exchange:
     exchange.facts = facts = request_facts(exchange.api, _parse_object(exchange.sent.body))
-    if is_stream:
-        stream = StreamCheck(facts)
-        stream.feed(exchange.body)
-        found, exchange.turn, exchange.received = stream.end(), stream.turn, tuple(stream.received)
-    else:
-        found, exchange.turn = check_plain(exchange.body, facts)
+    found, exchange.turn, exchange.received = check_answer(exchange.body, facts, is_stream=is_stream)
     if is_stream and not is_named:
         found = [*found, Finding("sse.content-type", f"A stream has the content type {exchange.content_type!r}.")]
     exchange.findings = tuple(found)
@@ -80,9 +75,9 @@ def _check(exchange: Exchange, *, is_stream: bool, is_named: bool = True) -> Exc
 
 
 def read_har(data: bytes) -> list[Exchange]:
-    """The turns of an archive that a browser or a proxy has written.
+    """Check the turns of an archive that a browser or a proxy wrote.
 
-    Entries are left out whose request was refused, whose answer is not stored, or that belong to another API.
+    Skips refused requests, answers that are not stored, and other APIs.
     """
     exchanges: list[Exchange] = []
     for number, entry in enumerate(as_objects(as_object(_parse_object(data).get("log")).get("entries")), 1):
@@ -101,7 +96,7 @@ def read_har(data: bytes) -> list[Exchange]:
             is_stream = is_event_stream(kind) or is_framed(body)
             exchanges.append(_check(exchange, is_stream=is_stream, is_named=not kind or is_event_stream(kind)))
     if not exchanges:
-        raise NothingFound("there is no turn of an API that is known here in this archive")
+        raise NothingFound("this archive has no turn of a known API")
     return exchanges
 
 

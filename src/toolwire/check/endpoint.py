@@ -15,23 +15,22 @@ from toolwire.check.exchange import Exchange, SentRequest, is_event_stream, is_f
 from toolwire.check.turns.frames import ReceivedFrame
 from toolwire.check.turns.loose import Json, as_object, as_objects, as_text
 from toolwire.check.turns.rule import Finding, RequestFacts
-from toolwire.check.turns.streams import StreamCheck, check_plain
-from toolwire.check.turns.turn import ObservedTurn
+from toolwire.check.turns.streams import StreamCheck, check_answer
 from toolwire.core.redact import BlankCredentials, CredentialFilter
 from toolwire.memory.private_files import make_folders, open_private
 
 MAX_BYTES = 16 * 1024 * 1024
-"""The maximum size of an answer; the probes ask for little."""
+"""The maximum size of an answer; probes ask for short ones."""
 MAX_TOTAL_BYTES = 8 * MAX_BYTES
-"""The maximum size of all answers, which are kept for the report."""
+"""The maximum total size of answers, which are kept for the report."""
 MAX_KEPT_BYTES = 64 * 1024
 """Bytes that are kept of an answer that is too large."""
 TOO_LARGE = f"the answer has more than {MAX_BYTES} bytes"
 LATE = "no answer in time"
 USER_AGENT = "toolwire-check"
-"""Server logs, and our console, recognise the requests of a check by this name."""
+"""The name by which server logs, and our console, recognise the requests of a check."""
 MAX_TIMEOUTS = 3
-"""Timeouts after which an API is given up; the same limit holds for answers that are too large."""
+"""Maximum number of timeouts before an API is given up, and of answers that are too large."""
 
 
 class Unreachable(Exception):
@@ -134,20 +133,20 @@ class Endpoint:
         status = describe_status(exchange)
         if self.target.key:
             return f"the key is refused ({status})"
-        return f"a key is wanted ({status}): give one with --key or in TOOLWIRE_CHECK_KEY"
+        return f"a key is needed ({status}): give one with --key or in TOOLWIRE_CHECK_KEY"
 
     def spend(self, api: Api) -> int:
         """Count a request and return its number. Raises `GivenUp` if no more may be made."""
         if self._sent >= self.target.budget:
-            raise BudgetSpent(f"the budget of {self.target.budget} requests was spent before")
+            raise BudgetSpent(f"the budget of {self.target.budget} requests is spent")
         if self.overdue[api.name] >= MAX_TIMEOUTS:
             raise GivenUp(f"{MAX_TIMEOUTS} answers took longer than {self.target.timeout:g} s: raise --timeout")
         if self._too_large[api.name] >= MAX_TIMEOUTS:
             raise GivenUp(f"{MAX_TIMEOUTS} answers had more than {MAX_BYTES} bytes")
         if self._received_bytes > MAX_TOTAL_BYTES:
-            raise GivenUp(f"the answers before had more than {MAX_TOTAL_BYTES} bytes together")
+            raise GivenUp(f"all answers together had more than {MAX_TOTAL_BYTES} bytes")
         if self._is_gone:
-            raise GivenUp("the server could not be reached any more")
+            raise GivenUp("the server can no longer be reached")
         self._sent += 1
         return self._sent
 
@@ -156,22 +155,21 @@ class Endpoint:
         self._received_bytes += len(exchange.body)
         self._too_large[exchange.api] += exchange.failure == TOO_LARGE
         self.exchanges.append(exchange)
-        self._record(exchange)
+        if self.target.record is not None:
+            _record(exchange, self.target.record)
         self._on_exchange(exchange)
         return exchange
 
-    def _record(self, exchange: Exchange) -> None:
-        if self.target.record is None:
-            return
-        name = f"{exchange.number:03d}-{exchange.api}-{exchange.probe or 'other'}"
-        kind = "jsonl" if exchange.is_socket else "sse" if exchange.streamed else "json"
-        ending = f"{'left.' if exchange.left else ''}{kind}"
-        make_folders(self.target.record)
-        parts = {"request.json": exchange.sent.body, ending: exchange.body}
-        for suffix, body in parts.items():
-            if body or suffix == ending:
-                with open_private(self.target.record / f"{name}.{suffix}", "w") as file:
-                    file.write(body)
+
+def _record(exchange: Exchange, folder: Path) -> None:
+    name = f"{exchange.number:03d}-{exchange.api}-{exchange.probe or 'other'}"
+    kind = "jsonl" if exchange.is_socket else "sse" if exchange.streamed else "json"
+    ending = f"{'left.' if exchange.left else ''}{kind}"
+    make_folders(folder)
+    for suffix, body in (("request.json", exchange.sent.body), (ending, exchange.body)):
+        if body or suffix == ending:
+            with open_private(folder / f"{name}.{suffix}", "w") as file:
+                file.write(body)
 
 
 class _Answer:
@@ -183,8 +181,7 @@ class _Answer:
         self._redactor = BlankCredentials(CredentialFilter((key,)))
         self._began = time.monotonic()
         self._pieces: list[bytes] = []
-        self._facts = exchange.facts or RequestFacts(exchange.api)
-        self._stream = StreamCheck(self._facts)
+        self._stream = StreamCheck(exchange.facts or RequestFacts(exchange.api))
 
     async def read(self, response: aiohttp.ClientResponse) -> None:
         exchange = self._exchange
@@ -219,33 +216,26 @@ class _Answer:
         exchange = self._exchange
         exchange.seconds = time.monotonic() - self._began
         self._take(self._redactor.end())
-        is_too_large = exchange.failure == TOO_LARGE
-        exchange.body = b"".join(self._pieces)[: MAX_KEPT_BYTES if is_too_large else None]
-        if exchange.facts is None or exchange.left or exchange.status != 200:
+        exchange.body = b"".join(self._pieces)[: MAX_KEPT_BYTES if exchange.failure == TOO_LARGE else None]
+        facts, stream = exchange.facts, self._stream
+        if facts is None or exchange.left or exchange.status != 200:
             return
         if exchange.failure:
-            exchange.received = truncate_frames(self._stream.received) if is_too_large else tuple(self._stream.received)
-            exchange.findings = (make_cut_finding(exchange.failure, exchange.received),)
-        else:
-            found, exchange.turn = self._judge(exchange.body)
-            exchange.received = tuple(self._stream.received)
-            exchange.findings = (*found, *_check_liveness(exchange.received))
-
-    def _judge(self, body: bytes) -> tuple[Sequence[Finding], ObservedTurn]:
-        """Check the answer; a stream with a wrong content type is still read as a stream."""
-        wants_stream = self._facts.fields.get("stream")
-        if self._streamed or (wants_stream and is_framed(body)):
-            if not self._streamed:
-                self._stream.feed(body)
-            found, turn = self._stream.end(), self._stream.turn
-        else:
-            found, turn = check_plain(body, self._facts)
-        if self._streamed and not wants_stream:
-            found = [Finding("plain.json", "A plain answer was asked for, and a stream came.", (0,))]
-        elif wants_stream and not self._streamed:
-            detail = f"A stream was asked for, and the answer is {self._exchange.content_type!r}."
-            found = [*(each for each in found if each.rule != "plain.json"), Finding("sse.content-type", detail)]
-        return found, turn
+            exchange.received = keep_frames(stream.received, exchange.failure)
+            exchange.findings = (make_cut_finding(exchange),)
+            return
+        wants_stream = bool(facts.fields.get("stream"))
+        if self._streamed:
+            found, exchange.turn, exchange.received = stream.end(), stream.turn, tuple(stream.received)
+            if not wants_stream:
+                found = [Finding("plain.json", "A plain answer was asked for, and a stream came.", (0,))]
+        else:  # a stream with a wrong content type is still read as a stream
+            is_stream = wants_stream and is_framed(exchange.body)
+            found, exchange.turn, exchange.received = check_answer(exchange.body, facts, is_stream=is_stream)
+            if wants_stream:
+                detail = f"A stream was asked for, and the answer is {exchange.content_type!r}."
+                found = [*(each for each in found if each.rule != "plain.json"), Finding("sse.content-type", detail)]
+        exchange.findings = (*found, *_check_liveness(exchange.received))
 
 
 MIN_LIVE_SECONDS = 1.5
@@ -256,7 +246,7 @@ MAX_MODEL_RATE = 1000
 
 
 def _check_liveness(received: Sequence[ReceivedFrame]) -> Iterator[Finding]:
-    """A finding if everything came at once after a long silence: a model that reasons first is slower afterwards."""
+    """A finding if all events came at once after a long silence. A model that reasons first is slower afterwards."""
     times = [0.0, *(each.at for each in received)]
     silences = [after - before for before, after in pairwise(times)]
     if len(received) <= MIN_LIVE_EVENTS or times[-1] < MIN_LIVE_SECONDS:
@@ -269,15 +259,18 @@ def _check_liveness(received: Sequence[ReceivedFrame]) -> Iterator[Finding]:
         yield Finding("stream.live", detail, (received[position].position,))
 
 
-def truncate_frames(received: Sequence[ReceivedFrame]) -> tuple[ReceivedFrame, ...]:
-    """The events that are kept of an answer that is too large."""
+def keep_frames(received: Sequence[ReceivedFrame], failure: str) -> tuple[ReceivedFrame, ...]:
+    """The events to keep of an incomplete answer: all, unless it is too large."""
+    if failure != TOO_LARGE:
+        return tuple(received)
     sizes = accumulate((len(each.raw) for each in received), initial=0)
     return tuple(each for each, _ in zip(received, takewhile(lambda size: size <= MAX_KEPT_BYTES, sizes), strict=False))
 
 
-def make_cut_finding(failure: str, received: Sequence[ReceivedFrame]) -> Finding:
+def make_cut_finding(exchange: Exchange) -> Finding:
     """The finding for an answer that stopped before its end."""
-    return Finding("stream.whole", f"The answer broke off: {failure}.", tuple(each.position for each in received[-1:]))
+    last = tuple(each.position for each in exchange.received[-1:])
+    return Finding("stream.whole", f"The answer broke off: {exchange.failure}.", last)
 
 
 def describe_status(exchange: Exchange) -> str:

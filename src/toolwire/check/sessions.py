@@ -1,4 +1,4 @@
-"""The session of the probes: sends their requests and records which rules held."""
+"""The session of the probes: sends their requests and records verdicts about the rules."""
 
 import msgspec
 
@@ -7,7 +7,7 @@ from toolwire.check.endpoint import LATE, Endpoint, describe_status
 from toolwire.check.exchange import Exchange
 from toolwire.check.turns.loose import Json, as_object, parse_json
 from toolwire.check.turns.rule import Finding, RequestFacts
-from toolwire.check.turns.streams import StreamCheck, check_plain
+from toolwire.check.turns.streams import check_answer
 from toolwire.check.turns.turn import ObservedTurn
 from toolwire.check.verdicts import Verdicts
 
@@ -46,7 +46,7 @@ class ProbeSession:
         )
 
     async def calls_made(self, request: ProbeRequest) -> int:
-        """How many calls the model makes for this request; sent once and remembered."""
+        """How many calls the model makes for this request. It is sent once; the number is cached."""
         if _key(request) not in self._call_counts:
             await self.ask(request)
         return self._call_counts.setdefault(_key(request), 0)
@@ -159,7 +159,7 @@ BUSY = (408, 429, 502, 503, 504, 529)
 
 
 def has_broken_down(exchange: Exchange) -> bool:
-    """Whether the server failed by itself; an overloaded one has another status."""
+    """Whether the server failed by itself; an overloaded server has another status."""
     return exchange.status == 500 or (not exchange.status and exchange.failure != LATE)
 
 
@@ -178,9 +178,5 @@ def describe_failure(exchange: Exchange) -> str:
 
 def read_turn(answer: Exchange) -> ObservedTurn:
     """The turn in an answer, without checking it."""
-    if answer.status != 200 or not answer.streamed:
-        return check_plain(answer.body, RequestFacts(answer.api))[1]
-    stream = StreamCheck(RequestFacts(answer.api))
-    stream.feed(answer.body)
-    stream.end()
-    return stream.turn
+    is_stream = answer.status == 200 and answer.streamed
+    return check_answer(answer.body, RequestFacts(answer.api), is_stream=is_stream)[1]

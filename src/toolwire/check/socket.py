@@ -9,7 +9,7 @@ import aiohttp
 import msgspec
 
 from toolwire.check.apis import ProbeRequest, request_facts
-from toolwire.check.endpoint import LATE, MAX_BYTES, TOO_LARGE, make_cut_finding, truncate_frames
+from toolwire.check.endpoint import LATE, MAX_BYTES, TOO_LARGE, keep_frames, make_cut_finding
 from toolwire.check.exchange import SOCKET, Exchange, SentRequest
 from toolwire.check.sessions import ProbeSession
 from toolwire.check.turns.frames import ReceivedFrame
@@ -60,7 +60,7 @@ class SocketConnection:
         """Requests that have not been answered."""
 
     async def ask(self, request: ProbeRequest, model: str = "") -> Exchange:
-        """Send a request, and receive and check its turn."""
+        """Send a request, then receive and check its turn."""
         await self.send(request, model)
         return await self.receive()
 
@@ -88,17 +88,17 @@ class SocketConnection:
         except ConnectionError as error:
             exchange.failure = str(error)
         exchange.seconds = time.monotonic() - began
-        exchange.status, exchange.received = _status(received), tuple(received)
-        exchange.body = b"".join(each.raw for each in received)
+        exchange.status, exchange.received = _status(received), keep_frames(received, exchange.failure)
+        exchange.body = b"".join(each.raw for each in exchange.received)
         if exchange.status == 200 and exchange.failure:
-            exchange.findings = (make_cut_finding(exchange.failure, received),)
+            exchange.findings = (make_cut_finding(exchange),)
         elif exchange.status == 200:
             found, exchange.turn = check_frames(received, facts)
             exchange.findings = tuple(found)
         return self._endpoint.add(exchange)
 
     async def _collect(self, received: list[ReceivedFrame], began: float) -> None:
-        """Receive the messages of one turn; an error that nothing follows ends it too."""
+        """Receive the messages of one turn. An error without a following message ends it too."""
         size = 0
         while not _is_over(received):
             timeout = ERROR_WAIT if received and received[-1].type == "error" else None
@@ -108,7 +108,6 @@ class SocketConnection:
                 return
             size += len(received[-1].raw)
             if size > MAX_BYTES:
-                received[:] = truncate_frames(received)
                 raise ConnectionError(TOO_LARGE)
 
     async def _next(self, position: int, began: float) -> ReceivedFrame:

@@ -1,4 +1,4 @@
-"""Plain bodies: an answer in one piece, which is the same turn as its stream."""
+"""Plain bodies: a reply without streaming, which becomes the same turn as a stream."""
 
 import json
 from collections.abc import Mapping
@@ -13,64 +13,61 @@ from toolwire.core.events import Dialect
 from toolwire.core.notes import TurnStats
 from toolwire.core.request import Request
 from toolwire.core.surrogates import join_surrogates
-from toolwire.library.options import DecodeOptions, EncodeOptions, TranslateOptions, check_options
-from toolwire.library.reply import TurnStream, checked_dialect, plan_of
-from toolwire.library.writer import Heading, checked_reason, completing, new_seed, write_turn, written_for
+from toolwire.library.options import DecodeOptions, EncodeOptions, TranslateOptions, check_options, new_seed
+from toolwire.library.reply import TurnStream, check_dialect, plan_reply
+from toolwire.library.writer import TurnWriter, check_reason, completing
 from toolwire.protocols import dialects
 
 Body: TypeAlias = bytes | str | Mapping[str, Any]
-"""A JSON document: its bytes, its text, or the object that was read from it."""
+"""A JSON document: its bytes, its text, or the decoded object."""
 
 
 def as_bytes(body: Body) -> bytes:
-    """A body as the bytes of its JSON. Raises `TypeError` for what is none."""
+    """A body as the bytes of its JSON. Raises `TypeError` for any other type."""
     match cast("Any", body):
         case bytes() | bytearray() | memoryview():
             return bytes(cast("bytes", body))
         case str():
             return join_surrogates(cast("str", body)).encode()
         case Mapping():
-            return _encoded(cast("Mapping[str, Any]", body))
+            try:
+                return msgspec.json.encode(body)
+            except UnicodeEncodeError:  # a lone surrogate, which decoders replace
+                return json.dumps(body).encode()
         case _:
             raise TypeError(f"a body must be bytes, text or a mapping, not {type(body).__name__}")
 
 
-def _encoded(body: Mapping[str, Any]) -> bytes:
-    try:
-        return msgspec.json.encode(body)
-    except UnicodeEncodeError:  # half a character, which a reader of the bytes replaces
-        return json.dumps(body).encode()
-
-
 def decode_body(dialect: Dialect, body: Body, **options: Unpack[DecodeOptions]) -> Turn:
-    """The turn in an answer that is not streamed. That of an error object, or of no answer at all, has a `failure`."""
+    """Decode a reply without streaming. For an error object or an empty reply the turn has a `failure`."""
     check_options(options, DecodeOptions)
-    plan = plan_of(checked_dialect(dialect), options)
-    return fold(TurnStream(plan, options.get("seed") or new_seed()).feed_plain(as_bytes(body)))
+    plan = plan_reply(dialect, options)
+    return fold(TurnStream(plan, new_seed(options)).feed_plain(as_bytes(body)))
 
 
 def encode_body(dialect: Dialect, turn: Turn, **options: Unpack[EncodeOptions]) -> bytes:
-    """A turn as an answer that is not streamed; one that failed as the error object of the dialect."""
+    """Encode a turn as a reply without streaming; a failed turn becomes the dialect's error object."""
     check_options(options, EncodeOptions)
-    dialect = checked_dialect(dialect)
+    dialect = check_dialect(dialect)
     if not isinstance(cast("object", turn), Turn):
         raise TypeError(f"a Turn is needed, not {type(turn).__name__}; `collect` makes one of events")
-    heading = Heading.of(dialect, options, new_seed())
-    checked_reason(turn.reason)
-    whole = fold(completing(TurnStats()).feed_all([*events_of(turn)]))
-    return write_turn(dialect, whole, written_for(Request("", ()), options), heading)
+    check_reason(turn.reason)
+    stats = TurnStats()
+    whole = fold(completing(stats).feed_all([*events_of(turn)]))
+    return TurnWriter(dialect, Request("", ()), options, new_seed(options), stats).write(whole)
 
 
 def translate_body(source: Dialect, target: Dialect, body: Body, **options: Unpack[TranslateOptions]) -> bytes:
-    """An answer of one dialect, not streamed, as that of another."""
+    """Translate a reply without streaming from one dialect to another."""
     check_options(options, TranslateOptions)
-    plan, target = plan_of(checked_dialect(source), options), checked_dialect(target)
-    seed = options.get("seed") or new_seed()
-    turn = fold(TurnStream(plan, seed, target).feed_plain(as_bytes(body)))
-    return write_turn(target, turn, written_for(plan.request, options), Heading.of(target, options, seed))
+    plan, target, seed = plan_reply(source, options), check_dialect(target), new_seed(options)
+    stream = TurnStream(plan, seed, target)
+    turn = fold(stream.feed_plain(as_bytes(body)))
+    return TurnWriter(target, plan.request, options, seed, stream.assembly.stats).write(turn)
 
 
 def encode_error(dialect: Dialect, failure: Failure | ToolwireError) -> bytes:
-    """The error object of a dialect for a failure, or for an error, for an answer with the status of its failure."""
-    said = failure.failure if isinstance(failure, ToolwireError) else failure
-    return dialects()[checked_dialect(dialect)].module.encode_error(said)
+    """Encode a failure, or that of an exception, as the dialect's error object. Send it with `failure.status`."""
+    if isinstance(failure, ToolwireError):
+        failure = failure.failure
+    return dialects()[check_dialect(dialect)].module.encode_error(failure)

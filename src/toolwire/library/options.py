@@ -1,10 +1,11 @@
-"""The options of the library's functions, by name. Those about calls mean what they mean in `[tools]` of the settings.
+"""The keyword options of the library. Those about calls mean what they mean in `[tools]` of the settings.
 
-A name that does not exist is a `TypeError`, a value that cannot be a `ValueError`, as with any function of Python.
+An unknown name raises `TypeError`, an invalid value `ValueError`.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
+from uuid import uuid4
 
 import msgspec
 
@@ -22,59 +23,59 @@ T = TypeVar("T")
 
 
 class PolicyOptions(TypedDict, total=False):
-    """How calls are carried. Nothing is changed unless one of these says so."""
+    """Policies for calls. By default nothing is changed."""
 
     max_calls: int
-    """Most calls of a turn; further ones are withheld, with a note. 0: no limit."""
+    """Maximum number of calls in a turn; further calls are withheld, with a note. 0: no limit."""
     parallel: bool
     """False: at most one call."""
     dedup: bool
-    """Withhold a call that came twice without an id of its own."""
+    """Withhold a repeated call without an id of its own."""
     stop_after: bool
     """Withhold text that follows a call."""
     stop_after_mode: StopMode
-    """With `stop_after`: `first` ends the turn behind its first call, `burst` waits for further calls."""
+    """With `stop_after`: `first` ends the turn after its first call, `burst` waits for further calls."""
     suppress_tail: bool
-    """Withhold text that follows a call, and read on."""
+    """Withhold text that follows a call, and continue reading."""
     output_mode: OutputModeSetting
-    """`obsidian-xml` also writes calls as `<use_tool>` blocks into the text, `openai-json` does not; `auto` chooses
-    `obsidian-xml` where a converted request declares no tools and its prompt speaks of `<use_tool>`."""
+    """`obsidian-xml` also writes calls as `<use_tool>` blocks into the text, `openai-json` does not. `auto` selects
+    `obsidian-xml` for a converted request that declares no tools and mentions `<use_tool>` in its prompt."""
     delimiter: str
-    """What stands between such blocks."""
+    """The separator between such blocks."""
     text_calls: bool
-    """Whether calls that are written in the text are read; if it is not said, where tools are declared."""
+    """Whether calls written in the text are read; by default only if tools are declared."""
     strict_parsing: bool
-    """Fail a turn whose text holds a block that looks like a call and cannot be read."""
+    """Fail a turn whose text has a block that looks like a call and cannot be parsed."""
     name_fallback: Literal["", "position"]
-    """`position`: a call without a name gets that of the tool at its place."""
+    """`position`: a call without a name gets the name of the tool at the same position."""
     finish_after_calls: bool
-    """Finish a turn that fails behind complete calls."""
+    """Finish a turn normally if it fails after complete calls."""
     arguments: ArgumentsRule
-    """Check or repair arguments by the schemas of the tools, which only a converted request knows."""
+    """Check or repair arguments against the schemas of the tools. Only a converted request has schemas."""
 
 
 class DecodeOptions(PolicyOptions, total=False):
-    """How a reply is read."""
+    """Options for decoding a reply."""
 
     tools: Iterable[str]
-    """The names of the declared tools. With them calls in text are read, and there only these names are calls."""
+    """The names of the declared tools. They enable calls in text, which must have one of these names."""
     profile: Mapping[str, Any]
     """Facts about the server, as in `[backends.profile]` of the settings."""
     seed: str
-    """What ids are made of that the reply lacks; random if it is not given."""
+    """The seed of ids that the reply lacks; random by default."""
     answers: "ConvertedRequest"
-    """The request that this is the reply to: names, ids and kinds are restored as the client wrote them."""
+    """The request that the reply answers: names, ids and kinds are restored as the client sent them."""
 
 
 class EncodeOptions(TypedDict, total=False):
-    """How a turn is written."""
+    """Options for encoding a turn."""
 
     model: str
-    """The model's name; that of the turn, if it is not given."""
+    """The name of the model; by default that of the turn."""
     id: str
-    """The id of the completion, response or message; a random one if it is not given."""
+    """The id of the completion, response or message; random by default."""
     created: int
-    """When it was created, in seconds since 1970; now, if it is not given."""
+    """The creation time in seconds since 1970; by default now."""
     include_usage: bool
     """Whether a chat stream ends with its token counts, as with `stream_options`."""
     legacy_functions: bool
@@ -82,24 +83,24 @@ class EncodeOptions(TypedDict, total=False):
 
 
 class TranslateOptions(DecodeOptions, EncodeOptions, total=False):
-    """How a reply is read, and written again."""
+    """Options for translating a reply."""
 
 
 class ConvertOptions(PolicyOptions, total=False):
-    """How a request is converted."""
+    """Options for converting a request."""
 
     profile: Mapping[str, Any]
     """Facts about the server, as in `[backends.profile]` of the settings."""
     model: str
-    """The model's name at the server; that of the body, if it is not given."""
+    """The name of the model on the server; by default that of the body."""
     history: HistoryRule
-    """`strict`: calls and results that do not belong together are refused instead of repaired."""
+    """`strict`: unpaired calls and results are rejected instead of repaired."""
     unsupported: Literal["note", "reject"]
-    """`reject`: a tool that the server does not have is refused instead of left out."""
+    """`reject`: a tool that the server does not support is rejected instead of dropped."""
 
 
-class _Plain(TypedDict, total=False):
-    """The options that are plain values, and in no other way checked."""
+class _PlainValues(TypedDict, total=False):
+    """The options of which `check_options` checks the type; others are checked where they are used."""
 
     model: str
     id: str
@@ -111,24 +112,25 @@ class _Plain(TypedDict, total=False):
 
 
 def check_options(options: Mapping[str, Any], kind: type[Any]) -> None:
-    """Raise `TypeError` if an option has a name that there is not, `ValueError` if its value cannot be."""
+    """Raise `TypeError` for an option that this kind does not have, and `ValueError` for one of a wrong type."""
+    known = kind.__required_keys__ | kind.__optional_keys__
     for name in options:
-        if name not in _inherited(kind):
-            raise TypeError(f"there is no option {name!r}; there are {', '.join(sorted(_inherited(kind)))}")
-    _converted(dict(options), _Plain)
+        if name not in known:
+            raise TypeError(f"there is no option {name!r}; there are {', '.join(sorted(known))}")
+    _convert(dict(options), _PlainValues)
 
 
-def _inherited(kind: type[Any]) -> frozenset[str]:
-    return frozenset(kind.__required_keys__ | kind.__optional_keys__)
+def make_rules(options: Mapping[str, Any]) -> ToolRules:
+    """The rules that these options set. Raises `ValueError` for an invalid value."""
+    return _convert({name: options[name] for name in options if name in ToolRules.__struct_fields__}, ToolRules)
 
 
-def rules_of(options: Mapping[str, Any]) -> ToolRules:
-    """The rules that these options state. Raises `ValueError` if one of them cannot be."""
-    given = {name: value for name, value in options.items() if name in ToolRules.__struct_fields__}
-    return _converted(given, ToolRules)
+def new_seed(options: Mapping[str, Any]) -> str:
+    """The seed that the options set, or else a random one."""
+    return options.get("seed") or uuid4().hex
 
 
-def _converted(given: dict[str, Any], kind: type[T]) -> T:
+def _convert(given: dict[str, Any], kind: type[T]) -> T:
     try:
         return msgspec.convert(given, kind)
     except msgspec.ValidationError as error:

@@ -1,7 +1,7 @@
-"""One reply of a server, read as the events of one turn: frames, the backend's decoder, policies, the order of events.
+"""Reads one reply of a server as the events of one turn: frames, the backend's decoder, policies, the order of events.
 
-It is the road that the gateway takes too, without its network: a fault of the reply is the failure of its turn, never
-an exception. Only bytes of another dialect are refused, because whoever reads them has named the wrong one.
+The gateway reads replies the same way. A fault of the reply becomes the failure of its turn, never an exception; only
+bytes of another dialect raise one, because they are a mistake of the caller.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,36 +12,50 @@ import msgspec
 from toolwire.assembly import Assembly, Reader, ToolRules, policies_for
 from toolwire.backends.lowered import LoweredConversation
 from toolwire.config.decode import convert_table
-from toolwire.core.errors import MAX_CALLS, BackendFault, FedAfterEnd, TooManyCalls, WrongDialect
+from toolwire.core.errors import MAX_CALLS, BackendFault, TooManyCalls, WrongDialect
 from toolwire.core.events import CallStarted, Dialect, Event, Note, Origin, TurnFailed
 from toolwire.core.order import TurnOrder
 from toolwire.core.request import Request, Tool
 from toolwire.core.sse import Frame
 from toolwire.core.text import check_names
-from toolwire.library.options import DecodeOptions, rules_of
+from toolwire.library.options import DecodeOptions, make_rules
 from toolwire.protocols import PROTOCOLS, HttpBackend, dialect_of, dialects, http_backends
 from toolwire.reader import EVENT_STREAM, TurnReader
 from toolwire.turns.validate import validate
 
-LOOKED_AT = 20
-"""Frames in which the dialect of a stream is looked for."""
+MAX_EXAMINED_FRAMES = 20
+"""Frames that are examined to detect the dialect of a stream."""
 
 
-def checked_dialect(dialect: str) -> Dialect:
-    """The dialect of this name. Raises `ValueError` if there is none."""
+def check_dialect(dialect: str) -> Dialect:
+    """The name of a dialect, unchanged. Raises `ValueError` if there is no such dialect."""
     if dialect not in dialects():
         raise ValueError(f"{dialect!r} is no dialect; there are {', '.join(dialects())}")
     return dialect
 
 
-def server_of(kind: Dialect) -> HttpBackend:
-    """How a server of this dialect is asked. Raises `ValueError` if no backend speaks it."""
+def check_chunk(data: Any) -> bytes:
+    """A chunk as bytes. Raises `TypeError` for anything else, such as text or a number."""
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise TypeError(f"a chunk must be bytes, not {type(data).__name__}")
+    return bytes(cast("bytes", data))
+
+
+def check_chunks(chunks: Iterable[bytes]) -> Iterable[bytes]:
+    """An iterable of chunks, unchanged. Raises `TypeError` for a single chunk, whose bytes would be iterated over."""
+    if isinstance(cast("object", chunks), bytes | bytearray | memoryview | str):
+        raise TypeError(f"chunks must be an iterable of bytes, such as [data], not {type(chunks).__name__}")
+    return chunks
+
+
+def find_server(kind: Dialect) -> HttpBackend:
+    """How requests to a server of this dialect are made. Raises `ValueError` if no backend speaks it."""
     if kind not in http_backends():
         raise ValueError(f"{kind!r} is no dialect of servers; there are {', '.join(http_backends())}")
     return http_backends()[kind]
 
 
-def profile_of(kind: Dialect, given: Any) -> Any:
+def make_profile(kind: Dialect, given: Any) -> Any:
     """The profile of a server. Raises `SettingsError`, which names the field."""
     if not isinstance(given, Mapping):
         raise ValueError(f"profile: a mapping is needed, not {type(given).__name__}")  # noqa: TRY004 - as for any value
@@ -52,47 +66,44 @@ def profile_of(kind: Dialect, given: Any) -> Any:
 
 
 class ReplyPlan(msgspec.Struct, frozen=True):
-    """What is known of a reply before it comes."""
+    """What is known about a reply before it arrives."""
 
     kind: Dialect
-    """The dialect that it is written in."""
+    """The dialect of the reply."""
     request: Request
-    """The request that it answers, as far as that is known."""
+    """The request that it answers, as far as it is known."""
     profile: Any
-    """The type is that of the backend."""
+    """The profile of the server; its type depends on the backend."""
     rules: ToolRules
     text_calls: bool | None = None
     model: str = ""
-    """The model's name at the server."""
+    """The name of the model on the server."""
     notes: tuple[Note, ...] = ()
-    """What the request has lost on its way to the server."""
+    """What was lost when the request was converted."""
 
-    def conversation(self, seed: str) -> LoweredConversation:
-        """A conversation that can read one reply."""
+    def make_conversation(self, seed: str) -> LoweredConversation:
+        """A conversation that reads one reply."""
         request = msgspec.structs.replace(self.request, model=self.model)
-        return server_of(self.kind).converse(request, seed, self.profile)
-
-    def shown_to(self, dialect: Origin) -> "ReplyPlan":
-        """The same for a reader of this dialect; for one of events, which needs no original frames, that is none."""
-        return msgspec.structs.replace(self, request=msgspec.structs.replace(self.request, dialect=dialect))
+        return find_server(self.kind).converse(request, seed, self.profile)
 
 
-def plan_of(kind: Dialect, options: DecodeOptions) -> ReplyPlan:
-    """The plan that these options state: that of the request which is answered, or one without a request."""
+def plan_reply(dialect: Dialect, options: DecodeOptions) -> ReplyPlan:
+    """The plan of a reply: that of the request which it answers, or else one made of the options."""
+    kind = check_dialect(dialect)
     answered = options.get("answers")
-    rules, text_calls = rules_of(options), options.get("text_calls")
+    rules, text_calls = make_rules(options), options.get("text_calls")
     if answered is None:
         tools = tuple(Tool(name) for name in check_names("tools", options.get("tools", ())))
         request = Request("", (), stream=True, tools=tools, parallel_calls=options.get("parallel"))
-        return ReplyPlan(kind, request, profile_of(kind, options.get("profile", {})), rules, text_calls)
+        return ReplyPlan(kind, request, make_profile(kind, options.get("profile", {})), rules, text_calls)
     plan = getattr(answered, "plan", None)
     if not isinstance(plan, ReplyPlan):
-        raise ValueError(f"answers: what `convert_request` returned is needed, not {type(answered).__name__}")  # noqa: TRY004 - as for any value
+        raise ValueError(f"answers: the result of `convert_request` is needed, not {type(answered).__name__}")  # noqa: TRY004 - as for any value
     if plan.kind != kind:
-        raise ValueError(f"answers: the request was converted for {plan.kind!r}, and this reply is {kind!r}")
+        raise ValueError(f"answers: the request was converted for {plan.kind!r}, but this reply is {kind!r}")
     for name in ("tools", "profile"):
         if name in options:
-            raise ValueError(f"{name}: the request that is answered has said it")
+            raise ValueError(f"{name}: it is set by the request that is answered")
     given = {name: getattr(rules, name) for name in rules.__struct_fields__ if name in options}
     return msgspec.structs.replace(
         plan,
@@ -102,29 +113,29 @@ def plan_of(kind: Dialect, options: DecodeOptions) -> ReplyPlan:
 
 
 class TurnStream:
-    """One reply, read and passed through the policies. `for_dialect` is that of the writer behind it, if any."""
+    """Reads one reply and applies the policies. `target` is the dialect that the events are written in, if any."""
 
-    def __init__(self, plan: ReplyPlan, seed: str, for_dialect: Origin = "") -> None:
-        if plan.request.dialect != for_dialect:
-            plan = plan.shown_to(for_dialect)
+    def __init__(self, plan: ReplyPlan, seed: str, target: Origin = "") -> None:
+        # Original frames are kept only for a writer of the same dialect, so the request must name the target.
+        plan = msgspec.structs.replace(plan, request=msgspec.structs.replace(plan.request, dialect=target))
         self._kind = plan.kind
-        self._conversation = plan.conversation(seed)
+        self._conversation = plan.make_conversation(seed)
         self._conversation.begin(plan.notes)
-        is_same = for_dialect == plan.kind
-        reader = Reader(is_same, plan.text_calls, keeps_notes=not for_dialect)
+        reader = Reader(target == plan.kind, plan.text_calls, keeps_notes=not target)
         self.assembly: Assembly = policies_for(
             plan.request, plan.rules, seed, self._conversation.stand_in, (), validate, reader
         )
-        # In events a batch of frames would show how much was read at once; a writer takes it apart again.
-        batches = bool(for_dialect)
-        self._reader = TurnReader(self._conversation, EVENT_STREAM, batches=batches, on_frames=self._recognise_frames)
+        # As events, batches would show how the bytes were cut; a writer splits them again.
+        self._reader = TurnReader(
+            self._conversation, EVENT_STREAM, batches=bool(target), on_frames=self._examine_frames
+        )
         self._order = TurnOrder()
-        self._unrecognised = LOOKED_AT
-        self._opening: list[Event] = [*plan.request.notes] if not for_dialect else []
+        self._unexamined = MAX_EXAMINED_FRAMES
+        self._opening: list[Event] = [*plan.request.notes] if not target else []
 
     @property
     def ended(self) -> bool:
-        """Whether the turn is over. What comes after that is not part of it."""
+        """Whether the turn is over. Later bytes are ignored."""
         return self.assembly.policies.closed
 
     def feed(self, data: bytes) -> Sequence[Event]:
@@ -136,17 +147,21 @@ class TurnStream:
         return self._read(self._reader.end)
 
     def feed_plain(self, body: bytes) -> Sequence[Event]:
-        """The events of a reply that is not streamed."""
-        self._recognise(body)
+        """The events of a reply without streaming."""
+        self._examine(body)
         return self._read(self._conversation.feed_plain, body)
 
     def _read(self, read: Callable[..., Sequence[Event]], *data: bytes) -> Sequence[Event]:
         if self.assembly.policies.closed:
             return ()
         try:
-            events = self._bounded(read(*data))
+            events = read(*data)
         except BackendFault as fault:
             events = (TurnFailed(fault.failure),)
+        left = MAX_CALLS - len(self.assembly.stats.call_ids)
+        if len(events) > left:  # fail at the first call beyond the limit, however the bytes were cut
+            calls = [index for index, event in enumerate(events) if isinstance(event, CallStarted)]
+            events = events if len(calls) <= left else [*events[: calls[left]], TurnFailed(TooManyCalls().failure)]
         if self._opening and events:
             events = [*self._opening, *events]
             self._opening = []
@@ -154,23 +169,15 @@ class TurnStream:
         self._order.see(out)
         return out
 
-    def _bounded(self, events: Sequence[Event]) -> Sequence[Event]:
-        """The events up to a call that is one more than any model would make, wherever bytes are cut."""
-        left = MAX_CALLS - len(self.assembly.stats.call_ids)
-        if len(events) <= left:
-            return events
-        calls = [index for index, event in enumerate(events) if isinstance(event, CallStarted)]
-        return events if len(calls) <= left else [*events[: calls[left]], TurnFailed(TooManyCalls().failure)]
-
-    def _recognise_frames(self, frames: Sequence[Frame]) -> None:
-        for frame in frames[: self._unrecognised]:
-            self._recognise(frame.data)
-        if not self._unrecognised:
+    def _examine_frames(self, frames: Sequence[Frame]) -> None:
+        for frame in frames[: self._unexamined]:
+            self._examine(frame.data)
+        if not self._unexamined:
             self._reader.on_frames = None
 
-    def _recognise(self, data: bytes) -> None:
-        """Look whether this is the dialect that it is said to be, until it is certain."""
-        self._unrecognised = max(0, self._unrecognised - 1)
+    def _examine(self, data: bytes) -> None:
+        """Raise `WrongDialect` if a frame or a body is of another dialect; stop once the dialect is certain."""
+        self._unexamined = max(0, self._unexamined - 1)
         try:
             fields = msgspec.json.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -178,40 +185,8 @@ class TurnStream:
         found = dialect_of(fields) if isinstance(fields, dict) else None  # pyright: ignore[reportUnknownArgumentType]
         if found is None:
             return
-        self._unrecognised = 0
+        self._unexamined = 0
         if found != self._kind:
             expected, other = PROTOCOLS[self._kind].title, PROTOCOLS[found].title
             message = f"This is {other} ({found!r}), not {expected} ({self._kind!r})."
             raise WrongDialect(self._kind, found, message)
-
-
-def checked_chunk(data: Any) -> bytes:
-    """A chunk as bytes. Raises `TypeError` for anything else, such as a text or a number."""
-    if not isinstance(data, bytes | bytearray | memoryview):
-        raise TypeError(f"a chunk must be bytes, not {type(data).__name__}")
-    return bytes(cast("bytes", data))
-
-
-def checked_chunks(chunks: Iterable[bytes]) -> Iterable[bytes]:
-    """An iterable of chunks. Raises `TypeError` for one chunk alone, of which each byte would be a chunk."""
-    if isinstance(cast("object", chunks), bytes | bytearray | memoryview | str):
-        raise TypeError(f"chunks must be an iterable of bytes, such as [data], not {type(chunks).__name__}")
-    return chunks
-
-
-class Once:
-    """What `feed` and `end` of a push object share: bytes are bytes, and nothing comes after the end."""
-
-    _is_over = False
-
-    def _check_open(self) -> None:
-        if self._is_over:
-            raise FedAfterEnd(type(self).__name__)
-
-    def _take(self, data: bytes) -> bytes:
-        self._check_open()
-        return checked_chunk(data)
-
-    def _finish(self) -> None:
-        self._check_open()
-        self._is_over = True

@@ -1,7 +1,7 @@
-"""Requests: a body of one dialect as that of another, and the way back for the reply.
+"""Requests: a body of one dialect converted to another, and the way back for the reply.
 
-A server supports less than a request may hold, so names, ids, kinds and schemas change on the way; `adapt/lowering.py`
-does that. A `ConvertedRequest` knows what has changed, and reads the reply in the words of whoever asked.
+A server supports less than a request may contain, so names, ids, kinds and schemas change (`adapt/lowering.py`). A
+`ConvertedRequest` knows these changes, and restores the client's forms in the reply.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,101 +17,101 @@ from toolwire.core.errors import BadRequest, Failure
 from toolwire.core.events import Dialect, Note
 from toolwire.core.request import CallEntry, Entry, Request
 from toolwire.library.bodies import Body, as_bytes, decode_body, translate_body
-from toolwire.library.options import ConvertOptions, EncodeOptions, check_options, rules_of
-from toolwire.library.reply import ReplyPlan, checked_dialect, profile_of, server_of
+from toolwire.library.options import ConvertOptions, EncodeOptions, check_options, make_rules
+from toolwire.library.reply import ReplyPlan, check_dialect, find_server, make_profile
 from toolwire.library.streams import StreamDecoder, Translator, translate
 from toolwire.protocols import dialects
 
 
 class ConvertedRequest:
-    """A request as a server of another dialect takes it, and how its reply is read."""
+    """A request converted for a server of another dialect; reads the reply of that server."""
 
     def __init__(
         self, source: Dialect, plan: ReplyPlan, post: Post, names: Mapping[str, str], ids: Mapping[str, str]
     ) -> None:
         self.source: Dialect = source
-        """The dialect of whoever asked."""
+        """The dialect of the client."""
         self.target: Dialect = plan.kind
         """The dialect of the server."""
         self.path: str = post.path
-        """What follows the base URL of the server."""
+        """The path below the base URL of the server."""
         self.headers: Mapping[str, str] = post.headers
-        """What the server needs beside the key, which is not known here."""
+        """The headers that the server needs, without the key."""
         self.body: bytes = post.body
         """The body for the server."""
         self.model: str = plan.request.model
-        """The model's name in the original body."""
+        """The name of the model in the original body."""
         self.stream: bool = plan.request.stream
-        """Whether a stream was asked for."""
+        """Whether the client asked for a stream."""
         self.notes: tuple[Note, ...] = (*plan.request.notes, *plan.notes)
-        """What could not be carried over, or had to change."""
+        """What was dropped or changed."""
         self.names: Mapping[str, str] = names
-        """Names of tools that the server knows by another name: from the name there to the original one."""
+        """The original names of renamed tools, by their names on the server."""
         self.ids: Mapping[str, str] = ids
-        """Ids of calls in the history that the server knows by another id: from the id there to the original one."""
+        """The original ids of calls in the history, by their ids on the server."""
         self.plan: ReplyPlan = plan
-        """How the reply is read. What it holds may change with any version."""
+        """How the reply is read. Its content may change in any version."""
 
     def decoder(self) -> StreamDecoder:
-        """What reads the server's stream: turn events with the original names, ids and kinds."""
+        """A decoder of the server's stream; its events have the original names, ids and kinds."""
         return StreamDecoder(self.target, answers=self)
 
     def decode_body(self, body: Body) -> Turn:
-        """The turn in the server's plain answer, with the original names, ids and kinds."""
+        """Decode the server's plain reply; the turn has the original names, ids and kinds."""
         return decode_body(self.target, body, answers=self)
 
     def translator(self, **options: Unpack[EncodeOptions]) -> Translator:
-        """What turns the server's stream into the one that was asked for."""
+        """A translator of the server's stream to the client's dialect."""
         return Translator(self.target, self.source, **options, answers=self)
 
     def translate(self, chunks: Iterable[bytes], **options: Unpack[EncodeOptions]) -> Iterator[bytes]:
-        """The server's stream as the one that was asked for."""
+        """Translate the server's stream to the client's dialect."""
         return translate(self.target, self.source, chunks, **options, answers=self)
 
     def translate_body(self, body: Body, **options: Unpack[EncodeOptions]) -> bytes:
-        """The server's plain answer as the one that was asked for."""
+        """Translate the server's plain reply to the client's dialect."""
         return translate_body(self.target, self.source, body, **options, answers=self)
 
     def failure(self, status: int, body: Body, headers: Mapping[str, str] | None = None) -> Failure:
-        """What an answer with an error status means; `encode_error` writes it for whoever asked.
+        """The failure that a reply with an error status reports; `encode_error` encodes it for the client.
 
-        The names of headers may be in any case.
+        The names of headers are case-insensitive.
         """
         named = {name.lower(): value for name, value in (headers or {}).items()}
-        return self.plan.conversation("").read_error(status, named, as_bytes(body))
+        return self.plan.make_conversation("").read_error(status, named, as_bytes(body))
 
 
 def convert_request(
     source: Dialect, target: Dialect, body: Body, **options: Unpack[ConvertOptions]
 ) -> ConvertedRequest:
-    """A request of one dialect for a server of another, or of the same with other limits.
+    """Convert a request for a server of another dialect, or of the same dialect with other limits.
 
-    Raises `BadRequest`, which names the field, if the body is not valid or cannot be carried over.
+    Raises `BadRequest`, which names the field, if the body is invalid or cannot be converted.
     """
     check_options(options, ConvertOptions)
-    source, target = checked_dialect(source), checked_dialect(target)
-    profile, rules = profile_of(target, options.get("profile", {})), rules_of(options)
-    server = server_of(target)
+    source, target = check_dialect(source), check_dialect(target)
+    profile, rules = make_profile(target, options.get("profile", {})), make_rules(options)
+    server = find_server(target)
     request = dialects()[source].decode_whole(as_bytes(body))
     request = request_for_backend(request, rules, target, server.facts(profile))
     if request.choices > 1 and source != target:
         raise BadRequest(f"n must be 1 for a server of another dialect; received {request.choices}.", "n")
     model = options.get("model") or request.model
     conversation = server.converse(msgspec.structs.replace(request, model=model), "", profile)
-    names, ids = conversation.restore.original_names, _changed_ids(request, conversation.lowered)
+    names, ids = conversation.restore.original_names, _find_changed_ids(request, conversation.lowered)
     post = conversation.start()
     assert isinstance(post, Post)
     plan = ReplyPlan(target, request, profile, rules, options.get("text_calls"), model, conversation.notes)
     return ConvertedRequest(source, plan, post, names, ids)
 
 
-def _calls(entries: Sequence[Entry]) -> list[CallEntry]:
-    return [entry for entry in entries if isinstance(entry, CallEntry)]
+def _find_changed_ids(request: Request, lowered: Request) -> dict[str, str]:
+    """The original ids of calls by their new ids: lowering neither reorders nor drops calls."""
 
+    def list_ids(entries: Sequence[Entry]) -> list[str]:
+        return [entry.id for entry in entries if isinstance(entry, CallEntry)]
 
-def _changed_ids(request: Request, lowered: Request) -> dict[str, str]:
-    """The ids of calls that have changed: lowering changes no order, and drops no call."""
-    before, after = _calls(request.entries), _calls(lowered.entries)
+    before, after = list_ids(request.entries), list_ids(lowered.entries)
     if len(before) != len(after):
-        before = _calls(replace_searches(request.entries))
-    return {now.id: then.id for then, now in zip(before, after, strict=True) if now.id != then.id}
+        before = list_ids(replace_searches(request.entries))
+    return {now: then for then, now in zip(before, after, strict=True) if now != then}

@@ -40,6 +40,17 @@ def check_frames(received: Sequence[ReceivedFrame], facts: RequestFacts) -> tupl
     return [*found, *check_turn(reader.turn, facts, form)], reader.turn
 
 
+def check_answer(
+    body: bytes, facts: RequestFacts, *, is_stream: bool
+) -> tuple[Sequence[Finding], ObservedTurn, tuple[ReceivedFrame, ...]]:
+    """What is wrong with a whole answer, its turn, and the frames of a stream."""
+    if not is_stream:
+        return *check_plain(body, facts), ()
+    stream = StreamCheck(facts)
+    stream.feed(body)
+    return stream.end(), stream.turn, tuple(stream.received)
+
+
 def check_plain(body: bytes, facts: RequestFacts) -> tuple[list[Finding], ObservedTurn]:
     """What is wrong with a plain answer, and the turn in it."""
     form, value = APIS[facts.api].form, parse_json(body)
