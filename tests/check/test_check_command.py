@@ -270,7 +270,7 @@ def test_an_endpoint_that_wants_a_key_says_so_and_breaks_no_rule(
 ):
     url = faulty.add(wants_key(models=models))
     ran = checker.run_in_process(url, *options)
-    ran.refuses("does not let us in: a key is wanted (status 401: No.): give one with --key or in TOOLWIRE_CHECK_KEY")
+    ran.refuses("does not let us in: a key is needed (status 401: No.): give one with --key or in TOOLWIRE_CHECK_KEY")
     wrong = checker.run_in_process(url, *options, "--key", "sk-wrong-0123456789")
     wrong.refuses("does not let us in: the key is refused (status 401: No.)")
     assert "sk-wrong" not in wrong.err
@@ -369,7 +369,7 @@ def test_a_budget_that_is_too_small_is_said_and_nothing_has_passed_by_it(checker
 
 @pytest.mark.parametrize("model", ["", "demo"])
 def test_a_budget_of_nothing_is_no_check(checker: CheckRunner, gateway: Gateway, model: str):
-    checker.run_in_process(gateway.url, "--budget", "0", "--model", model).refuses("the budget of 0 requests was spent")
+    checker.run_in_process(gateway.url, "--budget", "0", "--model", model).refuses("the budget of 0 requests is spent")
 
 
 def test_a_server_that_hangs_is_left(checker: CheckRunner, faulty: Faulty):
@@ -386,9 +386,9 @@ def test_a_server_that_hangs_is_left(checker: CheckRunner, faulty: Faulty):
     [
         ((), ("give the address",)),
         (("127.0.0.1:1",), ("http://127.0.0.1:1/v1 cannot be reached: the connection was refused",)),
-        (("8787",), ("'8787' is no address of an endpoint, such as 127.0.0.1:8787",)),
+        (("8787",), ("'8787' is not an address of an endpoint, such as 127.0.0.1:8787",)),
         (("127.0.0.1:99999",), ("is no address",)),
-        (("no-such-host.invalid",), ("https://no-such-host.invalid/v1 cannot be reached", "is not known")),
+        (("no-such-host.invalid",), ("https://no-such-host.invalid/v1 cannot be reached", "cannot be resolved")),
         (("http://",), ("is no address",)),
         (("http://user:hunter2@127.0.0.1:1",), ("no password", "--key")),
         (("http://127.0.0.1:1/v1?key=hunter2",), ("no query",)),
@@ -404,7 +404,7 @@ def test_a_server_that_hangs_is_left(checker: CheckRunner, faulty: Faulty):
         (("--har", "nothing.har"), ("No such file",)),
         (("http://127.0.0.1:1",), ("http://127.0.0.1:1/v1 cannot be reached: the connection was refused",)),
         (("http://127.0.0.1:1", "--model", "demo"), ("http://127.0.0.1:1/v1 cannot be reached: the connection was refused",)),
-        (("http://no-such-host.invalid", "--model", "demo"), ("the name 'no-such-host.invalid' is not known",)),
+        (("http://no-such-host.invalid", "--model", "demo"), ("the name 'no-such-host.invalid' cannot be resolved",)),
     ],
 )  # fmt: skip
 def test_an_order_that_cannot_be_carried_out_is_refused(

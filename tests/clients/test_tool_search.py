@@ -17,6 +17,7 @@ from tests.support.gateway import Gateway
 from tests.support.upstream import Asked, Reply, Upstream
 from toolwire.cli.clients import set_up_client
 from toolwire.cli.gateway_address import GatewayAddress
+from toolwire.config.settings import Settings
 
 SHED = Path(__file__).with_name("shed.py")
 PROMPT = "Count the herons at the Loch."
@@ -170,7 +171,9 @@ def test_claude_code_finds_and_calls_a_tool(gateway: Gateway, upstream: Upstream
     answer(upstream, model, [seek], [COUNT], [Words(ANSWER)])
     server = {"mcpServers": {"shed": {"command": sys.executable, "args": [str(SHED)]}}}
     (tmp_path / "mcp.json").write_text(json.dumps(server))
-    launched = set_up_client("claude", GatewayAddress(gateway.url, "")).variables  # what `toolwire launch claude` sets
+    launched = set_up_client(
+        Settings(), "claude", "", GatewayAddress(gateway.url)
+    ).variables  # what `toolwire launch claude` sets
     claude = Claude(tmp_path, gateway.url, ENABLE_TOOL_SEARCH=launched["ENABLE_TOOL_SEARCH"])
     options = ("--mcp-config", str(tmp_path / "mcp.json"), "--allowedTools", TOOL)
     said = claude.run(f"{backend}/{model}", PROMPT, *options)

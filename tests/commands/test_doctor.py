@@ -49,7 +49,7 @@ def test_without_a_configuration_all_is_well(desk: Desk):
         "configuration": ("✓", f"none; toolwire init writes {desk.config}"),
         "keys": ("✓", "none: every program on this machine may use the gateway"),
         "backend demo": ("✓", "built in"),
-        "store": ("✓", f"{desk.store}, made when it is needed"),
+        "store": ("✓", f"{desk.store}, created when needed"),
         "codex": ("✓", "not installed, and only needed for codex backends (npm install -g @openai/codex)"),
         "port": ("✓", "http://127.0.0.1:8787 is free"),
     }

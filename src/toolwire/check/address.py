@@ -1,4 +1,4 @@
-"""The address of an endpoint, and why it cannot be reached, in words."""
+"""The address of an endpoint, and explanations why it cannot be reached."""
 
 import errno
 import ipaddress
@@ -11,7 +11,7 @@ import aiohttp
 _VERSION = re.compile(r"/v\d\w*(/|$)")
 _SCHEME = re.compile(r"[a-zA-Z][\w+.-]*://")
 _ODD_HOST = re.compile(r"\s|^\d+(:|$)")
-"""A space, or a number: the port of an address without a host."""
+"""A space, or a number, which is a port without a host."""
 CONNECT_TIMEOUT = 10
 """Seconds to wait for a connection."""
 
@@ -31,7 +31,7 @@ def normalise_url(url: str) -> str:
     except ValueError:
         has_host = False
     if parts.scheme not in ("http", "https") or not has_host or _ODD_HOST.search(parts.netloc):
-        raise ValueError(f"{url!r} is no address of an endpoint, such as 127.0.0.1:8787 or https://example.com/v1")
+        raise ValueError(f"{url!r} is not an address of an endpoint, such as 127.0.0.1:8787 or https://example.com/v1")
     if parts.query or parts.fragment or "@" in parts.netloc:
         raise ValueError("the address of an endpoint has no query and no password; a key is given with --key")
     path = parts.path.rstrip("/")
@@ -52,8 +52,8 @@ def _choose_scheme(host: str) -> str:
 
 _REASONS = {
     errno.ECONNREFUSED: "the connection was refused: is the server running, and is the port right?",
-    errno.EHOSTUNREACH: "there is no way to this host",
-    errno.ENETUNREACH: "there is no way to this network",
+    errno.EHOSTUNREACH: "there is no route to this host",
+    errno.ENETUNREACH: "there is no route to this network",
     errno.ETIMEDOUT: "the host does not answer",
 }
 
@@ -64,7 +64,7 @@ def explain_failure(error: Exception) -> str:
         case aiohttp.ConnectionTimeoutError():
             return f"no connection in {CONNECT_TIMEOUT} s: the host does not answer"
         case aiohttp.ClientConnectorDNSError():
-            return f"the name {error.host!r} is not known"
+            return f"the name {error.host!r} cannot be resolved"
         case aiohttp.ClientConnectorCertificateError():
             return f"its certificate is not trusted ({error.certificate_error})"
         case aiohttp.ClientConnectorSSLError():

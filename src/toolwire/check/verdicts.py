@@ -1,7 +1,7 @@
 """The verdicts about the rules for each API, and the report that they make up."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -67,32 +67,26 @@ def count_verdicts(verdicts: Iterable[Verdict]) -> RuleCounts:
 
 
 def order_by_cause(verdicts: Iterable[Verdict]) -> list[Verdict]:
-    """The verdicts of one API in order, with consequences moved after their first cause."""
+    """The verdicts of one API in order, with consequences after their first cause; fills in `follows`."""
     verdicts = [*verdicts]
-    _explain(verdicts)
+    broken: dict[int, list[str]] = {}
+    for each in verdicts:
+        for number in {number for _, number in each.broken}:
+            broken.setdefault(number, []).append(each.rule)
+    for each in verdicts:  # explained in every one of its exchanges
+        found = {number: CAUSES[each.rule] & {*broken[number]} for _, number in each.broken}
+        if found and all(found.values()):
+            causes = [cause for number in found for cause in find_roots(broken[number]) if cause in found[number]]
+            each.follows = [*dict.fromkeys(causes)]
+    unexplained = [each for each in verdicts if each.broken and not each.follows]
+    for each in unexplained:  # implied in others
+        each.follows = [cause.rule for cause in unexplained if each.rule in RULES[cause.rule].implies]
     return [each for cause in verdicts if not cause.follows for each in (cause, *find_consequences(cause, verdicts))]
 
 
 def find_consequences(cause: Verdict, verdicts: Iterable[Verdict]) -> list[Verdict]:
     """The broken rules whose first cause is this one."""
     return [each for each in verdicts if each.api == cause.api and each.follows[:1] == [cause.rule]]
-
-
-def _explain(verdicts: Sequence[Verdict]) -> None:
-    """Fill in `follows`: the rules that explain a verdict in the same exchanges, or that imply it in others."""
-    broken: dict[int, list[str]] = {}
-    for each in verdicts:
-        for number in {number for _, number in each.broken}:
-            broken.setdefault(number, []).append(each.rule)
-    for each in verdicts:
-        found = {number: CAUSES[each.rule] & {*broken[number]} for _, number in each.broken}
-        if found and all(found.values()):
-            causes = [cause for number in found for cause in find_roots(broken[number]) if cause in found[number]]
-            each.follows = [*dict.fromkeys(causes)]
-    here = [each.rule for each in verdicts if each.broken and not each.follows]
-    for each in verdicts:
-        if each.broken and not each.follows:
-            each.follows = [cause for cause in here if each.rule in RULES[cause].implies]
 
 
 class Report(msgspec.Struct):

@@ -27,10 +27,10 @@ INSTALL = {
 """The command that installs each program."""
 
 OWN_MODELS = {"claude": "claude-sonnet-4-5", "codex": "gpt-5"}
-"""A model of the kind that a program chooses by itself."""
+"""A model that each program may choose by default."""
 
 _TIERS = ("HAIKU", "SONNET", "OPUS", "FABLE")
-"""Claude Code asks for small tasks, subagents and the like by these names."""
+"""The tiers of models that Claude Code uses for small tasks, subagents and so on."""
 _MODEL_VARIABLES = ("ANTHROPIC_MODEL", *(f"ANTHROPIC_DEFAULT_{tier}_MODEL" for tier in _TIERS))
 _OLDER_VARIABLES = frozenset(("ANTHROPIC_SMALL_FAST_MODEL", "CLAUDE_CODE_SUBAGENT_MODEL"))
 """Replaced only where they are set, because they may name a model that the gateway does not have."""
@@ -54,10 +54,8 @@ class ClientSetup(msgspec.Struct, frozen=True):
 def check_model(settings: Settings, model: str) -> None:
     """Raise a `SettingsError` with the nearest names if no backend serves a model."""
     if not settings.serving(model):
-        message = f"--model: there is no model {model!r} here"
-        raise SettingsError(
-            join_reasons(message, did_you_mean(model, settings.model_names) or "toolwire models lists them")
-        )
+        hint = did_you_mean(model, settings.model_names) or "toolwire models lists them"
+        raise SettingsError(join_reasons(f"--model: there is no model {model!r} here", hint))
 
 
 def choose_model(settings: Settings, client: Client) -> str:
@@ -98,13 +96,13 @@ def with_key_for(settings: Settings, model: str, gateway: GatewayAddress) -> Gat
 
 
 def find_key(backend: Backend) -> str:
-    """The user's own key for a backend that gets the keys of clients; empty if there is none."""
+    """The user's own key for a backend that has none of its own; empty if there is none."""
     variable = find_key_variable(backend)
     return os.environ[variable].strip() if variable else ""
 
 
 def find_key_variable(backend: Backend) -> str:
-    """The variable that holds it: that of a preset at the same origin, so that no other server gets the key."""
+    """The variable that holds this key: that of a preset at the same origin, so that no other server gets it."""
     if backend.has_key or not backend.base_url:
         return ""
     origin = urlsplit(backend.base_url)[:2]
@@ -118,18 +116,11 @@ def _find_backend(settings: Settings, model: str) -> tuple[Backend, str]:
     return found[0] if found else (DEMO, "")
 
 
-def set_up_client_for(settings: Settings, client: Client, model: str, gateway: GatewayAddress) -> ClientSetup:
-    """The environment and arguments with which a client uses a model of the gateway, with the key for it."""
+def set_up_client(settings: Settings, client: Client, model: str, gateway: GatewayAddress) -> ClientSetup:
+    """The environment and arguments with which a client uses the gateway. Without a model it chooses one itself."""
     backend, target = _find_backend(settings, model)
     window = backend.context_window(target) if model else 0
-    with_key = with_key_for(settings, model or OWN_MODELS.get(client, ""), gateway)
-    return set_up_client(client, with_key, model, window, websocket=settings.server.websocket)
-
-
-def set_up_client(
-    client: Client, gateway: GatewayAddress, model: str = "", window: int = 0, *, websocket: bool = True
-) -> ClientSetup:
-    """The environment and arguments with which a client uses the gateway. Without a model it chooses one itself."""
+    gateway = with_key_for(settings, model or OWN_MODELS.get(client, ""), gateway)
     url, key = gateway.url, gateway.key or NO_KEY
     arguments: list[str] = []
     match client:
@@ -142,8 +133,8 @@ def set_up_client(
                 "ANTHROPIC_API_KEY": "",  # would win over the token
                 "CLAUDE_CODE_PROVIDER_MANAGED_BY_HOST": "1",  # else `env` in its settings file wins over ours
                 "CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY": "1",  # /model lists ours
-                "ENABLE_TOOL_SEARCH": os.environ.get("ENABLE_TOOL_SEARCH")
-                or "true",  # else only at Anthropic's address
+                # By default Claude Code searches tools at Anthropic's address only.
+                "ENABLE_TOOL_SEARCH": os.environ.get("ENABLE_TOOL_SEARCH") or "true",
             }
             if model:
                 variables |= dict.fromkeys((*_MODEL_VARIABLES, *(_OLDER_VARIABLES & os.environ.keys())), model)
@@ -158,7 +149,7 @@ def set_up_client(
                 "model_providers.toolwire.base_url": f"{url}/v1",
                 "model_providers.toolwire.wire_api": "responses",
                 "model_providers.toolwire.env_key": CODEX_KEY,
-                "model_providers.toolwire.supports_websockets": websocket,
+                "model_providers.toolwire.supports_websockets": settings.server.websocket,
                 **({"model": model} if model else {}),
                 **({"model_context_window": window} if window else {}),
             }

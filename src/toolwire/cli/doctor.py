@@ -1,6 +1,6 @@
 """`toolwire doctor`: checks everything that a gateway with these settings needs; one green or red line each.
 
-It changes nothing and asks all servers at the same time. A backend gets an empty request, which costs nothing: a server
+It changes nothing, and checks all backends concurrently. A backend gets an empty request, which costs nothing: a server
 that accepts the key rejects the request, one that does not rejects the key, and a wrong address has no such operation.
 """
 
@@ -48,11 +48,11 @@ CODEX_TIMEOUT = 6.0
 _KEY_REFUSED = re.compile(
     rb"(incorrect|invalid|missing|expired)\W+api.?key|api.?key\W+(is\W+)?(not valid|invalid)", re.IGNORECASE
 )
-"""How some servers refuse a key under another status: xAI and Gemini answer 400."""
+"""How some servers refuse a key with another status: xAI and Gemini answer 400."""
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """The state of one part of the installation, and what to do about it."""
+    """The state of one part of the installation, and how to fix it."""
 
     name: str
     is_good: bool
@@ -78,7 +78,7 @@ def doctor(config: str | None) -> None:
 
 
 async def examine(config: str | None) -> list[Finding]:
-    """Check the parts of a gateway, in the order of a settings file."""
+    """Check all parts of a gateway; the findings are in the order of a settings file."""
     try:
         settings = read(config)
     except SettingsError as error:
@@ -142,9 +142,7 @@ async def _examine_store(store: Store) -> Finding:
         if file.exists and not fault:
             size = sum(each.stat().st_size for each in file.path.parent.glob(f"{file.path.name}*"))
             state = f"{size / 1e6:.1f} MB"
-    return Finding(
-        "store", not fault, f"{shown}: {fault}" if fault else f"{shown}, {state or 'made when it is needed'}"
-    )
+    return Finding("store", not fault, f"{shown}: {fault}" if fault else f"{shown}, {state or 'created when needed'}")
 
 
 def _find_file_fault(file: StoreFile) -> str:
@@ -162,7 +160,7 @@ def _find_file_fault(file: StoreFile) -> str:
     except FileInUse:
         return "a gateway of an older version uses it; stop that, or give this one a file of its own with store.url"
     except OSError as error:
-        return f"{error.strerror}"
+        return str(error.strerror)
     except (sqlite3.Error, StoreFailed) as error:
         return f"it cannot be used: {error}; move it away, or choose another with store.url"
     return ""
@@ -210,7 +208,8 @@ async def check_backend(settings: Settings, backend: Backend) -> tuple[bool, str
 
 async def _check_route(route: Route, upstream: HttpUpstream) -> tuple[bool, str]:
     backend, key = route.backend, find_key(route.backend)
-    answer = await _send_empty_request(route, upstream, key)
+    post = Post(http_backends()[backend.kind].path, b"{}")
+    answer = await upstream.fetch(post, key)
     if answer.status in (401, 403) or _KEY_REFUSED.search(answer.body[:2000]):
         if backend.auth:
             return False, f"the login was refused ({answer.status}); run codex login"
@@ -230,37 +229,33 @@ async def _check_route(route: Route, upstream: HttpUpstream) -> tuple[bool, str]
     if not _has_operation(answer):
         if models:  # some servers answer 404 where a model is missing
             return True, f"it answers{models}"
-        return False, await _explain_address(route, upstream, key, answer.status)
+        return False, await _explain_address(upstream, post, key, answer.status)
     if not backend.has_key and not key:
         return True, f"it answers{models}; clients bring their own key, if it needs one"
     return True, f"it answers, and takes the key{models}"
 
 
-async def _send_empty_request(route: Route, upstream: HttpUpstream, key: str) -> SmallAnswer:
-    return await upstream.fetch(Post(http_backends()[route.backend.kind].path, b"{}"), key)
-
-
 def _has_operation(answer: SmallAnswer) -> bool:
-    """Whether a server has the operation, and complains about the empty request only."""
+    """Whether the server has the operation, so that it rejects only the empty request."""
     return answer.status not in (404, 405) and not 300 <= answer.status < 400 and "html" not in answer.content_type
 
 
-async def _explain_address(route: Route, upstream: HttpUpstream, key: str, status: int) -> str:
-    """Explain an address without the operation: suggest another base path that has it."""
+async def _explain_address(upstream: HttpUpstream, post: Post, key: str, status: int) -> str:
+    """Suggest an address that has the operation."""
     base = upstream.url
     origin = "{0.scheme}://{0.netloc}".format(urlsplit(base))
     for other in dict.fromkeys((f"{base}/v1", f"{origin}/v1", f"{origin}/api/v1", origin)):
-        found = await _send_empty_request(route, upstream.at(other), key) if other != base else None
+        found = await upstream.at(other).fetch(post, key) if other != base else None
         if found is not None and found.status in (400, 401, 403, 422) and _has_operation(found):
             return f"base_url looks wrong ({status}); write {other}"
-    return f"base_url looks wrong: {http_backends()[route.backend.kind].path} is not there ({status})"
+    return f"base_url looks wrong: {post.path} is not there ({status})"
 
 
 # Codex
 
 
 async def _examine_codex() -> Finding:
-    """The state of the program on this machine, where it need not be installed."""
+    """The state of Codex on this machine; it need not be installed."""
     if shutil.which("codex") is None:
         text = f"not installed, and only needed for codex backends ({INSTALL['codex']})"
         return Finding("codex", True, text)
@@ -269,7 +264,7 @@ async def _examine_codex() -> Finding:
 
 
 async def _read_codex_version(command: tuple[str, ...]) -> tuple[str, str]:
-    """The version of a codex, and what is wrong with it."""
+    """The version that this command prints, and its fault."""
     try:
         process = await asyncio.create_subprocess_exec(
             *command,
@@ -292,7 +287,7 @@ async def _read_codex_version(command: tuple[str, ...]) -> tuple[str, str]:
             await process.wait()
     found = re.search(rb"(\d+)\.(\d+)\.(\d+)", output)
     if found is None:
-        return "", f"{command[0]} --version says no version"
+        return "", f"{command[0]} --version prints no version"
     version = tuple(int(part) for part in found.groups())
     needed = ".".join(map(str, MIN_VERSION))
     too_old = f"version {found[0].decode()} is too old, {needed} is needed: {INSTALL['codex']}@latest"

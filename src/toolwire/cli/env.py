@@ -8,7 +8,7 @@ from typing import cast, get_args
 import click
 import msgspec
 
-from toolwire.cli.clients import OWN_MODELS, Client, check_model, choose_model, set_up_client_for
+from toolwire.cli.clients import OWN_MODELS, Client, check_model, choose_model, set_up_client
 from toolwire.cli.gateway_address import GatewayAddress, fetch_version
 from toolwire.cli.options import client_options, say, stop_on
 from toolwire.config.settings import SettingsError, load, with_address
@@ -64,7 +64,7 @@ def env(client: str, model: str, shell: str | None, host: str | None, port: int 
         elif client in OWN_MODELS:
             model = choose_model(settings, cast("Client", client))
     gateway = GatewayAddress.of(settings)
-    setup = set_up_client_for(settings, cast("Client", client), model, gateway)
+    setup = set_up_client(settings, cast("Client", client), model, gateway)
     if shell is None:
         is_fish = os.path.basename(os.environ.get("SHELL", "")) == "fish"
         shell = "powershell" if os.name == "nt" else "fish" if is_fish else "sh"

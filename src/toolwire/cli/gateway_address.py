@@ -67,7 +67,7 @@ def has_model(gateway: GatewayAddress, model: str) -> bool:
 
 
 def fetch_first_model(gateway: GatewayAddress) -> str:
-    """The first model of a gateway that is no demo model; empty if there is none."""
+    """The first model of a gateway besides the demo model; empty if there is none."""
     try:
         status, body = _get(gateway.url, "/v1/models", gateway.key, timeout=MODEL_LIST_TIMEOUT)
         listed = msgspec.json.decode(body, type=_Models).data if status == 200 else []

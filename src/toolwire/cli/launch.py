@@ -9,7 +9,7 @@ from typing import cast, get_args
 import click
 import msgspec
 
-from toolwire.cli.clients import INSTALL, OWN_MODELS, Program, check_model, choose_model, find_model, set_up_client_for
+from toolwire.cli.clients import INSTALL, OWN_MODELS, Program, check_model, choose_model, find_model, set_up_client
 from toolwire.cli.gateway_address import GatewayAddress, fetch_first_model, fetch_version, has_model
 from toolwire.cli.options import PATH, client_options, say, stop_on
 from toolwire.cli.temporary_gateway import NotStarted, TemporaryGateway
@@ -36,7 +36,7 @@ def launch(
 
     def command_on(gateway: GatewayAddress) -> tuple[list[str], dict[str, str]]:
         """The command line and the environment, with no secrets but the key and what `agent.inherit` names."""
-        setup = set_up_client_for(settings, client, model, gateway)
+        setup = set_up_client(settings, client, model, gateway)
         environment = inherited(settings.secret_variables, settings.agent.inherit)
         return [executable, *setup.arguments, *arguments], {**environment, **setup.variables}
 

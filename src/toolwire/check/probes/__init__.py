@@ -1,7 +1,7 @@
-"""The probes: short conversations that make an endpoint show how it behaves.
+"""The probes: short conversations that show how an endpoint behaves.
 
-Prompts describe the wanted behaviour for real models and quote the values that the built-in demo model uses. A model
-that does not follow the prompt breaks no rule: the rule is not observed then.
+Prompts describe the expected behaviour to real models, and quote the values that the built-in demo model uses. A model
+that does not follow a prompt breaks no rule; the rule is then not observed.
 """
 
 from toolwire.check.probes import calls, choices, protocol, responses

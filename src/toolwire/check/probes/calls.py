@@ -138,22 +138,20 @@ def _is_torn(call: ObservedCall) -> bool:
 
 
 def is_torn(arrived: str, text: str) -> bool:
-    """Whether part of a text is missing or doubled at a position inside a word, where no model cuts."""
+    """Whether part of a text is missing or doubled inside a word, where no model would cut."""
+
+    def is_inside_word(position: int) -> bool:
+        return " " not in f" {text} "[position : position + 2]
+
+    def count_common(one: str, other: str) -> int:
+        pairs = enumerate(zip(one, other, strict=False))
+        return next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
+
     more = len(text) - len(arrived)
-    head, tail = _count_common(arrived, text), _count_common(arrived[::-1], text[::-1])
+    head, tail = count_common(arrived, text), count_common(arrived[::-1], text[::-1])
     seams = range(len(arrived) - tail, head + 1)
-    return bool(arrived and more and seams) and not any(
-        _is_between_words(text, seam) and _is_between_words(text, seam + more) for seam in seams
-    )
-
-
-def _is_between_words(text: str, position: int) -> bool:
-    return " " in f" {text} "[position : position + 2]
-
-
-def _count_common(one: str, other: str) -> int:
-    """The length of the common prefix of two texts."""
-    return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    is_missing = bool(arrived and more and seams)
+    return is_missing and all(is_inside_word(seam) or is_inside_word(seam + more) for seam in seams)
 
 
 @probe_both("cut", "arguments.cut", TURNS)
@@ -165,11 +163,10 @@ async def cut_call(session: ProbeSession, stream: bool) -> None:
     turn = answer.turn
     is_reported = turn.finish == "length"
     is_at_limit = turn.usage is not None and abs(turn.usage.output - FEW) <= 2
-    # The JSON of a truncated call may have been completed. A server may also drop the call: only for the demo model is
-    # it known that there was one.
+    # A server may complete the JSON of a truncated call, or drop the call. Only the demo model is known to make one.
     is_cut = any(_is_torn(call) or (is_at_limit and LONG.startswith(_read_saved(call))) for call in turn.calls)
     if is_cut or (is_reported and (turn.calls or session.is_demo)):
-        detail = f"A turn that was cut in a call ends as {turn.finish!r}."
+        detail = f"A turn that was truncated in a call ends as {turn.finish!r}."
         session.judge("arguments.cut", is_reported, detail, answer)
     else:
         session.skip("arguments.cut", "no call was cut")
@@ -186,7 +183,7 @@ async def failed_tool(session: ProbeSession) -> None:
 
 @probe("orphans", "history.orphan-call", "history.orphan-result", "errors.form", "errors.fields")
 async def orphans(session: ProbeSession) -> None:
-    """Histories of agents that were interrupted, or that shortened them."""
+    """Histories of interrupted agents, and shortened histories."""
     calls = (ObservedCall("callchec2", "get_weather", '{"city":"Paris"}'),)
     never_mind = UserMessage("Never mind. Say hello.")
     open_call = await session.ask(ProbeRequest((ONE, AssistantCalls(calls), never_mind), (WEATHER,)))

@@ -27,7 +27,7 @@ async def choice_required(session: ProbeSession, stream: bool) -> None:
 
 @probe_both("choice-named", "choice.named")
 async def choice_named(session: ProbeSession, stream: bool) -> None:
-    """Another call is required than the one that the model would make."""
+    """A call to another tool than the model would choose is required."""
     answer = await session.ask(ProbeRequest((ONE,), BOTH, named="get_time", stream=stream))
     if _could_call("choice.named", session, answer):
         names = sorted({call.name for call in answer.turn.calls})
@@ -46,7 +46,7 @@ def _could_call(rule: str, session: ProbeSession, answer: Exchange) -> bool:
 
 @probe_both("one-at-a-time", "choice.parallel")
 async def one_at_a_time(session: ProbeSession, stream: bool) -> None:
-    """Two things are asked for, and parallel calls are off."""
+    """Two calls are asked for, and parallel calls are off."""
     answer = await session.ask(ProbeRequest((TWO,), BOTH, parallel=False, stream=stream))
     if not session.require_call("choice.parallel", answer):
         return
@@ -69,7 +69,7 @@ async def allowed_tools(session: ProbeSession, stream: bool) -> None:
 
 
 async def _could_break(rule: str, session: ProbeSession, answer: Exchange) -> bool:
-    """Whether the model would make a call if it were free to, so that a choice against it is tested."""
+    """Whether the model would make a call by itself, so that the choice is tested."""
     if not session.require_turn(rule, answer):
         return False
     if answer.turn.calls or await session.calls_made(ProbeRequest((ONE,), BOTH)):

@@ -11,7 +11,7 @@ from toolwire.check.turns.loose import Json
 from toolwire.core.events import Dialect
 
 TURNS = "*"
-"""Stands for all rules that a turn by itself can break."""
+"""Stands for all rules that a single turn can break."""
 
 
 class Probe(msgspec.Struct, frozen=True):
@@ -32,7 +32,7 @@ def probe(name: str, *rules: str) -> Callable[[Callable[[ProbeSession], Awaitabl
 
 
 def probe_both(name: str, *rules: str) -> Callable[[Callable[[ProbeSession, bool], Awaitable[None]]], Probe]:
-    """Decorator that makes a probe of a function; it is run twice, for a stream and for a plain answer."""
+    """Decorator that makes a probe of a function, which runs twice: for a stream and for a plain answer."""
 
     def decorate(run: Callable[[ProbeSession, bool], Awaitable[None]]) -> Probe:
         async def run_both(session: ProbeSession) -> None:
@@ -65,7 +65,7 @@ REMEMBER = UserMessage(
     f'Call the tool get_weather for the city "Paris". Do nothing else. The code word of this conversation is {WORD}: '
     "it stays the same however long we talk, nobody else knows it, and I will ask you for it at the end of the day."
 )
-"""Longer than any result, so that token counts show whether it was read again."""
+"""Longer than any result, so that token counts show whether the model read it again."""
 ODD = "naïve Zürich 東京 🌦 \\path 'q' <b>&amp;"
 LONG = " ".join(f"line-{number}" for number in range(700))
 PAGE = " ".join(f"page-{number}" for number in range(400))

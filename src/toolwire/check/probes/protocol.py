@@ -53,17 +53,17 @@ async def long_request(session: ProbeSession) -> None:
         users = (UserMessage(" ".join([PAGE] * pages)), HELLO) if pages else (HELLO,)
         answer = await session.ask(ProbeRequest(users, stream=False, max_tokens=FEW))
         if pages == PAGES and 400 <= answer.status < 500 and answer.status not in BUSY:
-            session.judge("limits.input", True, "", answer)  # it says that this is too long
+            session.judge("limits.input", True, "", answer)  # it reports that the request is too long
             return
         if not session.require_turn("limits.input", answer):
             return
         turns.append(answer)
     none, one, many = (answer.turn.usage.input if answer.turn.usage else 0 for answer in turns)
     if not 0 < none < one:
-        session.skip("limits.input", "the tokens of the input are not reported, or wrong")
+        session.skip("limits.input", "the input tokens are not reported, or wrong")
         return
     wanted = none + PAGES * (one - none)
-    detail = f"{PAGES} pages are {wanted} tokens, as one of them is {one - none}; {many} were read."
+    detail = f"{PAGES} pages have {wanted} tokens if each has {one - none}; {many} were read."
     session.judge("limits.input", many >= ENOUGH * wanted, detail, turns[-1])
 
 
@@ -72,12 +72,12 @@ async def leaving(session: ProbeSession) -> None:
     """A client that disconnects during a stream, and the next request."""
     left = await session.ask(ProbeRequest((FAR,), BOTH), "slow", leave_after=2)
     if not left.left:
-        reason = "the stream was too short to leave it" if left.ok else describe_failure(left)
+        reason = "the stream was too short to disconnect in it" if left.ok else describe_failure(left)
         session.skip("stream.disconnect", reason)
         return
     next = await session.ask(ProbeRequest((ONE,), BOTH, stream=False))
     if "Oslo" in f"{next.turn.text}{next.turn.calls}":
-        session.judge("stream.disconnect", False, "The next answer is that of the request that was left.", next)
+        session.judge("stream.disconnect", False, "The next answer is that of the abandoned request.", next)
     else:
         session.expect_answer("stream.disconnect", next)
 
@@ -101,14 +101,14 @@ async def bad_requests(session: ProbeSession) -> None:
 
 @probe("unknown-model", "errors.model", "errors.form", "errors.fields")
 async def unknown_model(session: ProbeSession) -> None:
-    """A model that is not there."""
+    """A model that does not exist."""
     body = session.body(ProbeRequest((ONE,), (WEATHER,), stream=False), "toolwire-check-no-such-model")
     session.expect_refusal("errors.model", await session.post(body), "The request")
 
 
 @probe("unknown-choice", "errors.choice", "errors.form", "errors.fields")
 async def unknown_choice(session: ProbeSession) -> None:
-    """A choice of a tool that is not there."""
+    """A choice of a tool that is not declared."""
     body = session.body(ProbeRequest((ONE,), (WEATHER,), named="no_such_tool"))
     session.expect_refusal("errors.choice", await session.post(body), "The request")
 
@@ -130,7 +130,7 @@ async def legacy_functions(session: ProbeSession, stream: bool) -> None:
 
 @probe_both("broken-turn", "stream.failure", TURNS)
 async def broken_turn(session: ProbeSession, stream: bool) -> None:
-    """A turn that fails in its middle, where the model can be asked for that."""
+    """A turn that fails halfway; only the demo model can be asked for one."""
     if not session.is_demo:
         session.skip("stream.failure", "the model cannot be asked to fail")
         return
@@ -138,16 +138,16 @@ async def broken_turn(session: ProbeSession, stream: bool) -> None:
 
 
 def judge_failure(session: ProbeSession, answer: Exchange) -> None:
-    """Judge whether the answer reports a turn that failed in its middle."""
+    """Judge whether the answer reports the failure of a turn."""
     has_refused = answer.status >= 500 and not answer.failure
     if 400 <= answer.status < 500:
         session.skip("stream.failure", describe_failure(answer))
     elif answer.failure and not session.has_answered_like(answer):
         session.skip("stream.failure", "no turn comes whole")
     else:
-        end = f"reported as one that ended: {answer.turn.finish}" if answer.ok else describe_failure(answer)
+        end = f"reported as finished: {answer.turn.finish}" if answer.ok else describe_failure(answer)
         is_reported = answer.turn.finish == "failed" or has_refused
-        session.judge("stream.failure", is_reported, f"A turn that failed in its middle is {end}.", answer)
+        session.judge("stream.failure", is_reported, f"A turn that failed halfway is {end}.", answer)
     if has_refused:
         session.check_error(answer)
 

@@ -1,4 +1,4 @@
-"""Probes of what only Responses has: continued and background responses, repeated settings, compaction, WebSockets."""
+"""Probes of Responses alone: continued and background responses, repeated settings, compaction, WebSockets."""
 
 from collections.abc import Sequence
 
@@ -62,15 +62,14 @@ async def continued(session: ProbeSession) -> None:
 def _judge_memory(session: ProbeSession, rule: str, first: Exchange, next: Exchange) -> None:
     """Judge whether a response knows the one that it continues: by its text, or by its token counts.
 
-    The name of the tool is no proof, unless it knows no tools of its own request."""
+    The name of the tool is a proof only if the request declares no tools.
+    """
     before, after = first.turn.usage, next.turn.usage
     proofs = ("paris", WORD) if _response(next).get("tools") else ("paris", WORD, "get_weather")
     if any(word in next.turn.text.lower() for word in proofs):
         session.judge(rule, True, "", next)
     elif before is not None and after is not None and before.input > 0:
-        detail = (
-            f"It read {after.input} tokens, the response that it continues {before.input}: that was not read again."
-        )
+        detail = f"It read {after.input} tokens, and the response that it continues read {before.input}."
         session.judge(rule, after.input > before.input, detail, next)
     elif _response(next).get("previous_response_id"):
         session.skip(rule, "the answer does not show that it knows of the first response")
@@ -163,7 +162,7 @@ async def compacted(session: ProbeSession) -> None:
 
 @probe("socket", *SOCKET_RULES, "stream.failure", TURNS)
 async def over_socket(session: ProbeSession) -> None:
-    """A turn, its continuation, on another connection and after a failure, refused messages, two at once, a failure."""
+    """Turns over a WebSocket: continued there, elsewhere and after a failure; refused; two at once; failed."""
     try:
         async with connect(session) as connection:
             latest = await _converse(session, connection)
@@ -205,7 +204,7 @@ async def _converse(session: ProbeSession, connection: SocketConnection) -> Exch
 
 
 async def _continue_elsewhere(session: ProbeSession, latest: Exchange) -> None:
-    """Continue a response that is not stored on another connection, which does not have it."""
+    """Continue a response on another connection, which does not have it because it is not stored."""
     try:
         async with connect(session) as other:
             answer = await other.ask(ProbeRequest((HELLO,), BOTH, more={"previous_response_id": latest.turn.id}))
@@ -216,7 +215,7 @@ async def _continue_elsewhere(session: ProbeSession, latest: Exchange) -> None:
 
 
 async def _continue_after_failure(session: ProbeSession, connection: SocketConnection, latest: Exchange) -> None:
-    """Continue a response again after a continuation of it was refused: a result without its call."""
+    """Continue a response again after one continuation was refused because of a result without a call."""
     more = {"previous_response_id": latest.turn.id}
     failed = await connection.ask(ProbeRequest((ToolResult("callchec4", SUNNY),), BOTH, more=more))
     if failed.ok or failed.status in BUSY:
@@ -229,7 +228,7 @@ async def _continue_after_failure(session: ProbeSession, connection: SocketConne
 
 async def _be_refused(session: ProbeSession, connection: SocketConnection) -> None:
     unknown = await connection.ask(ProbeRequest((ONE,), BOTH, more={"previous_response_id": "resp_no_such_response"}))
-    _judge(session, "socket.unknown", unknown, _code(unknown) == "previous_response_not_found")
+    _judge(session, "socket.unknown", unknown, _error(unknown).get("code") == "previous_response_not_found")
     background = await connection.ask(ProbeRequest((HELLO,), more={"background": True, "store": True}))
     _judge(session, "socket.fields", background, _is_refused(background))
     refused = [answer for answer in (unknown, background) if _is_refused(answer)]
@@ -238,7 +237,7 @@ async def _be_refused(session: ProbeSession, connection: SocketConnection) -> No
         return
     for answer in refused:
         status, message = answer.received[0].fields.get("status"), _error(answer).get("message")
-        is_sound = as_number(status) is not None and bool(as_text(message) and _code(answer))
+        is_sound = as_number(status) is not None and bool(as_text(message) and as_text(_error(answer).get("code")))
         _judge(session, "socket.error", answer, is_sound)
     after = await connection.ask(ProbeRequest((HELLO,)))
     _judge(session, "socket.error", after, after.ok)
@@ -255,10 +254,6 @@ def _is_refused(answer: Exchange) -> bool:
 
 def _error(answer: Exchange) -> Json:
     return as_object(answer.received[0].fields.get("error")) if _is_refused(answer) else {}
-
-
-def _code(answer: Exchange) -> str:
-    return as_text(_error(answer).get("code"))
 
 
 def _outcome(answer: Exchange) -> str:

@@ -4,17 +4,18 @@ Everything that came from the server is escaped by `escape`.
 """
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 from toolwire import __version__
 from toolwire.check.report.evidence import escape, format_prose, mask_url, truncate
 from toolwire.check.report.exchange import make_exchange
-from toolwire.check.report.style import STYLE
 from toolwire.check.rules import RULES
 from toolwire.check.turns.rule import Finding
 from toolwire.check.verdicts import Report, Verdict, count_verdicts
 
 MAX_EXCHANGES = 3
 """Exchanges shown for one rule on one API; the others are counted."""
+STYLE = Path(__file__).with_name("style.css").read_text("utf-8")
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """Even if escaping missed something, the browser loads and runs nothing."""
 LABELS = {"must": "MUST broken", "should": "SHOULD broken", "passed": "passed", "none": "not observed"}

@@ -46,12 +46,10 @@ class ChatStream:
         if errors:
             following = received[received.index(errors[0]) + 1 :]
             if len(following) != 1 or not following[0].is_done:
-                detail = "Something else than one `[DONE]` follows an error."
-                yield _broken("error-frame", detail, errors[0], *following)
-            finished = [position for choice in self._choices.values() for position in choice.finished]
+                yield _broken("error-frame", "An error is not followed by one `[DONE]` only.", errors[0], *following)
+            finished = [each for choice in self._choices.values() for each in choice.finished]
             if finished:
-                detail = "A choice that failed has a finish reason."
-                yield Finding("chat.error-frame", detail, (*finished, errors[0].position))
+                yield _broken("error-frame", "A choice that failed has a finish reason.", *finished, errors[0])
             return
         yield from check_done_marker("chat.done-marker", received)
         for index, choice in (self._choices or {0: _Choice()}).items():
@@ -65,16 +63,16 @@ class ChatStream:
         finish: Finish = "failed" if self._failed else FINISHES.get(as_text(choice.finish), "")
         tokens = self._usage[-1].fields["usage"] if self._usage else None
         usage = as_usage(tokens, "prompt_tokens", "completion_tokens")
-        last = (*choice.finished, *(each.position for each in self._usage))
-        return ObservedTurn(tuple(choice.text_pieces), choice.make_calls(), finish, usage, self._id, last)
+        last = tuple(each.position for each in (*choice.finished, *self._usage))
+        calls = tuple(each.make_call() for each in (*choice.calls.values(), *choice.legacy))
+        return ObservedTurn(tuple(choice.text_pieces), calls, finish, usage, self._id, last)
 
     def _read_chunk(self, each: ReceivedFrame) -> Iterator[Finding]:
         """Read a chunk; a field that chunks lack is reported once."""
         chunk, choices = each.fields, each.fields.get("choices")
         self._id = self._id or as_text(chunk.get("id"))
         if chunk.get("object") != "chat.completion.chunk" or not isinstance(choices, list):
-            detail = f"A chunk is a {quote(chunk.get('object'))} with the choices {quote(choices)}."
-            yield _broken("chunk", detail, each)
+            yield _broken("chunk", f"A chunk is a {quote(chunk.get('object'))} with choices {quote(choices)}.", each)
         else:
             lacking = {*_find_missing(chunk)}
             lacking |= {"finish_reason" for choice in as_objects(choices) if "finish_reason" not in choice}
@@ -93,10 +91,9 @@ class ChatStream:
             index, delta = as_object(choice).get("index"), as_object(choice).get("delta")
             number = as_number(index)
             if number is None or not isinstance(delta, dict):
-                detail = f"A choice has the index {quote(index)} and the delta {quote(delta)}."
-                yield _broken("chunk", detail, each)
-                continue
-            yield from self._choices.setdefault(number, _Choice()).read(each, as_object(delta), choice)
+                yield _broken("chunk", f"A choice has the index {quote(index)} and the delta {quote(delta)}.", each)
+            else:
+                yield from self._choices.setdefault(number, _Choice()).read(each, as_object(delta), choice)
 
     def _check_usage(self, chunks: Sequence[ReceivedFrame]) -> Iterator[Finding]:
         usage = self._usage
@@ -129,65 +126,66 @@ class _Choice:
     def __init__(self) -> None:
         self.text_pieces: list[tuple[int | None, str]] = []
         self.finish: Any = None
-        self.finished: list[int] = []
-        self._calls: dict[int, _Fragments] = {}
+        self.finished: list[ReceivedFrame] = []
+        """The chunks with a finish reason."""
+        self.calls: dict[int, _Fragments] = {}
+        self.legacy: list[_Fragments] = []
+        """The `function_call`, if there is one."""
         self._latest = 0
-        self._legacy = _Fragments()
         self._chunks = 0
 
-    def make_calls(self) -> tuple[ObservedCall, ...]:
-        legacy = [self._legacy] if self._legacy.frames else []
-        return tuple(each.make_call() for each in [*self._calls.values(), *legacy])
-
     def read(self, each: ReceivedFrame, delta: Json, choice: Json) -> Iterator[Finding]:
-        here = (each.position,)
         fields = {name for name, value in delta.items() if value not in (None, "", []) and name != "role"}
         if (delta.get("role") or None) != ("assistant" if self._chunks == 0 else None):
-            yield Finding("chat.role", f"Chunk {self._chunks + 1} of a choice has the delta {quote(delta)}.", here)
+            yield _broken("role", f"Chunk {self._chunks + 1} of a choice has the delta {quote(delta)}.", each)
         self._chunks += 1
         if self.finished and fields:
-            yield Finding("chat.after-finish", f"{', '.join(sorted(fields))} comes after the finish reason.", here)
+            yield _broken("after-finish", f"{', '.join(sorted(fields))} comes after the finish reason.", each)
         content = delta.get("content")
         if content is not None and not isinstance(content, str):
-            yield Finding("chat.chunk", f"The content is {quote(content)}.", here)
+            yield _broken("chunk", f"The content is {quote(content)}.", each)
         self.text_pieces.append((each.position, as_text(content)))
         if isinstance(delta.get("function_call"), dict):
-            self._legacy.add({"id": "-", "type": "function", "function": delta["function_call"]}, here)
+            self.legacy = self.legacy or [_Fragments()]
+            self.legacy[0].add({"id": "-", "type": "function", "function": delta["function_call"]}, each)
         for part in as_list(delta.get("tool_calls")):
-            yield from self._read_part(as_object(part), here)
+            yield from self._read_part(as_object(part), each)
         reason = choice.get("finish_reason")
         if reason is not None:
-            self.finished.append(each.position)
+            self.finished.append(each)
             self.finish = reason
             if as_text(reason) not in FINISHES:
-                yield Finding("chat.finish", f"The finish reason is {quote(reason)}.", here)
+                yield _broken("finish", f"The finish reason is {quote(reason)}.", each)
             if len(self.finished) == 2:
-                yield Finding("chat.finish", "A choice has two finish reasons.", tuple(self.finished))
+                yield _broken("finish", "A choice has two finish reasons.", *self.finished)
 
-    def _read_part(self, part: Json, here: tuple[int, ...]) -> Iterator[Finding]:
-        index = as_number(part.get("index"))
+    def _read_part(self, part: Json, each: ReceivedFrame) -> Iterator[Finding]:
+        index, inner = as_number(part.get("index")), _inner(part)
         if index is None:
-            yield Finding("chat.call-index", f"A fragment has the index {quote(part.get('index'))}.", here)
-            index = len(self._calls) if _inner(part).get("name") else self._latest
-        call = self._calls.get(index)
+            yield _broken("call-index", f"A fragment has the index {quote(part.get('index'))}.", each)
+            index = len(self.calls) if inner.get("name") else self._latest
+        call = self.calls.get(index)
         if call is None:
-            if index != len(self._calls):
-                yield Finding("chat.call-order", f"Index {index} comes where {len(self._calls)} is next.", here)
-            call = self._calls[index] = _Fragments()
+            if index != len(self.calls):
+                yield _broken("call-order", f"Index {index} comes where {len(self.calls)} is next.", each)
+            call = self.calls[index] = _Fragments()
             self._latest = max(self._latest, index)
             kind = as_text(part.get("type"))
             missing = [key for key in ("id", "type") if not as_text(part.get(key))]
-            missing += [] if as_text((as_object(part.get(kind)) if kind else _inner(part)).get("name")) else ["name"]
+            missing += [] if as_text((as_object(part.get(kind)) if kind else inner).get("name")) else ["name"]
             if missing:
-                yield Finding("chat.call-opening", f"A call begins without its {' and '.join(missing)}.", here)
+                yield _broken("call-opening", f"A call begins without its {' and '.join(missing)}.", each)
         else:
             if index != self._latest:
-                yield Finding("chat.call-order", f"A fragment of call {index} comes after one of a later call.", here)
-            yield from call.check(part, here)
-        text = _inner(part).get("input" if part.get("custom") else "arguments")
+                yield _broken("call-order", f"A fragment of call {index} comes after one of a later call.", each)
+            if (call.id and part.get("id")) or (call.name and inner.get("name")):
+                yield _broken("call-once", f"A call is begun again by {quote(part)}.", each)
+            if call.type and part.get("type"):
+                yield _broken("call-type", f"The type of a call is repeated in {quote(part)}.", each)
+        text = inner.get("input" if part.get("custom") else "arguments")
         if text is not None and not isinstance(text, str):
-            yield Finding("chat.call-fragment", f"A fragment has the arguments {quote(text)}.", here)
-        call.add(part, here)
+            yield _broken("call-fragment", f"A fragment has the arguments {quote(text)}.", each)
+        call.add(part, each)
 
 
 def _inner(part: Json) -> Json:
@@ -198,30 +196,23 @@ class _Fragments:
     """A call assembled as the openai SDK does it: strings are concatenated."""
 
     def __init__(self) -> None:
-        self._id = self._type = self._name = ""
+        self.id = self.type = self.name = ""
         self._text: list[str] = []
         self._is_custom = False
-        self.frames: list[int] = []
+        self._frames: list[int] = []
 
-    def check(self, part: Json, here: tuple[int, ...]) -> Iterator[Finding]:
-        """What is wrong with a further fragment."""
-        if (self._id and part.get("id")) or (self._name and _inner(part).get("name")):
-            yield Finding("chat.call-once", f"A call is begun again by {quote(part)}.", here)
-        if self._type and part.get("type"):
-            yield Finding("chat.call-type", f"The type of a call is said again in {quote(part)}.", here)
-
-    def add(self, part: Json, frames: tuple[int, ...]) -> None:
+    def add(self, part: Json, *received: ReceivedFrame) -> None:
         inner = _inner(part)
-        self._id += as_text(part.get("id"))
-        self._type = self._type or as_text(part.get("type"))
-        self._name += as_text(inner.get("name"))
+        self.id += as_text(part.get("id"))
+        self.type = self.type or as_text(part.get("type"))
+        self.name += as_text(inner.get("name"))
         self._is_custom = self._is_custom or bool(part.get("custom"))
         self._text.append(as_text(inner.get("input")) + as_text(inner.get("arguments")))
-        self.frames += frames
+        self._frames += [each.position for each in received]
 
     def make_call(self) -> ObservedCall:
         kind = "custom" if self._is_custom else "function"
-        return ObservedCall(self._id, self._name, "".join(self._text), kind, tuple(self.frames))
+        return ObservedCall(self.id, self.name, "".join(self._text), kind, tuple(self._frames))
 
 
 # A plain answer
@@ -231,40 +222,40 @@ def check_plain(body: Json, facts: RequestFacts) -> Iterator[Finding]:
     """What is wrong with a plain answer."""
     choices = as_objects(body.get("choices"))
     if body.get("object") != "chat.completion" or not choices:
-        yield Finding("chat.completion", f"The answer is a {quote(body.get('object'))} with {len(choices)} choices.")
+        yield _broken("completion", f"The answer is a {quote(body.get('object'))} with {len(choices)} choices.")
     lacking = [*_find_missing(body), *("index" for choice in choices if as_number(choice.get("index")) is None)]
     if lacking:
-        yield Finding("chat.fields", f"The answer lacks its {', '.join(lacking)}.")
+        yield _broken("fields", f"The answer lacks its {', '.join(lacking)}.")
     for choice in choices:
         message, reason = as_object(choice.get("message")), choice.get("finish_reason")
         if message.get("role") != "assistant":
-            yield Finding("chat.completion", f"The message has the role {quote(message.get('role'))}.")
+            yield _broken("completion", f"The message has the role {quote(message.get('role'))}.")
         if as_text(reason) not in FINISHES:
-            yield Finding("chat.finish", f"The finish reason is {quote(reason)}.")
+            yield _broken("finish", f"The finish reason is {quote(reason)}.")
         null = [name for name in ("content", "refusal") if name not in message]
         null += [] if "logprobs" in choice else ["logprobs"]
         if null:
-            yield Finding("chat.null-fields", f"A choice lacks its {', '.join(null)}.")
+            yield _broken("null-fields", f"A choice lacks its {', '.join(null)}.")
         yield from _check_message(message)
 
 
 def _check_message(message: Json) -> Iterator[Finding]:
     content, calls = message.get("content"), message.get("tool_calls")
     if content is not None and not isinstance(content, str):
-        yield Finding("chat.message", f"The content is {quote(content)}.")
+        yield _broken("message", f"The content is {quote(content)}.")
     if calls is not None and not isinstance(calls, list):
-        yield Finding("chat.message", f"The calls are {quote(calls)}.")
+        yield _broken("message", f"The calls are {quote(calls)}.")
     if calls == []:
-        yield Finding("chat.no-calls", "The calls are an empty list.")
+        yield _broken("no-calls", "The calls are an empty list.")
     for call in as_objects(calls):
         inner = _inner(call)
         text = inner.get("input" if call.get("custom") else "arguments")
         if not all(isinstance(each, str) and each for each in (call.get("id"), call.get("type"), inner.get("name"))):
-            yield Finding("chat.message", f"A call lacks its id, type or name: {quote(call)}.")
+            yield _broken("message", f"A call lacks its id, type or name: {quote(call)}.")
         if not isinstance(text, str):
-            yield Finding("chat.message", f"A call has the arguments {quote(text)}.")
+            yield _broken("message", f"A call has the arguments {quote(text)}.")
         if "index" in call:
-            yield Finding("chat.index", f"A call of a message has the index {quote(call['index'])}.")
+            yield _broken("index", f"A call of a message has the index {quote(call['index'])}.")
 
 
 def plain_turn(body: Json) -> ObservedTurn:
@@ -278,7 +269,7 @@ def plain_turn(body: Json) -> ObservedTurn:
     calls: list[ObservedCall] = []
     for part in parts:
         fragments = _Fragments()
-        fragments.add(part, ())
+        fragments.add(part)
         calls.append(fragments.make_call())
     usage = as_usage(body.get("usage"), "prompt_tokens", "completion_tokens")
     finish = FINISHES.get(as_text(choice.get("finish_reason")), "")
