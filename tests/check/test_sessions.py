@@ -1308,7 +1308,7 @@ def test_all_answers_together_are_bounded(faulty: Faulty, monkeypatch: pytest.Mo
 
     report = run(faulty.add(Fault(answer=large, to=is_streamed)), "chat")
     assert sum(len(each.body) for each in report.exchanges) < MAX_TOTAL_BYTES // 10 + MAX_BYTES
-    assert "bytes together" in str(not_observed(report))
+    assert "all answers together" in str(not_observed(report))
 
 
 def test_what_hangs_on_one_api_does_not_keep_the_others(faulty: Faulty):
