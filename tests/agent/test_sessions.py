@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from tests.agent.test_process import Loop, die_soon, is_alive, is_clean, on_both_loops, read_pids, traces_before, until
-from toolwire.agent.tools.sessions import SESSION_IDS, STDIN_CLOSED, Sessions
+from toolwire.agent.tools.shell import SESSION_IDS, STDIN_CLOSED, Sessions
 from toolwire.turns.tools.call import FunctionPayload, ToolCall, ToolError
 from toolwire.turns.tools.registry import Context, Registry
 
@@ -32,9 +32,9 @@ LONG = 300_000
 @pytest.fixture(autouse=True)
 def yields(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short calls are shorter here, and long ones are as long as a slow machine needs."""
-    monkeypatch.setattr("toolwire.agent.tools.sessions.MIN_YIELD_MS", 20.0)
-    monkeypatch.setattr("toolwire.agent.tools.sessions.MIN_POLL_MS", 20.0)
-    monkeypatch.setattr("toolwire.agent.tools.sessions.MAX_YIELD_MS", float(LONG))
+    monkeypatch.setattr("toolwire.agent.tools.shell.MIN_YIELD_MS", 20.0)
+    monkeypatch.setattr("toolwire.agent.tools.shell.MIN_POLL_MS", 20.0)
+    monkeypatch.setattr("toolwire.agent.tools.shell.MAX_YIELD_MS", float(LONG))
 
 
 def gated(before: str, gate: str, after: str) -> str:
@@ -250,7 +250,7 @@ class TestPolling:
             session = (await model.start_until("1\n", line)).session
             answer = await model.poll(session)
             assert (answer.session, answer.output) == (session, ""), "only what is new"
-            monkeypatch.setattr("toolwire.agent.tools.sessions.MIN_POLL_MS", float(LONG))
+            monkeypatch.setattr("toolwire.agent.tools.shell.MIN_POLL_MS", float(LONG))
             poll = asyncio.create_task(model.poll(session))
             (tmp_path / "second").touch()
             await until(lambda: "2\n" in shown)

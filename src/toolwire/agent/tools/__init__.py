@@ -23,11 +23,11 @@ class BuiltinTools(Toolset):
     """Tools for files and commands. Leaving the set ends the commands that still run."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        from toolwire.agent.tools import sessions  # noqa: PLC0415 - as below
+        from toolwire.agent.tools.shell import Sessions  # noqa: PLC0415 - as below
 
         super().__init__()
         self._names = names
-        self._running = sessions.Sessions()
+        self._running = Sessions()
 
     @property
     def tools(self) -> Sequence[Tool]:

@@ -199,7 +199,7 @@ def encode(text: str) -> bytes:
     try:
         return text.encode(errors="surrogateescape")
     except UnicodeEncodeError:
-        raise ToolError("the text holds half a surrogate pair, which no file can hold") from None
+        raise ToolError("the text has a lone surrogate, which cannot be encoded") from None
 
 
 @contextmanager

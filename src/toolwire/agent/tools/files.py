@@ -148,11 +148,11 @@ def _describe_rest(file: BinaryIO, offset: int, count: int, is_cut: bool) -> str
         return f"\n[line {offset} is too long: cut here, {rest} bytes of the file left out; Grep finds passages in it]"
     following = offset + count
     if rest > _MAX_COUNTED_BYTES:
-        return f"\n[{rest} bytes left out; go on with offset={following}]"
+        return f"\n[{rest} bytes left out; continue with offset={following}]"
     lines = sum(piece.count(b"\n") for piece in iter(partial(file.read, _CHUNK_BYTES), b"")) + _has_unterminated_line(
         file
     )
-    return f"\n[lines {following} to {following + lines - 1} left out; go on with offset={following}]"
+    return f"\n[lines {following} to {following + lines - 1} left out; continue with offset={following}]"
 
 
 class EditPlan(msgspec.Struct, frozen=True):

@@ -47,7 +47,7 @@ def data_url(data: bytes, name: str) -> str:
     if not kind:
         raise ValueError(f"{name} is not a PNG, JPEG, GIF or WebP image")
     if len(data) > MAX_IMAGE_BYTES:
-        raise ValueError(f"{name} is too large to look at (more than {MAX_IMAGE_BYTES} bytes); make it smaller first")
+        raise ValueError(f"{name} is too large (more than {MAX_IMAGE_BYTES} bytes); reduce its size first")
     return f"data:image/{kind};base64,{b64encode(data).decode()}"
 
 

@@ -169,9 +169,7 @@ class Search:
             lines.append(f"[stopped after {SEARCH_TIMEOUT:.0f} seconds; narrow the glob or the path]")
         elif self._is_full:
             what = "lines" if arguments.mode == "lines" else "files"
-            lines.append(
-                f"[there is more behind the first {self._count} {what}; narrow the search, or raise the limit]"
-            )
+            lines.append(f"[more results follow the first {self._count} {what}; narrow the search, or raise the limit]")
         return "\n".join(lines) or f"No matches for {arguments.pattern}."
 
     def _feed(self, line: bytes) -> None:

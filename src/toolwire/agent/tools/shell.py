@@ -1,15 +1,29 @@
-"""Commands that run to their end: `Bash`, and `local_shell` of the Responses API.
+"""Commands. `Bash` and `local_shell` run one to its end; one of `exec_command` may outlive the call that started it.
 
 There is no sandbox: a command has all permissions of this process. So nothing runs in read-only mode. Only the
-directory in which a command starts is confined, unless calls are approved before they run. Both tools answer in this
-form, with the exit code if it is not 0:
+directory in which a command starts is confined, unless calls are approved before they run.
+
+`Bash` and `local_shell` answer in this form, with the exit code if it is not 0:
 
 Exit code: 1
 Wall time: 0.1 seconds
 Output:
 …
+
+The others answer as Codex does, whose models know this form. A command that still runs has a session id for later
+calls:
+
+Chunk ID: 84809a
+Wall time: 10.0012 seconds
+Process running with session ID 27299        or: Process exited with code 0
+Original token count: 4
+Output:
+…
 """
 
+import asyncio
+import random
+import secrets
 import shutil
 import time
 from pathlib import Path
@@ -17,12 +31,32 @@ from pathlib import Path
 import msgspec
 
 from toolwire.agent.tools.file_access import check_writable, confine, resolve
-from toolwire.agent.tools.process import DEFAULT_TIMEOUT, MAX_TIMEOUT, MIN_TIMEOUT, Command, Process
+from toolwire.agent.tools.process import (
+    BYTES_PER_TOKEN,
+    DEFAULT_TIMEOUT,
+    MAX_RESULT_TOKENS,
+    MAX_TIMEOUT,
+    MIN_TIMEOUT,
+    Command,
+    Process,
+)
 from toolwire.core.request import TextPart
 from toolwire.turns.tools.call import LOCAL_SHELL, ToolError
-from toolwire.turns.tools.registry import Context, Emit, Result, tool
+from toolwire.turns.tools.registry import Context, Emit, FunctionTool, Result, tool
 
-NO_COMMANDS = "commands cannot be run, because nothing keeps them from writing"
+NO_COMMANDS = "commands cannot be run, because nothing prevents them from writing"
+MAX_SESSIONS = 64
+"""As in Codex. Codex ends the least recently used session to make room; here the model has to end one."""
+DEFAULT_YIELD_MS = 10_000.0
+"""Milliseconds to wait for a new command before its session id is returned."""
+MIN_YIELD_MS = 250.0
+MIN_POLL_MS = 5_000.0
+"""Minimum milliseconds of a call that only waits, so that a model does not poll in a tight loop."""
+MAX_YIELD_MS = 30_000.0
+MAX_POLL_MS = 300_000.0
+SESSION_IDS = range(1_000, 100_000)
+"""Session ids are random: a resumed conversation must not find another process under an old id."""
+STDIN_CLOSED = "stdin is closed for this session; rerun exec_command with tty=true to keep stdin open"
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -117,3 +151,150 @@ def resolve_directory(context: Context, path: str) -> Path:
     if not directory.is_dir():
         raise ToolError(f"{path or directory} is not a directory")
     return directory
+
+
+# Sessions
+
+
+class Sessions:
+    """The sessions of one agent, and the tools that share them."""
+
+    def __init__(self, limit: int = MAX_SESSIONS) -> None:
+        self._limit = limit
+        self._sessions: dict[int, Process] = {}  # in the order of their start
+        self._is_closed = False
+        self.tools = (
+            FunctionTool(self.exec_command, parallel=True, writes=True),
+            FunctionTool(self.write_stdin, parallel=True, writes=True),
+            FunctionTool(self.kill_session, writes=True),
+        )
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    async def close(self) -> None:
+        """End all sessions, for good."""
+        self._is_closed = True
+        ending = [process.stop() for process in self._sessions.values()]
+        self._sessions.clear()
+        await asyncio.gather(*ending)
+
+    # The tools
+
+    async def exec_command(
+        self,
+        cmd: str,
+        context: Context,
+        workdir: str = "",
+        tty: bool = False,
+        yield_time_ms: float = DEFAULT_YIELD_MS,
+        max_output_tokens: float = MAX_RESULT_TOKENS,
+    ) -> Result:
+        """Runs a command, returning output or a session ID for ongoing interaction. There is no sandbox.
+
+        Args:
+            cmd: Shell command to execute.
+            workdir: Working directory for the command. Defaults to the turn cwd.
+            tty: True allocates a PTY for the command; false or omitted uses plain pipes.
+            yield_time_ms: Wait before yielding output. Defaults to 10000 ms; effective range is 250-30000 ms.
+            max_output_tokens: Output token budget. Defaults to 10000 tokens, the maximum.
+        """
+        check_writable(context, NO_COMMANDS)
+        began = time.monotonic()
+        command = Command(shell_argv(cmd), resolve_directory(context, workdir), terminal=tty, inherit=context.inherit)
+        if self._is_closed:
+            raise ToolError("the sessions are closed")
+        finished = [id for id, process in self._sessions.items() if process.is_over]
+        while len(self._sessions) >= self._limit:
+            if not finished:
+                raise ToolError(f"there are {self._limit} sessions already: end one with kill_session")
+            del self._sessions[finished.pop(0)]
+        while (id := random.choice(SESSION_IDS)) in self._sessions:
+            pass
+        self._sessions[id] = process = Process(command)
+        try:
+            with process.emit_output(context.emit):
+                await process.wait(_clamp_seconds(yield_time_ms, MIN_YIELD_MS, MAX_YIELD_MS))
+        except asyncio.CancelledError:  # the model never gets its session id
+            self._sessions.pop(id, None)
+            await process.stop()
+            raise
+        return self._answer(id, process, began, max_output_tokens)
+
+    async def write_stdin(
+        self,
+        session_id: float,
+        context: Context,
+        chars: str = "",
+        yield_time_ms: float = 0,
+        max_output_tokens: float = MAX_RESULT_TOKENS,
+    ) -> Result:
+        """Writes characters to an existing unified exec session and returns recent output.
+
+        Args:
+            session_id: Identifier of the running unified exec session.
+            chars: Characters to write to stdin. Defaults to empty, which polls without writing.
+            yield_time_ms: Wait before yielding output. Non-empty writes default to 250 ms and cap at 30000 ms;
+                empty polls wait 5000-300000 ms.
+            max_output_tokens: Output token budget. Defaults to 10000 tokens, the maximum.
+        """
+        process = self._find(session_id, "write_stdin")
+        if chars:
+            check_writable(context, NO_COMMANDS)
+        bounds = (MIN_YIELD_MS, MAX_YIELD_MS) if chars else (MIN_POLL_MS, MAX_POLL_MS)
+        seconds = _clamp_seconds(yield_time_ms, *bounds)
+        began = time.monotonic()
+        with process.emit_output(context.emit):
+            if chars and not process.is_over:
+                if not process.has_terminal:
+                    raise ToolError(f"write_stdin failed: {STDIN_CLOSED}")
+                data = chars.encode()
+                taken = await process.write(data, seconds)
+                if taken < len(data) and not process.is_over:
+                    raise ToolError(f"write_stdin failed: the process took {taken} of {len(data)} bytes")
+            await process.wait(seconds - (time.monotonic() - began))
+        return self._answer(int(session_id), process, began, max_output_tokens)
+
+    async def kill_session(self, session_id: float) -> Result:
+        """Ends a unified exec session with all that it started, and returns its last output.
+
+        Args:
+            session_id: Identifier of the unified exec session.
+        """
+        process = self._find(session_id, "kill_session")
+        began = time.monotonic()
+        await process.stop()
+        return self._answer(int(session_id), process, began, MAX_RESULT_TOKENS)
+
+    # Bookkeeping
+
+    def _find(self, id: float, tool: str) -> Process:
+        process = self._sessions.get(int(id))
+        if process is None:
+            raise ToolError(f"{tool} failed: Unknown process id {id:.0f}")
+        return process
+
+    def _answer(self, id: int, process: Process, began: float, max_tokens: float) -> Result:
+        state = f"Process running with session ID {id}"
+        if process.is_over:
+            self._sessions.pop(id, None)
+            state = f"Process exited with code {process.exit_code}"
+        output = process.take()
+        budget = int(min(max(max_tokens, 0), MAX_RESULT_TOKENS)) * BYTES_PER_TOKEN
+        text = output.text(budget)
+        if not output.fits(budget):
+            warning = f"Warning: truncated output (original token count: {output.tokens})"
+            text = f"{warning}\nTotal output lines: {output.lines}\n\n{text}"
+        lines = (
+            f"Chunk ID: {secrets.token_hex(3)}",
+            f"Wall time: {time.monotonic() - began:.4f} seconds",
+            state,
+            f"Original token count: {output.tokens}",
+            "Output:",
+            text,
+        )
+        return Result((TextPart("\n".join(lines)),), failed=process.is_over and (process.exit_code or 0) > 0)
+
+
+def _clamp_seconds(milliseconds: float, minimum: float, maximum: float) -> float:
+    return min(max(milliseconds, minimum), maximum) / 1000

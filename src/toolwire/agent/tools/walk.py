@@ -48,10 +48,8 @@ def compile_glob(pattern: str) -> tuple[str, PathFilter]:
 
 def _expand_braces(pattern: str) -> list[str]:
     """One pattern for each alternative in `{a,b}`. Raises `ValueError`."""
-    ways, outer = (
-        [""],
-        list[tuple[list[str], list[str]]](),
-    )  # outer: for each open {, the alternatives before and inside it
+    ways = [""]
+    outer: list[tuple[list[str], list[str]]] = []  # for each open {, the alternatives before it and inside it
     for piece in re.findall(r"[{},]|(?:\\.|[^{},\\])+|.", pattern, re.DOTALL):
         if piece == "{":
             outer.append((ways, []))
