@@ -499,7 +499,7 @@ def test_a_server_that_died_while_nobody_asked_is_started_by_the_next_call():
 
 
 def test_a_server_that_dies_again_and_again_is_given_a_pause(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("toolwire.agent.mcp.remote.time", SimpleNamespace(monotonic=lambda: 0.0))
+    monkeypatch.setattr("toolwire.agent.mcp.servers.time", SimpleNamespace(monotonic=lambda: 0.0))
 
     async def main() -> list[str]:
         async with Servers([stdio()], Said()) as servers:

@@ -96,7 +96,7 @@ def test_all_modules_but_those_of_an_extra_are_imported_without_extras():
     paths = [path.relative_to(ROOT / "src").with_suffix("") for path in (ROOT / "src").glob("toolwire/**/*.py")]
     names = [".".join(path.parts).removesuffix(".__init__") for path in paths if path.name != "__main__"]
     needing = {"toolwire.memory.postgres"}
-    needing |= {f"toolwire.agent.mcp.{name}" for name in ("connection", "content", "errors", "transports")}
+    needing |= {f"toolwire.agent.mcp.{name}" for name in ("connection", "content", "transports")}
     program = f"""if True:
         import importlib, sys
         sys.modules.update(dict.fromkeys({sorted(absent)!r}))

@@ -7,21 +7,28 @@ event is set or its own cancel scope is cancelled, which does not interrupt the 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import anyio
 import msgspec
 from mcp import Client, MCPError
 from mcp.client import IncomingMessage
 from mcp.client.subscriptions import SubscriptionLost
-from mcp_types import Implementation, ListResourcesResult, ListToolsResult, ToolListChangedNotification
+from mcp_types import (
+    CONNECTION_CLOSED,
+    METHOD_NOT_FOUND,
+    UNSUPPORTED_PROTOCOL_VERSION,
+    Implementation,
+    ListResourcesResult,
+    ListToolsResult,
+    ToolListChangedNotification,
+)
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from toolwire import __version__
 from toolwire.agent.mcp.content import as_parts, as_result
-from toolwire.agent.mcp.errors import describe_error, is_connection_closed, needs_newer_protocol
-from toolwire.agent.mcp.remote import CallFailed, ListedTool, NotRunning, Remote, SessionGone
+from toolwire.agent.mcp.servers import CallFailed, ListedTool, NotRunning, Remote, SessionGone
 from toolwire.agent.mcp.settings import Server
 from toolwire.agent.mcp.transports import Health, open_transport
 from toolwire.core.request import TextPart
@@ -37,6 +44,9 @@ RESUBSCRIBE_DELAY = 5.0
 """Seconds before a lost subscription is renewed."""
 MAX_PAGES = 200
 """Maximum pages of one list, in case it never ends."""
+
+_CLOSED = ("Connection closed", "SSE stream ended")
+"""Messages for a closed connection; servers use the same error code for other errors too."""
 
 T = TypeVar("T")
 Page = TypeVar("Page", ListToolsResult, ListResourcesResult)
@@ -272,3 +282,42 @@ async def _pages(list_page: Callable[..., Awaitable[Page]]) -> AsyncIterator[Pag
         if cursor is None:
             return
     raise RuntimeError("its list has no end")
+
+
+# Errors of the package
+
+
+def describe_error(error: BaseException, server: Server) -> str:
+    """An error as a message for the user or the model."""
+    match _first(error):
+        case MCPError() as error:
+            return "it ended" if is_connection_closed(error) else error.message
+        case ValidationError() as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            return f"its answer is not valid: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+        case FileNotFoundError() as error if server.command:
+            return f"there is no {str(error.filename or server.command)!r}"
+        case OSError() as error:
+            return error.strerror or str(error)
+        case error:
+            return str(error) or type(error).__name__
+
+
+def is_connection_closed(error: BaseException | None) -> bool:
+    """Whether the connection was closed before the answer."""
+    return isinstance(error, MCPError) and error.code == CONNECTION_CLOSED and error.message.startswith(_CLOSED)
+
+
+def needs_newer_protocol(error: BaseException) -> bool:
+    """Whether a server refuses the handshake of older protocol versions, but may support newer ones."""
+    match _first(error):
+        case MCPError() as error:
+            return error.code in (UNSUPPORTED_PROTOCOL_VERSION, METHOD_NOT_FOUND)
+        case error:
+            return isinstance(error, RuntimeError) and str(error).startswith("Unsupported protocol version")
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    return error

@@ -3,7 +3,7 @@
 import mimetypes
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -22,7 +22,7 @@ from mcp_types import (
 from toolwire.core.request import AudioPart, FilePart, ImagePart, Part, TextPart
 from toolwire.turns.tools.registry import Result
 
-_BLOCKS = frozenset(("text", "image", "audio", "resource", "resource_link"))
+_BLOCKS = ("text", "image", "audio", "resource", "resource_link")
 _FORMATS = {"mpeg": "mp3", "x-wav": "wav", "wave": "wav", "vnd.wave": "wav", "x-flac": "flac", "mp4": "m4a"}
 """Usual names of audio formats, by MIME subtype."""
 
@@ -93,16 +93,9 @@ def _is_in_text(structured: Any, texts: list[str]) -> bool:
     match structured:
         # FastMCP wraps non-objects in `result`, with one block for each element, or repeats the blocks there.
         case {"result": [*values], **others} if not others:
-            return values in (texts, read) or values in read or all(_is_block(value) for value in values)
+            each_type = (each.get("type") if isinstance(each, dict) else None for each in cast("list[Any]", values))
+            return values in (texts, read) or values in read or all(each in _BLOCKS for each in each_type)
         case {"result": value, **others} if not others:
             return value in texts or value in read
-        case _:
-            return False
-
-
-def _is_block(value: Any) -> bool:
-    match value:
-        case {"type": str(kind)}:
-            return kind in _BLOCKS
         case _:
             return False
