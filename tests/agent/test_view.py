@@ -4,7 +4,8 @@ import asyncio
 import io
 import json
 import re
-from contextlib import nullcontext
+from collections.abc import Generator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
@@ -17,7 +18,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from tests.agent.terminal import Screen
-from toolwire.agent.approval import DENIED, NOBODY, READ_ONLY
+from toolwire.agent.approval import DENIED, NO_USER, READ_ONLY
 from toolwire.agent.events import (
     AgentEvent,
     ApprovalAsked,
@@ -90,6 +91,15 @@ class Watched:
         self.now += seconds
         self.view.refresh()
         return self
+
+    @contextmanager
+    def asked(self, call_id: str) -> Generator[None]:
+        """A question about a call is open."""
+        asking = self.view.asking(call_id)
+        with asyncio.Runner() as runner:
+            runner.run(asking.__aenter__())
+            yield
+            runner.run(asking.__aexit__(None, None, None))
 
     def close(self) -> "Watched":
         self.view.close()
@@ -244,7 +254,7 @@ def test_markup_is_shown_as_it_is() -> None:
         MARKUP.replace("\\[", "["),  # as Markdown has it
         f"✓ Bash {MARKUP} 1.2 s · {MARKUP}",
         f"✗ Bash {MARKUP} 1.2 s · {MARKUP}",
-        f"· asking again, 1 of 5, in 0.2 s: {MARKUP}",
+        f"· retry 1 of 5 in 0.2 s: {MARKUP}",
         f"failed: {MARKUP}",
         NOTHING_USED,
     ]
@@ -326,7 +336,7 @@ def test_of_a_command_that_failed_it_is_shown_how(result: str, shown: str) -> No
     ("why", "shown"),
     [
         (DENIED, "refused"),
-        (NOBODY, "refused: nobody is there to allow it"),
+        (NO_USER, "refused: no user is present to allow it"),
         (READ_ONLY.format("Bash"), "refused: read-only"),
     ],
 )
@@ -479,9 +489,9 @@ def test_what_is_no_part_of_the_answer_stands_on_lines_of_its_own() -> None:
     )
     assert watched.close().lines == [
         "Half a",
-        "· asking again, 2 of 5, in 0.4 s: The server is overloaded.",
+        "· retry 2 of 5 in 0.4 s: The server is overloaded.",
         "A whole answer.",
-        "· the conversation was summarised: 12 items are 3 now",
+        "· the conversation was summarised: 12 items became 3",
         "· note: call_incomplete call_1",
         "· note: tokens_estimated",
     ]
@@ -541,7 +551,7 @@ def test_an_empty_answer_is_said(said: str) -> None:
 
 def test_nothing_moves_while_a_question_is_asked() -> None:
     watched = Watched().show(TextDelta("May I?"), *started("0", "Read", '{"path":"a"}'), *started())
-    with watched.view.asking("1"):
+    with watched.asked("1"):
         asked = watched.lines
         assert asked == ["May I?"]
         assert watched.screen.has_cursor
@@ -556,21 +566,21 @@ def test_nothing_moves_while_a_question_is_asked() -> None:
 def test_a_call_that_waits_for_an_answer_has_a_mark_until_it_comes() -> None:
     watched = Watched().show(*started(), ApprovalAsked("1", "Bash", BASH)).later(1)
     assert watched.lines == ["? Bash sleep 1"]
-    with watched.view.asking("1"):
+    with watched.asked("1"):
         pass
     assert watched.later(1).lines[0][2:] == "Bash sleep 1 1.0 s"
 
 
 def test_a_question_of_which_one_hears_after_its_answer_is_answered() -> None:
     watched = Watched()
-    with watched.view.asking("1"):
+    with watched.asked("1"):
         watched.now += 10
     assert watched.show(*started(), ApprovalAsked("1", "Bash", BASH)).later(1).lines[0][2:] == "Bash sleep 1 1.0 s"
 
 
 def test_a_view_that_was_closed_while_it_asked_stays_closed() -> None:
     watched = Watched().show(*started())
-    with watched.view.asking("1"):
+    with watched.asked("1"):
         watched.close()
     assert watched.later(1).lines == []
     assert watched.screen.has_cursor
@@ -701,7 +711,9 @@ class Answers:
 
 def test_a_tool_that_is_always_allowed_is_asked_about_where_it_wants_more(tmp_path: Path) -> None:
     answers = Answers("a", "n")
-    questions = Questions(Console(file=io.StringIO()), tmp_path, lambda _: None, answers, lambda _: nullcontext())
+    canvas = LiveCanvas(Console(file=io.StringIO()))
+    canvas.ask = answers
+    questions = Questions(View(canvas), lambda: tmp_path, lambda: None)
 
     async def ask(**arguments: str) -> bool | str:
         given = json.dumps({"command": "pwd", **arguments})

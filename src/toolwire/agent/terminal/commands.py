@@ -3,7 +3,7 @@
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -15,8 +15,7 @@ from toolwire.agent.events import AgentEvent
 from toolwire.agent.history import History, MessageItem
 from toolwire.agent.mcp import Servers
 from toolwire.agent.runner import Runner
-from toolwire.agent.session import Session, folder
-from toolwire.agent.session_index import list_sessions, session_rows
+from toolwire.agent.session import Session, folder, list_sessions, session_rows
 from toolwire.agent.terminal.display import shorten_line
 from toolwire.agent.terminal.markdown import SafeMarkdown
 from toolwire.agent.terminal.mentions import with_files
@@ -25,23 +24,23 @@ from toolwire.core.display import clean
 from toolwire.core.errors import BadRequest
 
 COMMANDS = {
-    "/model": "show the models, or go on with another one: /model NAME",
+    "/model": "show the models, or switch to one: /model NAME",
     "/tools": "show the tools",
     "/mcp": "show the MCP servers",
-    "/resume": "show earlier sessions, or go on with one: /resume ID",
+    "/resume": "show earlier sessions, or resume one: /resume ID",
     "/new": "begin a new session",
-    "/compact": "put a summary in place of the conversation",
-    "/help": "show this",
-    "/exit": "leave; so does Ctrl-D",
+    "/compact": "replace the conversation with a summary",
+    "/help": "show this help",
+    "/exit": "leave; the same as Ctrl-D",
 }
 IMMEDIATE_COMMANDS = ("/tools", "/mcp", "/help")
 """Commands that run even while a task runs."""
 KEYS = {
     "Enter": "send; while a task runs, the line is queued",
     "Ctrl-J, Alt-Enter, \\ Enter": "a new line",
-    "@path": "bring a file along; Tab completes its path",
+    "@path": "include a file; Tab completes its path",
     "Up, Down, Ctrl-R": "earlier prompts",
-    "Ctrl-C": "end the task, or clear the line",
+    "Ctrl-C": "cancel the task, or clear the line",
     "Ctrl-D": "leave",
 }
 MAX_SESSIONS = 10
@@ -58,31 +57,27 @@ def command_in(line: str) -> tuple[str, str] | None:
 
 
 class Commands:
-    """Carries out commands. `use_directory` is called when a resumed session has another working directory."""
+    """Carries out prompts and commands. `always` are the tools that run without a question."""
 
     def __init__(
-        self,
-        agent: Runner,
-        view: View,
-        servers: Servers | None,
-        always: set[str],
-        use_directory: Callable[[Path], None],
-        *,
-        has_session: bool,
+        self, agent: Runner, view: View, servers: Servers | None, always: set[str], *, has_session: bool
     ) -> None:
         self.has_session = has_session
-        """Whether the session is kept: from the first prompt on, unless it is resumed."""
+        """Whether the session is stored: from the first prompt on, or from the start if it is resumed."""
         self._agent = agent
         self._view = view
         self._servers = servers
         self._always = always
-        self._use_directory = use_directory
 
     async def run(self, name: str, argument: str) -> bool:
         """Carry out a command; whether it succeeded."""
         match name:
+            case "/model" if argument:
+                await self._agent.use_model(argument)
+                self._view.note(f"the model is {argument} now")
             case "/model":
-                await self._use_model(argument)
+                current, names = self._agent.session.model, self._agent.model.settings.model_names
+                self._table([(">" if each == current else "", each) for each in dict.fromkeys((current, *names))])
             case "/resume":
                 await self._resume(argument)
             case "/new":
@@ -144,24 +139,6 @@ class Commands:
         async for event in self._agent.compact():
             yield event
 
-    def words(self, name: str) -> Iterable[tuple[str, str]]:
-        """The words that may follow a command, with their meaning."""
-        if name == "/model":
-            return [(each, "") for each in self._agent.settings.model_names]
-        if name == "/resume":
-            found = islice(list_sessions(folder()), MAX_SESSIONS)
-            return [(each.id, shorten_line(each.prompt, MAX_CHARS)) for each in found]
-        return []
-
-    async def _use_model(self, name: str) -> None:
-        """Show the models, or continue with another one."""
-        current, names = self._agent.session.model, self._agent.settings.model_names
-        if not name:
-            self._table([(">" if each == current else "", each) for each in dict.fromkeys((current, *names))])
-            return
-        await self._agent.use_model(name)
-        self._view.note(f"the model is {name} now")
-
     async def _resume(self, which: str) -> None:
         """Show earlier sessions, or continue one, by its id or its number in the list."""
         found = [*islice(list_sessions(folder()), MAX_SESSIONS)]
@@ -172,7 +149,7 @@ class Commands:
         id = found[int(which) - 1].id if which.isdecimal() and 0 < int(which) <= len(found) else which
         agent, model = self._agent, self._agent.session.model
         if id == agent.session.id:
-            self._view.note("that is this session")
+            self._view.note("this session is already open")
             return
         session = Session.resume(id, folder())
         agent.session.close()
@@ -182,19 +159,18 @@ class Commands:
         except BadRequest:
             self._view.note(f"no backend serves {session.model} here; continuing with {model}")
             session.use_model(model)
-        self._return_to(session.cwd)
+        self.show_resumed()
+
+    def show_resumed(self) -> None:
+        """Continue in the directory of a resumed session, with its tokens, and show its last prompt and answer."""
+        session = self._agent.session
+        if Path(session.cwd).is_dir():
+            self._agent.cwd = Path(session.cwd)
+        else:
+            self._view.note(f"the directory of the session no longer exists: {session.cwd}")
         self._view.resume(session.usage)
         self.has_session = True
-        for line in recap(session.history):
-            self._view.print(line)
-
-    def _return_to(self, cwd: str) -> None:
-        """Use the directory of a session."""
-        if Path(cwd).is_dir():
-            self._agent.cwd = Path(cwd)
-        else:
-            self._view.note(f"the directory of the session is gone: {cwd}")
-        self._use_directory(self._agent.cwd)
+        self._view.print(*recap(session.history))
 
     def _table(self, rows: Sequence[Sequence[str]], none: str = "") -> None:
         if not rows:
@@ -205,6 +181,16 @@ class Commands:
             others = (Text(shorten_line(cell, MAX_CHARS)) for cell in cells)
             table.add_row(Text(shorten_line(name, MAX_CHARS), "bold"), *others)
         self._view.print(table)
+
+
+def argument_words(agent: Runner, name: str) -> Iterable[tuple[str, str]]:
+    """The words that may follow a command, with their meaning."""
+    if name == "/model":
+        return [(each, "") for each in agent.model.settings.model_names]
+    if name == "/resume":
+        found = islice(list_sessions(folder()), MAX_SESSIONS)
+        return [(each.id, shorten_line(each.prompt, MAX_CHARS)) for each in found]
+    return []
 
 
 def user_line(text: str) -> ConsoleRenderable:

@@ -26,24 +26,24 @@ class LineCompleter(Completer):
     """Completes commands, their arguments, and files of a directory.
 
     `commands` are names with their meaning; `arguments` returns the words that may follow one, with their meaning.
+    `cwd` returns the directory.
     """
 
     def __init__(
-        self, cwd: Path, commands: dict[str, str], arguments: Callable[[str], Iterable[tuple[str, str]]]
+        self, cwd: Callable[[], Path], commands: dict[str, str], arguments: Callable[[str], Iterable[tuple[str, str]]]
     ) -> None:
+        self._cwd = cwd
         self._commands = commands
         self._arguments = arguments
-        self._files = Files(cwd)
-
-    def use_directory(self, cwd: Path) -> None:
-        """Complete files of this directory."""
-        self._files = Files(cwd)
+        self._files = Files(cwd())
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
         """The completions of the text before the cursor."""
         before = document.text_before_cursor
         if file := _FILE.search(before):
             quote, typed = file.groups()
+            if self._files.cwd != self._cwd():
+                self._files = Files(self._cwd())
             for name in self._files.matching(typed):
                 word = f'"{name}"' if " " in name else name
                 yield Completion(f"{word} ", -len(quote + typed), display=name)
@@ -60,15 +60,15 @@ class LineCompleter(Completer):
 class Files:
     """The files of a directory that are not ignored."""
 
-    def __init__(self, cwd: Path = Path()) -> None:
-        self._cwd = cwd
+    def __init__(self, cwd: Path) -> None:
+        self.cwd = cwd
         self._names: list[str] = []
         self._read = float("-inf")
 
     def matching(self, typed: str) -> list[str]:
         """The best matches: paths with this prefix, names with this prefix, then paths with the characters in order."""
         if time.monotonic() - self._read > FRESH_SECONDS:
-            self._names = ["/".join(parts) for parts in islice(walk(self._cwd), MAX_FILES)]
+            self._names = ["/".join(parts) for parts in islice(walk(self.cwd), MAX_FILES)]
             self._read = time.monotonic()
         typed = typed.lower()
 

@@ -9,7 +9,7 @@ import msgspec
 from rich.cells import cell_len, chop_cells
 from rich.text import Text
 
-from toolwire.agent.approval import DENIED, DENIED_BECAUSE, NOBODY, READ_ONLY
+from toolwire.agent.approval import DENIED, DENIED_BECAUSE, NO_USER, READ_ONLY
 from toolwire.core.display import clean, escape_invisible
 from toolwire.turns.tools.call import CustomPayload, ToolCall
 
@@ -22,7 +22,7 @@ MAX_SPACES = 40
 MAX_EQUAL = 3
 """Equal consecutive lines that are shown; further ones are counted."""
 
-_REFUSED = {DENIED: "refused", NOBODY: "refused: nobody is there to allow it"}
+_REFUSED = {DENIED: "refused", NO_USER: "refused: no user is present to allow it"}
 """The results of refused calls, with the short text that the user sees."""
 
 
@@ -124,7 +124,7 @@ _COMMAND = re.compile(
     r"(?:Chunk ID: .*\n)?(?P<failure>Exit code: .*\n|Timed out .*\n)?Wall time: .*\n"
     r"(?P<process>Process .*\n)?(?:Original token count: .*\n)?Output:(?:\n|$)"
 )
-"""The header before the output of a command, as `shell.py` and `sessions.py` write it."""
+"""The header before the output of a command, as `shell.py` writes it."""
 
 
 def describe_outcome(result: str, last: str = "") -> str:

@@ -125,6 +125,7 @@ class InputLine:
         status: Callable[[], str],
     ) -> None:
         self.console = Console(file=io.StringIO(), force_terminal=True, force_interactive=True, highlight=False)
+        self.moves = True
         self._on_line = on_line
         self._on_interrupt = on_interrupt
         self._queued = queued
@@ -187,6 +188,7 @@ class InputLine:
             self._end_question()
 
     def _end_question(self) -> None:
+        """Restore the draft."""
         if self._question is not None:
             self._input.buffer.document = self._question.draft
             self._question = None
@@ -195,18 +197,17 @@ class InputLine:
     # The canvas
 
     @property
-    def moves(self) -> bool:
-        return True
-
-    @property
     def room(self) -> int:
         return max(1, self.console.height - MAX_INPUT_ROWS - MAX_QUEUED_ROWS - 3)
 
-    def start(self, rows: ConsoleRenderable) -> None:
+    def start(self, rows: ConsoleRenderable | None) -> None:
         self._rows = rows
 
     def stop(self) -> None:
         self._rows, self._drawn = None, ("", 0)
+
+    def start_question(self) -> None:
+        """The rows stay: the question is asked below them."""
 
     def draw(self, lines: Sequence[ConsoleRenderable]) -> None:
         text = self._render(lambda: print_lines(self.console, lines))

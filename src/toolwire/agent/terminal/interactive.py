@@ -2,11 +2,10 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
-from rich.console import ConsoleRenderable
 from rich.text import Text
 
 from toolwire import __version__
@@ -14,12 +13,20 @@ from toolwire.agent.events import AgentEvent, TaskEnded
 from toolwire.agent.mcp import Servers
 from toolwire.agent.runner import Runner
 from toolwire.agent.session import SessionError
-from toolwire.agent.terminal.commands import COMMANDS, IMMEDIATE_COMMANDS, Commands, command_in, recap, user_line
+from toolwire.agent.terminal.commands import (
+    COMMANDS,
+    IMMEDIATE_COMMANDS,
+    Commands,
+    argument_words,
+    command_in,
+    recap,
+    user_line,
+)
 from toolwire.agent.terminal.completion import LineCompleter
 from toolwire.agent.terminal.input_line import InputLine, PromptHistory
 from toolwire.agent.terminal.interrupts import kill_children
 from toolwire.agent.terminal.questions import Questions
-from toolwire.agent.terminal.view import DRAWS_PER_SECOND, View
+from toolwire.agent.terminal.view import View
 from toolwire.core.display import clean
 from toolwire.core.errors import ToolwireError
 
@@ -35,9 +42,8 @@ class Interactive:
     ) -> None:
         self._agent = agent
         self._queue: deque[str] = deque()
-        self._completer = LineCompleter(agent.cwd, COMMANDS, self._words)
         self._line = InputLine(
-            self._completer,
+            LineCompleter(lambda: agent.cwd, COMMANDS, partial(argument_words, agent)),
             PromptHistory(),
             on_line=self._take,
             on_interrupt=self._interrupt,
@@ -45,11 +51,9 @@ class Interactive:
             status=self._status,
         )
         self._view = View(self._line, verbose=verbose, quiet=quiet, sums=False)
-        self.questions = Questions(self._line.console, agent.cwd, self._print, self._line.ask, self._pause)
-        always = self.questions.always
-        self.commands = Commands(agent, self._view, servers, always, self._use_directory, has_session=has_session)
+        self.questions = Questions(self._view, lambda: agent.cwd, self._line.exit)
+        self.commands = Commands(agent, self._view, servers, self.questions.always, has_session=has_session)
         self._wake = asyncio.Event()
-        self._lock = asyncio.Lock()  # held while an event is shown or a question is asked
         self._is_busy = False
         self._has_cancelled = False
 
@@ -67,11 +71,11 @@ class Interactive:
         self._view.print(Text(f"toolwire {__version__} · {clean(agent.session.model)} · /help", "dim"))
         if self.commands.has_session:
             self._view.resume(agent.session.usage)
-            for line in recap(agent.session.history):
-                self._view.print(line)
+            self._view.print(*recap(agent.session.history))
         with self._view:
             self._view.refresh()
-            tasks = [asyncio.ensure_future(each) for each in (self._line.run(), self._work(), self._tick())]
+            work = (self._line.run(), self._work(), self._view.keep_refreshing())
+            tasks = [asyncio.ensure_future(each) for each in work]
             try:
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -82,22 +86,10 @@ class Interactive:
             for task in done:
                 task.result()
 
-    async def _tick(self) -> None:
-        while True:
-            await asyncio.sleep(1 / DRAWS_PER_SECOND)
-            self._view.refresh()
-
     def _status(self) -> str:
         path, home = self._agent.cwd, Path.home()
         shown = f"~/{path.relative_to(home)}" if path.is_relative_to(home) and path != home else str(path)
         return f"{self._agent.session.model} · {self._view.sums} · {shown}"
-
-    def _words(self, command: str) -> Iterable[tuple[str, str]]:
-        return self.commands.words(command)
-
-    def _use_directory(self, cwd: Path) -> None:
-        self._completer.use_directory(cwd)
-        self.questions.cwd = cwd
 
     # Keys
 
@@ -119,19 +111,6 @@ class Interactive:
             self._agent.cancel()
             self._view.cancelling()
 
-    # Questions
-
-    def _print(self, lines: Sequence[ConsoleRenderable]) -> None:
-        for line in lines:
-            self._view.print(line, matters=True)
-        self._view.refresh()
-
-    @asynccontextmanager
-    async def _pause(self, call_id: str) -> AsyncGenerator[None]:
-        async with self._lock:  # no event is shown between a call and the question about it
-            with self._view.asking(call_id, pauses=False):
-                yield
-
     # Work
 
     async def _work(self) -> None:
@@ -152,11 +131,10 @@ class Interactive:
 
     async def _handle(self, line: str) -> bool:
         """Carry out a command or a prompt; whether the next one may follow."""
-        command = command_in(line)
         self._view.print(user_line(line))
-        if command is None:
-            return await self._watch(self.commands.on_prompt(line))
-        match command:
+        match command_in(line):
+            case None:
+                return await self._watch(self.commands.on_prompt(line))
             case ("/exit" | "/quit", _):
                 self.leave()
                 return True
@@ -169,7 +147,6 @@ class Interactive:
         """Show all events; whether the task ended well."""
         is_done = True
         async for event in events:
-            async with self._lock:
-                self._view.show(event)
+            await self._view.show_next(event)
             is_done = isinstance(event, TaskEnded) and event.reason == "done"
         return is_done

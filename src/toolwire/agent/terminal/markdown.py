@@ -11,7 +11,7 @@ from typing import cast
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
-from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderResult
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, Group, RenderableType, RenderResult
 from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement
 from rich.segment import Segment, Segments
 from rich.syntax import Syntax
@@ -111,27 +111,16 @@ class SafeMarkdown(Markdown):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if not self._is_first and not self._continues:
             yield Segment.line()
-        lines = [_without_trailing_spaces(line) for line in Segment.split_lines(console.render(_Inner(self), options))]
+        parts = cast("list[RenderableType]", [*super().__rich_console__(console, options)])
+        lines = [_strip_line(line) for line in Segment.split_lines(console.render(Group(*parts), options))]
         while lines and not lines[-1] and not self._is_part:
             lines.pop()
         blank = next((index for index, line in enumerate(lines) if line), 0) if not self._is_part else 0
         for line in lines[blank:]:
             yield Segments([*line, Segment.line()])
 
-    def inner(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The Markdown itself."""
-        return super().__rich_console__(console, options)
 
-
-class _Inner:
-    def __init__(self, markdown: SafeMarkdown) -> None:
-        self._markdown = markdown
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        return self._markdown.inner(console, options)
-
-
-def _without_trailing_spaces(line: list[Segment]) -> list[Segment]:
+def _strip_line(line: list[Segment]) -> list[Segment]:
     """The line without trailing spaces, so that it can be copied."""
     kept = list(line)
     while kept and not kept[-1].text.strip(" "):

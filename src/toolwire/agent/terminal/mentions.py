@@ -1,8 +1,8 @@
 """Files that a prompt mentions: `@src/main.py`, or `@"a name.txt"`. Their text is sent with the prompt."""
 
 import re
-from collections.abc import Iterator
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -33,7 +33,16 @@ def with_files(text: str, cwd: Path) -> PromptWithFiles:
     """Add the files that a prompt mentions. A mention that is not a file of the working directory stays a word."""
     context = Context(cwd)
     parts, images, problems = [text], list[Path](), list[str]()
-    for name, path in dict(_find_mentions(text, context)).items():
+    found: dict[str, Path] = {}
+    for mention in islice(MENTION.finditer(text), MAX_MENTIONS):
+        whole: str = mention["quoted"] or mention["plain"]
+        for name in (whole, whole.rstrip(".,;:!?)]}'\"")):
+            with suppress(ToolError, OSError, ValueError):
+                path = confine(name, context).path
+                if path.is_file():
+                    found[name] = path
+                    break
+    for name, path in found.items():
         try:
             if path.suffix.lower() in _IMAGES:
                 image_url(path)  # raises if it is not an image or too large
@@ -43,14 +52,3 @@ def with_files(text: str, cwd: Path) -> PromptWithFiles:
         except (ToolError, OSError, ValueError) as error:
             problems.append(f"@{name}: {error}")
     return PromptWithFiles("\n\n".join(parts), tuple(images), tuple(problems))
-
-
-def _find_mentions(text: str, context: Context) -> Iterator[tuple[str, Path]]:
-    for _, found in zip(range(MAX_MENTIONS), MENTION.finditer(text), strict=False):
-        name: str = found["quoted"] or found["plain"]
-        for each in (name, name.rstrip(".,;:!?)]}'\"")):
-            with suppress(ToolError, OSError, ValueError):
-                path = confine(each, context).path
-                if path.is_file():
-                    yield each, path
-                    break

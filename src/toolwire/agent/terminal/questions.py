@@ -1,64 +1,95 @@
-"""Asks the user whether a call may run: shows all of it, an edit as a diff, and reads the answer."""
+"""Asks the user whether a call may run: shows all of it, an edit as a diff, and reads the answer.
+
+Names and contents are untrusted: invisible characters are escaped, padding is counted, and every row is indented.
+"""
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager
+import termios
+from collections.abc import Callable, Iterator, Sequence
+from difflib import SequenceMatcher
 from itertools import islice
 from pathlib import Path
 
-from rich.console import Console, ConsoleRenderable
+import msgspec
+from rich.cells import chop_cells
+from rich.console import ConsoleRenderable
 from rich.text import Text
 
 from toolwire.agent.approval import escalates
-from toolwire.agent.terminal.diff import can_be_shown, diff_rows, planned_changes
-from toolwire.agent.terminal.display import rows_of
+from toolwire.agent.terminal.display import collapse_padding, rows_of
+from toolwire.agent.terminal.view import View
+from toolwire.agent.tools import file_access, files, patch
+from toolwire.agent.tools.file_access import ConfinedPath, confine
 from toolwire.core.display import escape_invisible
-from toolwire.turns.tools.call import ToolCall, ToolError
+from toolwire.turns.tools.call import ToolCall, ToolError, read_arguments
 from toolwire.turns.tools.registry import Context, Tool
 
 MAX_ROWS = 200
 """Rows of a call that are shown before a question whether to show the rest."""
 SETTLE_SECONDS = 0.05
 """Seconds to wait before a question, so that earlier events are shown first."""
+CONTEXT_LINES = 3
+"""Unchanged lines around a change."""
+MAX_DIFF_BYTES = 2 * 1024 * 1024
+"""Size of the changed files above which no diff is made."""
+MAX_PAIRS = 4_000_000
+"""Pairs of lines that are compared; if there are more, all lines are shown as replaced."""
+STYLES = {"+": "green", "-": "red", "@": "cyan", " ": ""}
+NO_LINE_END = "⟨no line end⟩"
 
 _NO = re.compile(r"no?\b[\s,.:;-]*", re.IGNORECASE)
 
 
 class Questions:
-    """Asks about one call after the other, and remembers for which tools the answer is always yes."""
+    """Asks about one call after the other, and remembers for which tools the answer is always yes.
 
-    def __init__(
-        self,
-        console: Console,
-        cwd: Path,
-        show: Callable[[Sequence[ConsoleRenderable]], None],
-        ask: Callable[[str], Awaitable[str]],
-        pause: Callable[[str], AbstractAsyncContextManager[None]],
-    ) -> None:
-        """`show` prints lines, `ask` reads a line, and inside of `pause` for a call nothing else is shown."""
-        self.cwd = cwd
-        """The working directory of the tools."""
+    `cwd` returns the working directory of the tools. `on_hangup` is called when the terminal is gone.
+    """
+
+    def __init__(self, view: View, cwd: Callable[[], Path], on_hangup: Callable[[], object]) -> None:
         self.always: set[str] = set()
         """The tools that run without a question, except for calls that ask for more than the default."""
-        self._console = console
-        self._show = show
-        self._ask = ask
-        self._pause = pause
+        self._view = view
+        self._cwd = cwd
+        self._on_hangup = on_hangup
         self._one_question = asyncio.Lock()
 
     async def ask(self, tool: Tool, call: ToolCall) -> bool | str:
         """Whether a call may run: yes, no, or why not. There is one question at a time."""
         async with self._one_question:
-            if tool.name in self.always and not escalates(call, Context(self.cwd)):
+            if tool.name in self.always and not escalates(call, Context(self._cwd())):
                 return True
             await asyncio.sleep(SETTLE_SECONDS)
-            async with self._pause(call.call_id):
-                return await self._show_all(tool, call) and await self._decide(tool, call)
+            try:
+                async with self._view.asking(call.call_id):
+                    return await self._show_call(tool, call) and await self._read_answer(tool, call)
+            except (OSError, termios.error):  # the terminal is gone
+                self._on_hangup()
+                raise asyncio.CancelledError from None
 
-    async def _decide(self, tool: Tool, call: ToolCall) -> bool | str:
-        name = escape_invisible(call.name)
-        answer = (await self._ask(f"allow? [y]es / [a]lways for {name} / [N]o, or why not: ")).strip()
+    async def _show_call(self, tool: Tool, call: ToolCall) -> bool:
+        """Show a call; whether the user has seen all of it."""
+        self._print(Text.assemble((escape_invisible(call.name), "bold yellow"), " wants to run:"))
+        console, count = self._view.console, 0
+        rows = await asyncio.to_thread(rows_of_call, tool, call, Context(self._cwd()), console.width)
+        while some := await asyncio.to_thread(lambda: [*islice(rows, MAX_ROWS)]):  # comparing files takes time
+            if count == MAX_ROWS:
+                self._print(Text(f"This is not all of it: the call has {len(call.text):,} characters."))
+                answer = await self._view.canvas.ask("show the rest? [s/N] ")
+                if answer.strip().lower() not in ("s", "show"):
+                    return False
+            self._print(*some)
+            count += len(some)
+        if count > console.height - 3:
+            self._print(
+                Text(f"The call has {count:,} rows, more than fit on the screen: scroll up to see all of them.")
+            )
+        return True
+
+    async def _read_answer(self, tool: Tool, call: ToolCall) -> bool | str:
+        question = f"allow? [y]es / [a]lways for {escape_invisible(call.name)} / [N]o, or why not: "
+        answer = (await self._view.canvas.ask(question)).strip()
         match answer.lower():
             case "y" | "yes":
                 return True
@@ -68,28 +99,108 @@ class Questions:
             case _:
                 return _NO.sub("", answer, count=1) if _NO.match(answer) else answer or False
 
-    async def _show_all(self, tool: Tool, call: ToolCall) -> bool:
-        """Show a call; whether the user has seen all of it."""
-        self._show([Text.assemble((escape_invisible(call.name), "bold yellow"), " wants to run:")])
-        rows, count = await asyncio.to_thread(self._rows, tool, call), 0
-        while some := await asyncio.to_thread(lambda: [*islice(rows, MAX_ROWS)]):  # to compare files takes time
-            if count == MAX_ROWS:
-                self._show([Text(f"This is not all of it: the call has {len(call.text):,} characters.")])
-                if (await self._ask("show the rest? [s/N] ")).strip().lower() not in ("s", "show"):
-                    return False
-            self._show(some)
-            count += len(some)
-        if count > self._console.height - 3:
-            self._show([Text(f"The call has {count:,} rows, more than fit on the screen: look at all of them.")])
-        return True
+    def _print(self, *lines: ConsoleRenderable) -> None:
+        self._view.print(*lines, matters=True)
+        self._view.refresh()
 
-    def _rows(self, tool: Tool, call: ToolCall) -> Iterator[ConsoleRenderable]:
-        """The call as rows: a diff if it changes files, else its arguments."""
-        width = self._console.width
-        try:
-            found = planned_changes(tool, call, Context(self.cwd))
-        except ToolError:  # the call will fail in the same way if it is allowed
-            found = []
-        if can_be_shown(found):
-            return diff_rows(found, width)
-        return (Text(row, no_wrap=True, overflow="ignore") for row in rows_of(call, width))
+
+def rows_of_call(tool: Tool, call: ToolCall, context: Context, width: int) -> Iterator[ConsoleRenderable]:
+    """A call as rows of a terminal: a diff if it changes text files that are not too large, else its arguments."""
+    try:
+        changes = planned_changes(tool, call, context)
+    except (ToolError, OSError):  # the call will fail in the same way if it is allowed
+        changes = []
+    contents = [each or b"" for change in changes for each in (change.before, change.after)]
+    if changes and sum(map(len, contents)) <= MAX_DIFF_BYTES and not any(b"\0" in each for each in contents):
+        return diff_rows(changes, width)
+    return (Text(row, no_wrap=True, overflow="ignore") for row in rows_of(call, width))
+
+
+class FileChange(msgspec.Struct, frozen=True):
+    """A file before and after; None where it does not exist."""
+
+    name: str
+    before: bytes | None
+    after: bytes | None
+
+
+class _Write(msgspec.Struct):
+    path: str
+    content: str
+
+
+class _Edit(msgspec.Struct):
+    path: str
+    old: str
+    new: str
+    all: bool = False
+
+
+def planned_changes(tool: Tool, call: ToolCall, context: Context) -> list[FileChange]:
+    """The changes that a call of Write, Edit or apply_patch would make; empty for other tools.
+
+    Raises `ToolError` if the call could not work.
+    """
+    if tool is files.write:
+        write = read_arguments(call, _Write)
+        target = confine(write.path, context)
+        return [FileChange(target.name, _read_existing(target, context), file_access.encode(write.content))]
+    if tool is files.edit:
+        edit = read_arguments(call, _Edit)
+        plan = files.plan_edit(edit.path, edit.old, edit.new, context, everywhere=edit.all)
+        return [FileChange(plan.target.name, plan.before.data, plan.after)]
+    if tool is patch.apply_patch:
+        drafts = patch.plan_patch(patch.patch_in(call), context)[0].drafts
+        return [FileChange(each.target.name, _read_existing(each.target, context), each.content) for each in drafts]
+    return []
+
+
+def _read_existing(target: ConfinedPath, context: Context) -> bytes | None:
+    with file_access.explain_errors(target, context):
+        status = file_access.stat_target(target)
+    return file_access.read_target(target, context).data if status is not None else None
+
+
+def diff_rows(changes: Sequence[FileChange], width: int) -> Iterator[Text]:
+    """All changes, as rows of a terminal."""
+    for change in changes:
+        what = "new file" if change.before is None else "deleted" if change.after is None else "changed"
+        for row in chop_cells(f"{escape_invisible(change.name)} ({what})", max(width - 2, 2)):
+            yield Text(f"  {row}", "bold")
+        for line in collapse_padding(escape_invisible(line).expandtabs() for line in _unified_diff(change)):
+            style = STYLES.get(line[:1], "dim")
+            for row in chop_cells(line, max(width - 2, 2)):
+                yield Text(f"  {row}", style)
+
+
+def _unified_diff(change: FileChange) -> Iterator[str]:
+    """The lines of a unified diff, without its header. Equal lines at both ends are not compared."""
+    before, after = _lines(change.before), _lines(change.after)
+    shorter = min(len(before), len(after))
+    first = next((index for index in range(shorter) if before[index] != after[index]), shorter)
+    last = 0
+    while last < shorter - first and before[-1 - last] == after[-1 - last]:
+        last += 1
+    start = max(0, first - CONTEXT_LINES)
+    old = before[start : len(before) - max(0, last - CONTEXT_LINES)]
+    new = after[start : len(after) - max(0, last - CONTEXT_LINES)]
+    if len(old) * len(new) > MAX_PAIRS:
+        groups = [[("replace", 0, len(old), 0, len(new))]]
+    else:
+        groups = SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(CONTEXT_LINES)
+    for group in groups:
+        (_, a, _, b, _), (_, _, a_end, _, b_end) = group[0], group[-1]
+        yield f"@@ -{start + a + 1},{a_end - a} +{start + b + 1},{b_end - b} @@"
+        for kind, a1, a2, b1, b2 in group:
+            if kind == "equal":
+                yield from (f" {line}" for line in old[a1:a2])
+            else:
+                yield from (f"-{line}" for line in old[a1:a2])
+                yield from (f"+{line}" for line in new[b1:b2])
+
+
+def _lines(content: bytes | None) -> list[str]:
+    if not content:
+        return []
+    *lines, rest = content.decode(errors="backslashreplace").split("\n")
+    return [*lines, f"{rest}{NO_LINE_END}"] if rest else lines

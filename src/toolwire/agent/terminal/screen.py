@@ -6,7 +6,7 @@ import errno
 import os
 import sys
 import termios
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -15,56 +15,14 @@ from rich.live import Live
 from rich.text import Text
 
 from toolwire.agent.approval import Approver
-from toolwire.agent.events import AgentEvent
 from toolwire.agent.terminal.questions import Questions
-from toolwire.agent.terminal.view import DRAWS_PER_SECOND, View, print_lines
+from toolwire.agent.terminal.view import View, print_lines
 from toolwire.core.display import clean
 
 
 def is_terminal(stream: TextIO | None) -> bool:
     """Whether a stream is a terminal."""
     return stream is not None and stream.isatty()
-
-
-class LiveCanvas:
-    """A `Canvas` on a terminal that nothing else uses, or on a file, which gets the permanent lines only."""
-
-    def __init__(self, console: Console) -> None:
-        self.console = console
-        self._live: Live | None = None
-        self._rows: ConsoleRenderable | None = None
-
-    @property
-    def moves(self) -> bool:
-        return self.console.is_interactive
-
-    @property
-    def room(self) -> int:
-        return self.console.height
-
-    def start(self, rows: ConsoleRenderable) -> None:
-        if self.moves:
-            # Other output to stderr appears above the changing rows, if it goes to the terminal.
-            redirects = bool(sys.stderr and sys.stderr.isatty())
-            self._rows = rows
-            self._live = Live(self, console=self.console, auto_refresh=False, transient=True, redirect_stderr=redirects)
-            self._live.start()
-
-    def stop(self) -> None:
-        live, self._live = self._live, None
-        if live is not None:
-            live.stop()
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[ConsoleRenderable]:
-        """The rows; none while they are being removed."""
-        if self._live is not None and self._rows is not None:
-            yield self._rows
-
-    def draw(self, lines: Sequence[ConsoleRenderable]) -> None:
-        if lines:
-            print_lines(self.console, lines)
-        elif self._live is not None:
-            self._live.refresh()
 
 
 class Keyboard:
@@ -76,24 +34,13 @@ class Keyboard:
         if is_interactive and self._terminal is not None:
             self._original = termios.tcgetattr(self._terminal)
 
-    def hide(self) -> None:
-        """Switch the echo off."""
-        if self._original:
-            *flags, local, speed_in, speed_out, characters = self._original
-            self._set([*flags, local & ~termios.ECHO, speed_in, speed_out, characters])
-
-    def show(self) -> None:
-        """Switch the echo on."""
-        self._set(self._original)
-
-    @contextlib.contextmanager
-    def echo(self) -> Generator[None]:
-        """Switch the echo on for the duration of the context."""
-        self.show()
-        try:
-            yield
-        finally:
-            self.hide()
+    def set_echo(self, is_on: bool) -> None:
+        """Switch the echo on or off, unless we run in the background, where that would stop us."""
+        with contextlib.suppress(OSError, termios.error):
+            if self._original and self._terminal is not None and os.tcgetpgrp(self._terminal) == os.getpgrp():
+                *flags, local, speed_in, speed_out, characters = self._original
+                local = local if is_on else local & ~termios.ECHO
+                termios.tcsetattr(self._terminal, termios.TCSANOW, [*flags, local, speed_in, speed_out, characters])
 
     def discard_input(self) -> None:
         """Discard what was typed so far."""
@@ -118,26 +65,66 @@ class Keyboard:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return typed
 
-    def _set(self, attributes: list[Any]) -> None:
-        """Set terminal attributes, unless we run in the background, where that would stop us."""
-        with contextlib.suppress(OSError, termios.error):
-            if attributes and self._terminal is not None and os.tcgetpgrp(self._terminal) == os.getpgrp():
-                termios.tcsetattr(self._terminal, termios.TCSANOW, attributes)
 
+class LiveCanvas:
+    """A `Canvas` on a terminal that nothing else uses, or on a file, which gets the permanent lines only."""
 
-def _make_console() -> Console:
-    """The console for everything that is shown: stdout if that is a terminal, else stderr."""
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(errors="replace")  # a character that the terminal cannot show must not end the run
-    shown = sys.stdout if is_terminal(sys.stdout) else sys.stderr
-    can_move = None if is_terminal(shown) else False
-    return Console(stderr=shown is sys.stderr, highlight=False, force_interactive=can_move)
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.moves = console.is_interactive
+        self._keyboard = Keyboard(self.moves)
+        self._live: Live | None = None
+        self._rows: ConsoleRenderable | None = None
+
+    @property
+    def room(self) -> int:
+        return self.console.height
+
+    def start(self, rows: ConsoleRenderable | None) -> None:
+        self._keyboard.set_echo(False)
+        if self.moves and rows is not None:
+            # Other output to stderr appears above the changing rows, if it goes to the terminal.
+            redirects = bool(sys.stderr and sys.stderr.isatty())
+            self._rows = rows
+            self._live = Live(self, console=self.console, auto_refresh=False, transient=True, redirect_stderr=redirects)
+            self._live.start()
+
+    def stop(self) -> None:
+        live, self._live = self._live, None
+        try:
+            if live is not None:
+                live.stop()
+        finally:
+            self._keyboard.set_echo(True)
+
+    def start_question(self) -> None:
+        self.stop()
+
+    async def ask(self, question: str) -> str:
+        self._keyboard.discard_input()
+        self.console.print(Text(question), end="")
+        answer = b""
+        try:
+            answer = await self._keyboard.read_line()
+        finally:
+            if not answer.endswith(b"\n"):
+                self.console.print()
+        return answer.decode("utf-8", "replace")
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[ConsoleRenderable]:
+        """The rows; none while they are being removed."""
+        if self._live is not None and self._rows is not None:
+            yield self._rows
+
+    def draw(self, lines: Sequence[ConsoleRenderable]) -> None:
+        if lines:
+            print_lines(self.console, lines)
+        elif self._live is not None:
+            self._live.refresh()
 
 
 class Screen:
-    """Shows events and asks for approval, one question at a time. `on_hangup` is called when the terminal is gone.
+    """Shows events and asks for approval. `on_hangup` is called when the terminal is gone.
 
     If stdout is not a terminal, it gets the answer alone, and everything else goes to stderr.
     """
@@ -145,17 +132,20 @@ class Screen:
     def __init__(
         self, cwd: Path, on_hangup: Callable[[], object], *, verbose: bool = False, quiet: bool = False
     ) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            reconfigure = getattr(stream, "reconfigure", None)
+            if reconfigure is not None:
+                reconfigure(errors="replace")  # a character that the terminal cannot show must not end the run
+        shown = sys.stdout if is_terminal(sys.stdout) else sys.stderr
+        can_move = None if is_terminal(shown) else False
+        console = Console(stderr=shown is sys.stderr, highlight=False, force_interactive=can_move)
         answer = None if is_terminal(sys.stdout) else sys.stdout
-        self.view = View(LiveCanvas(_make_console()), answer=answer, verbose=verbose, quiet=quiet)
+        self.view = View(LiveCanvas(console), answer=answer, verbose=verbose, quiet=quiet)
         self.closing_line = ""
         """The last line of the output."""
-        console = self.view.console
-        self._questions = Questions(console, cwd, lambda lines: print_lines(console, lines), self._ask, self._pause)
-        self._on_hangup = on_hangup
+        self._questions = Questions(self.view, lambda: cwd, on_hangup)
         self._is_quiet = quiet
-        self._keyboard = Keyboard(console.is_interactive)
-        self._lock = asyncio.Lock()  # held while an event is shown or a question is asked
-        self._ticking: asyncio.Task[None] | None = None
+        self._refreshing: asyncio.Task[None] | None = None
 
     @property
     def approver(self) -> Approver | None:
@@ -164,14 +154,13 @@ class Screen:
         return self._questions.ask if can_ask else None
 
     async def __aenter__(self) -> "Screen":
-        self._keyboard.hide()
         self.view.__enter__()
-        self._ticking = asyncio.get_running_loop().create_task(self._tick())
+        self._refreshing = asyncio.get_running_loop().create_task(self.view.keep_refreshing())
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._ticking is not None:
-            self._ticking.cancel()
+        if self._refreshing is not None:
+            self._refreshing.cancel()
         self.close()
 
     def show_cancelling(self) -> None:
@@ -182,43 +171,6 @@ class Screen:
     def close(self) -> None:
         """Restore the terminal."""
         line, self.closing_line = self.closing_line, ""
-        try:
-            self.view.close()
-            if line and not self._is_quiet:
-                self.view.console.print(Text(clean(line), "dim"), soft_wrap=True)
-        finally:
-            self._keyboard.show()
-
-    async def show(self, event: AgentEvent) -> None:
-        """Show an event."""
-        async with self._lock:
-            self.view.show(event)
-
-    async def _tick(self) -> None:
-        while True:
-            await asyncio.sleep(1 / DRAWS_PER_SECOND)
-            if not self._lock.locked():
-                self.view.refresh()
-
-    @contextlib.asynccontextmanager
-    async def _pause(self, call_id: str) -> AsyncGenerator[None]:
-        try:
-            async with self._lock:
-                with self.view.asking(call_id), self._keyboard.echo():
-                    yield
-        except (OSError, termios.error):  # the terminal is gone
-            self._on_hangup()
-            raise asyncio.CancelledError from None
-
-    async def _ask(self, prompt: str) -> str:
-        """The line typed after this prompt; earlier input is discarded."""
-        console = self.view.console
-        self._keyboard.discard_input()
-        console.print(Text(prompt), end="")
-        answer = b""
-        try:
-            answer = await self._keyboard.read_line()
-        finally:
-            if not answer.endswith(b"\n"):
-                console.print()
-        return answer.decode("utf-8", "replace")
+        self.view.close()
+        if line and not self._is_quiet:
+            self.view.console.print(Text(clean(line), "dim"), soft_wrap=True)

@@ -5,9 +5,10 @@ answer goes to a pipe, it is written there alone, when it is complete, and every
 before a call. Control characters from models and tools are removed.
 """
 
+import asyncio
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Protocol, TextIO
 
 from rich.console import Console, ConsoleOptions, ConsoleRenderable, Group, RenderableType
@@ -39,19 +40,16 @@ class Canvas(Protocol):
     """Where a view is drawn: permanent lines, and below them rows that change."""
 
     console: Console
-
-    @property
-    def moves(self) -> bool:
-        """Whether rows can be redrawn."""
-        ...
+    moves: bool
+    """Whether rows can be redrawn."""
 
     @property
     def room(self) -> int:
         """The number of rows that can be drawn."""
         ...
 
-    def start(self, rows: ConsoleRenderable) -> None:
-        """Begin to draw these rows, which are computed each time."""
+    def start(self, rows: ConsoleRenderable | None) -> None:
+        """Begin to draw these rows, which are computed each time; None draws none."""
         ...
 
     def stop(self) -> None:
@@ -62,6 +60,14 @@ class Canvas(Protocol):
         """Print permanent lines, and draw the rows below them."""
         ...
 
+    def start_question(self) -> None:
+        """Prepare for a question; `start` is called after its answer."""
+        ...
+
+    async def ask(self, question: str) -> str:
+        """Ask a question, and return the line that answers it."""
+        ...
+
 
 def print_lines(console: Console, lines: Sequence[ConsoleRenderable]) -> None:
     """Print lines without cropping them: the terminal wraps a line that may not be wrapped here."""
@@ -70,7 +76,7 @@ def print_lines(console: Console, lines: Sequence[ConsoleRenderable]) -> None:
 
 
 class View:
-    """Shows one task after the other; the owner calls `refresh` `DRAWS_PER_SECOND` times a second.
+    """Shows one task after the other; the owner runs `keep_refreshing` meanwhile.
 
     `answer` is a file for the answer, which is not shown here then. `verbose` shows notes. `quiet` shows only the
     answer and failures. `sums` prints the token counts after each task.
@@ -110,6 +116,7 @@ class View:
         self._limits: tuple[RateLimit, ...] = ()
         self._answered: set[str] = set()
         self._is_closed = False
+        self._lock = asyncio.Lock()  # held while an event is shown or a question is asked
 
     def __enter__(self) -> "View":
         self._start_canvas()
@@ -128,8 +135,14 @@ class View:
             self.canvas.stop()
 
     def _start_canvas(self) -> None:
-        if not self._is_closed and not self._is_quiet:
-            self.canvas.start(self)
+        if not self._is_closed:
+            self.canvas.start(None if self._is_quiet else self)
+
+    async def keep_refreshing(self) -> None:
+        """Refresh at a fixed rate, until cancelled."""
+        while True:
+            await asyncio.sleep(1 / DRAWS_PER_SECOND)
+            self.refresh()
 
     def refresh(self) -> None:
         """Print complete lines, and redraw the changing rows."""
@@ -141,23 +154,22 @@ class View:
         lines, self._pending = self._pending, []
         self.canvas.draw(lines)
 
-    @contextmanager
-    def asking(self, call_id: str, *, pauses: bool = True) -> Generator[None]:
-        """Show everything so far before a question about a call; with `pauses` nothing is drawn meanwhile."""
-        self._finish_text()
-        self.refresh()
-        if pauses:
-            self.canvas.stop()
-        try:
-            yield
-        finally:
-            if pauses:
+    @asynccontextmanager
+    async def asking(self, call_id: str) -> AsyncGenerator[None]:
+        """Show everything so far before questions about a call. Events are shown after the answer."""
+        async with self._lock:
+            self._finish_text()
+            self.refresh()
+            self.canvas.start_question()
+            try:
+                yield
+            finally:
                 self._start_canvas()
-            self._answered.add(call_id)  # its event may not have arrived yet
-            call = self._calls.get(call_id)
-            if call is not None:
-                call.is_asked = False
-                call.began = self._clock() if call.began is not None else None
+                self._answered.add(call_id)  # its event may not have arrived yet
+                call = self._calls.get(call_id)
+                if call is not None:
+                    call.is_asked = False
+                    call.began = self._clock() if call.began is not None else None
 
     def wait_for(self, what: str) -> None:
         """Show what the user waits for, while nothing else is shown."""
@@ -173,6 +185,11 @@ class View:
         self._is_cancelling = True
         self._waits_for = ("cancelling", self._clock())
         self.refresh()
+
+    async def show_next(self, event: AgentEvent) -> None:
+        """Show an event; if a question is being asked, after its answer."""
+        async with self._lock:
+            self.show(event)
 
     def show(self, event: AgentEvent) -> None:
         """Show an event."""
@@ -217,10 +234,10 @@ class View:
             case events.TurnEnded():
                 self.wait_for(self._model)
             case events.Retrying(attempt, most, seconds, reason):
-                self.note(f"asking again, {attempt} of {most}, in {seconds:.1f} s: {reason}")
+                self.note(f"retry {attempt} of {most} in {seconds:.1f} s: {reason}")
                 self.wait_for(self._model)
             case events.Compacted(before, after):
-                self.note(f"the conversation was summarised: {before} items are {after} now")
+                self.note(f"the conversation was summarised: {before} items became {after}")
             case events.Noted(code, subject) if self._is_verbose and code not in self._noted:  # most come every turn
                 self._noted.add(code)
                 self.note(f"note: {code} {subject}".rstrip())
@@ -233,11 +250,11 @@ class View:
         """Print a remark of the program."""
         self.print(Text(f"· {clean(text)}", "yellow"))
 
-    def print(self, line: ConsoleRenderable, *, matters: bool = False) -> None:
-        """Print a line; a quiet view prints only lines that matter."""
+    def print(self, *lines: ConsoleRenderable, matters: bool = False) -> None:
+        """Print lines; a quiet view prints only lines that matter."""
         self._finish_text()
         if matters or not self._is_quiet:
-            self._pending.append(line)
+            self._pending += lines
 
     def _add_text(self, text: str) -> None:
         if self._answer is not None:
