@@ -22,16 +22,15 @@ from tests.support.gateway import PROXIES
 from tests.support.scripts import Item, Name, Script
 from tests.support.upstream import Asked, Cut, Hold, Reply
 from toolwire.agent import AgentConfig, Session, TaskEnded
-from toolwire.agent.approval import Approver
+from toolwire.agent.approval import Approver, CallOptions
 from toolwire.agent.events import AgentEvent
 from toolwire.agent.history import History, OutputItem, ToolCallItem, user_message
-from toolwire.agent.hooks import CallOptions
 from toolwire.agent.model import Model, with_backend
 from toolwire.agent.runner import Runner
 from toolwire.agent.task import Task
 from toolwire.config.settings import DEMO, Backend, Settings
 from toolwire.turns.tools.call import FunctionPayload, ToolCall
-from toolwire.turns.tools.registry import FunctionTool, Registry, Tool, tool
+from toolwire.turns.tools.registry import FunctionTool, Tool, tool
 
 T = TypeVar("T")
 
@@ -318,7 +317,7 @@ def engine(model: Model, *tools: Tool, config: AgentConfig | None = None, sessio
     kept = session or Session("s", "m", None)
     kept.add([user_message("go")])
     chosen = config or AgentConfig(retries=0, approve="never")
-    return Task(model, kept, Registry(tools), chosen)
+    return Task(Runner(model, tools=tools, config=chosen, session=kept))
 
 
 # Tools

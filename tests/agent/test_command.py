@@ -296,7 +296,7 @@ def test_nobody_is_asked_about_what_was_not_shown(desk: Desk, keys: tuple[str, .
             terminal.until(ASK)
             assert terminal.lines[-3:-1] == [
                 f"    {last}",
-                "The call has 1,003 rows, more than fit on the screen: look at all of them.",
+                "The call has 1,003 rows, more than fit on the screen: scroll up to see all of them.",
             ]
             assert sum(line.strip().startswith(": ") for line in terminal.lines) == 1000
             terminal.type(keys[1])
@@ -317,15 +317,15 @@ def test_a_question_is_asked_where_it_is_seen(desk: Desk) -> None:
 def test_where_nobody_can_be_asked_the_call_is_refused(run: Run) -> None:
     ran = run(*bash("echo ran > mark"))
     assert ran.code == 0
-    assert "✗ Bash echo ran > mark · refused: nobody is there to allow it\n" in ran.err
-    assert "Bash failed: This call needs the approval of the user, and nobody is there" in ran.out
+    assert "✗ Bash echo ran > mark · refused: no user is present to allow it\n" in ran.err
+    assert "Bash failed: This call needs the user's approval, and no user is present" in ran.out
     assert not Path("mark").exists()
 
 
 def test_every_call_is_asked_about_if_that_is_wanted(run: Run) -> None:
     Path("a.txt").write_text("hello")
     assert "✓ Read a.txt" in run("Read a.txt", "--tools", "read").err
-    assert "✗ Read a.txt · refused: nobody" in run("Read a.txt", "--tools", "read", "--approve", "always").err
+    assert "✗ Read a.txt · refused: no user" in run("Read a.txt", "--tools", "read", "--approve", "always").err
 
 
 # Ctrl-C
@@ -408,7 +408,7 @@ def test_ctrl_c_while_the_model_is_silent(desk: Desk) -> None:
 
 def test_ctrl_c_between_two_attempts(desk: Desk) -> None:
     with desk.terminal("Hello?", "--backend", "chat:http://127.0.0.1:9", "--model", "m") as terminal:
-        terminal.until("asking again, 2 of 5")
+        terminal.until("retry 2 of 5")
         terminal.press_ctrl_c()
         assert terminal.end() == 130
     assert "stopped: cancelled" in terminal.lines
@@ -555,9 +555,9 @@ def test_colours_in_a_pipe_are_no_reason_to_move_about(desk: Desk) -> None:
         ("--resume 20200101-000000-abcdef", "there is no session '20200101-000000-abcdef' in "),
         ("--resume ../x", "'../x' is not the id of a session"),
         ("--model nope", "There is no model 'nope' here."),
-        ("--tools ,", "--tools: ',' names no tool; none is the word for no tools"),
+        ("--tools ,", "--tools: ',' names no tool; none selects no tools"),
         ("--tools ''", "--tools: '' names no tool"),
-        ("--tools none,read", "--tools: none goes with no other name"),
+        ("--tools none,read", "--tools: none cannot be combined with other names"),
         ("--cwd nowhere", "--cwd: there is no directory 'nowhere'"),
         ("--cwd file", "--cwd: there is no directory 'file'"),
         ("--mcp nowhere.json", "--mcp: nowhere.json: No such file or directory"),
@@ -574,7 +574,7 @@ def test_colours_in_a_pipe_are_no_reason_to_move_about(desk: Desk) -> None:
         ("--backend chat:http://127.0.0.1:x --model m", "--backend: 'http://127.0.0.1:x' is not an address: Port"),
         ("--backend chat:http://[::1 --model m", "--backend: 'http://[::1' is not an address: Invalid IPv6 URL"),
         ("--backend 'chat:http://a b' --model m", "--backend: 'http://a b' is not an address: it has a space"),
-        ("--backend chat:http://127.0.0.1", "--backend: say with --model which of its models"),
+        ("--backend chat:http://127.0.0.1", "--backend: name one of its models with --model"),
         ("--max-turns -1", "--max-turns: -1 is less than 0"),
         ("--context-window -1", "--context-window: -1 is less than 0"),
         ("--config nowhere.toml", "nowhere.toml: there is no such file"),
@@ -636,7 +636,7 @@ def test_a_directory_that_is_gone(desk: Desk) -> None:
     ran = desk.shell("cd here; rmdir ../here; toolwire run Hello; echo $?; toolwire run Hello --tools none --cwd ..")
     assert ran.stdout == b"2\n"
     assert (
-        ran.stderr.splitlines() == [b"toolwire: the directory that you are in is gone; choose another with --cwd"] * 2
+        ran.stderr.splitlines() == [b"toolwire: the current directory no longer exists; choose another with --cwd"] * 2
     )
     ran = desk.shell(f"mkdir here; cd here; rmdir ../here; toolwire run Hello --tools none --cwd {desk.folder} -q")
     assert (ran.returncode, ran.stderr) == (0, b"")
@@ -697,7 +697,10 @@ def test_a_session_goes_on_in_its_own_directory(run: Run, desk: Desk) -> None:
     gone = run(*read, "--resume", first.session)
     assert (gone.code, gone.out) == (2, "")
     where = desk.folder / "one"
-    assert gone.err == f"toolwire: --resume: the directory of the session is gone: {where}; choose another with --cwd\n"
+    assert (
+        gone.err
+        == f"toolwire: --resume: the directory of the session no longer exists: {where}; choose another with --cwd\n"
+    )
     assert "this is one" in run(*read, "--resume", first.session, "--cwd", "three").out
 
 
@@ -714,7 +717,7 @@ def test_a_session_that_cannot_be_kept(run: Run, desk: Desk) -> None:
     (desk.folder / "state").write_text("in the way")
     ran = run("Hello")
     assert (ran.code, ran.out) == (2, "")
-    assert ran.err.startswith("toolwire: the session cannot be kept in ")
+    assert ran.err.startswith("toolwire: the session cannot be stored in ")
 
 
 # Backends
@@ -773,7 +776,10 @@ def test_a_server_that_was_given_has_to_be_given_again(run: Run, upstream: Upstr
     upstream.replies["run-given"] = script("chat", Says("One."))
     first = run("Count.", "--backend", f"chat:{upstream.url}", "--model", "run-given")
     again = run("On.", "--resume", first.session)
-    assert (again.code, again.err) == (2, "toolwire: --resume: say again with --backend where the model is\n")
+    assert (again.code, again.err) == (
+        2,
+        "toolwire: --resume: the backend was given by its address; give it again with --backend\n",
+    )
 
 
 @pytest.mark.parametrize("kind", NAMES)
@@ -827,7 +833,7 @@ def test_read_only_changes_nothing(run: Run) -> None:
     ran = run("Write the file `a.txt`", "--tools", "write", "--read-only", "--approve", "never")
     assert ran.code == 0
     assert "✗ Write a.txt content=Write the file `a.txt` · refused: read-only\n" in ran.err
-    assert "read-only mode: Write may change something, and is off." in ran.out
+    assert "read-only mode: Write may change something, so it is refused." in ran.out
     assert not Path("a.txt").exists()
 
 

@@ -211,7 +211,7 @@ def test_an_empty_file_says_so(tmp_path: Path):
 def test_a_part_of_a_file_says_where_it_goes_on(tmp_path: Path):
     (tmp_path / "a").write_text("".join(f"{number}\n" for number in range(1, 11)))
     shown = run(read, within(tmp_path), path="a", offset=3, limit=2)
-    assert shown == "     3\t3\n     4\t4\n[lines 5 to 10 left out; go on with offset=5]"
+    assert shown == "     3\t3\n     4\t4\n[lines 5 to 10 left out; continue with offset=5]"
     assert run(read, within(tmp_path), path="a", offset=5).endswith("    10\t10")
 
 
@@ -233,13 +233,13 @@ def test_a_long_file_is_cut_at_2000_lines(tmp_path: Path):
     (tmp_path / "a").write_text("x\n" * 5001)
     shown = run(read, within(tmp_path), path="a")
     assert shown.count("\tx\n") == 2000
-    assert shown.endswith("[lines 2001 to 5001 left out; go on with offset=2001]")
+    assert shown.endswith("[lines 2001 to 5001 left out; continue with offset=2001]")
 
 
 def test_a_wide_file_is_cut_before_the_line_that_does_not_fit(tmp_path: Path):
     (tmp_path / "a").write_text(("x" * 99_999 + "\n") * 5)
     shown = run(read, within(tmp_path), path="a")
-    assert shown.endswith("x\n[lines 3 to 5 left out; go on with offset=3]")
+    assert shown.endswith("x\n[lines 3 to 5 left out; continue with offset=3]")
     assert len(shown) < files.MAX_READ_BYTES
 
 
@@ -263,7 +263,7 @@ def test_a_huge_file_is_not_read_to_its_end(tmp_path: Path):
         file.write(b"\n")
     before = read_bytes()
     shown = run(read, within(tmp_path), path="a", limit=1)
-    assert shown == f"     1\tfirst\n[{8 * 1024**3 + 1 - 6} bytes left out; go on with offset=2]"
+    assert shown == f"     1\tfirst\n[{8 * 1024**3 + 1 - 6} bytes left out; continue with offset=2]"
     assert read_bytes() < before + 64 * 1024**2
 
 

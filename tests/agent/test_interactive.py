@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.agent.terminal import PROGRAM, environment
 from tests.agent.typed import TypedTerminal
-from toolwire.agent.session_index import list_sessions
+from toolwire.agent.session import list_sessions
 from toolwire.agent.terminal.input_line import MIN_ANSWER_SECONDS
 
 ASK = "allow? [y]es / [a]lways for"

@@ -179,7 +179,7 @@ def test_a_session_that_went_on_elsewhere_is_stale(tmp_path: Path) -> None:
     resumed = Session.resume(begun.id, tmp_path)
     Agent(ScriptedModel("B.")).run_sync("two", session=resumed)
     resumed.close()
-    with pytest.raises(SessionError, match=rf"gone on elsewhere: .*{begun.id}\.jsonl has changed"):
+    with pytest.raises(SessionError, match=rf"continued elsewhere: .*{begun.id}\.jsonl has changed"):
         Agent(ScriptedModel("C.")).run_sync("three", session=begun)
     Agent(ScriptedModel("C.")).run_sync("three", session=resumed)
     assert not begun.is_held
@@ -366,7 +366,7 @@ def test_a_stream_is_entered_once_and_watched_inside() -> None:
             await run.wait()
         async with run:
             await run.wait()
-        with pytest.raises(RuntimeError, match="begun already"):
+        with pytest.raises(RuntimeError, match="already begun"):
             await run.__aenter__()
 
     play(main())

@@ -515,7 +515,7 @@ def outcome(approver: Any, approve: Any = "on-write") -> list[str]:
 def test_what_changes_something_is_refused_where_nobody_is_asked() -> None:
     seen, refused = outcome(None)
     assert seen == "saw a"
-    assert "nobody is there" in refused
+    assert "no user is present" in refused
 
 
 def test_a_plain_approver_may_block() -> None:
@@ -660,7 +660,7 @@ async def allow(*_: object) -> str:
             lambda call, changed: changed,
             check_that_a_hook_cannot_make_a_call_one_of_another_tool,
         ),
-        ("toolwire.agent.hooks.refusal_of", allow, check_that_nothing_is_changed_without_approval),
+        ("toolwire.agent.task.refusal_of", allow, check_that_nothing_is_changed_without_approval),
     ],
     ids=["same tool", "approval"],
 )

@@ -1112,7 +1112,7 @@ def test_nobody_to_ask_is_no_permission() -> None:
     async def main() -> None:
         async with Far(turn(Calls("c1", "change")), turn(Says("ok"))) as far:
             await worked(agent_on(far, echo(name="change", writes=True), config=AgentConfig(approve="on-write")))
-            assert "nobody is there to give it" in outputs_of(far.inputs[1])["c1"]
+            assert "no user is present to give it" in outputs_of(far.inputs[1])["c1"]
 
     play(main())
 

@@ -372,7 +372,7 @@ def test_a_full_disk_leaves_all_files_alone(tmp_path: Path):
 
 
 def test_half_a_letter_is_refused(tmp_path: Path):
-    assert "half a surrogate pair" in refusal(tmp_path, patch("*** Add File: x", "+\ud800"))
+    assert "lone surrogate" in refusal(tmp_path, patch("*** Add File: x", "+\ud800"))
     assert "not a usable path" in refusal(tmp_path, patch("*** Add File: \ud800", "+x"))
 
 

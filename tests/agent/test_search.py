@@ -381,7 +381,7 @@ class TestGrep:
         put(tmp_path, "a", "b", "c")
         found = lines(grep, tmp_path, pattern="needle", mode=mode, limit=2)
         assert len(found) == 3
-        assert found[2] == f"[there is more behind the first 2 {what}; narrow the search, or raise the limit]"
+        assert found[2] == f"[more results follow the first 2 {what}; narrow the search, or raise the limit]"
         assert len(lines(grep, tmp_path, pattern="needle", mode=mode, limit=3)) == 3
 
     def test_a_file_with_many_matches_is_cut_within(self, tmp_path: Path):
@@ -389,7 +389,7 @@ class TestGrep:
         found = lines(grep, tmp_path, pattern="needle", limit=10)
         assert found[9:] == [
             "a:10:needle",
-            "[there is more behind the first 10 lines; narrow the search, or raise the limit]",
+            "[more results follow the first 10 lines; narrow the search, or raise the limit]",
         ]
 
     def test_a_long_line_is_cut(self, tmp_path: Path):

@@ -410,7 +410,7 @@ def test_a_compaction_is_kept(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(SessionError, match="the session cannot be kept in"):
+    with pytest.raises(SessionError, match="the session cannot be stored in"):
         Session.begin("m", HERE, tmp_path / "file" / "sessions")
     with pytest.raises(SessionError):
         Session.resume("x", tmp_path / "file")
@@ -462,7 +462,7 @@ def test_a_session_that_can_no_longer_be_written_ends_its_task(tmp_path: Path) -
                         spoiled = True
                     events.append(event)
             assert ended(events).reason == "failed"
-            assert "the session cannot be kept" in ended(events).error
+            assert "the session cannot be stored" in ended(events).error
 
     play(main())
 

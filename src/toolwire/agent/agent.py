@@ -12,29 +12,31 @@ It holds no conversation: every run has a session, a new one or a given one.
 """
 
 import asyncio
+import logging
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, cast, overload
 
 import msgspec
 
-from toolwire.agent.agent_tool import AgentTool
-from toolwire.agent.approval import Approver
-from toolwire.agent.events import AgentEvent
-from toolwire.agent.hooks import AfterCall, BeforeCall, CallOptions
-from toolwire.agent.mcp import Server
-from toolwire.agent.model import LocalModel, Model, with_backend, with_gateway
+from toolwire.agent.approval import AfterCall, Approver, BeforeCall, CallOptions
+from toolwire.agent.errors import AgentError, ServerFailed
+from toolwire.agent.events import AgentEvent, TextDelta
+from toolwire.agent.mcp import Server, Servers
+from toolwire.agent.model import LocalModel, Model, with_backend
 from toolwire.agent.output import OutputTool, OutputType
-from toolwire.agent.resources import Resources, SharedResources, open_resources
+from toolwire.agent.resources import Resources, SharedResources
 from toolwire.agent.run import AgentRun, RunResult
 from toolwire.agent.runner import Runner
 from toolwire.agent.session import Session
 from toolwire.agent.task import AgentConfig
 from toolwire.config.settings import Settings, load
-from toolwire.turns.tools.registry import Tool, Toolset, as_tool
+from toolwire.turns.tools.call import ToolError
+from toolwire.turns.tools.registry import Context, FunctionTool, Tool, Toolset, as_tool
 
 if TYPE_CHECKING:  # `typing` has defaults of type variables from Python 3.13 on only
     from typing_extensions import TypeVar
@@ -49,6 +51,7 @@ else:
 
 NewDeps = TypeVar("NewDeps")
 NewOutput = TypeVar("NewOutput")
+_log = logging.getLogger("toolwire.agent")
 _NO_DEPS: Any = None
 
 
@@ -90,7 +93,7 @@ class Agent(Generic[DepsT, OutputT]):
     ) -> None:
         self._arguments: dict[str, Any] = {name: value for name, value in locals().items() if name != "self"}
         if bool(base_url) + bool(backend) + (not isinstance(model, str)) > 1:
-            raise ValueError("a model is in this process, on a backend or behind a base_url: choose one of them")
+            raise ValueError("give only one of a model in this process, a backend and a base_url")
         if not isinstance(model, str) and not hasattr(model, "conversation"):
             raise TypeError(f"model: a name or a model such as a ScriptedModel is needed, not {type(model).__name__}")
         if not isinstance(instructions, str) and not callable(instructions):
@@ -156,7 +159,7 @@ class Agent(Generic[DepsT, OutputT]):
             asyncio.get_running_loop()
         except RuntimeError:
             return asyncio.run(self.run(prompt, session=session, deps=deps, images=images))
-        raise RuntimeError("run_sync cannot be used in a running event loop; there, `await agent.run(…)`")
+        raise RuntimeError("run_sync cannot be used inside a running event loop; use `await agent.run(…)`")
 
     def stream(
         self,
@@ -206,9 +209,25 @@ class Agent(Generic[DepsT, OutputT]):
     def as_tool(self, name: str, description: str, *, parallel: bool = True, writes: bool = False) -> Tool:
         """A tool for other agents, which gives this one a prompt, in a session of its own.
 
-        It gets the dependencies of the calling run, and its tokens count for that run too.
+        It gets the dependencies of the calling run, and its tokens count for that run too. Its text is the progress of
+        the call, its output the result. An `AgentError` becomes a tool error; a `FatalToolError` ends both runs.
         """
-        return AgentTool(self, name, description, parallel=parallel, writes=writes)
+
+        async def delegate(prompt: str, context: Context[Any]) -> Any:
+            try:
+                async with self.stream(prompt, deps=context.deps) as run:
+                    async for event in run:
+                        if isinstance(event, TextDelta):
+                            context.emit(event.text)
+            except AgentError as error:
+                context.spend(error.usage)
+                raise ToolError(f"{name} failed: {error}") from error
+            context.spend(run.result.usage)
+            return run.result.output
+
+        made = FunctionTool(delegate, name, parallel=parallel, writes=writes)
+        made.description = description
+        return made
 
     @overload
     def clone(
@@ -246,16 +265,28 @@ class Agent(Generic[DepsT, OutputT]):
             _own_overrides.reset(token)
 
     async def _open(self, stack: AsyncExitStack) -> Resources:
+        """Open the model, the toolsets and the MCP servers; the stack closes them. Raises what opening them raises."""
         given = self._arguments
         if not isinstance(self._model, str):
             model = Model.from_local(self._model)
         else:
-            if given["base_url"]:
-                settings, name = with_gateway(given["settings"] or Settings(), given["base_url"], self._model)
-            else:
-                settings, name = with_backend(given["settings"] or load(None), given["backend"], self._model)
+            url = given["base_url"]
+            settings = given["settings"] or (Settings() if url else load(None))
+            option, backend = ("base_url", f"responses:{url}") if url else ("backend", given["backend"])
+            settings, name = with_backend(settings, backend, self._model, option)
             model = Model(settings, name, idle=self._config.idle, key=given["api_key"])
-        return await open_resources(stack, model, self._toolsets, self._servers)
+        await model.open()
+        stack.push_async_callback(model.close)
+        for toolset in self._toolsets:
+            await stack.enter_async_context(toolset)
+        servers: Servers | None = None
+        if self._servers:
+            servers = await stack.enter_async_context(Servers(self._servers, partial(_log.warning, "MCP server %s %s")))
+            await servers.ready()
+            for remote in servers.remotes:
+                if remote.problem:
+                    raise ServerFailed(f"the MCP server {remote.server.name} is not running: {remote.problem}")
+        return Resources(model, tuple(tool for each in self._toolsets for tool in each.tools), servers)
 
 
 _own_overrides: ContextVar[tuple[Agent[Any, Any], ...]] = ContextVar("own_overrides", default=())

@@ -1,12 +1,17 @@
-"""Decides whether a call may run: by policy, and by asking the user where the policy requires it."""
+"""The functions of a user around calls: the approver, which decides whether a call may run, and two hooks.
+
+Plain functions run in a thread, as tools do; async ones in the event loop.
+"""
 
 from collections.abc import Awaitable, Callable
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
+
+import msgspec
 
 from toolwire.agent.tools.file_access import is_outside
 from toolwire.turns.tools.call import LOCAL_SHELL, ToolCall
 from toolwire.turns.tools.concurrency import call_function
-from toolwire.turns.tools.registry import Context, Tool
+from toolwire.turns.tools.registry import Context, Result, Tool
 
 Policy: TypeAlias = Literal["never", "on-write", "always"]
 """When the user is asked: never, before calls that may write, or before every call."""
@@ -14,11 +19,30 @@ Policy: TypeAlias = Literal["never", "on-write", "always"]
 Approver: TypeAlias = Callable[[Tool, ToolCall], bool | str | Awaitable[bool | str]]
 """Asks the user: True allows the call, False refuses it, and a text refuses it with a reason that the model reads."""
 
+_Changed: TypeAlias = ToolCall | Result | str | None
+_Replaced: TypeAlias = Result | str | None
+
+BeforeCall: TypeAlias = Callable[[ToolCall, Context[Any]], _Changed | Awaitable[_Changed]]
+"""Receives a call before it runs. None runs it as it is, a `ToolCall` changes its arguments, and a text or a `Result`
+replaces the run of the tool."""
+AfterCall: TypeAlias = Callable[[ToolCall, Result, Context[Any]], _Replaced | Awaitable[_Replaced]]
+"""Receives a call and its result. None leaves it as it is; a text or a `Result` replaces it."""
+
+
+class CallOptions(msgspec.Struct, frozen=True):
+    """The functions of a user around calls, and the dependencies of their tools."""
+
+    approver: Approver | None = None
+    """Asked when the configuration requires approval."""
+    before: BeforeCall | None = None
+    after: AfterCall | None = None
+    deps: Any = None
+
+
 DENIED = "The user did not allow this call. Do not try it again in another way; ask what to do instead."
 DENIED_BECAUSE = "The user did not allow this call, and says: "
-NOBODY = "This call needs the approval of the user, and nobody is there to give it."
-READ_ONLY = "read-only mode: {} may change something, and is off."
-
+NO_USER = "This call needs the user's approval, and no user is present to give it."
+READ_ONLY = "read-only mode: {} may change something, so it is refused."
 
 _DIRECTORIES = {"Bash": "cwd", "exec_command": "workdir", LOCAL_SHELL: "working_directory"}
 """For each tool that runs commands, the argument with the directory in which the command starts."""
@@ -41,7 +65,7 @@ async def refusal_of(call: ToolCall, tool: Tool, context: Context, policy: Polic
     if policy == "never" or not (policy == "always" or tool.writes or escalates(call, context)):
         return ""
     if approver is None:
-        return NOBODY
+        return NO_USER
     answer = await call_function(approver, tool, call)
     if isinstance(answer, str):
         return DENIED_BECAUSE + answer if answer.strip() else DENIED

@@ -7,32 +7,35 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
+from typing import cast, get_args
 
-from toolwire.agent.approval import Approver
+import msgspec
+
+from toolwire.agent.approval import Approver, CallOptions, Policy
+from toolwire.agent.errors import ServerFailed
 from toolwire.agent.events import TaskEnded, as_line
-from toolwire.agent.hooks import CallOptions
-from toolwire.agent.mcp import Servers
-from toolwire.agent.model import Model, with_backend
-from toolwire.agent.options import (
-    RunOptions,
-    UsageError,
-    choose_directory,
-    choose_model,
-    choose_prompt,
-    choose_servers,
-    choose_session,
-    choose_tools,
-)
+from toolwire.agent.mcp import Server, Servers, read_config, require_package
+from toolwire.agent.model import GIVEN_BACKEND, Model, with_backend
 from toolwire.agent.runner import Runner
-from toolwire.agent.session import Session, folder
+from toolwire.agent.session import Session, folder, list_sessions
+from toolwire.agent.task import AgentConfig
 from toolwire.agent.terminal.interrupts import CANCELLED, Interrupts
-from toolwire.agent.terminal.screen import Screen
-from toolwire.config.settings import load
+from toolwire.agent.terminal.screen import Screen, is_terminal
+from toolwire.agent.tools import builtin
+from toolwire.config.settings import DEMO, Settings, load
 from toolwire.core.display import clean
+from toolwire.memory.private_files import read_file
 from toolwire.turns.tools.call import ToolCall
-from toolwire.turns.tools.loop import REPEATED_CALLS
-from toolwire.turns.tools.registry import Tool
+from toolwire.turns.tools.loop import REPEATED_CALLS, Limits
+from toolwire.turns.tools.registry import Tool, Toolset
 
+INSTRUCTIONS = (
+    "You help with the files and programs in the working directory. Use the tools to look before you answer, "
+    "and say briefly what you did."
+)
+NO_TOOLS = "none"
+STDIN = "-"
+"""The prompt argument that means standard input."""
 CONTINUE = "Go on."
 """The prompt in the command that resumes a session."""
 FAILED = 1
@@ -41,13 +44,56 @@ EXIT_CODES = {"failed": FAILED, REPEATED_CALLS: FAILED, "cancelled": CANCELLED}
 """Exit codes by the reason for which a task ended; 0 for any other."""
 
 
+class UsageError(Exception):
+    """The command line is not valid; the message is one line for the user."""
+
+
+class RunOptions(msgspec.Struct, frozen=True):
+    """The options of the command line."""
+
+    prompt: str | None = None
+    """None: standard input if that is not a terminal, else an interactive session."""
+    model: str = ""
+    backend: str = ""
+    tools: str | None = None
+    mcp: str = ""
+    cwd: str = ""
+    settings_path: str | None = None
+    resume: str = ""
+    continues: bool = False
+    as_json: bool = False
+    verbose: bool = False
+    quiet: bool = False
+    approve: str = "on-write"
+    effort: str = ""
+    max_turns: int = 100
+    context_window: int = 0
+    read_only: bool = False
+
+    def agent_config(self) -> AgentConfig:
+        """The configuration of the agent. Raises `UsageError`."""
+        if self.approve not in get_args(Policy):
+            raise UsageError(f"--approve: {self.approve!r} is none of {', '.join(get_args(Policy))}")
+        for option, number in (("--max-turns", self.max_turns), ("--context-window", self.context_window)):
+            if number < 0:
+                raise UsageError(f"{option}: {number} is less than 0")
+        return AgentConfig(
+            instructions=INSTRUCTIONS,
+            effort=self.effort,
+            limits=Limits(max_turns=self.max_turns),
+            context_window=self.context_window,
+            approve=cast("Policy", self.approve),
+            read_only=self.read_only,
+        )
+
+
 def run(options: RunOptions) -> int:
     """Run the agent and return the exit code. Raises `UsageError`, `SettingsError`, `SessionError`, `BadRequest`."""
     if sys.__stdout__ is None:
         raise UsageError("stdout is closed")
     try:
-        prompt = choose_prompt(options)
-        return asyncio.run(_interact(options) if prompt is None else _run(options, prompt))
+        config, prompt = options.agent_config(), choose_prompt(options)
+        return asyncio.run(_interact(options, config) if prompt is None else _run(options, config, prompt))
     except (asyncio.CancelledError, KeyboardInterrupt):  # before the task began, or after a second Ctrl-C
         print("toolwire: cancelled", file=sys.stderr)
         return CANCELLED
@@ -59,7 +105,7 @@ def run(options: RunOptions) -> int:
         return FAILED
 
 
-async def _run(options: RunOptions, prompt: str) -> int:
+async def _run(options: RunOptions, config: AgentConfig, prompt: str) -> int:
     """Work on one prompt."""
 
     def say(server: str, message: str) -> None:
@@ -67,13 +113,13 @@ async def _run(options: RunOptions, prompt: str) -> int:
 
     interrupts = Interrupts()
     async with contextlib.AsyncExitStack() as stack:
-        session = _choose_session(stack, options)
+        session = choose_session(stack, options)
         servers = choose_servers(options.mcp)
         cwd = choose_directory(options.cwd, session)
         screen: Screen | None = None
         if not options.as_json:
             screen = Screen(cwd, interrupts.cancel, verbose=options.verbose, quiet=options.quiet)
-        agent = await _open_runner(stack, options, session, cwd, screen.approver if screen else None)
+        agent = await _open_runner(stack, options, config, session, screen.approver if screen else None)
         if screen is not None:
             await stack.enter_async_context(screen)
             interrupts.after_cancelling = screen.show_cancelling
@@ -94,7 +140,7 @@ async def _run(options: RunOptions, prompt: str) -> int:
         reason = "failed"
         async for event in agent.stream(prompt):
             if screen is not None:
-                await screen.show(event)
+                await screen.view.show_next(event)
             else:
                 sys.stdout.buffer.write(as_line(event))
                 sys.stdout.buffer.flush()
@@ -102,7 +148,7 @@ async def _run(options: RunOptions, prompt: str) -> int:
         return EXIT_CODES.get(reason, 0)
 
 
-async def _interact(options: RunOptions) -> int:
+async def _interact(options: RunOptions, config: AgentConfig) -> int:
     """Work on typed prompts, until the user leaves."""
     # Only here, as nothing else needs prompt_toolkit.
     from toolwire.agent.terminal.interactive import Interactive  # noqa: PLC0415
@@ -115,9 +161,9 @@ async def _interact(options: RunOptions) -> int:
 
     interrupts = Interrupts()
     async with contextlib.AsyncExitStack() as stack:
-        session = _choose_session(stack, options)
+        session = choose_session(stack, options)
         servers = choose_servers(options.mcp)
-        agent = await _open_runner(stack, options, session, choose_directory(options.cwd, session), approve)
+        agent = await _open_runner(stack, options, config, session, approve)
         connected = Servers(servers, say) if servers else None
         screen = Interactive(
             agent, connected, has_session=session is not None, verbose=options.verbose, quiet=options.quiet
@@ -132,30 +178,22 @@ async def _interact(options: RunOptions) -> int:
     return 0
 
 
-def _choose_session(stack: contextlib.AsyncExitStack, options: RunOptions) -> Session | None:
-    session = choose_session(options)
-    if session is not None:
-        stack.callback(session.close)
-    return session
-
-
 async def _open_runner(
     stack: contextlib.AsyncExitStack,
     options: RunOptions,
+    config: AgentConfig,
     session: Session | None,
-    cwd: Path,
     approver: Approver | None,
 ) -> Runner:
     settings = load(options.settings_path)
     model, backend = choose_model(options, session, settings)
     settings, name = with_backend(settings, backend, model, "--backend")
-    config = options.agent_config
     tools = await stack.enter_async_context(choose_tools(options.tools))
     runner = Runner(
         Model(settings, name, idle=config.idle),
         tools=tools.tools,
         config=config,
-        cwd=cwd,
+        cwd=choose_directory(options.cwd, session),
         calls=CallOptions(approver),
         session=session,
     )
@@ -177,3 +215,111 @@ def _resume_command(options: RunOptions, id: str) -> str:
     else:
         called = ("toolwire" if program == shutil.which("toolwire") else program,)
     return shlex.join((*called, "run", "--resume", id, *words))
+
+
+# What the options select
+
+
+def choose_prompt(options: RunOptions) -> str | None:
+    """The prompt; None for an interactive session. Raises `UsageError`."""
+    given = options.prompt
+    if given is None and is_terminal(sys.stdin):
+        if options.as_json:
+            raise UsageError("--json: give a prompt, or - to read it from standard input")
+        if not is_terminal(sys.stdout) or os.environ.get("TERM", "dumb") in ("dumb", "unknown"):
+            raise UsageError("an interactive session needs a terminal; give a prompt instead")
+        return None
+    if given is None or given == STDIN:
+        if sys.stdin is None:
+            raise UsageError("stdin is closed")
+        try:
+            given = sys.stdin.buffer.read().decode("utf-8", "surrogateescape").rstrip("\n")
+        except OSError as error:
+            raise UsageError(f"stdin: {error.strerror}") from None
+        except KeyboardInterrupt:
+            print(file=sys.stderr)  # after the `^C` of a terminal
+            raise
+    if not given.strip():
+        raise UsageError("the prompt is empty")
+    if any("\ud800" <= char <= "\udfff" for char in given):
+        raise UsageError("the prompt is not UTF-8")
+    return given
+
+
+def choose_session(stack: contextlib.AsyncExitStack, options: RunOptions) -> Session | None:
+    """The session to resume, if any; the stack closes it. Raises `UsageError` and `SessionError`."""
+    id = options.resume
+    if options.continues:
+        if id:
+            raise UsageError("--continue and --resume: choose one of them")
+        cwd = choose_directory(options.cwd, None)
+        found = next(list_sessions(folder(), cwd), None)
+        if found is None:
+            raise UsageError(f"--continue: there is no session in {cwd}; toolwire sessions lists all")
+        id = found.id
+    if not id:
+        return None
+    session = Session.resume(id, folder())
+    stack.callback(session.close)
+    return session
+
+
+def choose_directory(cwd: str, session: Session | None) -> Path:
+    """The working directory: the given one, that of the session, or the current one. Raises `UsageError`."""
+    if session is not None and session.cwd and not cwd:
+        if not Path(session.cwd).is_dir():
+            fault = f"the directory of the session no longer exists: {session.cwd}"
+            raise UsageError(f"--resume: {fault}; choose another with --cwd")
+        return Path(session.cwd)
+    try:
+        path = Path(cwd or ".").resolve()
+        if path.is_dir():
+            return path
+    except FileNotFoundError:
+        raise UsageError("the current directory no longer exists; choose another with --cwd") from None
+    except OSError as error:
+        raise UsageError(f"--cwd: {cwd}: {error.strerror}") from None
+    raise UsageError(f"--cwd: there is no directory {cwd!r}")
+
+
+def choose_model(options: RunOptions, session: Session | None, settings: Settings) -> tuple[str, str]:
+    """The model, and the name of its backend if one was given. Raises `UsageError`."""
+    if options.model or session is None:
+        if options.backend not in ("", DEMO.name) and not options.model:
+            raise UsageError("--backend: name one of its models with --model")
+        return options.model or "demo", options.backend
+    name, slash, inner = session.model.partition("/")
+    is_known = any(each.name == name for each in settings.backends)
+    if slash and name == GIVEN_BACKEND and not is_known and not options.backend:
+        raise UsageError("--resume: the backend was given by its address; give it again with --backend")
+    # An explicit backend replaces the one in the session's model name.
+    model = inner if options.backend and slash and (is_known or name == GIVEN_BACKEND) else session.model
+    return model, options.backend
+
+
+def choose_tools(given: str | None) -> Toolset:
+    """The tools with these names. Raises `UsageError`."""
+    names = [name.strip().lower() for name in (given or "").split(",") if name.strip()]
+    if given is not None and not names:
+        raise UsageError(f"--tools: {given!r} names no tool; {NO_TOOLS} selects no tools")
+    if NO_TOOLS in names and names != [NO_TOOLS]:
+        raise UsageError(f"--tools: {NO_TOOLS} cannot be combined with other names")
+    try:
+        return Toolset() if names == [NO_TOOLS] else builtin(names)
+    except ValueError as error:
+        raise UsageError(f"--tools: {error}") from None
+
+
+def choose_servers(path: str) -> tuple[Server, ...]:
+    """The MCP servers in a file; none without a file. Raises `UsageError`."""
+    try:
+        servers = read_config(read_file(path).decode("utf-8"), beside=Path(path).absolute().parent) if path else ()
+        if servers:
+            require_package()
+    except OSError as error:
+        raise UsageError(f"--mcp: {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise UsageError(f"--mcp: {path}: {error}") from None
+    except ServerFailed as error:
+        raise UsageError(f"--mcp: {error}") from None
+    return servers

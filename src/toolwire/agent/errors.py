@@ -29,7 +29,7 @@ class AgentError(ToolwireError):
     session: "Session | None" = None
     """The session of the run; None if the run never began."""
     text: str = ""
-    """The last text of the model."""
+    """The model's last text."""
     usage: Usage = Usage()
     """The tokens of the run."""
 
@@ -74,7 +74,7 @@ class AnswerCut(AgentError):
     failure_status = 502
 
     def __init__(self, reason: str) -> None:
-        super().__init__(f"the answer was cut short: {reason}")
+        super().__init__(f"the answer was cut off: {reason}")
         self.reason = reason
 
 

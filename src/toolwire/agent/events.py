@@ -8,17 +8,13 @@ model's response, on the way from a backend to an encoder. An agent event descri
 agent, with the ids of its item or call, and there are more of them: for tools, approval, retries and limits.
 """
 
+import re
 from typing import TypeAlias
 
 import msgspec
 
 from toolwire.core.display import escape_invisible
 from toolwire.core.events import ReasoningKind, Usage
-
-
-def _snake(name: str) -> str:
-    return "".join(f"_{char.lower()}" if char.isupper() else char for char in name).lstrip("_")
-
 
 Tokens: TypeAlias = Usage
 """Token counts, as the backend reports them."""
@@ -40,8 +36,10 @@ class RateLimit(msgspec.Struct, frozen=True, omit_defaults=True):
     secondary: Window | None = None
 
 
-class _Base(msgspec.Struct, frozen=True, tag_field="type", tag=_snake):
-    """The base class of all events."""
+class _Base(
+    msgspec.Struct, frozen=True, tag_field="type", tag=lambda name: re.sub(r"\B[A-Z]", r"_\g<0>", name).lower()
+):
+    """The base class of all events; its `type` is the name of the class in snake case."""
 
 
 class TaskStarted(_Base, frozen=True):

@@ -189,21 +189,15 @@ def with_backend(settings: Settings, backend: str, model: str, option: str = "ba
     if not backend:
         return settings, model
     kind, colon, url = backend.partition(":")
-    if colon and url.startswith(("http://", "https://")):
+    if colon and (kind in http_backends() or "://" in url):
         if kind not in http_backends():
             raise SettingsError(f"{option}: {kind!r} is none of {', '.join(http_backends())}")
+        fault = find_address_fault(url)
+        if fault:
+            raise SettingsError(f"{option}: {url!r} is not an address: {fault}")
         made = Backend(GIVEN_BACKEND, kind, base_url=url)
         return msgspec.structs.replace(settings, backends=(made, *settings.backends)), f"{GIVEN_BACKEND}/{model}"
     if all(each.name != backend for each in settings.backends):
         known = ", ".join(each.name for each in settings.backends)
         raise SettingsError(f"{option}: there is no backend {backend!r}; there are {known}")
     return settings, f"{backend}/{model}"
-
-
-def with_gateway(settings: Settings, base_url: str, model: str) -> tuple[Settings, str]:
-    """The settings and the full model name for a model behind a gateway. Raises `SettingsError`."""
-    fault = find_address_fault(base_url)
-    if fault:
-        raise SettingsError(f"base_url: {base_url!r} is not an address: {fault}")
-    made = Backend(GIVEN_BACKEND, "responses", base_url=base_url)
-    return msgspec.structs.replace(settings, backends=(made, *settings.backends)), f"{GIVEN_BACKEND}/{model}"

@@ -5,20 +5,15 @@ that enters a context also leaves it. Runs in different event loops share nothin
 """
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from functools import partial
 
 import msgspec
 
-from toolwire.agent.errors import ServerFailed
-from toolwire.agent.mcp import Server, Servers
+from toolwire.agent.mcp import Servers
 from toolwire.agent.model import Model
 from toolwire.turns.tools.concurrency import wait_until_done
-from toolwire.turns.tools.registry import Tool, Toolset
-
-_log = logging.getLogger("toolwire.agent")
+from toolwire.turns.tools.registry import Tool
 
 
 class Resources(msgspec.Struct, frozen=True):
@@ -28,25 +23,6 @@ class Resources(msgspec.Struct, frozen=True):
     tools: tuple[Tool, ...]
     """The tools of the toolsets."""
     servers: Servers | None
-
-
-async def open_resources(
-    stack: AsyncExitStack, model: Model, toolsets: Sequence[Toolset], servers: Sequence[Server]
-) -> Resources:
-    """Open everything; the stack closes it. Raises `ServerFailed`, and what a toolset raises."""
-    await model.open()
-    stack.push_async_callback(model.close)
-    for toolset in toolsets:
-        await stack.enter_async_context(toolset)
-    connected: Servers | None = None
-    if servers:
-        warn = partial(_log.warning, "MCP server %s %s")
-        connected = await stack.enter_async_context(Servers(servers, warn))
-        await connected.ready()
-        for remote in connected.remotes:
-            if remote.problem:
-                raise ServerFailed(f"the MCP server {remote.server.name} is not running: {remote.problem}")
-    return Resources(model, tuple(tool for each in toolsets for tool in each.tools), connected)
 
 
 class SharedResources:

@@ -1,27 +1,24 @@
 """One run of an agent: its events, and then its result, or the error why there is none."""
 
 import asyncio
-from collections import defaultdict, deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing
-from typing import Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import msgspec
 
 from toolwire.agent.errors import AgentError, AnswerCut, LimitReached, MaxTurnsExceeded, ModelFailed, RepeatedCalls
-from toolwire.agent.events import AgentEvent, CallEnded, CallStarted, TaskEnded, Tokens
+from toolwire.agent.events import AgentEvent, TaskEnded, Tokens
 from toolwire.agent.history import Item
-from toolwire.agent.runner import Runner
 from toolwire.agent.session import Session
-from toolwire.agent.task import Task
 from toolwire.core.errors import BackendFault, BadRequest, InternalError
-from toolwire.turns.tools.calls import shorten
 from toolwire.turns.tools.loop import REPEATED_CALLS
 
+if TYPE_CHECKING:
+    from toolwire.agent.runner import Runner
+    from toolwire.agent.task import Task
+
 OutputT = TypeVar("OutputT")
-MAX_RESULT_CHARS = 64_000_000
-"""Characters of results that a run keeps unshortened beside its session."""
-MAX_SHORTENED_CHARS = 1000
 
 
 class CompletedCall(msgspec.Struct, frozen=True):
@@ -43,7 +40,7 @@ class RunResult(msgspec.Struct, Generic[OutputT], frozen=True):
     output: OutputT
     """The output, of the agent's `output_type`; without one, the text."""
     text: str
-    """The last text of the model."""
+    """The model's last text."""
     usage: Tokens
     """The tokens of the run, including those of agents that it used as tools."""
     items: tuple[Item, ...]
@@ -56,35 +53,6 @@ class RunResult(msgspec.Struct, Generic[OutputT], frozen=True):
     """The conversation, which another run can continue."""
 
 
-class _CallLog:
-    """The calls of a run, assembled from its events."""
-
-    def __init__(self) -> None:
-        self._started: list[CallStarted] = []
-        self._open: defaultdict[str, deque[int]] = defaultdict(deque)  # by id, which some servers reuse in every turn
-        self._ended: dict[int, CompletedCall] = {}
-        self._chars = 0
-
-    def feed(self, event: AgentEvent) -> None:
-        """Add a call, or its result."""
-        if isinstance(event, CallStarted):
-            self._open[event.call_id].append(len(self._started))
-            self._started.append(event)
-        elif isinstance(event, CallEnded):
-            index = self._open[event.call_id].popleft()
-            self._chars += len(event.result)
-            result = event.result if self._chars <= MAX_RESULT_CHARS else shorten(event.result, MAX_SHORTENED_CHARS)
-            arguments = self._started[index].arguments
-            self._ended[index] = CompletedCall(
-                event.call_id, event.name, arguments, result, event.failed, event.seconds
-            )
-
-    @property
-    def completed(self) -> tuple[CompletedCall, ...]:
-        """All calls, in the order in which the model made them."""
-        return tuple(self._ended[index] for index in sorted(self._ended))
-
-
 class AgentRun(Generic[OutputT]):
     """A run as a stream of events. It begins when it is iterated; leaving the context cancels the rest of it.
 
@@ -94,7 +62,9 @@ class AgentRun(Generic[OutputT]):
     print(run.result.output)
     """
 
-    def __init__(self, start: Callable[[AsyncExitStack], Awaitable[tuple[Runner, AsyncGenerator[AgentEvent]]]]) -> None:
+    def __init__(
+        self, start: "Callable[[AsyncExitStack], Awaitable[tuple[Runner, AsyncGenerator[AgentEvent]]]]"
+    ) -> None:
         self._start = start
         self._stack = AsyncExitStack()
         self._runner: Runner | None = None
@@ -102,11 +72,10 @@ class AgentRun(Generic[OutputT]):
         self._result: RunResult[OutputT] | None = None
         self._error: BaseException | None = None
         self._is_left = False
-        self._calls = _CallLog()
 
     async def __aenter__(self) -> Self:
         if self._runner is not None:
-            raise RuntimeError("this run has begun already; every run needs an `agent.stream` of its own")
+            raise RuntimeError("this run has already begun; every run needs an `agent.stream` of its own")
         async with self._stack:
             self._runner, events = await self._start(self._stack)
             self._events = await self._stack.enter_async_context(aclosing(self._watch(self._runner, events)))
@@ -119,7 +88,7 @@ class AgentRun(Generic[OutputT]):
 
     def __aiter__(self) -> AsyncIterator[AgentEvent]:
         if self._events is None:
-            raise RuntimeError("this run is not open: watch it inside of `async with agent.stream(…) as run:`")
+            raise RuntimeError("this run is not open: iterate over it inside `async with agent.stream(…) as run:`")
         return self._events
 
     async def wait(self) -> RunResult[OutputT]:
@@ -143,20 +112,19 @@ class AgentRun(Generic[OutputT]):
         if self._result is None and self._is_left:
             raise RuntimeError("this run was left before its end, so it has no result; `await run.wait()` waits for it")
         if self._result is None:
-            raise RuntimeError("this run is not over yet: its result is there after its last event")
+            raise RuntimeError("this run is not over yet: its result is available after its last event")
         return self._result
 
-    async def _watch(self, runner: Runner, events: AsyncGenerator[AgentEvent]) -> AsyncGenerator[AgentEvent]:
+    async def _watch(self, runner: "Runner", events: AsyncGenerator[AgentEvent]) -> AsyncGenerator[AgentEvent]:
         """Pass the events on, and set the result or raise the error after the last one."""
         async with aclosing(events):
             async for event in events:
-                self._calls.feed(event)
                 task = runner.task
                 if isinstance(event, TaskEnded) and task is not None:
                     text, usage, session = event.text, event.usage, task.session
                     if event.reason == "done":
                         output: Any = task.text if task.output is None else task.output.outputs[0]
-                        calls, turns = self._calls.completed, task.tools.turns
+                        calls, turns = tuple(task.calls), task.tools.turns
                         self._result = RunResult(output, text, usage, task.items, calls, turns, session)
                     else:
                         self._error = _error_of(event, task)
@@ -167,7 +135,7 @@ class AgentRun(Generic[OutputT]):
             raise self._error
 
 
-def _error_of(ended: TaskEnded, task: Task) -> BaseException:
+def _error_of(ended: TaskEnded, task: "Task") -> BaseException:
     """The error for a task that did not end well."""
     match ended.reason:
         case "failed" if isinstance(task.error, BackendFault | BadRequest | InternalError):

@@ -10,15 +10,14 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Seque
 from pathlib import Path
 from typing import Any
 
+from toolwire.agent.approval import CallOptions
 from toolwire.agent.events import AgentEvent, TaskStarted
 from toolwire.agent.history import user_message
-from toolwire.agent.hooks import CallOptions
 from toolwire.agent.model import Model
 from toolwire.agent.output import OutputTool
 from toolwire.agent.session import Session
 from toolwire.agent.task import AgentConfig, Task
 from toolwire.agent.tools.image import image_url
-from toolwire.config.settings import Settings
 from toolwire.core.surrogates import join_surrogates
 from toolwire.turns.tools.concurrency import wait_until_done
 from toolwire.turns.tools.registry import Registry, Tool, as_tool
@@ -38,7 +37,7 @@ class Runner:
         tools: Iterable[Tool | Callable[..., Any]] = (),
         config: AgentConfig | None = None,
         cwd: str | Path = ".",
-        calls: CallOptions | None = None,
+        calls: CallOptions = CallOptions(),  # noqa: B008 - it is frozen
         session: Session | None = None,
         output: OutputTool[Any] | None = None,
     ) -> None:
@@ -48,10 +47,10 @@ class Runner:
         self.session = session or Session.begin(model.name, self.cwd, None)
         self.task: Task | None = None
         """The last task that was begun."""
-        self._model = model
+        self.model = model
+        self.calls = calls
+        self.output = output
         self._owns_model = not model.is_open
-        self._calls = calls
-        self._output = output
         self._working: asyncio.Task[None] | None = None
         if output is not None:
             self.registry.add(output)
@@ -59,7 +58,7 @@ class Runner:
     async def __aenter__(self) -> "Runner":
         self.session.hold()
         if self._owns_model:
-            await self._model.open()
+            await self.model.open()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -71,13 +70,8 @@ class Runner:
         if self._working is not None:
             await asyncio.wait([self._working])
         if self._owns_model:
-            await self._model.close()
+            await self.model.close()
         self.session.close()
-
-    @property
-    def settings(self) -> Settings:
-        """The settings of the model."""
-        return self._model.settings
 
     def stream(self, prompt: str, images: Sequence[str | Path] = ()) -> AsyncGenerator[AgentEvent]:
         """Work on a prompt and yield the events. Leaving the iteration cancels the task.
@@ -87,7 +81,7 @@ class Runner:
 
         def begin(task: Task) -> Coroutine[Any, Any, None]:
             message = user_message(join_surrogates(prompt), tuple(map(image_url, images)))
-            task.put(TaskStarted(self.session.id, self._model.name, message.text))
+            task.put(TaskStarted(self.session.id, self.model.name, message.text))
             self.session.add([message])
             return task.run(task.work)
 
@@ -100,9 +94,9 @@ class Runner:
     async def use_model(self, name: str) -> None:
         """Use another model from the next prompt on. Raises `BadRequest`, and changes nothing, if there is none."""
         self._check_idle()
-        model = Model(self.settings, name, idle=self.config.idle)
+        model = Model(self.model.settings, name, idle=self.config.idle)
         await model.open()
-        old, self._model = self._model, model
+        old, self.model = self.model, model
         self.session.use_model(name)
         if self._owns_model:
             await old.close()
@@ -116,22 +110,14 @@ class Runner:
     def _check_idle(self) -> None:
         if self._working is not None and not self._working.done():
             raise RuntimeError("this runner is at work already")
-        if not self._model.is_open:
+        if not self.model.is_open:
             raise RuntimeError("this runner is not open: work with it inside of `async with runner:`")
 
     async def _run(self, begin: Callable[[Task], Coroutine[Any, Any, None]]) -> AsyncGenerator[AgentEvent]:
         """The events of a new task, up to its end."""
         self._check_idle()
         with self.session.in_use():
-            self.task = task = Task(
-                self._model,
-                self.session,
-                self.registry,
-                self.config,
-                cwd=self.cwd,
-                calls=self._calls,
-                output=self._output,
-            )
+            self.task = task = Task(self)
             self._working = working = asyncio.get_running_loop().create_task(begin(task))
             working.add_done_callback(task.close)
             try:

@@ -10,7 +10,7 @@
 import re
 import secrets
 import time
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -23,7 +23,8 @@ except ImportError:  # Windows
     fcntl = None
 
 from toolwire.agent.events import Tokens
-from toolwire.agent.history import AnyItem, History, given_item, read_items
+from toolwire.agent.history import AnyItem, History, MessageItem, given_item, read_items
+from toolwire.core.display import clean
 from toolwire.core.errors import ToolwireError
 from toolwire.memory.private_files import make_folders, open_file, open_private, read_file, state_folder
 
@@ -31,6 +32,11 @@ UNKNOWN_USAGE = Tokens()
 """The token counts of a history that no model has received yet."""
 
 SESSION_SUFFIX = ".jsonl"
+
+MAX_SUMMARY_BYTES = 1024 * 1024
+"""Bytes of a session that are read to find its first prompt."""
+MAX_PROMPT_CHARS = 60
+"""Characters of a prompt in a list."""
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -173,7 +179,7 @@ class Session:
                 raise SessionError(f"the session {self.id!r} is in use") from None
         if self._size is not None and self._path.stat().st_size != self._size:
             self.close()
-            raise SessionError(f"the session has gone on elsewhere: {self._path} has changed; resume it again")
+            raise SessionError(f"the session was continued elsewhere: {self._path} has changed; resume it again")
 
     @property
     def is_held(self) -> bool:
@@ -184,7 +190,9 @@ class Session:
     def in_use(self) -> Generator[None]:
         """Use the session exclusively. Raises `SessionError` if another run uses it."""
         if self._is_busy:
-            raise SessionError(f"the session {self.id!r} is in use by another run; begin one of its own, or a copy")
+            raise SessionError(
+                f"the session {self.id!r} is in use by another run; begin another session, or use a copy"
+            )
         self._is_busy = True
         try:
             yield
@@ -239,4 +247,59 @@ class Session:
                 file.write(data)
             self._size = (self._size or 0) + len(data)
         except OSError as error:
-            raise SessionError(f"the session cannot be kept in {self._path}: {error.strerror}") from error
+            raise SessionError(f"the session cannot be stored in {self._path}: {error.strerror}") from error
+
+
+# The list of sessions
+
+
+class SessionSummary(msgspec.Struct, frozen=True):
+    """A session in a list."""
+
+    id: str
+    model: str
+    cwd: str
+    used: float
+    """When it was last written, in seconds since 1970."""
+    prompt: str
+    """The first prompt; empty if it could not be read."""
+
+
+def list_sessions(directory: Path, cwd: Path | None = None) -> Iterator[SessionSummary]:
+    """The sessions that are not empty, newest first; with `cwd` only those of that working directory."""
+    files: list[tuple[float, Path]] = []
+    with suppress(OSError):
+        for path in directory.glob(f"*{SESSION_SUFFIX}"):
+            with suppress(OSError):
+                files.append((path.stat().st_mtime, path))
+    for used, path in sorted(files, reverse=True):
+        try:
+            with path.open("rb") as file:
+                first, *rest = file.read(MAX_SUMMARY_BYTES).splitlines()
+            head = msgspec.json.decode(first, type=SessionHead)
+        except (OSError, ValueError):
+            continue
+        if rest and (cwd is None or head.cwd == str(cwd)):
+            yield SessionSummary(path.stem, head.model, head.cwd, used, _first_prompt(rest))
+
+
+def _first_prompt(lines: list[bytes]) -> str:
+    for line in lines:
+        with suppress(msgspec.DecodeError):
+            for item in read_items(msgspec.json.decode(line, type=SessionLine).items or ()):
+                if isinstance(item, MessageItem) and item.role == "user":
+                    return item.text
+    return ""
+
+
+def session_rows(found: Iterable[SessionSummary], now: float) -> list[tuple[str, ...]]:
+    """Sessions as the cells of a table: the id, when it was used, the model, the directory and the first prompt."""
+    rows: list[tuple[str, ...]] = []
+    for each in found:
+        prompt = " ".join(each.prompt[: 10 * MAX_PROMPT_CHARS].split())
+        prompt = prompt if len(prompt) <= MAX_PROMPT_CHARS else f"{prompt[: MAX_PROMPT_CHARS - 1]}…"
+        seconds = max(0.0, now - each.used)
+        units = (("d", 86400), ("h", 3600), ("min", 60))
+        age = next((f"{seconds / size:.0f} {unit} ago" for unit, size in units if seconds >= size), "just now")
+        rows.append(tuple(map(clean, (each.id, age, each.model, each.cwd, prompt))))
+    return rows

@@ -117,6 +117,7 @@ class Step:
     async def _settle(self) -> None:
         """Wait for the calls that were started, and store the last items and all results."""
         results = await self._calls.results()
+        self._task.log_calls(results)
         # Incomplete items are left out: the model writes them again when it is asked again.
         items = _history_items(self._encoder.items[self._stored :])
         self._task.session.add([*items, *(output_item(each.call, each.result) for each in results)])

@@ -6,22 +6,19 @@ window. Limits, calls and repeated failures are those of the shared tool loop (`
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import msgspec
 
 from toolwire.agent import events
-from toolwire.agent.approval import Policy
+from toolwire.agent.approval import Policy, refusal_of
 from toolwire.agent.events import AgentEvent, RateLimit, TaskEnded, Tokens, ToolOutput
 from toolwire.agent.history import AnyItem, OtherItem, newest_items, read_items, size_of, user_message
-from toolwire.agent.hooks import CallOptions
 from toolwire.agent.limits import limits_from_usage
-from toolwire.agent.model import Model
-from toolwire.agent.output import FINAL_RESULT, OutputTool
-from toolwire.agent.session import Session
+from toolwire.agent.output import FINAL_RESULT
+from toolwire.agent.run import CompletedCall
 from toolwire.agent.step import Step
 from toolwire.backoff import retry_delay
 from toolwire.core.errors import CONTEXT_LENGTH_EXCEEDED, BackendFault, Failure, ToolwireError
@@ -30,11 +27,14 @@ from toolwire.core.surrogates import join_surrogates
 from toolwire.core.tokens import CHARS_PER_TOKEN
 from toolwire.dialects.responses import compaction
 from toolwire.turns.tools.call import ToolCall
-from toolwire.turns.tools.calls import CallHooks, Finished
+from toolwire.turns.tools.calls import CallHooks, Finished, shorten
 from toolwire.turns.tools.concurrency import call_function
 from toolwire.turns.tools.loop import REPEATED_CALLS, Limits, ToolLoop
-from toolwire.turns.tools.registry import Context, Registry, Tool, declare
+from toolwire.turns.tools.registry import Context, Result, Tool, as_result, declare
 from toolwire.upstream.credentials import inherited
+
+if TYPE_CHECKING:
+    from toolwire.agent.runner import Runner
 
 Answer = TypeVar("Answer")
 
@@ -47,6 +47,9 @@ MAX_HALVINGS = 6
 """How often a history that is too long to be summarised is halved."""
 USAGE_INTERVAL_SECONDS = 60.0
 """Seconds between two requests for the usage of an account."""
+MAX_RESULT_CHARS = 64_000_000
+"""Characters of the results that a task keeps unshortened beside its session."""
+MAX_SHORTENED_CHARS = 1000
 
 
 class AgentConfig(msgspec.Struct, frozen=True):
@@ -105,34 +108,24 @@ class EventQueue:
 
 
 class Task:
-    """Works from a prompt in the history to the end of the model's work, and reports to its queue of events.
+    """Works from a prompt in the history to the end of the model's work, and reports to its queue of events."""
 
-    `output` is the tool by which the model gives a typed output, if one is wanted.
-    """
-
-    def __init__(
-        self,
-        model: Model,
-        session: Session,
-        registry: Registry,
-        config: AgentConfig,
-        *,
-        cwd: Path = Path(),
-        calls: CallOptions | None = None,
-        output: OutputTool[Any] | None = None,
-    ) -> None:
-        self.model = model
-        self.session = session
+    def __init__(self, runner: "Runner") -> None:
+        self.model = runner.model
+        self.session = runner.session
+        self.output = runner.output
         self.events = EventQueue()
         self.put = self.events.put
-        self.output = output
         self.text = ""
-        """The last text of the model."""
+        """The model's last text."""
+        self.calls: list[CompletedCall] = []
+        """The calls so far, in the order in which the model made them."""
         self.error: BaseException | None = None
         """Why the task failed, if it did."""
-        self.tools = ToolLoop(registry, self._hooks(config, cwd, calls or CallOptions()), config.limits)
-        self._config = config
-        self._first_item = len(session.history)  # index of the first item that the task adds
+        self.tools = ToolLoop(runner.registry, self._make_hooks(runner), runner.config.limits)
+        self._config = runner.config
+        self._result_chars = 0  # of `calls`
+        self._first_item = len(self.session.history)  # index of the first item that the task adds
         self._was_summarised = False  # by this task, and the window has been full ever since
         self._rate_limits: tuple[RateLimit, ...] = ()
         self._usage_read_at = float("-inf")
@@ -317,39 +310,62 @@ class Task:
 
     # Calls
 
-    def _hooks(self, config: AgentConfig, cwd: Path, calls: CallOptions) -> CallHooks:
-        """The hooks of the user for calls, with those by which the task reports them."""
-        settings = self.model.settings
-        inherit = partial(inherited, settings.secret_variables, settings.agent.inherit)
-        context = Context(cwd, writable=not config.read_only, approved=True, inherit=inherit, deps=calls.deps)
+    def log_calls(self, finished: Iterable[Finished]) -> None:
+        """Keep calls with their results. Once these have too many characters, they are shortened."""
+        for each in finished:
+            call, text = each.call, each.result.text
+            self._result_chars += len(text)
+            text = text if self._result_chars <= MAX_RESULT_CHARS else shorten(text, MAX_SHORTENED_CHARS)
+            seconds = each.seconds and round(each.seconds, 3)
+            self.calls.append(CompletedCall(call.call_id, call.name, call.text, text, each.result.failed, seconds))
 
-        def own_context(call: ToolCall) -> Context:
+    def _make_hooks(self, runner: "Runner") -> CallHooks:
+        """The user's functions around calls, which the call that gives the output does not have, and the reports."""
+        settings, config, calls = runner.model.settings, runner.config, runner.calls
+        exempt = FINAL_RESULT if self.output is not None else ""
+        inherit = partial(inherited, settings.secret_variables, settings.agent.inherit)
+        shared = Context(runner.cwd, writable=not config.read_only, approved=True, inherit=inherit, deps=calls.deps)
+
+        def make_context(call: ToolCall) -> Context:
             def emit(text: str) -> None:
                 self.put(ToolOutput(call.call_id, join_surrogates(text)))
 
-            return msgspec.structs.replace(context, emit=emit, spend=spend)
+            return msgspec.structs.replace(shared, emit=emit, spend=spend)
 
         def spend(usage: Tokens) -> None:
             self.tools.spend(usage)
             self.session.spend_elsewhere(usage)
-
-        def report_start(call: ToolCall) -> None:
-            self.put(events.ToolStarted(call.call_id, call.name))
-
-        def report_result(finished: Finished) -> None:
-            call, result = finished.call, finished.result
-            seconds = round(finished.seconds, 3) if finished.seconds is not None else None
-            self.put(events.CallEnded(call.call_id, call.name, result.text, result.failed, seconds))
 
         async def ask(tool: Tool, call: ToolCall) -> bool | str:
             assert calls.approver is not None
             self.put(events.ApprovalAsked(call.call_id, call.name, call.text))
             return await call_function(calls.approver, tool, call)
 
-        exempt = FINAL_RESULT if self.output is not None else ""
-        hooks = calls.hooks(context, config.approve, ask if calls.approver is not None else None, exempt)
-        own = {"context": own_context, "started": report_start, "finished": report_result}
-        return msgspec.structs.replace(hooks, **own)
+        async def approve(tool: Tool, call: ToolCall) -> str:
+            asking = ask if calls.approver is not None else None
+            return "" if call.name == exempt else await refusal_of(call, tool, shared, config.approve, asking)
+
+        async def before(call: ToolCall, context: Context) -> ToolCall | Result:
+            if calls.before is None or call.name == exempt:
+                return call
+            changed = await call_function(calls.before, call, context)
+            return call if changed is None else changed if isinstance(changed, ToolCall) else as_result(changed)
+
+        async def after(call: ToolCall, result: Result, context: Context) -> Result:
+            if calls.after is None or call.name == exempt:
+                return result
+            replaced = await call_function(calls.after, call, result, context)
+            return result if replaced is None else as_result(replaced)
+
+        def report_start(call: ToolCall) -> None:
+            self.put(events.ToolStarted(call.call_id, call.name))
+
+        def report_result(finished: Finished) -> None:
+            call, result = finished.call, finished.result
+            seconds = finished.seconds and round(finished.seconds, 3)
+            self.put(events.CallEnded(call.call_id, call.name, result.text, result.failed, seconds))
+
+        return CallHooks(make_context, report_start, report_result, approve, before, after)
 
     # Usage
 

@@ -40,8 +40,7 @@ def complete_model(context: click.Context, parameter: click.Parameter, incomplet
 
 def complete_session(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete session ids, newest first, with the first prompt of each."""
-    from toolwire.agent.session import folder
-    from toolwire.agent.session_index import list_sessions
+    from toolwire.agent.session import folder, list_sessions
 
     found = (each for each in list_sessions(folder()) if each.id.startswith(incomplete))
     return [CompletionItem(each.id, help=" ".join(clean(each.prompt).split())[:60]) for each in islice(found, 20)]

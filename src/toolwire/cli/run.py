@@ -34,23 +34,12 @@ from toolwire.cli.options import complete_session, config_option, stop_on
 @click.option("--quiet", "-q", is_flag=True, help="Show only the answer and failures.")
 @click.option("--context-window", default=0, help="The context window in tokens; 0: as reported by the backend.")
 @config_option
-def run(
-    approve: str,
-    effort: str,
-    max_turns: int,
-    context_window: int,
-    read_only: bool,
-    json: bool,
-    config: str | None,
-    **options: Any,
-) -> None:
+def run(json: bool, config: str | None, **options: Any) -> None:
     from toolwire.agent import SessionError
+    from toolwire.agent.command import RunOptions, UsageError
     from toolwire.agent.command import run as run_command
-    from toolwire.agent.options import RunOptions, UsageError, config_from
     from toolwire.config.settings import SettingsError
     from toolwire.core.errors import BadRequest
 
     with stop_on(SettingsError, SessionError, UsageError, BadRequest):
-        agent_config = config_from(approve, effort, max_turns, context_window, read_only=read_only)
-        all_options = RunOptions(settings_path=config, as_json=json, agent_config=agent_config, **options)
-        raise click.exceptions.Exit(run_command(all_options))
+        raise click.exceptions.Exit(run_command(RunOptions(settings_path=config, as_json=json, **options)))

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from toolwire.agent.session import folder
-from toolwire.agent.session_index import list_sessions, session_rows
+from toolwire.agent.session import folder, list_sessions, session_rows
 from toolwire.cli.options import json_option, print_json
 
 
