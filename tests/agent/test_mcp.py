@@ -21,14 +21,14 @@ import httpx2
 import msgspec
 import pytest
 import uvloop
-from mcp_types import AudioContent, BlobResourceContents, CallToolResult, TextContent
+from mcp_types import AudioContent, BlobResourceContents, CallToolResult, EmbeddedResource, TextContent
 
 from tests.agent.clock import ClockLoop, skip
 from tests.support import processes
 from tests.support.gateway import PROXIES
 from tests.support.processes import warm_command
-from toolwire.agent.mcp import BadConfig, McpTool, Server, Servers, read_config, resource_tools, transports
-from toolwire.agent.mcp.content import as_parts, as_result
+from toolwire.agent.mcp import BadConfig, McpTool, Server, Servers, read_config, transports
+from toolwire.agent.mcp.content import as_result
 from toolwire.agent.mcp.servers import Names
 from toolwire.core.request import AudioPart, FilePart, ImagePart, Part, TextPart
 from toolwire.turns.tools.call import CustomPayload, FunctionPayload, ToolCall, ToolError
@@ -854,13 +854,12 @@ def test_a_subscription_that_ended_is_asked_for_again(monkeypatch: pytest.Monkey
 
 
 def test_a_server_may_have_nothing():
-    async def main() -> tuple[tuple[McpTool, ...], Result]:
+    async def main() -> tuple[tuple[McpTool, ...], str]:
         async with Servers([stdio("s", "--bare")], Said()) as servers:
             await servers.ready()
-            listing, _ = resource_tools(servers)
-            return servers.tools, await listing.run(a_call("list_mcp_resources", server="s"), context())
+            return servers.tools, servers.remotes[0].state
 
-    assert run(main()) == ((), Result((TextPart("[]"),)))
+    assert run(main()) == ((), "connected")
 
 
 def test_what_a_server_says_about_its_tools_is_told_to_the_model(reach: Reach):
@@ -996,24 +995,6 @@ def test_a_server_gets_its_own_environment_and_folder_but_none_of_our_keys(
     assert run(main()) == ["yes", "(not set)", str(tmp_path)]
 
 
-@both
-def test_resources_can_be_listed_and_read(reach: Reach):
-    async def main() -> None:
-        async with Servers([reach()], Said()) as servers:
-            await servers.ready()
-            listing, reading = resource_tools(servers)
-            listed = await listing.run(a_call("list_mcp_resources", server="s"), context())
-            assert [each["uri"] for each in msgspec.json.decode(listed.text)] == ["notes://list"]
-            read = await reading.run(a_call("read_mcp_resource", server="s", uri="notes://three"), context())
-            assert read == Result((TextPart("the note three"),))
-            missing = await reading.run(a_call("read_mcp_resource", server="s", uri="no://such"), context())
-            assert missing.failed
-            with pytest.raises(ToolError, match="there is no MCP server 'x'; there are: s"):
-                await listing.run(a_call("list_mcp_resources", server="x"), context())
-
-    run(main())
-
-
 @pytest.mark.parametrize(
     ("uri", "kind", "part"),
     [
@@ -1024,7 +1005,9 @@ def test_resources_can_be_listed_and_read(reach: Reach):
     ],
 )
 def test_the_bytes_of_a_resource_are_what_their_type_says(uri: str, kind: str | None, part: Part):
-    assert as_parts([BlobResourceContents(uri=uri, blob="AA==", mime_type=kind)]) == (part,)
+    resource = BlobResourceContents(uri=uri, blob="AA==", mime_type=kind)
+    block = EmbeddedResource(type="resource", resource=resource)
+    assert as_result(CallToolResult(content=[block])).parts == (TextPart(f"[resource {uri}]\n"), part)
 
 
 # What is structured

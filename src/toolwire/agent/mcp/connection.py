@@ -6,8 +6,7 @@ event is set or its own cancel scope is cancelled, which does not interrupt the 
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import anyio
 import msgspec
@@ -19,15 +18,13 @@ from mcp_types import (
     METHOD_NOT_FOUND,
     UNSUPPORTED_PROTOCOL_VERSION,
     Implementation,
-    ListResourcesResult,
-    ListToolsResult,
     ToolListChangedNotification,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from toolwire import __version__
-from toolwire.agent.mcp.content import as_parts, as_result
+from toolwire.agent.mcp.content import as_result
 from toolwire.agent.mcp.servers import CallFailed, ListedTool, NotRunning, Remote, SessionGone
 from toolwire.agent.mcp.settings import Server
 from toolwire.agent.mcp.transports import Health, open_transport
@@ -43,13 +40,10 @@ LISTING_INTERVAL = 0.5
 RESUBSCRIBE_DELAY = 5.0
 """Seconds before a lost subscription is renewed."""
 MAX_PAGES = 200
-"""Maximum pages of one list, in case it never ends."""
+"""Maximum pages of a list, in case it never ends."""
 
 _CLOSED = ("Connection closed", "SSE stream ended")
 """Messages for a closed connection; servers use the same error code for other errors too."""
-
-T = TypeVar("T")
-Page = TypeVar("Page", ListToolsResult, ListResourcesResult)
 
 for _name in ("mcp", "client"):  # the package logs under these names, including message bodies
     logging.getLogger(_name).addHandler(logging.NullHandler())
@@ -196,46 +190,23 @@ class Connection:
             await anyio.sleep(RESUBSCRIBE_DELAY)
             self._stale.set()  # changes in the meantime were not reported
 
-    # Requests
+    # Calls
 
     async def call(self, tool: str, arguments: dict[str, Any], emit: Emit) -> Result:
-        """Call a tool, and emit its progress. Raises `NotRunning`, `SessionGone` or `CallFailed`."""
+        """Call a tool, and emit its progress; cancellation is passed on to the server.
+
+        Raises `NotRunning`, `SessionGone` or `CallFailed`. Credentials of the server are blanked in all texts.
+        """
+        clean = self._server.blanks.clean_text
 
         async def progress(progress: float, total: float | None, message: str | None) -> None:
             if message:
-                emit(self._server.blanks.clean_text(f"{message}\n"))
+                emit(clean(f"{message}\n"))
 
-        result = await self._ask(lambda client: client.call_tool(tool, arguments, progress_callback=progress), tool)
-        return self._without_credentials(as_result(result))
-
-    async def resources(self) -> Result:
-        """The resources as JSON."""
-
-        async def list_resources(client: Client) -> list[Any]:
-            if client.server_capabilities.resources is None:
-                return []
-            found = [each async for page in _pages(client.list_resources) for each in page.resources]
-            return [each.model_dump(mode="json", by_alias=True, exclude_none=True) for each in found]
-
-        found = await self._ask(list_resources, "resources/list")
-        return self._without_credentials(Result((TextPart(msgspec.json.encode(found).decode()),)))
-
-    async def read(self, uri: str) -> Result:
-        """Read a resource."""
-        found = await self._ask(lambda client: client.read_resource(uri), "resources/read")
-        return self._without_credentials(Result(as_parts(found.contents)))
-
-    def _without_credentials(self, result: Result) -> Result:
-        """A result in which the credentials of its server are blanked."""
-        clean = self._server.blanks.clean_text
-        parts = [TextPart(clean(part.text)) if isinstance(part, TextPart) else part for part in result.parts]
-        return msgspec.structs.replace(result, parts=tuple(parts))
-
-    async def _ask(self, ask: Callable[[Client], Coroutine[Any, Any, T]], what: str) -> T:
-        """Send a request with the timeout of a call; cancellation is passed on to the server."""
         if self._client is None or self.is_over:
             raise NotRunning(self.why or "it ended")
-        task = asyncio.get_running_loop().create_task(ask(self._client))
+        calling = self._client.call_tool(tool, arguments, progress_callback=progress)
+        task = asyncio.get_running_loop().create_task(calling)
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)
         task.add_done_callback(lambda task: task.cancelled() or task.exception())  # retrieved if the caller is gone
@@ -245,10 +216,12 @@ class Connection:
             is_late = not task.done()
             task.cancel()
         if is_late:
-            raise CallFailed(f"{what} did not answer within {self._server.timeout:g} seconds and was cancelled")
+            raise CallFailed(f"{tool} did not answer within {self._server.timeout:g} seconds and was cancelled")
         error = None if task.cancelled() else task.exception()
         if error is None and not task.cancelled():
-            return task.result()
+            result = as_result(task.result())
+            parts = [TextPart(clean(part.text)) if isinstance(part, TextPart) else part for part in result.parts]
+            return Result(tuple(parts), result.failed)
         if self._health.session_is_gone:
             self.stop("its session is gone")
             raise SessionGone(self.why)
@@ -257,30 +230,24 @@ class Connection:
             await asyncio.wait({self._task}, timeout=CLOSE_TIMEOUT)
             raise NotRunning(self.why or "it ended")
         assert error is not None
-        raise CallFailed(self._server.blanks.clean_text(describe_error(error, self._server)))
+        raise CallFailed(clean(describe_error(error, self._server)))
 
 
 async def _list_tools(client: Client) -> tuple[ListedTool, ...]:
+    """The tools of all pages. Raises `RuntimeError` if there are too many pages."""
     if client.server_capabilities.tools is None:
         return ()
     found: list[ListedTool] = []
-    async for page in _pages(client.list_tools):
+    cursor: str | None = None
+    for _ in range(MAX_PAGES):
+        page = await client.list_tools(cursor=cursor)
         for tool in page.tools:
             parameters = msgspec.Raw(msgspec.json.encode(tool.input_schema))
             reads_only = tool.annotations is not None and bool(tool.annotations.read_only_hint)
             found.append(ListedTool(tool.name, tool.description or tool.title or "", parameters, reads_only))
-    return tuple(found)
-
-
-async def _pages(list_page: Callable[..., Awaitable[Page]]) -> AsyncIterator[Page]:
-    """All pages of a list. Raises `RuntimeError` if there are too many."""
-    cursor: str | None = None
-    for _ in range(MAX_PAGES):
-        page = await list_page(cursor=cursor)
-        yield page
         cursor = page.next_cursor
         if cursor is None:
-            return
+            return tuple(found)
     raise RuntimeError("its list has no end")
 
 

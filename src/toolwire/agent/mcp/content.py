@@ -1,7 +1,7 @@
 """Converts the content of MCP results into result parts."""
 
 import mimetypes
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -35,11 +35,6 @@ def as_result(result: CallToolResult) -> Result:
     if structured is not None and not _is_in_text(structured, texts):
         parts = (*parts, TextPart(msgspec.json.encode(structured).decode()))
     return Result(parts or (TextPart(""),), failed=result.is_error)
-
-
-def as_parts(contents: Iterable[TextResourceContents | BlobResourceContents]) -> tuple[Part, ...]:
-    """The contents of a resource."""
-    return tuple(_resource(each) for each in contents)
 
 
 def _parts(block: ContentBlock) -> Iterator[Part]:
@@ -93,8 +88,8 @@ def _is_in_text(structured: Any, texts: list[str]) -> bool:
     match structured:
         # FastMCP wraps non-objects in `result`, with one block for each element, or repeats the blocks there.
         case {"result": [*values], **others} if not others:
-            each_type = (each.get("type") if isinstance(each, dict) else None for each in cast("list[Any]", values))
-            return values in (texts, read) or values in read or all(each in _BLOCKS for each in each_type)
+            types = [cast("dict[str, Any]", each).get("type") if isinstance(each, dict) else None for each in values]
+            return values in (texts, read) or values in read or all(each in _BLOCKS for each in types)
         case {"result": value, **others} if not others:
             return value in texts or value in read
         case _:

@@ -10,7 +10,7 @@ server has refused it without running it.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
@@ -24,7 +24,7 @@ from toolwire.imports import install_command, missing_extra
 from toolwire.turns.tools.call import ToolCall, ToolError, read_arguments
 from toolwire.turns.tools.calls import failure
 from toolwire.turns.tools.concurrency import wait_until_done
-from toolwire.turns.tools.registry import Context, FunctionTool, Registry, Result, tool
+from toolwire.turns.tools.registry import Context, Emit, Registry, Result
 
 if TYPE_CHECKING:
     from toolwire.agent.mcp.connection import Connection
@@ -88,7 +88,7 @@ class McpTool:
         if self.writes and not context.writable:
             raise ToolError(f"{self.name} may change something, which read-only mode forbids")
         arguments = read_arguments(call, dict[str, Any])
-        return await self.remote.ask(lambda connection: connection.call(self.tool, arguments, context.emit))
+        return await self.remote.call(self.tool, arguments, context.emit)
 
 
 class Remote:
@@ -120,14 +120,14 @@ class Remote:
         """Why it is not connected; empty if it is connected, or connecting."""
         return self._why if self._opening is not None and _is_over(self._opening) else ""
 
-    async def ask(self, request: "Callable[[Connection], Awaitable[Result]]") -> Result:
-        """Send a request to the server, connecting first if necessary."""
+    async def call(self, tool: str, arguments: dict[str, Any], emit: Emit) -> Result:
+        """Call a tool on the server, connecting first if necessary."""
         name = self.server.name
         try:
             try:
-                result = await request(await self._connect())
-            except SessionGone:  # the server has not run the request
-                result = await request(await self._connect())
+                result = await (await self._connect()).call(tool, arguments, emit)
+            except SessionGone:  # the server has not run the call
+                result = await (await self._connect()).call(tool, arguments, emit)
         except NotRunning as error:
             return failure(f"the MCP server {name} is not running: {error}")
         except CallFailed as error:
@@ -303,12 +303,6 @@ class Servers:
         """The servers in their order."""
         return tuple(self._remotes.values())
 
-    def get(self, name: str) -> Remote:
-        """The server with this name. Raises `ToolError`."""
-        if name not in self._remotes:
-            raise ToolError(f"there is no MCP server {name!r}; there are: {', '.join(self._remotes)}")
-        return self._remotes[name]
-
     @property
     def tools(self) -> tuple[McpTool, ...]:
         """The tools that are listed now, in the order of the servers."""
@@ -329,28 +323,3 @@ class Servers:
             elif there is not each and each not in self._left_out:
                 self._left_out.add(each)
                 self._say(each.server, f"has a tool {each.tool} that is left out: another tool is named {each.name}")
-
-
-def resource_tools(servers: Servers) -> tuple[FunctionTool, FunctionTool]:
-    """A tool that lists the resources of MCP servers, and one that reads them."""
-
-    @tool(parallel=True)
-    async def list_mcp_resources(server: str) -> Result:
-        """List the resources of an MCP server.
-
-        Args:
-            server: The name of the server.
-        """
-        return await servers.get(server).ask(lambda connection: connection.resources())
-
-    @tool(parallel=True)
-    async def read_mcp_resource(server: str, uri: str) -> Result:
-        """Read a resource of an MCP server.
-
-        Args:
-            server: The name of the server.
-            uri: The address of the resource, as list_mcp_resources gives it.
-        """
-        return await servers.get(server).ask(lambda connection: connection.read(uri))
-
-    return list_mcp_resources, read_mcp_resource
