@@ -296,7 +296,7 @@ def test_nobody_is_asked_about_what_was_not_shown(desk: Desk, keys: tuple[str, .
             terminal.until(ASK)
             assert terminal.lines[-3:-1] == [
                 f"    {last}",
-                "The call has 1,003 rows, more than fit on the screen: scroll up to see all of them.",
+                "The call has 1,003 rows, more than fit on the screen: scroll up to see them.",
             ]
             assert sum(line.strip().startswith(": ") for line in terminal.lines) == 1000
             terminal.type(keys[1])

@@ -190,9 +190,7 @@ class Session:
     def in_use(self) -> Generator[None]:
         """Use the session exclusively. Raises `SessionError` if another run uses it."""
         if self._is_busy:
-            raise SessionError(
-                f"the session {self.id!r} is in use by another run; begin another session, or use a copy"
-            )
+            raise SessionError(f"the session {self.id!r} is in use by another run; begin another, or use a copy")
         self._is_busy = True
         try:
             yield

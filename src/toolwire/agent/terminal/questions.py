@@ -82,9 +82,7 @@ class Questions:
             self._print(*some)
             count += len(some)
         if count > console.height - 3:
-            self._print(
-                Text(f"The call has {count:,} rows, more than fit on the screen: scroll up to see all of them.")
-            )
+            self._print(Text(f"The call has {count:,} rows, more than fit on the screen: scroll up to see them."))
         return True
 
     async def _read_answer(self, tool: Tool, call: ToolCall) -> bool | str:
