@@ -170,7 +170,7 @@ def work(stand: AppServer, model: str, agent: Runner, *prompts: str) -> Work:
 
 def assert_kept(agent: Runner, asked: list[Asked]) -> None:
     """Every call has its one result, here and in all that the model was shown."""
-    assert_whole(agent.history)
+    assert_whole(agent.session.history)
     for each in asked:
         assert_paired(history(each))
 
@@ -451,7 +451,7 @@ def test_a_patch_is_free_text_here_and_changes_files_once(stand: AppServer, dial
 
 
 def types(agent: Runner) -> list[str]:
-    return [msgspec.json.decode(raw)["type"] for raw in agent.history.raw]
+    return [msgspec.json.decode(raw)["type"] for raw in agent.session.history.raw]
 
 
 # Calls that are cancelled

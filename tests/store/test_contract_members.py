@@ -192,9 +192,9 @@ def test_a_member_that_leaves_frees_its_leases(store):
 
 def test_the_lease_of_a_dead_member_is_free_to_take(place: Place):
     store = place.open()
-    joined(store, "two")
-    place.join_briefly(Member("one"))
+    joined(store, "one", "two")
     lost = held(store, "name", "one")
+    overdue(place, store, "one")
     taken = wait_until(lambda: store.take_lease("name", "two"))
     assert taken.epoch > lost.epoch
     assert refused(store, lost)

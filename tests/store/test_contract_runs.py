@@ -209,9 +209,9 @@ def test_a_run_that_nothing_came_of_is_claimed_as_new(store, run):
 
 def test_a_run_is_claimed_when_the_heartbeat_of_its_process_is_overdue(place: Place):
     store = place.open()
-    joined(store, "two")
-    place.join_briefly(Member("one"))
+    joined(store, "one", "two")
     lost = queued(store, "r1", "one")
+    place.join_briefly(Member("one"))
     (claimed,) = wait_until(lambda: store.claim("two", 10))
     assert claimed.fence.epoch > lost.epoch
     assert not appended(store, lost, events(0, "late"))
