@@ -343,7 +343,7 @@ def test_calls_of_an_answer_that_is_not_kept_have_their_names():
 def test_a_prompt_is_made_once_and_counts_with_its_turn(monkeypatch: pytest.MonkeyPatch):
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        recorder = TurnRecorder(Settings(), "t" * 40, Process("v", 1.0), Log("info", loop))
+        recorder = TurnRecorder(Settings(), "t" * 40, Process("v"), Log("info", loop))
         recorder.ring.add(kept({"messages": [user(f"{number}")]}) for number in range(50))
         asked = Handlers(recorder, cast("Any", None), cast("Any", None))
         before = recorder.ring.size

@@ -71,7 +71,7 @@ def watched(use: Callable[[Turns], Coroutine[Any, Any, None]], settings: Setting
     async def main() -> None:
         loop = asyncio.get_running_loop()
         log = Log("info", loop)
-        made = TurnRecorder(settings or Settings(), "t" * 40, Process("v", 1.0), log)
+        made = TurnRecorder(settings or Settings(), "t" * 40, Process("v"), log)
         try:
             await asyncio.wait_for(use(Turns(made)), 60)
         finally:

@@ -33,8 +33,8 @@ def test_a_supervisor_that_does_not_read_gets_whole_lines_when_it_does(monkeypat
         return True
 
     async def main() -> None:
-        channel = Channel(ours, lambda: None)
-        channel.open(lambda message: None)
+        channel = await Channel.open(ours, lambda: None)
+        talking = asyncio.create_task(channel.run(lambda message: None))
         assert not all([await send(channel, reason) for reason in reasons])
         lines, received = LineSplitter(), list[object]()
 
@@ -47,7 +47,8 @@ def test_a_supervisor_that_does_not_read_gets_whole_lines_when_it_does(monkeypat
             await read_until(lambda: any(isinstance(each, Failed) and each.reason == reasons[-1] for each in received))
             received.clear()
             await read_until(lambda: sum(isinstance(each, Beat) for each in received) > 3)
-        await channel.close()
+        talking.cancel()
+        await asyncio.wait((talking,))
 
     with ours, theirs:
         asyncio.run(main())
@@ -82,7 +83,7 @@ def count(files: SharedFiles, seat: str, durations: list[float], running: int = 
         metrics = Metrics(files, seat)
         for seconds in durations:
             metrics.call("find", "ok")
-            metrics.flushed(seconds)
+            metrics.record_flush(seconds)
         metrics.running, metrics.stored = running, StoreStats(members=running)
         metrics.store("full")
         metrics.refresh()
@@ -113,7 +114,7 @@ def test_one_worker_shows_what_a_process_alone_shows(files: SharedFiles):
     def shown(metrics: Metrics) -> dict[str, float]:
         metrics.call("find", "ok")
         metrics.store("full")
-        metrics.flushed(2)
+        metrics.record_flush(2)
         return numbers_in(metrics.text())
 
     assert shown(Metrics()) == shown(Metrics(files, "0"))

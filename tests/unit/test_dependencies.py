@@ -18,7 +18,7 @@ from toolwire.agent.mcp import Server
 from toolwire.cli import app
 from toolwire.cli.doctor import examine
 from toolwire.config.settings import Settings, SettingsError, load
-from toolwire.gateway.serve import check_gateway_tools
+from toolwire.gateway.serve import check
 from toolwire.imports import REQUIREMENTS, install_command, missing_extra
 
 ROOT = Path(__file__).parent.parent.parent
@@ -65,7 +65,7 @@ def test_every_import_is_declared():
             undeclared[name] = found - plain - extra
     assert undeclared == {}
     # uvicorn loads these by itself.
-    assert plain - used == {"httptools"}
+    assert plain - used == {"httptools", "uvloop"}
 
 
 def pins(name: str) -> set[str]:
@@ -164,7 +164,7 @@ def test_the_gateway_says_what_to_install(settings: Path, tmp_path: Path):
     said = f"toolwire: {settings}: gateway_tools.mcp: {LINE}\n"
     assert (done.exit_code, done.stdout, done.stderr) == (2, "", said)
     with pytest.raises(SettingsError) as raised:
-        check_gateway_tools(load(str(settings)))
+        check(load(str(settings)))
     assert str(raised.value) == f"{settings}: gateway_tools.mcp: {LINE}"
 
 

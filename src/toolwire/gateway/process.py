@@ -1,8 +1,9 @@
-"""This process: a gateway of its own or one of several workers; starting, ready or draining."""
+"""This process: a gateway of its own, or one of several workers."""
 
-import asyncio
 import sys
 from typing import Literal, TypeAlias
+
+import msgspec
 
 from toolwire.gateway.metrics import Metrics
 from toolwire.gateway.peers import Peers, PeerServer
@@ -16,47 +17,33 @@ except ImportError:  # Windows
 Condition: TypeAlias = Literal["starting", "ready", "draining"]
 
 
-class Colleagues:
+class Colleagues(msgspec.Struct):
     """The workers of one machine, as one of them knows them."""
 
-    def __init__(self, slot: int, peers: Peers, server: PeerServer, codex_socket: str, fleet: Fleet) -> None:
-        self.slot = slot
-        """The number of this worker."""
-        self.peers = peers
-        self.server = server
-        self.codex_socket = codex_socket
-        """The path of the socket of the process that hosts Codex; empty if there is none."""
-        self.fleet = fleet
-        """Desired and ready workers, as the supervisor last reported them."""
+    slot: int
+    """The number of this worker."""
+    peers: Peers
+    server: PeerServer
+    codex_socket: str
+    """The path of the socket of the process that hosts Codex; empty if there is none."""
+    fleet: Fleet
+    """Desired and ready workers, as the supervisor last reported them."""
 
 
-class Process:
+class Process(msgspec.Struct, eq=False):
     """This process. Without `colleagues` it is alone."""
 
-    def __init__(
-        self,
-        configuration: str,
-        drain: float,
-        metrics: Metrics | None = None,
-        colleagues: Colleagues | None = None,
-    ) -> None:
-        self.configuration = configuration
-        """The version of the configuration in force here."""
-        self.condition: Condition = "starting"
-        self.colleagues = colleagues
-        self.drain = drain
-        self.retired = False
-        """Whether another worker has taken its place, so that its turns may take as long as they need."""
-        self.metrics = metrics or Metrics()
+    configuration: str
+    """The version of the configuration in force here."""
+    metrics: Metrics = msgspec.field(default_factory=Metrics)
+    colleagues: Colleagues | None = None
+    condition: Condition = "starting"
+    retired: bool = False
+    """Whether another worker has taken its place, so that its turns may take as long as they need."""
 
     @property
     def slot(self) -> int | None:
         return self.colleagues.slot if self.colleagues is not None else None
-
-    @property
-    def codex_socket(self) -> str:
-        """The path of the socket of the process that hosts Codex; empty if this one does."""
-        return self.colleagues.codex_socket if self.colleagues is not None else ""
 
     @property
     def facts(self) -> dict[str, object]:
@@ -66,10 +53,6 @@ class Process:
             fleet = self.colleagues.fleet
             facts |= {"worker": self.slot, "workers": {"count": fleet.workers, "ready": fleet.ready}}
         return facts
-
-    async def read_metrics(self) -> bytes:
-        """The metrics of all workers, in the text format of Prometheus."""
-        return await asyncio.to_thread(self.metrics.text)
 
 
 def file_limit() -> int:
@@ -81,7 +64,7 @@ def file_limit() -> int:
 
 
 def allow_files(connections: int) -> None:
-    """Ask the system for as many open files as all connections need, each with one to a backend."""
+    """Raise the limit of open files to what all connections need, each with one to a backend."""
     wanted = 2 * connections + 512
     if resource is not None and file_limit() < wanted:
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

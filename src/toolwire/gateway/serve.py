@@ -8,14 +8,13 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Coroutine, Generator
-from functools import partial
 from types import FrameType
-from typing import TypeVar, cast
+from typing import TypeAlias, cast
 
 import uvicorn
 
 from toolwire.config.display import hash_settings
-from toolwire.config.settings import Server, Settings, SettingsError, bytes_of
+from toolwire.config.settings import Settings, SettingsError, bytes_of
 from toolwire.config.stores import AnyStore, prepare_store
 from toolwire.gateway.app import Gateway
 from toolwire.gateway.connections import Connections, HttpConnection, SocketConnection
@@ -39,7 +38,8 @@ _SILENCED = (
 CHECK_INTERVAL = 0.5
 """Seconds between two checks of all connections."""
 
-ServerType = TypeVar("ServerType", bound="GatewayServer")
+Announce: TypeAlias = Callable[[int], Coroutine[None, None, None]]
+"""Runs beside the gateway once it is ready, with its port."""
 
 
 class StartFailed(Exception):
@@ -51,18 +51,37 @@ class GatewayServer(uvicorn.Server):
 
     def __init__(
         self,
-        config: uvicorn.Config,
-        limits: Server,
-        flight: MemoryBudget,
+        settings: Settings,
+        store: AnyStore,
         process: Process,
         announce: Callable[[], Coroutine[None, None, None]] | None = None,
     ) -> None:
         """`announce` runs beside the server once it is ready."""
+        server, budget = settings.server, MemoryBudget(bytes_of(settings.server.max_in_flight))
+        config = uvicorn.Config(
+            Gateway(settings, store, budget, process),
+            loop="auto",  # uvloop where it can be had
+            http=HttpConnection,
+            ws=SocketConnection if server.websocket else "none",
+            ws_max_size=bytes_of(server.max_body),
+            ws_per_message_deflate=False,  # a message would be decompressed in one step, however long it gets
+            lifespan="on",
+            log_level="error",
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=cast("int", server.idle_timeout),  # given to call_later
+            timeout_graceful_shutdown=int(server.drain),
+        )
         super().__init__(config)
+        logging.getLogger("uvicorn.error").addFilter(
+            lambda record: not any(words in record.getMessage() for words in _SILENCED)
+        )
+        self.server_state: Connections = Connections(server, budget)
         self.process = process
+        self._drain = server.drain
         self._announce = announce
         self._announcing: asyncio.Task[None] | None = None
-        self.server_state: Connections = Connections(limits, flight)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -80,21 +99,18 @@ class GatewayServer(uvicorn.Server):
         if self._announcing is not None:
             self._announcing.cancel()
             await asyncio.wait((self._announcing,))
-        if self.process.retired:
-            await self._finish_turns(sockets or [])
-        self.server_state.drain(is_replaced=False)
-        await super().shutdown(sockets)
-
-    async def _finish_turns(self, sockets: list[socket.socket]) -> None:
-        """Wait for running turns without a time limit, while another worker accepts connections."""
         state = self.server_state
-        state.drain(is_replaced=True)
-        for listening in (*self.servers, *sockets):
-            listening.close()
-        for connection in tuple(state.connections):
-            connection.shutdown()
-        while self.process.retired and (state.connections or state.tasks) and not self.force_exit:  # noqa: ASYNC110
-            await asyncio.sleep(CHECK_INTERVAL)
+        if self.process.retired:
+            # Another worker accepts connections, so running turns have no time limit.
+            state.drain(is_replaced=True)
+            for listening in (*self.servers, *(sockets or ())):
+                listening.close()
+            for connection in tuple(state.connections):
+                connection.shutdown()
+            while self.process.retired and (state.connections or state.tasks) and not self.force_exit:  # noqa: ASYNC110
+                await asyncio.sleep(CHECK_INTERVAL)
+        state.drain(is_replaced=False)
+        await super().shutdown(sockets)
 
     def _check_connections(self, loop: asyncio.AbstractEventLoop) -> None:
         self.server_state.check(loop.time())
@@ -103,12 +119,16 @@ class GatewayServer(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Let running turns finish; a second signal ends them at once."""
         if self.should_exit:
-            self.force_exit = True
-            # uvicorn would log that its lifespan was cancelled, with a traceback.
-            logging.getLogger("uvicorn.error").disabled = True
+            self.end_at_once()
         elif running := self.process.metrics.running:
-            _print(describe_drain(running, self.process.drain))
+            print_line(describe_drain(running, self._drain))
         self.should_exit = True
+
+    def end_at_once(self) -> None:
+        """Do not wait for running turns any longer."""
+        self.force_exit = True
+        # uvicorn would log that its lifespan was cancelled, with a traceback.
+        logging.getLogger("uvicorn.error").disabled = True
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -131,38 +151,25 @@ def describe_drain(running: int, drain: float) -> str:
     return f"{running} {turns} still running; waiting up to {drain:g} s. Ctrl-C again ends at once."
 
 
-def check_gateway_tools(settings: Settings) -> None:
-    """Check that the gateway's own tools can be loaded. Raises `SettingsError`."""
+def check(settings: Settings) -> None:
+    """Check everything but the store and the port: backends, and that gateway tools load. Raises `SettingsError`."""
+    check_backends(settings)
     if settings.gateway_tools.tools or settings.gateway_tools.mcp:
         from toolwire.gateway.tools.tools import GatewayTools  # noqa: PLC0415
 
         try:
-            GatewayTools(settings, _discard, PendingResults())
+            GatewayTools(settings, PendingResults())
         except SettingsError as error:
             raise SettingsError(f"{settings.file}: {error}" if settings.file else str(error)) from None
 
 
-def _discard(server: str, message: str) -> None:
-    """MCP servers have nothing to report: a check starts none."""
-
-
-def _print(line: str) -> None:
+def print_line(line: str) -> None:
     print(f"toolwire: {line}", file=sys.stderr, flush=True)
 
 
-def check(settings: Settings) -> None:
-    """Check everything but the store and the port. Raises `SettingsError`."""
-    check_backends(settings)
-    check_gateway_tools(settings)
-
-
-def serve(
-    settings: Settings,
-    announce: Callable[[int], Coroutine[None, None, None]] | None = None,
-    read: Callable[[], Settings] | None = None,
-) -> None:
+def serve(settings: Settings, announce: Announce | None = None, read: Callable[[], Settings] | None = None) -> None:
     """Serve until a signal ends it. `announce` runs once the gateway is ready, with its port; `read` reads the settings
-    again, for a reload of workers."""
+    again, for a reload of workers. Raises `SettingsError`, and with several workers `StartFailed`."""
     remove_orphans(*runtime_bases())
     if settings.server.workers > 1:
         from toolwire.gateway.workers.supervisor import supervise  # noqa: PLC0415 - not on Windows
@@ -172,48 +179,14 @@ def serve(
     check(settings)
     allow_files(settings.server.max_connections)
     sock = listen(settings)
-    store = prepare_store(settings, _print)
+    store = prepare_store(settings, print_line)
+
+    async def announce_ready() -> None:
+        print(f"toolwire ready on {address_of(sock)}", file=sys.stderr, flush=True)
+        if line := make_console_line(settings, address_of(sock)):
+            print(line, file=sys.stderr, flush=True)
+        if announce is not None:
+            await announce(sock.getsockname()[1])
+
     with write_stderr_in_thread():
-        process = Process(hash_settings(settings), settings.server.drain)
-        make = partial(GatewayServer, announce=partial(_announce_ready, sock, settings, announce))
-        make_server(settings, store, process, make).run(sockets=[sock])
-
-
-async def _announce_ready(
-    sock: socket.socket, settings: Settings, announce: Callable[[int], Coroutine[None, None, None]] | None
-) -> None:
-    print(f"toolwire ready on {address_of(sock)}", file=sys.stderr, flush=True)
-    if line := make_console_line(settings, address_of(sock)):
-        print(line, file=sys.stderr, flush=True)
-    if announce is not None:
-        await announce(sock.getsockname()[1])
-
-
-def make_server(
-    settings: Settings,
-    store: AnyStore,
-    process: Process,
-    make: Callable[[uvicorn.Config, Server, MemoryBudget, Process], ServerType],
-) -> ServerType:
-    """The gateway, ready to run."""
-    flight = MemoryBudget(bytes_of(settings.server.max_in_flight))
-    gateway = Gateway(settings, store, flight, process)
-    config = uvicorn.Config(
-        gateway,
-        loop="auto",  # uvloop where it can be had
-        http=HttpConnection,
-        ws=SocketConnection if settings.server.websocket else "none",
-        ws_max_size=bytes_of(settings.server.max_body),
-        ws_per_message_deflate=False,  # a message would be unpacked in one step, however long it gets
-        lifespan="on",
-        log_level="error",
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        timeout_keep_alive=cast("int", settings.server.idle_timeout),  # given to call_later
-        timeout_graceful_shutdown=int(settings.server.drain),
-    )
-    logging.getLogger("uvicorn.error").addFilter(
-        lambda record: not any(words in record.getMessage() for words in _SILENCED)
-    )
-    return make(config, settings.server, flight, process)
+        GatewayServer(settings, store, Process(hash_settings(settings)), announce_ready).run(sockets=[sock])

@@ -1,20 +1,20 @@
-"""The gateway's tools: those that the operator has declared, and which requests they are offered to."""
+"""The tools that the operator has declared for the gateway to run, and the requests that they are offered to."""
 
 import asyncio
 import importlib
 import importlib.metadata
 import inspect
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import msgspec
 
 from toolwire.agent.errors import ServerFailed
 from toolwire.agent.mcp import Server, Servers, read_config
 from toolwire.config.settings import Settings, SettingsError, bytes_of
+from toolwire.core.display import clean
 from toolwire.core.errors import Failure, ToolwireError
 from toolwire.core.events import CallKind, Note
 from toolwire.core.request import Entry, Message, OtherEntry, OtherPart, Request, ResultEntry, TextPart
@@ -50,11 +50,8 @@ class TooManyTools(ToolwireError):
 class GatewayTools:
     """The tools that the gateway runs itself, and their results that wait for those of clients."""
 
-    def __init__(self, settings: Settings, say: Callable[[str, str], None], pending: PendingResults) -> None:
-        """Load the tools of the settings. Raises `SettingsError`.
-
-        `say` is called with the name of an MCP server and a message for the operator.
-        """
+    def __init__(self, settings: Settings, pending: PendingResults) -> None:
+        """Load the tools of the settings. Raises `SettingsError`."""
         declared, folder = settings.gateway_tools, settings.folder
         try:
             self._registry = Registry(TimedTool(load_tool(name, folder), declared.timeout) for name in declared.tools)
@@ -65,28 +62,28 @@ class GatewayTools:
         self._max_tools = settings.server.max_tools
         self._inherit = partial(inherited, settings.secret_variables, settings.agent.inherit)
         try:
-            self._servers = Servers(load_servers(declared.mcp, folder), say) if declared.mcp else None
+            self._servers = Servers(load_servers(declared.mcp, folder), print_message) if declared.mcp else None
         except ServerFailed as error:
             raise SettingsError(f"gateway_tools.mcp: {error}") from None
         self._listing: asyncio.Task[None] | None = None
         self._pending = pending
 
-    async def open(self) -> None:
+    async def __aenter__(self) -> Self:
         """Start the MCP servers, without waiting for them."""
         if self._servers is not None:
             await self._servers.__aenter__()
             self._registry.follow(self._servers.update)
             self._listing = asyncio.get_running_loop().create_task(self._servers.ready())
+        return self
 
-    async def close(self) -> None:
-        """Stop the MCP servers."""
+    async def __aexit__(self, *_: object) -> None:
         if self._listing is not None:
             self._listing.cancel()
         if self._servers is not None:
             await self._servers.__aexit__(None, None, None)
 
     def can_join(self, request: Request) -> bool:
-        """Whether the request may be offered tools beside its own; its run finds out which ones there are."""
+        """Whether the request may be offered tools beside its own. Which ones is decided when its run starts."""
         choice = request.tool_choice
         if request.choices > 1 or (choice is not None and (choice.mode != "auto" or choice.limited)):
             return False
@@ -105,8 +102,9 @@ class GatewayTools:
     ) -> TurnSource:
         """The run of a request with the gateway's tools.
 
-        It begins when every MCP server has listed its tools or has failed. `begin` starts a turn of the model,
-        `on_call` is called with the outcome of every call of a gateway tool, and `confirm` before the tool is run.
+        It starts when every MCP server has listed its tools or has failed. `begin` starts a turn of the model,
+        `on_call` is called with the name and the outcome of every call of a gateway tool, and `confirm` before the tool
+        is run. `search` are searches for tools that the gateway runs too.
         """
         request = search.request if search is not None else request
 
@@ -211,40 +209,37 @@ def load_tool(name: str, folder: Path) -> Tool:
         found = _load_object(name, str(folder))
         _check_tool(found)
         return as_tool(found)
-    except _Unusable as error:
+    except SettingsError as error:
         reason = str(error)
     except (TypeError, ValueError, AttributeError, NameError) as error:
         reason = f"is no tool: {_one_line(error)}"
     raise SettingsError(f"gateway_tools.tools: {name!r} {reason}")
 
 
-class _Unusable(Exception):
-    """A tool that cannot be found or loaded."""
-
-
 def _load_object(name: str, folder: str) -> Any:
+    """The object with this name. Raises `SettingsError` with the reason if it cannot be found or loaded."""
     module, colon, path = name.partition(":")
     points = list(importlib.metadata.entry_points(group=ENTRY_POINTS, name=name)) if not colon else []
     if colon and not (module and path):
-        raise _Unusable("cannot be found: it must be module:object")
+        raise SettingsError("cannot be found: it must be module:object")
     if not colon and not points:
         message = f"it is neither module:object nor an entry point of the group {ENTRY_POINTS}"
-        raise _Unusable(f"cannot be found: {message}")
+        raise SettingsError(f"cannot be found: {message}")
     if len(points) > 1:
-        raise _Unusable(f"is ambiguous: {len(points)} installed packages have an entry point of this name")
+        raise SettingsError(f"is ambiguous: {len(points)} installed packages have an entry point of this name")
     if colon and folder not in sys.path:
         sys.path.append(folder)  # at the end: installed modules come first
     try:
         found: Any = importlib.import_module(module) if colon else points[0].load()
     except ImportError as error:
-        raise _Unusable(f"cannot be found: {_one_line(error)}") from None
+        raise SettingsError(f"cannot be found: {_one_line(error)}") from None
     except SystemExit:
-        raise _Unusable("cannot be loaded: its module ends the program") from None
+        raise SettingsError("cannot be loaded: its module ends the program") from None
     except Exception as error:  # noqa: BLE001 - whatever the operator's code raises is shown to the operator
-        raise _Unusable(f"cannot be loaded: {type(error).__name__}: {_one_line(error)}") from None
+        raise SettingsError(f"cannot be loaded: {type(error).__name__}: {_one_line(error)}") from None
     for step in path.split(".") if colon else ():
         if not hasattr(found, step):
-            raise _Unusable(f"cannot be found: the module {module} has no {path}")
+            raise SettingsError(f"cannot be found: the module {module} has no {path}")
         found = getattr(found, step)
     return found
 
@@ -260,6 +255,11 @@ def _check_tool(found: Any) -> None:
             raise TypeError(f"this {kind} has no {', '.join(missing)}")
     elif not callable(found) or not hasattr(found, "__name__"):
         raise TypeError(f"it is of the type {kind}, and no function")
+
+
+def print_message(server: str, message: str) -> None:
+    """Print the message of an MCP server for the operator."""
+    print(clean(f"toolwire: MCP server {server}: {message}"), file=sys.stderr, flush=True)
 
 
 def _one_line(error: BaseException) -> str:

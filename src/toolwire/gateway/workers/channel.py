@@ -1,20 +1,19 @@
 """A worker's end of the channel to its supervisor: heartbeats out, orders in.
 
-One task writes, and finishes a line that it has begun, so that a supervisor that was suspended finds whole lines.
+The transport keeps what the socket does not take, so that a supervisor that was suspended finds whole lines.
 """
 
 import asyncio
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Self
 
 from toolwire.gateway.workers.messages import (
+    MAX_LINE,
     Beat,
     FromSupervisor,
     FromWorker,
-    LineSplitter,
-    LineTooLong,
     decode_from_supervisor,
     encode_line,
 )
@@ -22,77 +21,47 @@ from toolwire.gateway.workers.messages import (
 BEAT_INTERVAL = 1.0
 """Seconds between two heartbeats."""
 SEND_TIMEOUT = 5.0
-"""Seconds that the last messages of a worker may take."""
-MAX_UNSENT = 64
-"""Messages that wait for a supervisor that does not read."""
-
-
-class _Unsent(NamedTuple):
-    line: bytes
-    sent: "asyncio.Future[None]"
+"""Seconds that the last message of a worker may take."""
 
 
 class Channel:
-    """The socket to the supervisor. `refresh` is called before each heartbeat."""
+    """The connection to the supervisor."""
 
-    def __init__(self, sock: socket.socket, refresh: Callable[[], None]) -> None:
-        sock.setblocking(False)
-        self._sock = sock
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, refresh: Callable[[], None]) -> None:
+        """`refresh` is called before each heartbeat and at the end."""
+        self._reader = reader
+        self._writer = writer
         self._refresh = refresh
-        self._unsent: asyncio.Queue[_Unsent] = asyncio.Queue(MAX_UNSENT)
-        self._tasks: list[asyncio.Task[None]] = []
 
-    def open(self, obey: Callable[[FromSupervisor | None], None]) -> None:
-        """Start heartbeats. `obey` gets each message of the supervisor, and None when it is gone."""
-        self._tasks = [asyncio.create_task(work) for work in (self._write(), self._beat(), self._read(obey))]
+    @classmethod
+    async def open(cls, sock: socket.socket, refresh: Callable[[], None]) -> Self:
+        """Connect a copy of the socket, which itself stays open after the event loop has ended."""
+        reader, writer = await asyncio.open_unix_connection(sock=sock.dup(), limit=MAX_LINE)
+        writer.transport.set_write_buffer_limits(0)  # `drain` waits until the system has every byte
+        return cls(reader, writer, refresh)
 
-    async def close(self) -> None:
-        self._refresh()
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-
-    async def send(self, message: FromWorker) -> None:
-        """Send a message; returns when the system has it. Raises `OSError` if the supervisor is gone or suspended."""
-        unsent = _Unsent(encode_line(message), asyncio.get_running_loop().create_future())
+    async def run(self, obey: Callable[[FromSupervisor | None], None]) -> None:
+        """Send heartbeats until this is cancelled. `obey` gets each message of the supervisor, and None at its end."""
+        beating = asyncio.create_task(self._beat())
         try:
-            self._unsent.put_nowait(unsent)
-        except asyncio.QueueFull:
-            raise TimeoutError("the supervisor does not read") from None
-        await unsent.sent
-
-    async def _write(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            line, sent = await self._unsent.get()
-            error = None
-            try:
-                await loop.sock_sendall(self._sock, line)
-            except OSError as failure:
-                error = failure
-            if sent.done():
-                continue
-            if error is None:
-                sent.set_result(None)
-            else:
-                sent.set_exception(error)
+            with suppress(OSError, ValueError):  # ValueError: the line is too long
+                while line := await self._reader.readline():
+                    obey(decode_from_supervisor(line))
+            obey(None)
+            await beating
+        finally:
+            beating.cancel()
+            self._refresh()
+            self._writer.close()
 
     async def _beat(self) -> None:
-        while True:
-            self._refresh()
-            try:
+        with suppress(OSError):  # the supervisor is gone, which `run` reports
+            while True:
+                self._refresh()
                 await self.send(Beat())
-            except TimeoutError:
-                pass  # a suspended supervisor may go on
-            except OSError:
-                return  # it is gone, which `_read` reports
-            await asyncio.sleep(BEAT_INTERVAL)
+                await asyncio.sleep(BEAT_INTERVAL)
 
-    async def _read(self, obey: Callable[[FromSupervisor | None], None]) -> None:
-        loop, lines = asyncio.get_running_loop(), LineSplitter()
-        with suppress(OSError, LineTooLong):
-            while data := await loop.sock_recv(self._sock, 65536):
-                for message in map(decode_from_supervisor, lines.feed(data)):
-                    obey(message)
-        obey(None)
+    async def send(self, message: FromWorker) -> None:
+        """Send a message; returns when the system has it. Raises `OSError` if the supervisor is gone."""
+        self._writer.write(encode_line(message))
+        await self._writer.drain()

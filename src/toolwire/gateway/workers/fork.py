@@ -1,31 +1,30 @@
 """Forks a process that runs one function, connected to its parent by a pair of sockets.
 
-At a fork nothing is open but sockets and files, and no thread runs: a child creates its own event loop, threads and
-database connections. Signals are blocked during the fork. A terminal sends some signals to all processes; children
-ignore those, because only the supervisor decides what they mean.
+The parent has no threads, no event loop and no database connection, only sockets and files; a child creates its own.
+Signals are blocked during the fork. A terminal sends some signals to all processes; children ignore those, because only
+the supervisor decides what they mean.
 """
 
 import contextlib
-import gc
-import importlib
 import os
 import selectors
 import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 import msgspec
 
 from toolwire.gateway.workers.messages import (
     MAX_LINE,
+    Draining,
     Failed,
     FromSupervisor,
-    FromWorker,
     LineSplitter,
     LineTooLong,
+    Ready,
     decode_from_worker,
     encode_line,
 )
@@ -37,31 +36,22 @@ _IGNORED = (signal.SIGINT, signal.SIGHUP)
 _RESET = (signal.SIGTERM, signal.SIGCHLD)
 
 
-def load_for_forks(modules: Iterable[str]) -> None:
-    """Import modules that all children share. The collector leaves them alone, so that their pages stay unwritten."""
-    for name in modules:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
-    gc.collect()
-    gc.freeze()
-
-
 def fork(body: Body, close: Iterable[socket.socket]) -> tuple[int, socket.socket]:
-    """Start a child, which closes the sockets in `close`; returns its process id and our end of the pair.
+    """Start a child, which closes the sockets in `close`; returns its process id and the parent's end of the pair.
 
     Raises `OSError` where the system has no room for it.
     """
     ours, theirs = socket.socketpair()
-    earlier = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
         pid = os.fork()
         if not pid:
-            _run_child(body, theirs, (ours, *close), earlier)
+            _run_child(body, theirs, (ours, *close), mask)
     except OSError:
         ours.close()
         raise
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, earlier)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         theirs.close()
     ours.setblocking(False)
     return pid, ours
@@ -82,7 +72,7 @@ def _run_child(
             each.close()
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         code = body(channel)
-    except BaseException:  # noqa: BLE001 - nothing of the parent's may run in the child
+    except BaseException:  # noqa: BLE001 - no code of the parent may run in the child
         traceback.print_exc()
     finally:
         with contextlib.suppress(Exception):
@@ -90,45 +80,55 @@ def _run_child(
         os._exit(code)
 
 
-def describe_ending(status: int) -> str:
-    """How a process ended, from the status that `waitpid` returned."""
-    code = os.waitstatus_to_exitcode(status)
-    if code >= 0:
-        return f"exit code {code}"
-    try:
-        return signal.Signals(-code).name
-    except ValueError:
-        return f"signal {-code}"
-
-
 class Child:
     """A forked process and the supervisor's end of its channel. Raises `OSError` if the system has no room for it."""
 
     def __init__(self, body: Body, close: Iterable[socket.socket], selector: selectors.BaseSelector) -> None:
         self.pid, self.channel = fork(body, close)
+        self.is_ready = False
+        """Whether it has reported that it is."""
+        self.is_draining = False
+        """Whether it has reported that it accepts no more connections."""
         self.failure: Failed | None = None
         """Why it cannot start, if it has reported that."""
         self.silent = 0
         """Ticks since its last message."""
         self.age = 0
         """Ticks since the fork."""
-        self.status: int | None = None
-        """How it ended, as `waitpid` says. From then on its process id may belong to another process."""
+        self.exit_code: int | None = None
+        """Once it has ended, its exit code, or the negative number of the signal that ended it. From then on its
+        process id may belong to another process."""
         self._selector = selector
         self._lines = LineSplitter()
         self._unsent = bytearray()
         selector.register(self.channel, selectors.EVENT_READ, self)
 
-    def receive(self) -> Iterator[FromWorker]:
-        """The messages that have arrived."""
+    @property
+    def ending(self) -> str:
+        """How it ended; empty while it runs."""
+        if self.exit_code is None:
+            return ""
+        if self.exit_code >= 0:
+            return f"exit code {self.exit_code}"
+        try:
+            return signal.Signals(-self.exit_code).name
+        except ValueError:
+            return f"signal {-self.exit_code}"
+
+    def receive(self) -> None:
+        """Take in the messages that have arrived."""
         with contextlib.suppress(BlockingIOError, ConnectionError):
             while data := self.channel.recv(1 << 20):
                 self.silent = 0
                 try:
-                    yield from map(decode_from_worker, self._lines.feed(data))
+                    messages = [decode_from_worker(line) for line in self._lines.feed(data)]
                 except (msgspec.DecodeError, LineTooLong):
                     self.kill()
                     return
+                for message in messages:
+                    self.is_ready = self.is_ready or isinstance(message, Ready)
+                    self.is_draining = self.is_draining or isinstance(message, Draining)
+                    self.failure = message if isinstance(message, Failed) else self.failure
             self._watch(0)
 
     def send(self, message: FromSupervisor) -> None:
@@ -161,7 +161,7 @@ class Child:
             self._selector.modify(self.channel, events, self)
 
     def kill(self) -> None:
-        if self.status is None:
+        if self.exit_code is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
 

@@ -1,6 +1,6 @@
 """Messages between the supervisor and its workers: one line of JSON each, over a pair of sockets.
 
-Either end reaches the end of the stream when the other process is gone, however it ended.
+Either side reads the end of the stream when the other process is gone, however it ended.
 """
 
 from typing import TypeAlias
@@ -24,7 +24,7 @@ class Failed(msgspec.Struct, tag=True):
 
 
 class Beat(msgspec.Struct, tag=True):
-    """Sent every second by the event loop of a worker."""
+    """A heartbeat, which the event loop of a worker sends every second."""
 
 
 class Draining(msgspec.Struct, tag=True):

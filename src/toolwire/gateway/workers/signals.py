@@ -1,5 +1,5 @@
-"""The signals of the supervisor. From before the settings are checked until the last worker has ended, handlers only
-note them, and the loop handles them between two waits.
+"""The signals of the supervisor. Handlers only note them, from before the settings are checked until the last worker
+has ended; the loop of the supervisor handles them.
 """
 
 import os
@@ -24,36 +24,33 @@ class Signals:
     def __init__(self, wakes: socket.socket) -> None:
         self.wakes = wakes
         self._orders: list[Order] = []
-        self._hangup: Order = _meaning_of_hangup()
-
-    @property
-    def include_end(self) -> bool:
-        """Whether one of them orders the end."""
-        return "end" in self._orders
-
-    def take(self) -> list[Order]:
-        """The orders since the last time."""
-        orders, self._orders = self._orders, []
-        return orders
+        # With a terminal, SIGHUP says that the terminal is gone; without one, an operator asks for a reload.
+        self._hangup: Order = "end"
+        try:
+            os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+        except OSError:
+            self._hangup = "reload"
 
     def note(self, number: int, frame: FrameType | None) -> None:
         if number != signal.SIGCHLD:
             self._orders.append(self._hangup if number == signal.SIGHUP else "end")
 
-    def clear_wakeup(self) -> None:
-        """Empty `wakes` until the next signal."""
+    def take(self) -> list[Order]:
+        """Empty `wakes`, and return the orders since the last time."""
         with suppress(BlockingIOError):
             while self.wakes.recv(4096):
                 pass
+        orders, self._orders = self._orders, []
+        return orders
 
 
 @contextmanager
 def note_signals() -> Generator[Signals]:
-    """Note signals from now on. One that is ignored stays so, but the end of a child is always noted."""
+    """Note signals from now on. An ignored one stays ignored, but the end of a child is always noted."""
     wakes, woken = socket.socketpair()
     with wakes, woken:
-        for each in (wakes, woken):
-            each.setblocking(False)
+        wakes.setblocking(False)
+        woken.setblocking(False)
         signals = Signals(wakes)
         ending = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         wanted = [number for number in ending if signal.getsignal(number) is not signal.SIG_IGN]
@@ -66,12 +63,3 @@ def note_signals() -> Generator[Signals]:
             signal.set_wakeup_fd(-1)
             for number, handler in earlier.items():
                 signal.signal(number, handler)
-
-
-def _meaning_of_hangup() -> Order:
-    """With a terminal, SIGHUP says that the terminal is gone; without one, an operator asks for a reload."""
-    try:
-        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
-    except OSError:
-        return "reload"
-    return "end"

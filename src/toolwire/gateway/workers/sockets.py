@@ -1,7 +1,7 @@
 """The sockets that clients connect to, and the directory with the sockets that workers have for each other.
 
-There is one listening socket for each worker, all on one port, held by the supervisor. The system spreads connections
-over them. Connections that wait at one are not lost with its worker: the socket stays open, and the next worker of the
+The supervisor holds one listening socket for each worker, all on one port, and the system spreads connections over
+them. Connections that wait at a socket are not lost with its worker: the socket stays open, and the next worker of the
 slot accepts them. Only Linux spreads connections; elsewhere all workers share one socket.
 """
 
@@ -27,11 +27,6 @@ METRICS = "metrics"
 SPREADS = sys.platform == "linux" and hasattr(socket, "SO_REUSEPORT")
 
 
-def listen(settings: Settings) -> socket.socket:
-    """The one socket to serve on. Raises `SettingsError`."""
-    return _bind(settings, settings.server.port, shares_port=False)
-
-
 def listen_for(settings: Settings, workers: int) -> list[socket.socket]:
     """A socket for each worker. Raises `SettingsError`."""
     if not SPREADS:
@@ -39,13 +34,14 @@ def listen_for(settings: Settings, workers: int) -> list[socket.socket]:
         return [shared] * workers
     if settings.server.port:
         listen(settings).close()  # with SO_REUSEPORT another program of this user could share the port unnoticed
-    first = _bind(settings, settings.server.port, shares_port=True)
+    first = listen(settings, shares_port=True)
     port = first.getsockname()[1]
-    return [first, *(_bind(settings, port, shares_port=True) for _ in range(workers - 1))]
+    return [first, *(listen(settings, port, shares_port=True) for _ in range(workers - 1))]
 
 
-def _bind(settings: Settings, port: int, *, shares_port: bool) -> socket.socket:
-    host = settings.server.host
+def listen(settings: Settings, port: int | None = None, *, shares_port: bool = False) -> socket.socket:
+    """A socket to serve on, by default on the port of the settings. Raises `SettingsError`."""
+    host, port = settings.server.host, settings.server.port if port is None else port
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -75,7 +71,10 @@ def runtime_bases() -> tuple[str, ...]:
 
 
 def make_runtime_folder() -> OwnedFolder:
-    """A directory for the sockets and the metrics of all workers, which only their user can enter."""
+    """A directory for the sockets and the metrics of all workers, which only their user can enter.
+
+    Raises `SettingsError`.
+    """
     for base in runtime_bases():
         if not os.path.isabs(base):
             continue

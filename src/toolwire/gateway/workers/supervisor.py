@@ -10,23 +10,25 @@ old settings serve again, or until an operator reloads settings that pass the ch
 """
 
 import asyncio
+import gc
+import importlib
 import selectors
 import socket
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple
 
 from toolwire.config.display import hash_settings
 from toolwire.config.settings import Settings, SettingsError
 from toolwire.gateway.console.access import load_token, make_console_line
-from toolwire.gateway.serve import StartFailed, describe_drain
-from toolwire.gateway.workers.fork import Child, describe_ending, load_for_forks
-from toolwire.gateway.workers.messages import Drain, End, Failed, Ready
-from toolwire.gateway.workers.signals import Signals, note_signals
+from toolwire.gateway.serve import Announce, StartFailed, describe_drain
+from toolwire.gateway.workers.fork import Child
+from toolwire.gateway.workers.messages import Drain, End
+from toolwire.gateway.workers.signals import Order, Signals, note_signals
 from toolwire.gateway.workers.sockets import (
     LOCK,
     address_of,
@@ -35,10 +37,8 @@ from toolwire.gateway.workers.sockets import (
     make_runtime_folder,
 )
 from toolwire.gateway.workers.supervisor_log import SupervisorLog
-from toolwire.gateway.workers.worker import check_settings
-from toolwire.gateway.workers.worker_pool import START_TICKS, Generation, Worker, WorkerPool
-
-Announce: TypeAlias = Callable[[int], Coroutine[None, None, None]]
+from toolwire.gateway.workers.worker import Generation, check_settings
+from toolwire.gateway.workers.worker_pool import START_TICKS, Worker, WorkerPool
 
 TICK = 1.0
 """Seconds between two checks of all workers."""
@@ -61,33 +61,36 @@ def supervise(settings: Settings, announce: Announce | None, read: Callable[[], 
         owned = make_runtime_folder()
         try:
             load_token()  # all workers have the same one
-            load_for_forks(_modules_of_workers(settings))
+            load_modules(settings)
             _Supervisor(settings, sockets, owned.path, signals, announce, read).run()
         finally:
             leave_runtime_folder(owned.path, is_last=True)
             owned.release()
 
 
-def _modules_of_workers(settings: Settings) -> Iterator[str]:
-    """Modules that each worker would import when it starts."""
-    yield from ("uvicorn.lifespan.on", "uvicorn.loops.auto", "uvloop")
+def load_modules(settings: Settings) -> None:
+    """Import what each worker would import when it starts. The collector skips it, so that workers share its pages."""
+    modules = ["uvicorn.lifespan.on", "uvicorn.loops.auto", "uvloop"]
     if settings.store.is_database:
-        yield "toolwire.memory.postgres"
+        modules.append("toolwire.memory.postgres")
     if settings.gateway_tools.tools or settings.gateway_tools.mcp:
-        yield "toolwire.gateway.tools"
+        modules.append("toolwire.gateway.tools")
+    for name in modules:
+        with suppress(ImportError):
+            importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
 
 
-class _Check:
-    """Settings, while a child checks whether workers could serve with them."""
+class _Check(NamedTuple):
+    """Settings, and the child that checks whether workers could serve with them."""
 
-    def __init__(self, generation: Generation, child: Child) -> None:
-        self.generation = generation
-        self.child = child
-        self.passed = False
+    generation: Generation
+    child: Child
 
 
 class _Reload:
-    """One reload, from the check to its end."""
+    """One reload, from the end of its check to its own."""
 
     def __init__(self, before: Generation, after: Generation) -> None:
         self.before = before
@@ -137,41 +140,44 @@ class _Supervisor:
     def run(self) -> None:
         self._selector.register(self._signals.wakes, selectors.EVENT_READ)
         try:
-            self._check = _Check(self._generation, self._fork_check(self._generation))
+            self._begin_check(self._generation)
         except OSError as error:
             raise StartFailed(f"the settings cannot be checked: {error}") from None
         try:
-            self._handle_signals()
             self._loop()
         except Exception as error:
             self._give_up(error)
             raise
         finally:
-            self._kill_all()
+            self._stop_replacing()
+            for worker in self._pool.workers:
+                worker.kill()
             self._selector.close()
         if self._start_failure is not None:
             raise self._start_failure
 
     def _loop(self) -> None:
         next_tick = time.monotonic() + TICK
-        while True:
+        while not (self._pool.ending and self._pool.is_empty):
             if self._is_checked:
                 self._pool.fork_missing()
             for key, events in self._selector.select(max(0.0, min(next_tick - time.monotonic(), TICK))):
                 if events & selectors.EVENT_WRITE:
                     key.data.flush()
-            self._signals.clear_wakeup()
+            orders = self._signals.take()
             self._pool.reap()
             lost = self._pool.look()
-            self._handle_signals()
+            for order in orders:
+                self._obey(order)
             for worker in lost:
                 self._handle_loss(worker)
-            self._proceed()
+            if self._pool.started and not self._is_announced:
+                self._is_announced = True
+                self._announce_ready()
+            self._proceed_with_reload()
             if time.monotonic() >= next_tick:
                 next_tick = time.monotonic() + TICK  # ticks that were missed while suspended do not count
                 self._tick()
-            if self._pool.ending and self._pool.is_empty:
-                return
 
     def _tick(self) -> None:
         self._pool.tick()
@@ -184,40 +190,30 @@ class _Supervisor:
                 for worker in self._pool.workers:
                     worker.kill()
 
-    def _proceed(self) -> None:
-        """Take whatever step is possible now."""
-        if self._pool.started and not self._is_announced:
-            self._is_announced = True
-            self._announce_ready()
-        if self._check is not None:
-            self._handle_check(self._check)
-        if self._reload is not None:
-            self._proceed_with_reload(self._reload)
-        is_busy = self._check is not None or (self._reload is not None and not self._reload.failure)
-        if self._reload_again and self._pool.started and not self._pool.ending and not is_busy:
-            self._reload_again = False
-            self._begin_reload()
-
     # Starting
 
-    def _fork_check(self, generation: Generation) -> Child:
-        return self._pool.fork_helper(partial(check_settings, generation.settings))
-
     def _announce_ready(self) -> None:
-        sock = self._sock
-        self._log.print(f"toolwire ready on {address_of(sock)}")
-        if line := make_console_line(self._generation.settings, address_of(sock)):
+        address, port = address_of(self._sock), self._sock.getsockname()[1]
+        self._log.print(f"toolwire ready on {address}")
+        if line := make_console_line(self._generation.settings, address):
             self._log.print(line)
-        if self._announce is not None:
-            with suppress(OSError):  # where the system has no room for it, the line above must do
-                self._announcer = self._pool.fork_helper(partial(_run_announce, self._announce, sock.getsockname()[1]))
-                self._announcer.close()  # it sends nothing
+        announce = self._announce
+        if announce is None:
+            return
+
+        def run(channel: socket.socket) -> int:
+            asyncio.run(announce(port))
+            return 0
+
+        with suppress(OSError):  # where the system has no room for it, the line above must do
+            self._announcer = self._pool.fork_helper(run)
+            self._announcer.close()  # it sends nothing
 
     def _handle_loss(self, worker: Worker) -> None:
         """A worker has ended before it was ready."""
         if self._pool.ending:
             return
-        reason = f"worker {worker.slot.number} does not start: {worker.start_failure}"
+        reason = f"worker {worker.slot.name} does not start: {worker.start_failure}"
         if not self._pool.started:
             if worker.failure is not None or worker.slot.failures >= START_ATTEMPTS:
                 is_lasting = worker.failure is not None and worker.failure.is_lasting
@@ -233,14 +229,13 @@ class _Supervisor:
 
     # Ending
 
-    def _handle_signals(self) -> None:
-        for order in self._signals.take():
-            if order == "reload":
-                self._reload_again = True
-            elif self._pool.ending:
-                self._end_at_once()
-            else:
-                self._drain()
+    def _obey(self, order: Order) -> None:
+        if order == "reload":
+            self._reload_again = True
+        elif self._pool.ending:
+            self._end_at_once()
+        else:
+            self._drain()
 
     def _drain(self) -> None:
         """Let running turns finish; a second signal ends them at once."""
@@ -267,7 +262,8 @@ class _Supervisor:
 
     def _stop_replacing(self) -> None:
         self._pool.ending = True
-        self._drop_reload()
+        self._drop_check()
+        self._reload, self._reload_again = None, False
         if self._announcer is not None:
             self._announcer.kill()
 
@@ -282,55 +278,61 @@ class _Supervisor:
         self._log.log("error", "supervisor", state="failed", failure=repr(error))
         deadline = time.monotonic() + self._max_drain
         self._signals.take()
-        while any(worker.status is None for worker in self._pool.workers) and time.monotonic() < deadline:
-            if self._signals.include_end:
+        while any(worker.exit_code is None for worker in self._pool.workers) and time.monotonic() < deadline:
+            if "end" in self._signals.take():
                 return
             time.sleep(0.1)
             self._pool.reap()
 
-    def _kill_all(self) -> None:
-        self._stop_replacing()
-        for worker in self._pool.workers:
-            worker.kill()
+    # Checking and reloading
 
-    # Reloading
+    def _begin_check(self, generation: Generation) -> None:
+        """Have a child check settings. Raises `OSError` where the system has no room for it."""
+        self._check = _Check(generation, self._pool.fork_helper(partial(check_settings, generation.settings)))
+
+    def _proceed_with_reload(self) -> None:
+        """Take whatever step of a check or a reload is possible now."""
+        if self._check is not None:
+            self._handle_check(self._check)
+        if self._reload is not None:
+            self._replace_next(self._reload)
+        is_busy = self._check is not None or (self._reload is not None and not self._reload.failure)
+        if self._reload_again and self._pool.started and not self._pool.ending and not is_busy:
+            self._reload_again = False
+            self._begin_reload()
 
     def _begin_reload(self) -> None:
+        old = self._generation.settings.server
         try:
             settings = self._read()
-            self._refuse_fixed_changes(settings)
-            after = Generation(settings, hash_settings(settings), next(self._generations))
-            child = self._fork_check(after)
+            for field in _FIXED:
+                before, after = getattr(old, field), getattr(settings.server, field)
+                if before != after:
+                    self._refuse(f"server.{field}: cannot change from {before} to {after} by a reload; restart for it")
+                    return
+            generation = Generation(settings, hash_settings(settings), next(self._generations))
+            self._begin_check(generation)
         except SettingsError as error:
             self._refuse(str(error))
         except Exception as error:  # noqa: BLE001 - whatever it is, the workers go on with what they have
             self._refuse(f"it cannot be read or checked: {error!r}")
         else:
-            self._log.log("info", "reload", state="checking", configuration=after.version)
-            self._check = _Check(after, child)
-
-    def _refuse_fixed_changes(self, settings: Settings) -> None:
-        for field in _FIXED:
-            old, new = getattr(self._generation.settings.server, field), getattr(settings.server, field)
-            if old != new:
-                raise SettingsError(f"server.{field}: cannot change from {old} to {new} by a reload; restart for it")
+            self._log.log("info", "reload", state="checking", configuration=generation.version)
 
     def _handle_check(self, check: _Check) -> None:
         """Go on when a check has ended: with the start, or with a reload."""
         child = check.child
-        for message in child.receive():
-            child.failure = message if isinstance(message, Failed) else child.failure
-            check.passed = check.passed or isinstance(message, Ready)
+        child.receive()
         is_late = self._is_checked and child.age >= START_TICKS
-        if child.status is None and not is_late:
+        if child.exit_code is None and not is_late:
             return
         self._drop_check()
-        if child.failure is None and check.passed:
+        if child.failure is None and child.is_ready:
             if self._is_checked:
                 self._reload = _Reload(self._generation, check.generation)
             self._is_checked = True
             return
-        ending = describe_ending(child.status) if child.status is not None else f"nothing within {START_TICKS} s"
+        ending = child.ending or f"nothing within {START_TICKS} s"
         if self._is_checked:
             self._refuse(child.failure.reason if child.failure is not None else f"the check ended with {ending}")
         elif child.failure is not None:
@@ -338,11 +340,18 @@ class _Supervisor:
         else:
             self._fail_start(StartFailed(f"the check of the settings ended with {ending}"))
 
+    def _drop_check(self) -> None:
+        if self._check is not None:
+            self._check.child.kill()
+            self._check.child.close()
+            self._check = None
+
     def _refuse(self, reason: str) -> None:
         self._pool.metrics.reloads["refused"].inc()
         self._log.log("error", "reload", state="refused", configuration=self._generation.version, failure=reason)
 
-    def _proceed_with_reload(self, reload: _Reload) -> None:
+    def _replace_next(self, reload: _Reload) -> None:
+        """Start a worker in the next slot that needs one; without such a slot, the reload is over."""
         for slot in self._pool.slots:
             if slot.generation is not reload.target:
                 is_due = not reload.failure or time.monotonic() >= slot.due  # new settings may end the failures
@@ -355,18 +364,3 @@ class _Supervisor:
         self._pool.metrics.reloads[outcome.replace(" ", "_")].inc()
         self._log.use(self._generation.settings)
         self._log.log("info", "reload", state=outcome, configuration=self._generation.version)
-
-    def _drop_reload(self) -> None:
-        self._drop_check()
-        self._reload, self._reload_again = None, False
-
-    def _drop_check(self) -> None:
-        if self._check is not None:
-            self._check.child.kill()
-            self._check.child.close()
-            self._check = None
-
-
-def _run_announce(announce: Announce, port: int, channel: socket.socket) -> int:
-    asyncio.run(announce(port))
-    return 0

@@ -2,27 +2,25 @@
 
 import asyncio
 import contextlib
-import logging
 import signal
 import socket
-import sys
 from collections.abc import Generator
-from functools import partial
+from logging import getLogger
+from logging.handlers import BufferingHandler
 from pathlib import Path
 from types import FrameType
 
 import msgspec
-import uvicorn
 from msgspec.structs import replace
+from uvicorn.loops.auto import auto_loop_factory
 
-from toolwire.config.settings import Server, Settings, SettingsError, bytes_of
-from toolwire.config.stores import make_store, prepare_store
-from toolwire.gateway.memory_budget import MemoryBudget
+from toolwire.config.settings import Settings, SettingsError, bytes_of
+from toolwire.config.stores import AnyStore, make_store, prepare_store
 from toolwire.gateway.metrics import Metrics, SharedFiles
 from toolwire.gateway.nonblocking_stderr import write_stderr_in_thread
-from toolwire.gateway.peers import Peers, PeerServer, socket_path
+from toolwire.gateway.peers import Peers, PeerServer
 from toolwire.gateway.process import Colleagues, Process, allow_files
-from toolwire.gateway.serve import GatewayServer, check, make_server
+from toolwire.gateway.serve import GatewayServer, StartFailed, check, print_line
 from toolwire.gateway.workers.channel import SEND_TIMEOUT, Channel
 from toolwire.gateway.workers.messages import (
     Draining,
@@ -37,12 +35,23 @@ from toolwire.gateway.workers.messages import (
 from toolwire.gateway.workers.sockets import LOCK, METRICS, leave_runtime_folder
 
 
-class WorkerPlan(msgspec.Struct, frozen=True):
-    """What a worker is started with."""
+class Generation(msgspec.Struct, frozen=True, eq=False):
+    """Settings that were read at one time."""
 
     settings: Settings
     version: str
-    """Of the settings."""
+    number: int
+
+    def codex_socket(self, folder: Path) -> str:
+        """The path of the socket of the process that hosts Codex; empty without a backend of that kind."""
+        has_codex = any(backend.kind == "codex" for backend in self.settings.backends)
+        return str(folder / f"codex{self.number}") if has_codex else ""
+
+
+class WorkerPlan(msgspec.Struct, frozen=True):
+    """What a worker is started with."""
+
+    generation: Generation
     slot: int
     seat: str
     """Which metrics files are its own."""
@@ -50,20 +59,12 @@ class WorkerPlan(msgspec.Struct, frozen=True):
     """Its name among the workers, new for each process."""
     folder: Path
     """The runtime directory."""
-    sock: socket.socket
-    codex_socket: str
-    """The socket of the process that hosts Codex; empty without a backend of that kind."""
     started: bool
     """Whether all workers have been ready already."""
 
-    @property
-    def peer_socket(self) -> str:
-        """The path of the socket that other workers reach it by."""
-        return socket_path(self.folder, self.incarnation)
-
 
 def divide_limits(settings: Settings, slot: int) -> Settings:
-    """The settings of the worker with this number: limits of the machine are its share of them, and at least one.
+    """The settings of the worker with this number: its share of the limits of the machine, at least one of each.
 
     Bytes in flight are at least those of one body with its reply, or a request that is allowed could never be answered.
     """
@@ -85,28 +86,40 @@ class WorkerServer(GatewayServer):
     """The gateway in a worker."""
 
     def __init__(
-        self,
-        config: uvicorn.Config,
-        limits: Server,
-        flight: MemoryBudget,
-        process: Process,
-        *,
-        channel: Channel,
-        colleagues: Colleagues,
-        startup_errors: "StartupErrors",
+        self, settings: Settings, store: AnyStore, process: Process, colleagues: Colleagues, channel: Channel
     ) -> None:
-        super().__init__(config, limits, flight, process)
-        self._channel = channel
+        super().__init__(settings, store, process)
         self._colleagues = colleagues
-        self._startup_errors = startup_errors
+        self._channel = channel
         self.is_orphaned = False
         """Whether the supervisor is gone."""
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         await self._colleagues.server.start()
-        self._channel.open(self._obey)
-        with self._startup_errors.caught():
+        talking = asyncio.create_task(self._channel.run(self._obey))
+        try:
+            await super().serve(sockets)
+        finally:
+            talking.cancel()
+            await self._colleagues.server.stop()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start. Raises `SettingsError` or `StartFailed` with the reason that uvicorn logs before it exits."""
+        errors, logger = BufferingHandler(100), getLogger("uvicorn.error")
+        logger.addHandler(errors)
+        logger.propagate = False
+        try:
             await super().startup(sockets)
+        except SystemExit:
+            tracebacks = filter(None, (record.getMessage().strip() for record in errors.buffer))
+            reason = next(tracebacks, "it does not start").splitlines()[-1].strip()
+            name = f"{SettingsError.__module__}.{SettingsError.__name__}: "
+            if reason.startswith(name):
+                raise SettingsError(reason.removeprefix(name)) from None
+            raise StartFailed(reason) from None
+        finally:
+            logger.removeHandler(errors)
+            logger.propagate = True
         if self.started:
             if not self._colleagues.fleet.started:
                 self.process.condition = "starting"
@@ -117,8 +130,6 @@ class WorkerServer(GatewayServer):
             async with asyncio.timeout(SEND_TIMEOUT):
                 await self._channel.send(Draining())
         await super().shutdown(sockets)
-        await self._colleagues.server.stop()
-        await self._channel.close()
 
     def _obey(self, message: FromSupervisor | None) -> None:
         if isinstance(message, Fleet):
@@ -131,9 +142,7 @@ class WorkerServer(GatewayServer):
         if message is None:
             self.is_orphaned = True  # without a supervisor it would be neither replaced nor ended
         if isinstance(message, End):
-            self.force_exit = True
-            # uvicorn would log that its lifespan was cancelled, with a traceback.
-            logging.getLogger("uvicorn.error").disabled = True
+            self.end_at_once()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Let running turns finish. Only the supervisor ends them: systemd signals all processes at once."""
@@ -146,37 +155,45 @@ class WorkerServer(GatewayServer):
         yield
 
 
-def run_worker(plan: WorkerPlan, sock: socket.socket) -> int:
-    """Serve until the supervisor orders the end; returns the exit code."""
-    settings = divide_limits(plan.settings, plan.slot)
-    allow_files(plan.settings.server.max_connections)
-    errors = StartupErrors()
+def run_worker(plan: WorkerPlan, listening: socket.socket, sock: socket.socket) -> int:
+    """Serve until the supervisor orders the end; returns the exit code. `sock` leads to the supervisor."""
+    whole = plan.generation.settings
+    settings = divide_limits(whole, plan.slot)
+    allow_files(whole.server.max_connections)
+
+    async def serve() -> bool:
+        """Serve; returns whether the supervisor is gone."""
+        metrics = Metrics(SharedFiles(plan.folder / METRICS), plan.seat)
+        colleagues = Colleagues(
+            plan.slot,
+            Peers(plan.folder, plan.incarnation),
+            PeerServer(plan.folder, plan.incarnation),
+            plan.generation.codex_socket(plan.folder),
+            Fleet(settings.server.workers, 0, plan.started),
+        )
+        process = Process(plan.generation.version, metrics, colleagues)
+        store = make_store(settings)  # opened by this event loop: a database may be slow, and heartbeats are due
+        channel = await Channel.open(sock, metrics.refresh)
+        server = WorkerServer(settings, store, process, colleagues, channel)
+        await server.serve([listening])
+        return server.is_orphaned
+
     with write_stderr_in_thread(plan.folder / LOCK):
         try:
-            store = make_store(settings)  # opened by its event loop: a database may be slow, and heartbeats are due
-            metrics = Metrics(SharedFiles(plan.folder / METRICS), plan.seat)
-            fleet = Fleet(settings.server.workers, 0, plan.started)
-            peers, peer_server = Peers(plan.folder, plan.incarnation), PeerServer(plan.folder, plan.incarnation)
-            colleagues = Colleagues(plan.slot, peers, peer_server, plan.codex_socket, fleet)
-            process = Process(plan.version, settings.server.drain, metrics, colleagues)
-            channel = Channel(sock, metrics.refresh)
-            make = partial(WorkerServer, channel=channel, colleagues=colleagues, startup_errors=errors)
-            server = make_server(settings, store, process, make)
-            server.run(sockets=[plan.sock])
-        except (SettingsError, OSError) as error:
+            with asyncio.Runner(loop_factory=auto_loop_factory()) as runner:
+                is_orphaned = runner.run(serve())
+        except (SettingsError, StartFailed, OSError) as error:
             return _fail(sock, Failed(str(error), is_lasting=isinstance(error, SettingsError)))
-        except SystemExit:  # uvicorn exits when it cannot start
-            return _fail(sock, Failed(errors.last or "it does not start", errors.are_settings))
-    if server.is_orphaned:
+    if is_orphaned:
         leave_runtime_folder(plan.folder, is_last=False)
     return 0
 
 
 def check_settings(settings: Settings, sock: socket.socket) -> int:
-    """Check whether workers could serve with these settings, in a process of its own."""
+    """Check whether workers could serve with these settings, in a process of its own; returns the exit code."""
     try:
         check(settings)
-        prepare_store(settings, _print)
+        prepare_store(settings, print_line)
     except SettingsError as error:
         return _fail(sock, Failed(str(error), is_lasting=True))
     sock.sendall(encode_line(Ready()))
@@ -188,33 +205,3 @@ def _fail(sock: socket.socket, failed: Failed) -> int:
     with contextlib.suppress(OSError):
         sock.sendall(encode_line(failed))
     return 2
-
-
-class StartupErrors(logging.Handler):
-    """Why uvicorn cannot start: the last line that it would log, which is an exception with its traceback."""
-
-    last = ""
-    are_settings = False
-    """Whether the exception is about settings."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        lines = [line.strip() for line in record.getMessage().splitlines() if line.strip()]
-        if lines and not self.last:
-            name = f"{SettingsError.__module__}.{SettingsError.__name__}: "
-            self.are_settings = lines[-1].startswith(name)
-            self.last = lines[-1].removeprefix(name)
-
-    @contextlib.contextmanager
-    def caught(self) -> Generator[None]:
-        logger = logging.getLogger("uvicorn.error")
-        logger.addHandler(self)
-        logger.propagate = False
-        try:
-            yield
-        finally:
-            logger.removeHandler(self)
-            logger.propagate = True
-
-
-def _print(line: str) -> None:
-    print(f"toolwire: {line}", file=sys.stderr, flush=True)

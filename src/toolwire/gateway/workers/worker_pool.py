@@ -7,7 +7,7 @@ A slot is the place of one worker after the other:
 
     (none) → starting → serving → retired → (none)
 
-With `codex` backends there is one slot more for each generation of settings in use: a process that hosts the threads of
+With `codex` backends there is one more slot for each generation of settings in use: a process that hosts the threads of
 all workers (`codex_host.py`). It ends after the last worker with its settings.
 """
 
@@ -22,17 +22,14 @@ from itertools import count
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-import msgspec
-
-from toolwire.config.settings import Settings
 from toolwire.gateway.metrics import SharedFiles, SupervisorMetrics
-from toolwire.gateway.peers import new_incarnation
-from toolwire.gateway.workers.codex_host import CodexHostPlan, run_codex_host
-from toolwire.gateway.workers.fork import Body, Child, describe_ending
-from toolwire.gateway.workers.messages import Beat, Drain, Draining, End, Failed, Fleet, FromSupervisor, Ready, Retire
+from toolwire.gateway.peers import new_incarnation, socket_path
+from toolwire.gateway.workers.codex_host import run_codex_host
+from toolwire.gateway.workers.fork import Body, Child
+from toolwire.gateway.workers.messages import Drain, End, Failed, Fleet, FromSupervisor, Retire
 from toolwire.gateway.workers.sockets import METRICS
 from toolwire.gateway.workers.supervisor_log import SupervisorLog
-from toolwire.gateway.workers.worker import WorkerPlan, run_worker
+from toolwire.gateway.workers.worker import Generation, WorkerPlan, run_worker
 
 HANG_TICKS = 10
 """Ticks of silence after which a worker that was ready is killed. Its event loop sends a heartbeat every second."""
@@ -50,24 +47,10 @@ MAX_RETIRED = 4
 State: TypeAlias = Literal["starting", "serving", "retired"]
 
 
-class Generation(msgspec.Struct, frozen=True, eq=False):
-    """Settings that were read at one time."""
-
-    settings: Settings
-    version: str
-    number: int
-
-    @property
-    def codex_socket(self) -> str:
-        """The name of the socket of its Codex host; empty if it needs none."""
-        has_codex = any(backend.kind == "codex" for backend in self.settings.backends)
-        return f"codex{self.number}" if has_codex else ""
-
-
 class Slot:
     """The listening socket of one worker after the other, and how often they failed."""
 
-    def __init__(self, number: int | str, sock: socket.socket | None, generation: Generation) -> None:
+    def __init__(self, number: int, sock: socket.socket | None, generation: Generation) -> None:
         self.number = number
         self.sock = sock
         """None for a Codex host."""
@@ -78,25 +61,31 @@ class Slot:
         self.due = 0.0
         """When the next worker may be forked."""
 
+    @property
+    def name(self) -> int | str:
+        """How the log calls it."""
+        return self.number if self.sock is not None else "codex"
+
 
 class Worker(Child):
     """A process that serves clients, or hosts Codex for those that do."""
 
     def __init__(
         self,
-        plan: WorkerPlan | CodexHostPlan,
+        body: Body,
         close: Iterator[socket.socket],
         selector: selectors.BaseSelector,
         slot: Slot,
         generation: Generation,
+        seat: str,
+        path: str,
     ) -> None:
-        body = partial(run_worker, plan) if isinstance(plan, WorkerPlan) else partial(run_codex_host, plan)
         super().__init__(body, close, selector)
         self.slot = slot
         self.generation = generation
-        self.seat = plan.seat if isinstance(plan, WorkerPlan) else ""
-        """Which metrics files are its own."""
-        self.socket = plan.peer_socket if isinstance(plan, WorkerPlan) else plan.socket
+        self.seat = seat
+        """Which metrics files are its own; empty for a Codex host."""
+        self.path = path
         """The path of the socket that other workers reach it by."""
         self.state: State = "starting"
         self.served = 0
@@ -107,9 +96,7 @@ class Worker(Child):
     @property
     def start_failure(self) -> str:
         """Why it has ended before it was ready."""
-        if self.failure is not None:
-            return self.failure.reason
-        return f"it ended with {describe_ending(self.status or 0)} before it was ready"
+        return self.failure.reason if self.failure else f"it ended with {self.ending} before it was ready"
 
 
 class WorkerPool:
@@ -151,10 +138,6 @@ class WorkerPool:
         return int(sum(sample.value for family in families for sample in family.samples))
 
     @property
-    def ready(self) -> int:
-        return sum(worker.state == "serving" and worker.slot in self.slots for worker in self.workers)
-
-    @property
     def is_empty(self) -> bool:
         """Whether no child is left, also none that was killed."""
         return not (self.workers or self._children)
@@ -175,35 +158,27 @@ class WorkerPool:
         """Start a worker, unless the system has no room for it; then the caller has to try again."""
         if time.monotonic() < self._fork_due:
             return
-        if generation.codex_socket and all(each.generation is not generation for each in self._host_slots):
-            self._host_slots.append(host := Slot("codex", None, generation))
+        path = generation.codex_socket(self._folder)
+        if path and all(each.generation is not generation for each in self._host_slots):
+            self._host_slots.append(host := Slot(-1, None, generation))
             self.fork(host, generation)
+        if slot.sock is None:
+            seat, body = "", partial(run_codex_host, generation.settings, self._folder, path)
+        else:
+            seats, incarnation = {worker.seat for worker in self.workers}, new_incarnation()
+            seat = next(seat for seat in map(str, count()) if seat not in seats)
+            path = socket_path(self._folder, incarnation)
+            plan = WorkerPlan(generation, slot.number, seat, incarnation, self._folder, self.started)
+            body = partial(run_worker, plan, slot.sock)
         try:
-            worker = Worker(self._plan(slot, generation), self._not_for_child(slot), self._selector, slot, generation)
+            worker = Worker(body, self._not_for_child(slot.sock), self._selector, slot, generation, seat, path)
         except OSError as error:
             self._fork_due = time.monotonic() + FORK_PAUSE
-            facts = {"worker": slot.number, "failure": str(error), "pause": FORK_PAUSE}
+            facts = {"worker": slot.name, "failure": str(error), "pause": FORK_PAUSE}
             self._log.log("error", "worker", state="not forked", **facts)
             return
         self.workers.append(worker)
         self._children[worker.pid] = worker
-
-    def _plan(self, slot: Slot, generation: Generation) -> WorkerPlan | CodexHostPlan:
-        codex_socket = str(self._folder / generation.codex_socket) if generation.codex_socket else ""
-        if slot.sock is None:
-            return CodexHostPlan(generation.settings, self._folder, codex_socket)
-        seats = {worker.seat for worker in self.workers}
-        return WorkerPlan(
-            generation.settings,
-            generation.version,
-            int(slot.number),
-            next(seat for seat in map(str, count()) if seat not in seats),
-            new_incarnation(),
-            self._folder,
-            slot.sock,
-            codex_socket,
-            self.started,
-        )
 
     def fork_missing(self) -> None:
         """Start a worker for each slot that has none and whose pause is over."""
@@ -212,43 +187,12 @@ class WorkerPool:
             if is_missing and not self.ending and time.monotonic() >= slot.due:
                 self.fork(slot, slot.generation)
 
-    def _not_for_child(self, slot: Slot | None) -> Iterator[socket.socket]:
+    def _not_for_child(self, own: socket.socket | None) -> Iterator[socket.socket]:
         """What a child closes: other listening sockets, and channels, whose ends would outlive the supervisor in it."""
-        own = slot.sock if slot is not None else None
         yield from {each.sock for each in self.slots if each.sock is not None and each.sock is not own}
         yield from {child.channel for child in (*self.workers, *self._children.values())}
 
     # Watching
-
-    def look(self) -> list[Worker]:
-        """Handle what has happened to workers; returns those that have ended before they were ready."""
-        for worker in self.workers:
-            for message in worker.receive():
-                self._handle(worker, message)
-        gone = [worker for worker in self.workers if worker.status is not None]
-        lost = [worker for worker in gone if worker.state == "starting"]
-        for worker in gone:
-            self._remove(worker)
-        self._end_unused_hosts()
-        self.started = self.started or self.ready == len(self.slots)
-        fleet = Fleet(len(self.slots), self.ready, self.started)
-        if fleet != self._fleet:
-            self._fleet = fleet
-            self.metrics.ready.set(self.ready)
-            self.send(fleet)
-        return lost
-
-    def _end_unused_hosts(self) -> None:
-        """End Codex hosts whose settings no worker has any longer."""
-        in_use = [worker.generation for worker in self.workers if worker.slot in self.slots]
-        in_use += [slot.generation for slot in self.slots if not self.ending]
-        for slot in tuple(self._host_slots):
-            if all(slot.generation is not generation for generation in in_use):
-                self._host_slots.remove(slot)
-                for worker in self.workers:
-                    if worker.slot is slot:
-                        worker.state = "retired"
-                        worker.send(End())
 
     def reap(self) -> None:
         """Ask the system which children have ended. As the first process of a container it has those of others too."""
@@ -259,21 +203,32 @@ class WorkerPool:
                     return
                 child = self._children.pop(pid, None)
                 if child is not None:
-                    child.status = status
+                    child.exit_code = os.waitstatus_to_exitcode(status)
 
-    def _handle(self, worker: Worker, message: Beat | Failed | Ready | Draining) -> None:
-        match message:
-            case Failed():
-                worker.failure = message
-            case Ready() if worker.state == "starting":
-                self._replace(worker)
-            case Draining() if worker.state == "serving" and not self.ending:
-                self._log.log("warning", "worker", state="draining", worker=worker.slot.number, pid=worker.pid)
+    def look(self) -> list[Worker]:
+        """Handle the messages and the ends of workers; returns those that have ended before they were ready."""
+        for worker in self.workers:
+            worker.receive()
+            if worker.is_ready and worker.state == "starting":
+                self._put_in_service(worker)
+            if worker.is_draining and worker.state == "serving" and not self.ending:
+                self._log.log("warning", "worker", state="draining", worker=worker.slot.name, pid=worker.pid)
                 worker.state = "retired"
-            case _:
-                pass
+        gone = [worker for worker in self.workers if worker.exit_code is not None]
+        lost = [worker for worker in gone if worker.state == "starting"]
+        for worker in gone:
+            self._remove(worker)
+        self._end_unused_hosts()
+        ready = sum(worker.state == "serving" and worker.slot in self.slots for worker in self.workers)
+        self.started = self.started or ready == len(self.slots)
+        fleet = Fleet(len(self.slots), ready, self.started)
+        if fleet != self._fleet:
+            self._fleet = fleet
+            self.metrics.ready.set(ready)
+            self.send(fleet)
+        return lost
 
-    def _replace(self, worker: Worker) -> None:
+    def _put_in_service(self, worker: Worker) -> None:
         """A new worker accepts connections, so the old one of its slot retires."""
         slot = worker.slot
         for before in self.in_slot(slot, "serving"):
@@ -286,13 +241,25 @@ class WorkerPool:
         if self.ending:
             worker.send(Drain())
 
+    def _end_unused_hosts(self) -> None:
+        """End Codex hosts whose settings no worker has any longer."""
+        in_use = [worker.generation for worker in self.workers if worker.slot in self.slots]
+        in_use += [slot.generation for slot in self.slots if not self.ending]
+        for slot in tuple(self._host_slots):
+            if slot.generation not in in_use:
+                self._host_slots.remove(slot)
+                for worker in self.workers:
+                    if worker.slot is slot:
+                        worker.state = "retired"
+                        worker.send(End())
+
     def _remove(self, worker: Worker) -> None:
-        """A worker has ended. If it is to be replaced, the next one waits longer after each failure."""
+        """Remove a worker that has ended. Its slot waits longer for the next one after each failure."""
         worker.close()
         self.workers.remove(worker)
         self._files.leave(worker.seat)
         with suppress(OSError):
-            os.unlink(worker.socket)
+            os.unlink(worker.path)
         if self.ending or worker.state == "retired":
             return
         slot = worker.slot
@@ -302,8 +269,7 @@ class WorkerPool:
         self.metrics.restarts[worker.fate].inc()
         if not self.started and worker.failure is not None:
             return  # the start ends with it
-        ending = describe_ending(worker.status or 0)
-        facts = {"worker": slot.number, "pid": worker.pid, "ending": ending, "pause": pause}
+        facts = {"worker": slot.name, "pid": worker.pid, "ending": worker.ending, "pause": pause}
         if worker.failure is not None:
             facts["failure"] = worker.failure.reason
         self._log.log("error", "worker", state=worker.fate, **facts)
