@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from toolwire.gateway.nonblocking_stderr import LIMIT, StderrWriter, dropped_lines, write_stderr_in_thread
+from toolwire.gateway.nonblocking_stderr import MAX_BUFFERED, StderrWriter, dropped_lines, write_stderr_in_thread
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_lines_nobody_reads_are_dropped_and_counted_and_told_of_later(pipe):
     reading, writing = pipe
     writer = StderrWriter(writing)
     line = b"x" * 99 + b"\n"
-    count = 10 * LIMIT // len(line)
+    count = 10 * MAX_BUFFERED // len(line)
     for _ in range(count):
         writer.write(line)
     dropped = writer.dropped
@@ -70,7 +70,7 @@ def test_a_pipe_whose_reader_is_gone_loses_lines_and_nothing_else(pipe):
 def test_the_end_does_not_wait_for_a_reader(pipe):
     _, writing = pipe
     writer = StderrWriter(writing)
-    writer.write(b"x" * LIMIT)
+    writer.write(b"x" * MAX_BUFFERED)
     over = threading.Thread(target=writer.finish, args=(0.05,))
     over.start()
     over.join(10)

@@ -1,8 +1,8 @@
-"""Numbers for Prometheus. Labels come from the operator, never from a client, so their number is bounded.
+"""Metrics for Prometheus. Labels come from the operator, never from a client, so their number is bounded.
 
-A worker process keeps its numbers in files that all workers read (prometheus_client's multiprocess mode), so any of
-them shows the sum of all. A file belongs to a seat, which the next process takes when this one is gone: counters go on
-from where they were, and what was shown once never decreases. Gauges are removed with their process.
+A worker process keeps its metrics in files that all workers read (prometheus_client's multiprocess mode), so each of
+them shows the sums of all. A file belongs to a seat. The next process that takes the seat continues its counters, so
+that no sum decreases. Gauges are removed with their process.
 """
 
 import os
@@ -15,7 +15,6 @@ from typing import Any, TypeAlias, cast
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess, values
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
-from prometheus_client.samples import Sample
 
 from toolwire.gateway.nonblocking_stderr import dropped_lines
 from toolwire.memory.store import StoreStats
@@ -39,7 +38,7 @@ _COUNTERS = {
 }
 _HISTOGRAMS: dict[str, tuple[str, Labels, tuple[float, ...]]] = {
     "toolwire_turn_seconds": ("Duration of turns", _WHERE, SECONDS),
-    "toolwire_flush_seconds": ("How long events of background runs waited until they were kept", (), SHORT_SECONDS),
+    "toolwire_flush_seconds": ("How long events of background runs waited until they were stored", (), SHORT_SECONDS),
     "toolwire_store_seconds": ("Duration of operations of the store", ("operation",), SHORT_SECONDS),
 }
 _GAUGES = {
@@ -54,7 +53,7 @@ _values, _multiprocess = cast("Any", values), cast("Any", multiprocess)  # neith
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 _FILES = ("counter", "histogram", "gauge_livesum", "gauge_livemax")
 _FILE_SIZE = 256 * 1024
-"""Bytes reserved for each file. Writing to a mapped file beyond what the disk has room for kills the process."""
+"""Bytes reserved for each file. A write to a mapped file for which the disk has no room would kill the process."""
 
 
 class SharedFiles:
@@ -65,8 +64,8 @@ class SharedFiles:
         folder.mkdir(exist_ok=True)
 
     @contextmanager
-    def opened(self, seat: str) -> Generator[None]:
-        """Families that are made meanwhile are kept in the files of a seat. Raises `OSError` if there is no room.
+    def use_seat(self, seat: str) -> Generator[None]:
+        """Keep the metrics that are made inside the block in the files of a seat. Raises `OSError` if there is no room.
 
         No two processes may have a seat at the same time.
         """
@@ -83,19 +82,19 @@ class SharedFiles:
             del os.environ[_FOLDER]  # each file is open by now, and it is not for child processes
 
     def leave(self, seat: str) -> None:
-        """The process that had a seat is gone."""
+        """Remove the gauges of a seat whose process is gone."""
         _multiprocess.mark_process_dead(seat, str(self._folder))
 
     def collect(self) -> Iterable[Metric]:
-        """The sums. They are added in a fixed order, so that rounding does not make them decrease."""
+        """The sums of all processes, added in a fixed order, so that rounding does not make them decrease."""
         return _multiprocess.MultiProcessCollector.merge(sorted(map(str, self._folder.glob("*.db"))))
 
 
 class SupervisorMetrics:
-    """The numbers of the process above the workers, which they show with their own."""
+    """The metrics of the supervisor, which the workers show with their own."""
 
     def __init__(self, shared: SharedFiles) -> None:
-        with shared.opened("supervisor"):
+        with shared.use_seat("supervisor"):
             restarts = Counter("toolwire_worker_restarts", "Workers replaced, by reason", ["reason"], registry=None)
             reloads = Counter("toolwire_reloads", "Configurations read anew, by outcome", ["outcome"], registry=None)
             self.restarts = {reason: restarts.labels(reason) for reason in ("ended", "hung", "late")}
@@ -103,42 +102,31 @@ class SupervisorMetrics:
             self.ready = Gauge("toolwire_workers", "Workers that are ready", registry=None, multiprocess_mode="livesum")
 
 
-def _make_families(registry: CollectorRegistry) -> tuple[dict[str, Counter | Histogram], dict[str, Gauge]]:
-    families: dict[str, Counter | Histogram] = {}
-    for name, (says, labels) in _COUNTERS.items():
-        families[name] = Counter(name, says, labels, registry=registry)
-    for name, (says, labels, bounds) in _HISTOGRAMS.items():
-        families[name] = Histogram(name, says, labels, buckets=bounds, registry=registry)
-    gauges: dict[str, Gauge] = {}
-    for name, says in _GAUGES.items():
-        mode = "livemax" if name.startswith(_SHARED) else "livesum"
-        gauges[name] = Gauge(name, says, registry=registry, multiprocess_mode=mode)
-    return families, gauges
-
-
-def _bucket_as_written(sample: Sample) -> Sample:
-    """Whole bounds of buckets are written without a fraction: another label is another series."""
-    bound = sample.labels.get("le")
-    return sample._replace(labels={**sample.labels, "le": bound.removesuffix(".0")}) if bound else sample
-
-
 class Metrics(Collector, TurnObserver):
-    """The numbers of one process. With `shared` they are kept in its files, and the text has the sums of all."""
+    """The metrics of one process. With `shared` they are kept in its files, and the text has the sums of all."""
 
     def __init__(self, shared: SharedFiles | None = None, seat: str = "") -> None:
         self._shared = shared
-        self._registry = CollectorRegistry()
-        with shared.opened(seat) if shared is not None else nullcontext():
-            self._families, self._gauges = _make_families(self._registry)
+        self._registry = registry = CollectorRegistry()
+        self._families: dict[str, Counter | Histogram] = {}
+        self._gauges: dict[str, Gauge] = {}
+        with shared.use_seat(seat) if shared is not None else nullcontext():
+            for name, (help, labels) in _COUNTERS.items():
+                self._families[name] = Counter(name, help, labels, registry=registry)
+            for name, (help, labels, bounds) in _HISTOGRAMS.items():
+                self._families[name] = Histogram(name, help, labels, buckets=bounds, registry=registry)
+            for name, help in _GAUGES.items():
+                mode = "livemax" if name.startswith(_SHARED) else "livesum"
+                self._gauges[name] = Gauge(name, help, registry=registry, multiprocess_mode=mode)
         self._children: dict[tuple[str, Labels], Counter | Histogram] = {}
         self._store_fails = False
         self._dropped = 0
         self.running = 0
-        """Turns that are being answered now."""
+        """Requests that are being served now, and background turns."""
         self.follows = 0
         """Streams of background runs that are being read now."""
         self.stored = StoreStats()
-        """What the store held when it was last asked."""
+        """What the store held at its last count."""
 
     def _child(self, name: str, labels: Labels) -> Any:
         child = self._children.get((name, labels))
@@ -180,23 +168,23 @@ class Metrics(Collector, TurnObserver):
         if reason:
             self._child("toolwire_store_failures", (reason,)).inc()
 
-    def took_over(self, outcome: str) -> None:
-        """Count a background run of a process that is gone, which was started again or closed."""
+    def count_recovery(self, outcome: str) -> None:
+        """Count an orphaned background run that was started again or closed."""
         self._child("toolwire_take_overs", (outcome,)).inc()
 
-    def flushed(self, seconds: float) -> None:
-        """Measure how long the oldest event of a background run waited until it was stored."""
+    def record_flush(self, seconds: float) -> None:
+        """Record how long the oldest event of a background run waited until it was stored."""
         self._child("toolwire_flush_seconds", ()).observe(seconds)
 
     @contextmanager
-    def using_store(self, operation: str) -> Generator[None]:
-        """Measure an operation of the store, if it succeeds."""
+    def time_store(self, operation: str) -> Generator[None]:
+        """Record the duration of an operation of the store that succeeds."""
         began = monotonic()
         yield
         self._child("toolwire_store_seconds", (operation,)).observe(monotonic() - began)
 
     def refresh(self) -> None:
-        """Update gauges, and what is counted elsewhere. With workers each does this every second."""
+        """Update the gauges, and what is counted elsewhere. Each worker does this every second."""
         self._gauges["toolwire_turns_running"].set(self.running)
         self._gauges["toolwire_follows"].set(self.follows)
         self._gauges["toolwire_store_failing"].set(self._store_fails)
@@ -208,10 +196,14 @@ class Metrics(Collector, TurnObserver):
 
     def collect(self) -> Iterable[Metric]:
         for metric in self._registry.collect() if self._shared is None else self._shared.collect():
-            metric.samples = [_bucket_as_written(each) for each in metric.samples if not each.name.endswith("_created")]
+            samples = [each for each in metric.samples if not each.name.endswith("_created")]
+            for index, sample in enumerate(samples):
+                if bound := sample.labels.get("le"):  # `1.0` and `1` would be two series
+                    samples[index] = sample._replace(labels={**sample.labels, "le": bound.removesuffix(".0")})
+            metric.samples = samples
             yield metric
 
     def text(self) -> bytes:
-        """The numbers as Prometheus reads them. Takes milliseconds for each worker."""
+        """The metrics in the text format of Prometheus. Takes milliseconds for each worker."""
         self.refresh()
         return generate_latest(self)

@@ -1,10 +1,10 @@
-"""Standard error that nobody has to read.
+"""Non-blocking standard error: a bounded buffer and a writer thread.
 
-A pipe without a reader fills up, and the next write waits without end: the whole gateway would stand still. So a thread
-writes what everybody else only hands over. What it cannot get rid of is kept up to a limit, then dropped and counted.
+A pipe without a reader fills up, and the next write would block the whole gateway. So all lines go to a buffer, and a
+thread writes them. When the buffer is full, lines are dropped and counted.
 
 A pipe keeps short writes of several processes apart, but not long ones. Workers hold a lock while they write; the
-system takes it back from one that is killed.
+system releases it when a worker is killed.
 """
 
 import io
@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,15 +24,15 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
-LIMIT = 256 * 1024
+MAX_BUFFERED = 256 * 1024
 """Bytes that wait to be written."""
 
-PATIENCE = 1.0
-"""Seconds that the end waits for what is left."""
+FINISH_TIMEOUT = 1.0
+"""Seconds that the process waits at its end for the buffer to empty."""
 
 
 class StderrWriter(io.RawIOBase):
-    """Takes whole lines at once, and writes them later."""
+    """Takes whole lines, and writes them in a thread."""
 
     name = "<stderr>"
 
@@ -42,7 +42,7 @@ class StderrWriter(io.RawIOBase):
         self._changed = threading.Condition()
         self._pieces: list[bytes] = []
         self._size = 0  # of the pieces, and of those that are being written
-        self._unsaid = 0  # lines that were dropped since that was last said
+        self._unreported = 0  # lines dropped since the last report of dropped lines
         self.dropped = 0
         """Lines that were never written."""
         threading.Thread(target=self._run, name="stderr", daemon=True).start()
@@ -56,8 +56,10 @@ class StderrWriter(io.RawIOBase):
     def write(self, data: Any, /) -> int:
         piece = bytes(data)
         with self._changed:
-            if self._size + len(piece) > LIMIT:
-                self._drop(piece)
+            if self._size + len(piece) > MAX_BUFFERED:
+                lines = piece.count(b"\n")
+                self.dropped += lines
+                self._unreported += lines
             else:
                 self._pieces.append(piece)
                 self._size += len(piece)
@@ -65,46 +67,29 @@ class StderrWriter(io.RawIOBase):
         return len(piece)
 
     def finish(self, seconds: float) -> None:
-        """Wait until all is written, but not for long."""
+        """Wait until the buffer is empty, at most for this long."""
         with self._changed:
             self._changed.wait_for(lambda: not self._size, seconds)
-
-    def _drop(self, piece: bytes) -> None:
-        lines = piece.count(b"\n")
-        self.dropped += lines
-        self._unsaid += lines
 
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._pieces or self._unsaid)
+                self._changed.wait_for(lambda: self._pieces or self._unreported)
                 data = b"".join(self._pieces)
                 size, self._pieces = len(data), []
-                if self._unsaid:
-                    data += _said(self._unsaid)
-                    self._unsaid = 0
-            with held(self._lock):
-                written = self._put(data)
+                if self._unreported:
+                    line = {"timestamp": datetime.now(UTC), "level": "warning", "event": "log_dropped"}
+                    data += msgspec.json.encode({**line, "lines": self._unreported}) + b"\n"
+                    self._unreported = 0
+            written = 0
+            with hold(self._lock), suppress(OSError):  # nobody can read it any more
+                while written < len(data):
+                    written += os.write(self._descriptor, data[written : written + 65536])
             with self._changed:
                 self._size -= size
                 if written < len(data):
                     self.dropped += data[written:].count(b"\n")
                 self._changed.notify_all()
-
-    def _put(self, data: bytes) -> int:
-        """How many bytes could be written: fewer when nobody can read them any more."""
-        written = 0
-        while written < len(data):
-            try:
-                written += os.write(self._descriptor, data[written : written + 65536])
-            except OSError:
-                break
-        return written
-
-
-def _said(lines: int) -> bytes:
-    line = {"timestamp": datetime.now(UTC), "level": "warning", "event": "log_dropped", "lines": lines}
-    return msgspec.json.encode(line) + b"\n"
 
 
 def dropped_lines() -> int:
@@ -114,8 +99,8 @@ def dropped_lines() -> int:
 
 
 @contextmanager
-def held(lock: int | None) -> Generator[None]:
-    """Hold a lock among the processes that have opened it, if there is one."""
+def hold(lock: int | None) -> Generator[None]:
+    """Hold a lock file of several processes, if there is one."""
     if lock is None or fcntl is None:
         yield
         return
@@ -128,12 +113,12 @@ def held(lock: int | None) -> Generator[None]:
 
 @contextmanager
 def write_stderr_in_thread(lock: Path | None = None) -> Generator[None]:
-    """Have a thread write all that goes to standard error; with a lock, in turn with other processes."""
-    usual = sys.stderr
-    writer = StderrWriter(usual.fileno(), lock)
-    sys.stderr = io.TextIOWrapper(writer, usual.encoding, "backslashreplace", line_buffering=True)
+    """Route `sys.stderr` through the writer thread; `lock` is a file that other processes lock too."""
+    original = sys.stderr
+    writer = StderrWriter(original.fileno(), lock)
+    sys.stderr = io.TextIOWrapper(writer, original.encoding, "backslashreplace", line_buffering=True)
     try:
         yield
     finally:
-        writer.finish(PATIENCE)
-        sys.stderr = usual
+        writer.finish(FINISH_TIMEOUT)
+        sys.stderr = original
