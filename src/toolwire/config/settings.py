@@ -411,8 +411,14 @@ def with_workers(settings: Settings, workers: int | None) -> Settings:
 def bounds_of(settings: Settings) -> Bounds:
     """The limits of one request."""
     server = settings.server
-    preamble = bytes_of(server.max_preamble)
-    return Bounds(bytes_of(server.max_body), server.max_values, server.max_entries, server.max_tools, preamble)
+    return Bounds(
+        bytes_of(server.max_body),
+        server.max_values,
+        server.max_entries,
+        server.max_tools,
+        bytes_of(server.max_preamble),
+        bytes_of(server.max_reply),
+    )
 
 
 @lru_cache(maxsize=64)

@@ -43,6 +43,8 @@ class Bounds(msgspec.Struct, frozen=True):
     tools: int = 2_000
     preamble: int = 8_000_000
     """Bytes beside the conversation: instructions, tools and other fields that a response may repeat."""
+    reply: int = 64_000_000
+    """Bytes of a reply that is collected."""
 
     def check_tools(self, count: int, field: str) -> None:
         """Refuse a request with too many tools."""

@@ -15,11 +15,11 @@ from toolwire.protocols import PROTOCOLS, DecodeSteps, DialectModule
 from toolwire.turns.observers import ObservedTurn, TurnReport
 
 REPLAY_OF = "toolwire.replay_of"
-"""The key of a scope under which the console names the turn that its own request repeats."""
+"""The key of a scope under which the console names the turn that its request replays."""
 
 
 def open_turn(shared: Shared, name: str, scope: Scope, seed: str = "", *, is_reported: bool = True) -> ObservedTurn:
-    """Begin the turn of a request in the dialect of this name. Ids are made from the seed, or from a random one."""
+    """Begin the turn of a request in the dialect `name`. Its ids are made from the seed, by default a random one."""
     ids = random_hex.take(48)
     report = TurnReport(seed or ids[:24], f"req_{ids[24:]}", name)
     head = RequestHead(dict(scope["headers"]), scope.get("path_params", {}), scope.get("query_string", b""))
@@ -34,7 +34,7 @@ def open_turn(shared: Shared, name: str, scope: Scope, seed: str = "", *, is_rep
 
 
 class Endpoint:
-    """An operation as an ASGI application. With `is_turn` false its requests are served and not reported."""
+    """An operation as an ASGI application. With `is_turn` false its requests are served but not reported."""
 
     def __init__(self, shared: Shared, name: str, operation: Operation, *, is_turn: bool = True) -> None:
         self._shared = shared
@@ -46,13 +46,17 @@ class Endpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         shared = self._shared
         turn = open_turn(shared, self._name, scope, is_reported=self._is_turn)
-        sink = HttpSink(send, turn, shared.pace, shared.loop, self._dialect.module.encode_error)
+        sink = HttpSink(send, turn, shared.pace, shared.ticker.loop, self._dialect.module.encode_error)
+        sink.headers.append((b"x-request-id", turn.report.request_id.encode()))
+        sink.headers += shared.origin_check.cors(turn.head.headers)
+        if turn.report.replay_of:
+            sink.headers.append((b"x-toolwire-turn", turn.report.turn.encode()))
         reservation = Reservation(shared.memory_budget, self._dialect.overload_status)
         await Exchange(shared, turn, scope, sink, reservation).serve(self._operation, receive)
 
 
 def turn_of(dialect: DialectModule, decode_steps: DecodeSteps) -> Operation:
-    """The operation of a dialect in which a body is the whole request."""
+    """The operation of a stateless dialect, in which a body is the whole request."""
 
     async def serve_turn(exchange: Exchange, receive: Receive) -> None:
         shared, caller = exchange.shared, exchange.enter()

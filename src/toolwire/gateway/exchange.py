@@ -1,7 +1,7 @@
 """One request of one client, from its body to the last byte of the answer; the one place where errors are caught.
 
-An operation is a function on an exchange: it reads the request, starts a run and has it delivered. The exchange says
-what goes wrong on the way, ends the run whatever happens, and reports the turn to its observers.
+An operation is a function on an exchange: it reads the request, starts a run and delivers it. The exchange answers
+errors on the way, ends the run in any case, and reports the turn to its observers.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from toolwire.upstream.scheduling import give_way
 
 
 class Sink(Protocol):
-    """Where an answer goes."""
+    """The destination of an answer."""
 
     headers: list[tuple[bytes, bytes]]
     status: int
@@ -44,7 +44,7 @@ class Sink(Protocol):
 
     @property
     def interruption(self) -> Failure:
-        """Why an exchange ends that is broken off."""
+        """The failure with which a cancelled exchange ends."""
         ...
 
     async def plain(self, run: TurnSource, answer: Answer, hold: Callable[[int], None]) -> None: ...
@@ -57,7 +57,7 @@ class Sink(Protocol):
 
 
 class Exchange:
-    """The life of one request. It owns its run: when the client goes, so does the run."""
+    """One request, and the owner of its run: when the client disconnects, the run ends."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Exchange:
         reservation: Reservation,
         origin: "Exchange | None" = None,
     ) -> None:
-        """Begin an exchange, or continue that of `origin`, which has begun its run, with another sink.
+        """Begin an exchange, or continue `origin`, whose run has started, with another sink.
 
         `reservation` holds the bytes of the request and of its reply.
         """
@@ -78,7 +78,7 @@ class Exchange:
         self.sink = sink
         self.reservation = reservation
         self.seed = turn.report.turn
-        """What ids are made from."""
+        """The seed of ids."""
         self.size = 0
         """Bytes of the body."""
         self.closing: list[Callable[[], Awaitable[None]]] = []
@@ -87,15 +87,13 @@ class Exchange:
             self._began, self._owner, self._run = origin._began, origin._owner, origin._run
         else:
             self._began, self._owner, self._run = time.perf_counter(), "", None
-            sink.headers.append((b"x-request-id", turn.report.request_id.encode()))
-            sink.headers += shared.origin_check.cors(turn.head.headers)
         self._answer: Answer | None = None
         self._failure: Failure | None = None
         self._collected = 0  # bytes of the reply
         self._owns_turn = True
 
     async def serve(self, operation: "Operation", receive: Receive) -> None:
-        """Have the request answered, if only with what went wrong."""
+        """Answer the request with the operation, or with its failure."""
         for observer in self.turn.observers:
             observer.start()
         try:
@@ -104,11 +102,11 @@ class Exchange:
             except ToolwireError as error:
                 await self._fail(error.failure)
             except asyncio.CancelledError:
-                # By the end of a drain, or to cancel a background run; having said so, it ends as if by itself.
+                # By the end of a drain, or to cancel a background run. The cancellation goes no further.
                 await self._fail(self.sink.interruption)
             except ClientGone:
                 raise
-            except RecursionError:  # of what a body holds, wherever that is looked at
+            except RecursionError:  # in whatever reads the body
                 await self._fail(BadRequest("The request is nested too deeply.", code="invalid_json").failure)
             except Exception as error:  # noqa: BLE001 - the process must survive whatever this was
                 self._report_crash(error)
@@ -126,7 +124,7 @@ class Exchange:
                 await self.close()
 
     async def _end(self) -> None:
-        """The answer is on its way: end the run, give back what was held, and report the turn."""
+        """The answer was sent: end the run, release its memory, and report the turn."""
         for observer in self.turn.observers:
             observer.stop()
         if not self._owns_turn:
@@ -139,7 +137,7 @@ class Exchange:
             await self._answer.cancel()
 
     async def close(self) -> None:
-        """Close what the exchange holds beside its turn, now."""
+        """Release everything that the exchange holds beside its turn, such as locks."""
         closing, self.closing = self.closing, []
         for close in closing:
             await close()
@@ -150,8 +148,6 @@ class Exchange:
         caller: Caller = self.scope.get(CALLER) or self.shared.keys.check(head.headers, head.query)
         self._owner = caller.owner
         self.turn.enter(caller.name)
-        if self.turn.report.replay_of:
-            self.sink.headers.append((b"x-toolwire-turn", self.seed.encode()))
         return caller
 
     async def read_body(self, receive: Receive) -> bytes:
@@ -176,14 +172,14 @@ class Exchange:
             await give_way()
 
     def own(self, run: TurnSource) -> TurnSource:
-        """Take over a run: the exchange ends it, whatever happens."""
+        """Take ownership of a run: the exchange ends it in any case."""
         self._run = run
         return run
 
     async def deliver(self, run: TurnSource, answer: Answer, receive: Receive) -> None:
-        """Send the run's turn to the client, as long as the client is there."""
+        """Send the run's turn to the client. Raises `ClientGone` when the client disconnects."""
         self._answer = answer
-        with UntilClientGone(receive, self.shared.loop, self.shared.ticker):
+        with UntilClientGone(receive, self.shared.ticker):
             if answer.request.stream:
                 await self.sink.stream(run, answer)
             else:
@@ -192,8 +188,8 @@ class Exchange:
     def hand_over(self, sink: Sink, *, keeps_locks: bool) -> "Exchange":
         """Return an exchange that continues the turn with another sink, owned by the application.
 
-        It has the run, the bytes and the report from here on, and with `keeps_locks` what is to be closed at the end.
-        This one only sends its own answer.
+        It owns the run, the reserved memory and the report from here on, and with `keeps_locks` also the locks. This
+        exchange only sends its own answer.
         """
         self.turn.report.background = True
         self._owns_turn = False
@@ -203,11 +199,11 @@ class Exchange:
         return other
 
     def _hold(self, size: int) -> None:
-        """Reserve `size` more bytes of a reply that is collected. Raises `ReplyTooLarge` or `Overloaded`."""
+        """Reserve `size` more bytes for a collected reply. Raises `ReplyTooLarge` or `Overloaded`."""
         self.reservation.grow(size)
         self._collected += size
-        if self._collected > self.shared.max_reply:
-            raise ReplyTooLarge(self.shared.max_reply)
+        if self._collected > self.shared.bounds.reply:
+            raise ReplyTooLarge(self.shared.bounds.reply)
 
     async def _fail(self, failure: Failure) -> None:
         self._failure = failure

@@ -1,4 +1,4 @@
-"""HTTP in small parts: paths, query values, ids, one-piece answers, clients that leave."""
+"""Small parts of HTTP: answers in one piece, disconnects, query values, paths, ids."""
 
 import asyncio
 import os
@@ -27,19 +27,17 @@ EXPOSED = (
     "x-toolwire-notes",
     "retry-after",
 )
-"""Our headers that a page in a browser may read."""
-
+"""The gateway's headers that a page in a browser may read."""
 
 PIECE = 128 * 1024
-"""Bytes that are written at once, and that may wait to be written before anything else is."""
+"""Bytes of one write, and bytes that may wait in a socket before writing pauses."""
 WHOLE = 2 * PIECE
-"""Bytes of a write that is not cut yet: what one read of the backend leads to is mostly smaller."""
-
+"""Bytes up to which a write is not cut. Most reads of a backend lead to less."""
 
 OUTPUT_MODE = "toolwire.output_mode"
-"""The key of a scope that says which output mode the prefix of the path asks for."""
+"""The key of a scope for the output mode that the prefix of the path selects."""
 PREFIX = "toolwire.prefix"
-"""The key of a scope under which the prefix is that the gateway is mounted at."""
+"""The key of a scope for the prefix that the gateway is mounted at."""
 
 
 class ClientGone(Exception):
@@ -47,16 +45,15 @@ class ClientGone(Exception):
 
 
 class UntilClientGone:
-    """Runs a block and breaks it off when the client goes away. A quick block is over before the watch begins.
+    """Runs a block, and cancels it when the client disconnects. A short block ends before the watch begins.
 
-    Raises `ClientGone` at the end of a block that was broken off.
+    Raises `ClientGone` at the end of a cancelled block.
     """
 
-    def __init__(self, receive: Receive, loop: asyncio.AbstractEventLoop, ticker: Ticker) -> None:
+    def __init__(self, receive: Receive, ticker: Ticker) -> None:
         self._receive = receive
-        self._loop = loop
         self._ticker = ticker
-        task = asyncio.current_task(loop)
+        task = asyncio.current_task(ticker.loop)
         assert task is not None
         self._owner = task
         self._gone = False
@@ -73,19 +70,19 @@ class UntilClientGone:
             raise ClientGone
 
     def tick(self, now: float) -> None:
-        """The first tick that finds the block still running begins the watch."""
+        """Begin the watch: the block is still running at the first tick."""
         self._ticker.leave(self)
-        self._watch = self._loop.create_task(self._wait())
+        self._watch = self._ticker.loop.create_task(self._watch_client())
 
-    async def _wait(self) -> None:
+    async def _watch_client(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
         self._gone = True
         self._owner.cancel()
 
 
-def number(request: Request, name: str, default: int, least: int) -> int:
-    """A number of the query."""
+def read_number(request: Request, name: str, default: int, least: int) -> int:
+    """A number of the query, at least `least`. Raises `BadRequest`."""
     text = request.query_params.get(name)
     if text is None:
         return default
@@ -102,22 +99,22 @@ async def send_json(send: Send, status: int, body: bytes, headers: Headers = ())
 
 
 async def send_pieces(send: Send, pieces: Sequence[bytes], *, last: bool) -> None:
-    """Send a part of a body in one write; what is large goes slice by slice, each when the client has taken the last.
+    """Send a part of a body in one write; a large part in slices, each after the client has taken the last.
 
-    Nothing that comes next is made before the client has taken a large part.
+    Returns from a large part when the client has taken all of it, so that nothing further is produced before.
     """
     size = sum(map(len, pieces))
     if size <= WHOLE:
         await send({"type": "http.response.body", "body": b"".join(pieces), "more_body": not last})
     else:
-        for piece in slices(pieces):
+        for piece in cut_into_slices(pieces):
             await send({"type": "http.response.body", "body": piece, "more_body": True})
     if size > (WHOLE if last else PIECE):
         await send({"type": "http.response.body", "body": b"", "more_body": not last})
 
 
-def slices(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes in slices of about the same size, and never as a whole."""
+def cut_into_slices(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The same bytes in slices of about the same size. They are never joined as a whole."""
     some: list[bytes] = []
     size = 0
     for piece in pieces:
@@ -136,19 +133,19 @@ def slices(pieces: Iterable[bytes]) -> Iterator[bytes]:
 HEALTH_PATHS = ("/healthz", "/readyz", "/metrics")
 BASE = "/v1/"
 _BASE_WORDS = frozenset(("api", "openai", "anthropic", "v1"))
-"""What base URLs end in."""
+"""The words that base URLs end in."""
 MAX_PATH_LENGTH = 1000
 """Longer paths are not corrected."""
 
 
 def path_below(path: str, prefix: str) -> str:
-    """The rest of a path below the prefix that an application is mounted at."""
+    """The part of a path after the prefix that an application is mounted at."""
     rest = path.removeprefix(prefix.rstrip("/"))
     return rest if rest.startswith("/") else path if rest else "/"
 
 
-def served_path(path: str) -> str:
-    """The path that is meant by `/chat/completions`, `/v1/v1/messages`, `/v1/messages/v1/messages`, `//messages/`, …"""
+def correct_path(path: str) -> str:
+    """The path meant by `/chat/completions`, `/v1/v1/messages`, `/v1/messages/v1/messages`, `//messages/`, …"""
     if len(path) > MAX_PATH_LENGTH or path.startswith(f"{BASE}models/"):  # names of models may hold anything
         return path
     words = [word for word in path.split("/") if word]
@@ -158,7 +155,7 @@ def served_path(path: str) -> str:
 
 
 def _base_length(words: Sequence[str]) -> int:
-    """How many words at the start belong to the base URL, which may be that of an operation itself."""
+    """The number of leading words that belong to the base URL, which may be the URL of an operation."""
     if words and words[0] in _BASE_WORDS:
         return 1
     operation = _operation_at_start(words)
@@ -172,15 +169,15 @@ def _operation_at_start(words: Sequence[str]) -> Sequence[str]:
     return next((each for each in operations if words[: len(each)] == each), ())
 
 
-def nearest_path(path: str, served: Collection[str]) -> str:
-    """The served path that looks most like this one, if any does."""
+def find_nearest_path(path: str, served: Collection[str]) -> str:
+    """The served path that is most similar to this one, or an empty string."""
     return next(iter(get_close_matches(path[:MAX_PATH_LENGTH], served, n=1)), "")
 
 
 # Ids
 
 RANDOM_BATCH = 8192
-"""Random bytes that are read at once: each read is a system call."""
+"""Random bytes that are read at once, to save system calls."""
 
 
 class RandomHex:

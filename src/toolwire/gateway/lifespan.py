@@ -3,13 +3,12 @@
 import asyncio
 import sys
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
 from toolwire.config.settings import Server, Settings, bounds_of, bytes_of
 from toolwire.config.stores import AnyStore, make_store
-from toolwire.core.display import clean
 from toolwire.core.tenant_cache import TenantCache
 from toolwire.gateway.answer import Pace
 from toolwire.gateway.console.access import is_own_key, load_token
@@ -17,6 +16,7 @@ from toolwire.gateway.console.recorder import TurnRecorder
 from toolwire.gateway.keys import Keys
 from toolwire.gateway.log import Format, Log
 from toolwire.gateway.memory_budget import MemoryBudget
+from toolwire.gateway.metrics import Metrics
 from toolwire.gateway.origin_check import OriginCheck
 from toolwire.gateway.process import Process, file_limit
 from toolwire.gateway.responses.history import ResponseHistory
@@ -43,7 +43,7 @@ from toolwire.upstream.scheduling import Ticker
 if TYPE_CHECKING:
     from toolwire.gateway.tools.tools import GatewayTools
 
-CHECKED_EVERY = 0.2
+RETIRED_CHECK_INTERVAL = 0.2
 """Seconds between two checks whether the last background run of a retired worker has ended."""
 
 FILES_PER_RUN = 4
@@ -63,61 +63,56 @@ def run_limits(server: Server) -> RunLimits:
 
 @asynccontextmanager
 async def open_application(
-    settings: Settings,
-    this: Process,
-    opened: "AnyStore | None",
-    budget: MemoryBudget,
+    settings: Settings, process: Process, opened: "AnyStore | None", budget: MemoryBudget
 ) -> AsyncGenerator[State]:
     """Open everything that requests need, with the given store or a new one; close it when the turns are over."""
-    loop = asyncio.get_running_loop()
+    loop, server = asyncio.get_running_loop(), settings.server
     store = opened or make_store(settings)
-    codex_host = CodexHost(this.codex_socket) if this.codex_socket else None
+    codex_socket = process.colleagues.codex_socket if process.colleagues is not None else ""
+    codex_host = CodexHost(codex_socket) if codex_socket else None
     memory = TurnMemory(store if store.outlives_process else None, codex_host)
     membership = Membership(store, settings.store.lease)
-    async with make_session(settings.timeouts) as session, _gateway_tools(settings, memory.results) as own:
+    async with make_session(settings.timeouts) as session, _open_tools(settings, memory.results) as tools:
         router = Router(settings, session, codex_host)
-        log = Log(settings.debug.level, loop, log_format(settings), this.slot)
-        observers: list[TurnObserver] = [log, this.metrics]
+        log = Log(settings.debug.level, loop, log_format(settings), process.slot)
+        observers: list[TurnObserver] = [log, process.metrics]
         is_of_console = None
         if settings.console.enabled:
-            observers.append(TurnRecorder(settings, load_token(), this, log))
+            observers.append(TurnRecorder(settings, load_token(), process, log))
             is_of_console = partial(is_own_key, load_token())
-        everything = Shared(
+        shared = Shared(
             settings,
             Engine(settings, router, memory.reasoning, recordings_of(settings)),
             OriginCheck(settings),
             Keys(settings, is_of_console),
             log,
-            this.metrics,
-            bounds := bounds_of(settings),
+            bounds_of(settings),
             budget,
-            Pace(settings.server.commit_after, settings.server.keepalive),
-            loop,
+            Pace(server.commit_after, server.keepalive),
             Ticker(loop),
             store,
             memory,
-            this,
+            process,
             observers,
-            own,
-            bytes_of(settings.server.max_reply),
+            tools,
         )
-        store.watch = watch_of(everything)
-        history = ResponseHistory(store, bounds, run_limits(settings.server), stores_by_default=settings.store.default)
-        runs = BackgroundRuns(store, membership, this.metrics, everything.max_reply, settings.server.keepalive)
+        store.watch = watch_of(log, process.metrics)
+        history = ResponseHistory(store, shared.bounds, run_limits(server), stores_by_default=settings.store.default)
+        runs = BackgroundRuns(store, membership, process.metrics, shared.bounds.reply, server.keepalive)
         leases = Leases(store, membership)
-        recovery = Recovery(everything, membership, leases, history, runs)
-        stored = StoredResponses(everything, runs)
-        socket_responses: SocketResponses = TenantCache(bytes_of(settings.server.max_in_flight) // 2)
-        state = State(everything, history, runs, stored, socket_responses, membership, leases, recovery)
-        maintenance = Maintenance(everything, membership, runs, leases, recovery)
+        recovery = Recovery(shared, membership, leases, history, runs)
+        stored = StoredResponses(shared, runs)
+        socket_responses: SocketResponses = TenantCache(bytes_of(server.max_in_flight) // 2)
+        state = State(shared, history, runs, stored, socket_responses, membership, leases, recovery)
+        maintenance = Maintenance(shared, membership, runs, leases, recovery)
         await store.open()
         await maintenance.start()
         router.start()
         yield state
-        this.condition = "draining"
-        while this.retired and this.metrics.running:  # noqa: ASYNC110
-            await asyncio.sleep(CHECKED_EVERY)
-        await runs.close(settings.server.drain)
+        process.condition = "draining"
+        while process.retired and process.metrics.running:  # noqa: ASYNC110
+            await asyncio.sleep(RETIRED_CHECK_INTERVAL)
+        await runs.close(server.drain)
         await router.stop()
         await memory.flush()
         await maintenance.stop()
@@ -126,41 +121,33 @@ async def open_application(
 
 
 def log_format(settings: Settings) -> Format:
-    """Words for people at a terminal, JSON for everything else, unless the settings say otherwise."""
+    """Text at a terminal, JSON for everything else, unless the settings name a format."""
     if settings.debug.format != "auto":
         return settings.debug.format
     return "text" if sys.stderr.isatty() else "json"
 
 
-def watch_of(shared: Shared) -> Callable[[StoreFailed | None], None]:
-    """What counts the failures of the store, and tells in the log when they begin and when they are over."""
-    reported: list[str] = [""]
+def watch_of(log: Log, metrics: Metrics) -> Callable[[StoreFailed | None], None]:
+    """A function that counts the failures of the store, and logs when they begin and when they are over."""
+    logged = ""
 
     def watch(failed: StoreFailed | None) -> None:
+        nonlocal logged
         reason = failed.reason if failed is not None else ""
-        shared.metrics.store(reason)
-        if reported[0] != reason:
-            reported[0] = reason
-            shared.log.store(reason, str(failed or ""))
+        metrics.store(reason)
+        if logged != reason:
+            logged = reason
+            log.store(reason, str(failed or ""))
 
     return watch
 
 
-@asynccontextmanager
-async def _gateway_tools(settings: Settings, kept: PendingResults) -> "AsyncGenerator[GatewayTools | None]":
-    """The gateway's own tools, if it has any; without any, what they need is not loaded."""
+def _open_tools(
+    settings: Settings, results: PendingResults
+) -> "AbstractAsyncContextManager[GatewayTools] | AbstractAsyncContextManager[None]":
+    """The gateway's own tools; without any, their modules are not loaded."""
     if not settings.gateway_tools.tools and not settings.gateway_tools.mcp:
-        yield None
-        return
+        return nullcontext()
     from toolwire.gateway.tools.tools import GatewayTools  # noqa: PLC0415
 
-    own = GatewayTools(settings, _say, kept)
-    await own.open()
-    try:
-        yield own
-    finally:
-        await own.close()
-
-
-def _say(server: str, message: str) -> None:
-    print(clean(f"toolwire: MCP server {server}: {message}"), file=sys.stderr, flush=True)
+    return GatewayTools(settings, results)

@@ -1,4 +1,4 @@
-"""Starts the run that answers a request: by the rules of the settings and the request, with the gateway's own tools."""
+"""Starts the run that answers a request, by the rules of the settings and the request, with the gateway's own tools."""
 
 from collections.abc import Callable
 from itertools import count
@@ -27,9 +27,9 @@ def start_run(
     *policies: Callable[[], Policy],
     guard: TurnGuard | None = None,
 ) -> TurnSource:
-    """Start the run of this request; the exchange ends it. The given policies come last, new ones for each attempt.
+    """Start the run of this request; the exchange ends it. `policies` make the last policies of each attempt.
 
-    `guard` is asked before each request to a backend and each tool, where another process could take over the turn.
+    `guard` is asked before each request to a backend and each tool of a turn that another process may take over.
     Raises `BadRequest`, which names the field.
     """
     shared, turn, reserve = exchange.shared, exchange.turn, exchange.reservation.grow
@@ -44,10 +44,10 @@ def start_run(
     rounds = count()
 
     def begin(asked: Request) -> Run:
-        round = next(rounds)  # each turn of the model makes ids of its own
+        round = next(rounds)  # the ids of each turn of the model differ
         seed = f"{exchange.seed}{round:02x}" if round else exchange.seed
         options = Options(rules, seed, policies, guard=guard, observers=turn.taps, round=round)
-        return Run(prepare(shared.engine, asked, caller, options), shared.loop, Alarm(shared.ticker), reserve)
+        return Run(prepare(shared.engine, asked, caller, options), shared.ticker.loop, Alarm(shared.ticker), reserve)
 
     if mode != "openai-json":
         return exchange.own(begin(request))
@@ -70,7 +70,7 @@ def start_run(
 
 
 def _count_calls(exchange: Exchange) -> Callable[[str, str], None]:
-    """Counts the calls of the gateway's own tools, each with its outcome, in the report of the turn."""
+    """A function that counts the calls of gateway tools, with their outcomes, in the report of the turn."""
     turn, calls, failed = exchange.turn, count(1), count(1)
     turn.report.gateway_calls = turn.report.gateway_calls_failed = 0
 
@@ -85,7 +85,7 @@ def _count_calls(exchange: Exchange) -> Callable[[str, str], None]:
 
 
 def rules_for(exchange: Exchange) -> ToolRules:
-    """The rules of the settings, changed by the prefix of the path and the headers. Raises `BadRequest`."""
+    """The rules of the settings, overridden by the headers and by the prefix of the path. Raises `BadRequest`."""
     rules, headers, scope = exchange.shared.settings.tools, exchange.turn.head.headers, exchange.scope
     if _FLAGS.keys().isdisjoint(headers) and OUTPUT_MODE not in scope:
         return rules

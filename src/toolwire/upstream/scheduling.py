@@ -28,7 +28,7 @@ class Ticker:
     """Calls `tick` on all members periodically."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self.loop = loop
         self._members: set[Tickable] = set()
         self._running = False
 
@@ -37,19 +37,19 @@ class Ticker:
         self._members.add(member)
         if not self._running:
             self._running = True
-            self._loop.call_later(PERIOD, self._tick)
+            self.loop.call_later(PERIOD, self._tick)
 
     def leave(self, member: Tickable) -> None:
         """Remove a member."""
         self._members.discard(member)
 
     def _tick(self) -> None:
-        now = self._loop.time()
+        now = self.loop.time()
         for member in tuple(self._members):
             member.tick(now)
         self._running = bool(self._members)
         if self._running:
-            self._loop.call_later(PERIOD, self._tick)
+            self.loop.call_later(PERIOD, self._tick)
 
 
 class Alarm:

@@ -54,8 +54,8 @@ class ResponsesAnswer(Answer):
         self._history = history
         self._resumed = resumed
         self._claim = exchange.reservation
-        self._metrics = exchange.shared.metrics
-        self._max_reply = exchange.shared.max_reply
+        self._metrics = exchange.shared.process.metrics
+        self._max_reply = exchange.shared.bounds.reply
         self._whole = whole
         self._claimed = 0  # bytes of the turn
         self._own = StreamEncoder(
@@ -117,7 +117,7 @@ class ResponsesAnswer(Answer):
         await self._memory.flush()
         try:
             uses_store = self._resumed.store or self._resumed.conversation
-            with self._metrics.using_store("save") if uses_store else nullcontext():
+            with self._metrics.time_store("save") if uses_store else nullcontext():
                 await self._history.store(self._resumed, self.response, self._own.output, self._own.stats.figures)
         except StoreFailed as error:
             self._own.stats.note(Note("not_stored", error.reason))

@@ -72,4 +72,4 @@ class Maintenance:
         await self._store.maintain(await self._membership.id())
 
     async def _count(self) -> None:
-        self._shared.metrics.stored = await self._store.stats()
+        self._shared.process.metrics.stored = await self._store.stats()

@@ -176,7 +176,7 @@ class Operations:
         """Answer with a body or a stream that does not depend on this exchange's turn."""
         sink = exchange.sink
         assert isinstance(sink, HttpSink)
-        with UntilClientGone(receive, exchange.shared.loop, exchange.shared.ticker):
+        with UntilClientGone(receive, exchange.shared.ticker):
             await sink.send_kept(content)
 
 

@@ -23,7 +23,7 @@ from toolwire.dialects.responses.writer import Writer
 from toolwire.gateway.body import run_in_steps
 from toolwire.gateway.endpoint import open_turn
 from toolwire.gateway.exchange import Exchange
-from toolwire.gateway.keys import CALLER, Acting
+from toolwire.gateway.keys import CALLER, Caller
 from toolwire.gateway.memory_budget import Reservation
 from toolwire.gateway.responses.answer import begin_turn
 from toolwire.gateway.responses.conversation_lock import LOCK_TIMEOUT, UNLOCKED, ConversationLock, acquire
@@ -143,10 +143,10 @@ class Recovery:
         return None if progress.items.is_empty else OWNER_LOST  # beyond the opening there are only keepalives
 
     def _start_again(self, claimed: ClaimedRun) -> None:
-        self._shared.metrics.took_over("asked_again")
+        self._shared.process.metrics.count_recovery("asked_again")
         spec, claim = decode_spec(claimed.plan), Reservation(self._shared.memory_budget)
         log = RunLog(claimed.owner, claimed.fence, claimed.next_event)
-        scope = {**spec.scope, CALLER: Acting(spec.key_name, "", claimed.owner)}
+        scope = {**spec.scope, CALLER: Caller(spec.key_name, acts_for=claimed.owner)}
         turn = open_turn(self._shared, "responses", scope, claimed.record.id.partition("_")[2])
         turn.report.background = turn.report.taken_over = True
         run = RunTask(self._runs, log, claim, turn.taps, close_early=partial(self._close_early, claimed))
@@ -188,7 +188,7 @@ class Recovery:
         link = (spec.answers, "") if spec is not None and spec.answers else None  # the outputs may be submitted again
         with suppress(Overtaken):
             await self._store.save(claimed.owner, record, None, made, Effects(link), guard=claimed.fence, last=last)
-            self._shared.metrics.took_over(_OUTCOMES.get(failure.code, "failed"))
+            self._shared.process.metrics.count_recovery(_OUTCOMES.get(failure.code, "failed"))
 
 
 def _read_spec(claimed: ClaimedRun) -> RunSpec | None:

@@ -18,7 +18,7 @@ from toolwire.dialects.reading import read
 from toolwire.gateway.body import run_in_steps
 from toolwire.gateway.endpoint import Endpoint
 from toolwire.gateway.exchange import Exchange
-from toolwire.gateway.http import number
+from toolwire.gateway.http import read_number
 from toolwire.gateway.responses.history import make_input_items
 from toolwire.gateway.responses.operations import State
 from toolwire.gateway.responses.stored_response import response_not_found
@@ -102,7 +102,7 @@ class ResourceRequest:
         record = await self._state.stored.load(self._owner, self._params["response_id"])
         if not streamed:
             return await self._respond(record)
-        after = number(self._request, "starting_after", -1, -1)
+        after = read_number(self._request, "starting_after", -1, -1)
         stream = await self._state.stored.open_stream(self._owner, record, after + 1)
         headers = {name.decode(): value.decode() for name, value in SSE_HEADERS}
         return StreamingResponse(stream, headers=headers)
@@ -235,7 +235,7 @@ class ResourceRequest:
         after, order = query.get("after", ""), query.get("order", "desc")
         if order not in ("asc", "desc"):
             raise BadRequest(f"order must be asc or desc; received {order!r}.", "order")
-        limit = number(self._request, "limit", 20, 1)
+        limit = read_number(self._request, "limit", 20, 1)
         if limit > MAX_PAGE_ITEMS:
             raise BadRequest(f"limit must be at most {MAX_PAGE_ITEMS}; received {limit}.", "limit")
         max_bytes = self._state.shared.bounds.body

@@ -274,7 +274,7 @@ class Flusher:
         return chunks
 
     async def _commit(self, chunks: Sequence[tuple[RunLog, EventChunk]]) -> None:
-        with self._metrics.using_store("append"):
+        with self._metrics.time_store("append"):
             done = await self._store.append([Append(log.owner, log.fence, chunk) for log, chunk in chunks])
         now = time.monotonic()
         for log, _ in chunks:
@@ -284,7 +284,7 @@ class Flusher:
                 log.lose()
                 self._on_lost(log.fence)
                 continue
-            self._metrics.flushed(now - log.in_flight_since)
+            self._metrics.record_flush(now - log.in_flight_since)
             log.confirm()
             if log.fence in done.cancelled:
                 self._on_cancelled(log.fence)
@@ -336,7 +336,7 @@ class Follower:
 
     async def _poll(self) -> None:
         wanted = list(self._waiting)
-        with self._metrics.using_store("follow"):
+        with self._metrics.time_store("follow"):
             found = await self._store.follow(wanted, MAX_POLL_BYTES)
         for each, followed in zip(wanted, found, strict=True):
             if followed.chunks or followed.is_over:

@@ -350,7 +350,7 @@ class BackgroundRuns:
 
     async def save(self, turn: StoredTurn, fence: Fence, last: EventChunk) -> None:
         """Store the end of a run. Raises `StoreFailed`."""
-        with self._metrics.using_store("save"):
+        with self._metrics.time_store("save"):
             await self.store.save(turn.owner, turn.record, turn.given, turn.made, turn.effects, guard=fence, last=last)
 
     async def retry_unstored(self) -> None:

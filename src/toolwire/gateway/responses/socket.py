@@ -199,7 +199,7 @@ class SocketSession:
         shared = self._state.shared
         turn = open_turn(shared, "responses", self._scope)
         turn.report.transport = "websocket"
-        sink = SocketSink(self._send, turn, shared.pace, shared.loop, responses.encode_error)
+        sink = SocketSink(self._send, turn, shared.pace, shared.ticker.loop, responses.encode_error)
         exchange = Exchange(shared, turn, self._scope, sink, Reservation(shared.memory_budget))
         await exchange.serve(SocketTurn(self._state, sink, self._cache, message), self._wait_until_gone)
         return True

@@ -15,7 +15,7 @@ from toolwire.core.errors import BadRequest, Failure
 from toolwire.core.events import Event, TurnFailed
 from toolwire.core.notes import Figures, TurnStats
 from toolwire.dialects import responses
-from toolwire.gateway.http import slices
+from toolwire.gateway.http import cut_into_slices
 from toolwire.gateway.responses.run_log import cut_chunk, make_chunk, select_events
 from toolwire.gateway.responses.run_progress import encode_unfinished
 from toolwire.gateway.responses.run_task import BackgroundRuns
@@ -66,7 +66,7 @@ class StoredResponses:
 
     async def follow(self, owner: str, id: str, number: int = 0) -> AsyncIterator[bytes]:
         """The stream of a background run from this event on, with keepalives in between."""
-        reader, metrics = self._runs.open_reader(owner, id, number), self._shared.metrics
+        reader, metrics = self._runs.open_reader(owner, id, number), self._shared.process.metrics
         metrics.follows += 1
         try:
             while True:
@@ -78,7 +78,7 @@ class StoredResponses:
                     continue
                 if chunks is None:
                     break
-                for piece in slices(chunk.frames for chunk in chunks):
+                for piece in cut_into_slices(chunk.frames for chunk in chunks):
                     yield piece
             yield (reader.comment or await self._comment(owner, id)) + sse.DONE
         finally:
@@ -163,7 +163,7 @@ def _replay(record: Record, output: Sequence[msgspec.Raw], number: int) -> Itera
         0, [select_events([piece for event in _events(ending, response) for piece in encoder.feed(event)])]
     )
     wanted = cut_chunk(whole, min(number, whole.count)).frames
-    return chain(slices((wanted,)), (sse.write_comment(_figures(record, output).comment()) + sse.DONE,))
+    return chain(cut_into_slices((wanted,)), (sse.write_comment(_figures(record, output).comment()) + sse.DONE,))
 
 
 def _events(ending: _Ending, response: bytes) -> list[Event]:
