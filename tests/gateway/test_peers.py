@@ -55,7 +55,7 @@ def with_server(folder: Path, talk: Callable[[PeerServer, Peers], Awaitable[None
 
 
 async def whole(peers: Peers, name: str, payload: bytes = b"") -> bytes:
-    return await peers.ask_whole(OTHER, name, payload, 10_000_000, patience=60)
+    return await peers.ask_whole(OTHER, name, payload, 10_000_000, seconds=60)
 
 
 def test_an_answer_comes_in_pieces_as_they_were_given(folder):
@@ -88,7 +88,7 @@ def test_a_request_beyond_the_bound_is_refused_unread(folder, monkeypatch):
 def test_an_answer_beyond_the_bound_is_given_up(folder):
     async def talk(server: PeerServer, peers: Peers) -> None:
         with pytest.raises(PeerFailed, match="more than 3 bytes"):
-            await peers.ask_whole(OTHER, "echo", b"four", 3, patience=60)
+            await peers.ask_whole(OTHER, "echo", b"four", 3, seconds=60)
 
     with_server(folder, talk)
 
@@ -159,7 +159,7 @@ def test_what_is_no_request_is_refused_and_stops_nothing(folder, said):
 def test_a_peer_that_is_not_there_is_gone(folder, incarnation):
     async def main() -> None:
         with pytest.raises(PeerGone):
-            await Peers(folder, "own").ask_whole(incarnation, "echo", b"", 10, patience=60)
+            await Peers(folder, "own").ask_whole(incarnation, "echo", b"", 10, seconds=60)
 
     asyncio.run(main())
 
@@ -192,7 +192,7 @@ def test_a_process_that_is_stopped_or_killed_is_gone(folder, number):
 
         async def main() -> None:
             with pytest.raises(PeerGone):
-                await Peers(folder, "own").ask_whole(OTHER, "echo", b"", 10, patience=0.2)
+                await Peers(folder, "own").ask_whole(OTHER, "echo", b"", 10, seconds=0.2)
 
         asyncio.run(main())
         assert Peers(folder, "own").others() == [OTHER]

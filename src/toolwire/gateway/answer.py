@@ -1,4 +1,4 @@
-"""An answer: the turn of one request, in the dialect of the client that asked for it."""
+"""The answer to one request: its turn, in the dialect of the client."""
 
 import time
 from collections.abc import Sequence
@@ -13,19 +13,19 @@ from toolwire.turns.source import TurnSource
 
 
 class Pace(msgspec.Struct, frozen=True):
-    """Seconds until headers leave without an event, and of silence before a sign of life (0: none)."""
+    """Seconds until the headers are sent without an event, and seconds of silence before a keepalive (0: none)."""
 
     commit_after: float = 10.0
     keepalive: float = 15.0
     opens_at_once: bool = False
-    """The headers wait for nothing. Until something is shown the backend may be asked again all the same."""
+    """Send the headers at once. The backend may still be asked again until something is shown."""
 
 
 class Answer:
     """One turn in the client's dialect, as a stream or in one piece."""
 
     pace: Pace | None = None
-    """The pace of its stream, if it is not that of the sink."""
+    """The pace of its stream, if it differs from that of the sink."""
 
     def __init__(self, dialect: DialectModule, request: Request, seed: str, memory: TurnMemory) -> None:
         self._dialect = dialect
@@ -36,7 +36,7 @@ class Answer:
         self._encoder: Encoder | None = None
 
     def encoder(self, run: TurnSource) -> Encoder:
-        """The encoder of the stream: always the same one, with the figures of the attempt that is being made."""
+        """The encoder of the stream: always the same one, with the statistics of the current attempt."""
         if self._encoder is None:
             self._encoder = self._dialect.StreamEncoder(self.request, self.id, self.created, run.assembly.stats)
         return self._encoder
@@ -46,12 +46,12 @@ class Answer:
         return self._dialect.encode_turn(turn, self.request, self.id, self.created)
 
     def check(self) -> None:
-        """Raise if the turn has become larger than may be held."""
+        """Raise if the turn is larger than the answer may hold."""
 
     async def settle(self, pieces: Sequence[bytes]) -> Sequence[bytes]:
-        """The turn is over and its last bytes have not left: keep what must be kept; returns what is to leave."""
+        """Store what must be stored, before the last bytes are sent; returns these bytes."""
         await self._memory.flush()
         return pieces
 
     async def cancel(self) -> None:
-        """The client left before the turn was over: keep what must be kept."""
+        """Store what must be stored of a turn whose client disconnected."""

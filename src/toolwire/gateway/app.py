@@ -1,9 +1,9 @@
-"""The gateway as an ASGI application: which path leads where."""
+"""The gateway as an ASGI application, and its paths."""
 
 import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, nullcontext
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -21,7 +21,7 @@ from toolwire.config.stores import AnyStore
 from toolwire.core.errors import Failure, ToolwireError
 from toolwire.gateway.console.routes import ConsoleApp, open_console, serves_console
 from toolwire.gateway.endpoint import Endpoint, turn_of
-from toolwire.gateway.http import EXPOSED, OUTPUT_MODE, PREFIX, nearest_path, path_below, send_json, served_path
+from toolwire.gateway.http import EXPOSED, OUTPUT_MODE, PREFIX, correct_path, find_nearest_path, path_below, send_json
 from toolwire.gateway.lifespan import open_application
 from toolwire.gateway.memory_budget import MemoryBudget
 from toolwire.gateway.process import Process
@@ -46,16 +46,16 @@ class Gateway:
         budget: MemoryBudget | None = None,
         process: Process | None = None,
     ) -> None:
-        """By default it makes its own store, counts bytes in flight in a budget of its own, and is the only worker."""
+        """By default it has a store and a memory budget of its own, and is the only worker."""
         self._settings = settings
         self._store = store
         self._budget = budget or MemoryBudget(bytes_of(settings.server.max_in_flight))
-        self._process = process or Process(hash_settings(settings), settings.server.drain)
+        self._process = process or Process(hash_settings(settings))
         self._paths: Paths | None = None
 
     @asynccontextmanager
     async def lifespan(self, app: object = None) -> AsyncGenerator[None]:
-        """Open the gateway; at the end, let its turns finish and close it."""
+        """Open the gateway; at the end, let its turns finish and close it. Raises `SettingsError`."""
         async with open_application(self._settings, self._process, self._store, self._budget) as state:
             endpoints, patterns = model_endpoints(state)
             is_shown = self._settings.console.enabled
@@ -73,7 +73,7 @@ class Gateway:
 
 
 def model_endpoints(state: State) -> tuple[dict[str, ASGIApp], Patterns]:
-    """The endpoints that models answer: by path, and by the pattern of a path."""
+    """The endpoints that models answer, by path and by pattern of a path."""
     operations = Operations(state)
     endpoints: dict[str, ASGIApp] = {**operations.endpoints()}
     patterns: Patterns = [operations.submit_endpoint()]
@@ -106,14 +106,14 @@ class Paths:
         has_keys = shared.origin_check.has_keys
         self._rest = Starlette(
             routes=[
-                *(Route(path, _wrong_method) for path in endpoints),
+                *(Route(path, _refuse_method) for path in endpoints),
                 *resource_routes(state),
                 *ServiceRoutes(shared).routes(),
             ],
             middleware=[
                 Middleware(
                     CORSMiddleware,
-                    # Without keys the origin check admits only pages of ours: each is named.
+                    # Without keys the origin check has admitted the page, so its origin is named.
                     allow_origins=["*"] if has_keys else [],
                     allow_origin_regex=None if has_keys else ".*",
                     allow_methods=["*"],
@@ -122,9 +122,12 @@ class Paths:
                     allow_private_network=True,
                 ),
             ],
-            exception_handlers={HTTPException: self._refuse_path, ToolwireError: _refuse_request},
+            exception_handlers={
+                HTTPException: self._refuse_path,
+                ToolwireError: lambda request, error: _encode_failure(request, cast("ToolwireError", error).failure),
+            },
         )
-        self._rest.router.redirect_slashes = False  # a redirect would repeat whatever host the client named
+        self._rest.router.redirect_slashes = False  # a redirect would repeat the host that the client named
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if prefix := scope.get("root_path"):
@@ -133,9 +136,9 @@ class Paths:
             prefix, slash, rest = scope["path"][1:].partition("/")
             if slash and prefix in MODES:
                 scope = {**scope, "path": "/" + rest, OUTPUT_MODE: prefix}
-            scope = {**scope, "path": served_path(scope["path"])}
+            scope = {**scope, "path": correct_path(scope["path"])}
         path = scope["path"]
-        refusal = self._origin_check.refusal(scope["headers"])
+        refusal = self._origin_check.find_refusal(scope["headers"])
         if scope["type"] == "websocket":
             if refusal is None and path == Socket.PATH:
                 return await self._socket(scope, receive, send)
@@ -155,31 +158,26 @@ class Paths:
         return await self._rest(scope, receive, send)
 
     async def _refuse_path(self, request: Request, error: Exception) -> Response:
-        """Answer a request for a path or a method that is not served, and log it."""
+        """Answer and log a request for a path or a method that is not served."""
         assert isinstance(error, HTTPException)
         path = request.url.path
         if error.status_code == 405:
             failure = Failure(405, "method_not_allowed", f"{path} allows no {request.method}.")
         else:
             main = [*(side.module.PATH for side in dialects().values()), "/v1/models"]
-            near = nearest_path(path, (*main, "/v1/conversations", "/healthz", "/metrics"))
+            near = find_nearest_path(path, (*main, "/v1/conversations", "/healthz", "/metrics"))
             meant = f" Did you mean {near}?" if near else f" There are {', '.join(main)}."
             failure = Failure(error.status_code, "not_found", f"{path} is not served here.{meant}")
-        self._log.refused(request.method, path, failure)
+        self._log.refuse(request.method, path, failure)
         return _encode_failure(request, failure)
 
 
-async def _wrong_method(request: Request) -> Response:
-    """A model endpoint that is not asked by POST: perhaps a client tries a WebSocket where there is none."""
+async def _refuse_method(request: Request) -> Response:
+    """Refuse a request to a model endpoint other than POST, which may be the handshake of a WebSocket."""
     if request.headers.get("upgrade", "").lower() == "websocket":
         body = _dialect_of(request).module.encode_error(_UPGRADE)
         return Response(body, 426, {"upgrade": "websocket"}, "application/json")
     raise HTTPException(405)
-
-
-async def _refuse_request(request: Request, error: Exception) -> Response:
-    assert isinstance(error, ToolwireError)
-    return _encode_failure(request, error.failure)
 
 
 def _encode_failure(request: Request, failure: Failure) -> Response:
@@ -188,5 +186,5 @@ def _encode_failure(request: Request, failure: Failure) -> Response:
 
 
 def _dialect_of(request: Request) -> DialectSide:
-    """The dialect in which an error of this path is written."""
+    """The dialect for errors of this path."""
     return dialect_for(request.url.path, request.headers)

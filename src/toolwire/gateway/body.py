@@ -1,4 +1,4 @@
-"""Request bodies: read, unpacked and checked, never further than the limits allow."""
+"""Request bodies: read, decompressed and checked within the limits."""
 
 import codecs
 import sys
@@ -21,19 +21,21 @@ else:
 
 T = TypeVar("T")
 
-PACKED = 64 * 1024
-"""Bytes that are unpacked from at a time."""
+_CUT_OFF, _TRAILING = "it is cut off", "something follows its end"
+
+COMPRESSED_STEP = 64 * 1024
+"""Compressed bytes that are decompressed in one step."""
 WINDOW_LOG = 25
-"""Of zstd: how far back a body may refer, as a power of two. A window is memory that comes before any content."""
+"""The largest window of zstd, as a power of two: its memory is taken before any content is there."""
 
 
 async def run_in_steps(steps: Steps[T], size: int) -> T:
-    """The result of a computation on so many bytes, which is only left in between if they are many."""
-    return run_steps(steps) if size < LARGE_BODY_BYTES else await in_steps(steps)
+    """Run a computation on a body of this size. If the body is large, other tasks run between the steps."""
+    return run_steps(steps) if size < LARGE_BODY_BYTES else await _yield_between(steps)
 
 
-async def in_steps(steps: Steps[T]) -> T:
-    """The result of a computation; others have their turn between its steps."""
+async def _yield_between(steps: Steps[T]) -> T:
+    """Run a computation; other tasks run between its steps."""
     while True:
         try:
             next(steps)
@@ -45,31 +47,33 @@ async def in_steps(steps: Steps[T]) -> T:
 async def read_body(
     headers: Mapping[bytes, bytes], receive: Receive, bounds: Bounds, reservation: Reservation
 ) -> bytes:
-    """The whole body, unpacked: UTF-8, and neither too long nor of too many values."""
-    body = await _received(headers, receive, bounds.body, reservation)
+    """The whole body, decompressed and checked. Raises `BadRequest`, `Overloaded` or `ClientGone`."""
+    body = await _receive_body(headers, receive, bounds.body, reservation)
     encoding = headers.get(b"content-encoding", b"").strip().lower()
     if encoding not in (b"", b"identity"):
-        body = await in_steps(_unpacked(body, encoding, bounds.body, reservation))
+        body = await _yield_between(_decompress(body, encoding, bounds.body, reservation))
     await check_body(body, bounds)
     return body
 
 
 async def check_body(body: bytes, bounds: Bounds) -> None:
-    """See whether it is UTF-8 and can be decoded in the time there is."""
+    """Check that a body is UTF-8 and has no more values than the limit. Raises `BadRequest`."""
     if len(body) < LARGE_BODY_BYTES:
         _check_text(body)
         return
     if not body.isascii():
-        await in_steps(_check_long_text(body))
-    await in_steps(check_values(body, bounds.values))
+        await _yield_between(_check_long_text(body))
+    await _yield_between(check_values(body, bounds.values))
 
 
-async def _received(headers: Mapping[bytes, bytes], receive: Receive, limit: int, reservation: Reservation) -> bytes:
+async def _receive_body(
+    headers: Mapping[bytes, bytes], receive: Receive, limit: int, reservation: Reservation
+) -> bytes:
     declared = headers.get(b"content-length", b"")
     if declared.isdigit():
         if len(declared) > len(str(limit)) + 1 or int(declared) > limit:
             raise _too_large(limit)
-        reservation.check(int(declared))  # what is only declared takes no room from others
+        reservation.check(int(declared))  # a declared length reserves nothing
     pieces: list[bytes] = []
     size = 0
     while True:
@@ -86,61 +90,64 @@ async def _received(headers: Mapping[bytes, bytes], receive: Receive, limit: int
         pieces.append(piece)
 
 
-def _unpacked(body: bytes, encoding: bytes, limit: int, reservation: Reservation) -> Steps[bytes]:
-    """A compressed body, never unpacked further than the limit. Codex with a ChatGPT login sends zstd."""
+def _decompress(body: bytes, encoding: bytes, limit: int, reservation: Reservation) -> Steps[bytes]:
+    """Decompress a body, never beyond the limit. Codex with a ChatGPT login sends zstd."""
     if encoding in (b"gzip", b"x-gzip", b"deflate"):
-        unpacking = _inflated(body)
+        decompressing = _inflate(body)
     elif encoding == b"zstd":
-        unpacking = _zstd(body)
+        decompressing = _decompress_zstd(body)
     else:
         name = encoding.decode("latin-1")
         raise BadRequest(f"content-encoding: {name!r} cannot be read here.", "content-encoding", status=415)
     pieces: list[bytes] = []
     size = 0
     try:
-        for piece in unpacking:
+        for piece in decompressing:
             size += len(piece)
             if size > limit:
                 raise _too_large(limit)
             reservation.grow(len(piece))
             pieces.append(piece)
             yield
-    except (zlib.error, zstd.ZstdError) as error:
-        raise _wrongly_packed(str(error)) from None
+    except (zlib.error, zstd.ZstdError, ValueError) as error:
+        message = f"The body is not what its content-encoding says: {error}."
+        raise BadRequest(message, "content-encoding") from None
     reservation.shrink(len(body))
     return b"".join(pieces)
 
 
-def _inflated(body: bytes) -> Iterator[bytes]:
-    unpack = zlib.decompressobj(zlib.MAX_WBITS | 32)
-    for start in range(0, len(body), PACKED):
-        if unpack.eof:
-            raise _trailing()
-        rest = body[start : start + PACKED]
-        while rest and not unpack.eof:
-            yield unpack.decompress(rest, BYTES_PER_STEP)
-            rest = unpack.unconsumed_tail
-    while not unpack.eof:
-        piece = unpack.decompress(b"", BYTES_PER_STEP)
+def _inflate(body: bytes) -> Iterator[bytes]:
+    """Raises `ValueError` or `zlib.error`."""
+    stream = zlib.decompressobj(zlib.MAX_WBITS | 32)
+    for start in range(0, len(body), COMPRESSED_STEP):
+        if stream.eof:
+            raise ValueError(_TRAILING)
+        rest = body[start : start + COMPRESSED_STEP]
+        while rest and not stream.eof:
+            yield stream.decompress(rest, BYTES_PER_STEP)
+            rest = stream.unconsumed_tail
+    while not stream.eof:
+        piece = stream.decompress(b"", BYTES_PER_STEP)
         if not piece:
-            raise _cut()
+            raise ValueError(_CUT_OFF)
         yield piece
-    if unpack.unused_data:
-        raise _trailing()
+    if stream.unused_data:
+        raise ValueError(_TRAILING)
 
 
-def _zstd(body: bytes) -> Iterator[bytes]:
-    unpack = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: WINDOW_LOG})
-    for start in range(0, len(body), PACKED):
-        if unpack.eof:
-            raise _trailing()
-        yield unpack.decompress(body[start : start + PACKED], BYTES_PER_STEP)
-        while not unpack.eof and not unpack.needs_input:
-            yield unpack.decompress(b"", BYTES_PER_STEP)
-    if not unpack.eof:
-        raise _cut()
-    if unpack.unused_data:
-        raise _trailing()
+def _decompress_zstd(body: bytes) -> Iterator[bytes]:
+    """Raises `ValueError` or `ZstdError`."""
+    stream = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: WINDOW_LOG})
+    for start in range(0, len(body), COMPRESSED_STEP):
+        if stream.eof:
+            raise ValueError(_TRAILING)
+        yield stream.decompress(body[start : start + COMPRESSED_STEP], BYTES_PER_STEP)
+        while not stream.eof and not stream.needs_input:
+            yield stream.decompress(b"", BYTES_PER_STEP)
+    if not stream.eof:
+        raise ValueError(_CUT_OFF)
+    if stream.unused_data:
+        raise ValueError(_TRAILING)
 
 
 def is_utf8(body: bytes) -> bool:
@@ -155,12 +162,12 @@ def is_utf8(body: bytes) -> bool:
 
 
 def _check_text(body: bytes) -> None:
-    """JSON is UTF-8. What says otherwise must not reach anybody who passes it on unread."""
+    """JSON is UTF-8. Other bytes must not reach a backend, to which some fields are passed on unread."""
     if not body.isascii():
         try:
             body.decode()
         except UnicodeDecodeError as error:
-            raise _no_text(error.start) from None
+            raise _not_utf8(error.start) from None
 
 
 def _check_long_text(body: bytes) -> Steps[None]:
@@ -170,24 +177,12 @@ def _check_long_text(body: bytes) -> Steps[None]:
         try:
             decode(view[start : start + BYTES_PER_STEP], start + BYTES_PER_STEP >= len(body))
         except UnicodeDecodeError as error:
-            raise _no_text(start + error.start) from None
+            raise _not_utf8(start + error.start) from None
         yield
 
 
-def _no_text(offset: int) -> BadRequest:
+def _not_utf8(offset: int) -> BadRequest:
     return BadRequest(f"The body is not valid JSON: it is not UTF-8 near byte {offset}.", code="invalid_json")
-
-
-def _wrongly_packed(why: str) -> BadRequest:
-    return BadRequest(f"The body is not what its content-encoding says: {why}.", "content-encoding")
-
-
-def _cut() -> BadRequest:
-    return _wrongly_packed("it is cut off")
-
-
-def _trailing() -> BadRequest:
-    return _wrongly_packed("something follows its end")
 
 
 def _too_large(limit: int) -> BadRequest:

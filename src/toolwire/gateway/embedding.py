@@ -1,12 +1,12 @@
-"""The gateway inside somebody else's application.
+"""The gateway inside another application.
 
     gateway = create_app(Settings.from_file("toolwire.toml"))
     app = FastAPI(lifespan=gateway.lifespan)
     app.mount("/llm", gateway)
 
-A mounted application hears nothing of the lifespan of the one around it, so that one enters `lifespan`. If nobody does,
-the gateway starts with its first request. Whatever it holds is owned by one task, which ends with `aclose`, with the
-lifespan, or when its event loop cancels its tasks: nothing depends on which request came first.
+A mounted application gets no lifespan events from the application around it, which therefore enters `lifespan` itself.
+Otherwise the gateway starts with its first request. One task owns everything that the gateway holds. It ends with
+`aclose`, with the lifespan, or when the event loop cancels its tasks, whichever request came first.
 """
 
 import asyncio
@@ -32,35 +32,39 @@ class GatewayApp:
         self._running: _Running | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or take part in the lifespan of a server that runs this application alone."""
+        """Answer a request, or the lifespan events of a server that serves this application alone."""
         if scope["type"] == "lifespan":
             return await Router(lifespan=self.lifespan).lifespan(scope, receive, send)
-        gateway = await self._started()
+        gateway = await self._start()
         return await gateway(scope, receive, send)
 
     @asynccontextmanager
     async def lifespan(self, app: Any = None) -> AsyncGenerator[None]:
-        """Start the gateway and, at the end, let its turns finish and close all it has. Raises `SettingsError`."""
-        await self._started()
+        """Start the gateway and, at the end, let its turns finish and close it. Raises `SettingsError`."""
+        await self._start()
         try:
             yield
         finally:
             await self.aclose()
 
     async def aclose(self) -> None:
-        """Let running turns finish and close everything. A later request starts the gateway again."""
+        """Let running turns finish and close the gateway. A later request starts it again."""
         running, self._running = self._running, None
         if running is not None and running.is_here:
-            await running.close()
+            running.stop.set()
+            await asyncio.shield(running.task)
 
-    async def _started(self) -> Gateway:
+    async def _start(self) -> Gateway:
+        """Start the gateway unless it runs on this event loop; returns it when it is ready."""
         running = self._running
         if running is None or not running.is_here:
             running = self._running = _Running(self._settings)
         try:
-            return await running.gateway()
+            return await asyncio.shield(running.ready)  # a cancelled request does not cancel the start
         except BaseException:
-            if self._running is running and running.has_failed:
+            ready = running.ready
+            has_failed = ready.done() and (ready.cancelled() or ready.exception() is not None)
+            if self._running is running and has_failed:
                 self._running = None  # the next request tries again
             raise
 
@@ -69,53 +73,37 @@ class _Running:
     """The gateway on one event loop, from its start to its end, in a task of its own."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
         self._loop = asyncio.get_running_loop()
-        self._ready: asyncio.Future[Gateway] = self._loop.create_future()
-        self._stop = asyncio.Event()
-        self._task = self._loop.create_task(self._run())
+        self.ready: asyncio.Future[Gateway] = self._loop.create_future()
+        self.stop = asyncio.Event()
+        self.task = self._loop.create_task(self._serve(settings))
 
     @property
     def is_here(self) -> bool:
         """Whether it runs on this event loop; a test client has a new one for every request."""
-        return self._loop is asyncio.get_running_loop() and not self._task.done()
+        return self._loop is asyncio.get_running_loop() and not self.task.done()
 
-    @property
-    def has_failed(self) -> bool:
-        """Whether it could not be started."""
-        return self._ready.done() and (self._ready.cancelled() or self._ready.exception() is not None)
-
-    async def gateway(self) -> Gateway:
-        """The gateway, once it is ready. A request that is given up does not take it along."""
-        return await asyncio.shield(self._ready)
-
-    async def close(self) -> None:
-        self._stop.set()
-        await asyncio.shield(self._task)
-
-    async def _run(self) -> None:
+    async def _serve(self, settings: Settings) -> None:
         try:
-            gateway = Gateway(self._settings, prepare_store(self._settings, _unheard))
+            # The store reports its failures in the log, so its messages for a terminal are not printed.
+            gateway = Gateway(settings, prepare_store(settings, lambda _: None))
             async with gateway.lifespan():
-                self._ready.set_result(gateway)
-                await self._stop.wait()
+                self.ready.set_result(gateway)
+                await self.stop.wait()
         except asyncio.CancelledError:
-            self._ready.cancel()
+            self.ready.cancel()
             raise
         except BaseException as error:
-            if self._ready.done():
+            if self.ready.done():
                 raise
-            self._ready.set_exception(error)
-
-
-def _unheard(line: str) -> None:
-    """The store tells in the log what becomes of it."""
+            self.ready.set_exception(error)
 
 
 def create_app(settings: Settings | Mapping[str, Any]) -> GatewayApp:
     """The gateway as an ASGI application, alone or mounted under a prefix.
 
-    `settings` may be a dictionary, as in `Settings.from_dict`. Raises `SettingsError`, which names the field.
+    `settings` may be a dictionary, as in `Settings.from_dict`. Raises `SettingsError`, which names the field, and
+    `TypeError` for a path: `Settings.from_file` reads a file.
     """
     if isinstance(cast("object", settings), str | PurePath):
         raise TypeError("settings: a dictionary or Settings are needed; `Settings.from_file(path)` reads a file")

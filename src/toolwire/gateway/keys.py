@@ -12,38 +12,28 @@ from toolwire.config.settings import CONSOLE_NAME, Settings
 from toolwire.core.errors import BadRequest, Failure
 from toolwire.protocols import dialects
 
+CALLER = "toolwire.caller"
+"""The key of a scope that names the caller of a request made by this process; clients cannot set it."""
+
 
 class Caller(msgspec.Struct, frozen=True):
     """The key's name, and the key to pass on to a backend that has none of its own."""
 
     name: str = ""
     upstream_key: str = ""
+    acts_for: str | None = None
+    """The tenant for which this process makes the request itself: a replay of the console, or a recovered run."""
 
     @property
     def owner(self) -> str:
         """The tenant id: the key's name, or a hash of the client's own key."""
-        if self.name or not self.upstream_key:
-            return self.name
-        return _owner_of(self.upstream_key)
-
-
-class Acting(Caller, frozen=True):
-    """A caller that acts for another tenant, to whom everything stored belongs: the console, or a process that recovers
-    a run."""
-
-    acts_for: str = ""
-
-    @property
-    def owner(self) -> str:
-        return self.acts_for
-
-
-CALLER = "toolwire.caller"
-"""The key of a scope that names the caller of a request made by this process; clients cannot set it."""
+        if self.acts_for is not None:
+            return self.acts_for
+        return self.name if self.name or not self.upstream_key else _hash_key(self.upstream_key)
 
 
 @lru_cache(maxsize=256)
-def _owner_of(key: str) -> str:
+def _hash_key(key: str) -> str:
     return "key:" + hashlib.sha256(b"toolwire owner:" + key.encode()).hexdigest()[:32]
 
 
@@ -62,7 +52,7 @@ class Unauthorized(BadRequest):
 
 
 class Keys:
-    """The keys of the settings, and those that the console makes for itself, which `is_of_console` recognises."""
+    """The keys of the settings, and those that the console makes for itself, which `is_of_console` recognizes."""
 
     def __init__(self, settings: Settings, is_of_console: Callable[[bytes], bool] | None = None) -> None:
         self._keys = [(key.name, form) for key in settings.keys for form in settings.key_forms(key)]
@@ -72,21 +62,23 @@ class Keys:
         """The caller of a request. Without keys every client is admitted with its own key. Raises `Unauthorized`."""
         presented = presented_key(headers, query)
         if not self._keys:
-            return Caller(upstream_key=_text(presented))
-        found = self.name_of(presented) or self._console_name(presented)
-        if not found:
+            try:
+                return Caller(upstream_key=presented.decode())  # upstream headers are written as UTF-8
+            except UnicodeDecodeError:
+                return Caller(upstream_key=presented.decode("latin-1"))
+        name = self.name_of(presented)
+        if not name and self._is_of_console is not None and self._is_of_console(presented):
+            name = CONSOLE_NAME
+        if not name:
             raise Unauthorized(is_sent=bool(presented))
-        return Caller(found)
-
-    def _console_name(self, presented: bytes) -> str:
-        return CONSOLE_NAME if self._is_of_console is not None and self._is_of_console(presented) else ""
+        return Caller(name)
 
     def knows(self, headers: Mapping[bytes, bytes]) -> bool:
-        """Whether `check` would admit a request."""
+        """Whether a request needs no key, or has one of the settings."""
         return not self._keys or bool(self.name_of(presented_key(headers)))
 
     def name_of(self, presented: bytes) -> str:
-        """The name of a key; empty if there is none like it."""
+        """The name of a key of the settings, or an empty string."""
         found = ""
         for name, key in self._keys:
             if hmac.compare_digest(presented, key):
@@ -95,7 +87,7 @@ class Keys:
 
 
 def presented_key(headers: Mapping[bytes, bytes], query: bytes = b"") -> bytes:
-    """The key that a client sends, as it sends it: where one of the dialects has a place for it."""
+    """The key that a client sends, in any place where a dialect expects one."""
     authorization = headers.get(b"authorization", b"")
     if authorization[:7].lower() == b"bearer ":
         return authorization[7:].strip()
@@ -107,11 +99,3 @@ def presented_key(headers: Mapping[bytes, bytes], query: bytes = b"") -> bytes:
         if query and place.key_parameter and (keys := parse_qs(query.decode("latin-1")).get(place.key_parameter)):
             return keys[0].strip().encode()
     return b""
-
-
-def _text(key: bytes) -> str:
-    """A key to pass on: upstream headers are written as UTF-8."""
-    try:
-        return key.decode()
-    except UnicodeDecodeError:
-        return key.decode("latin-1")

@@ -1,6 +1,6 @@
-"""The budget of bytes that requests and replies may take at a time.
+"""The memory budget for requests and replies in flight.
 
-Request bodies count, unpacked, and so do replies that are collected. Bytes are reserved before they are read, so that a
+Decompressed request bodies count, and replies that are collected. Bytes are reserved before they are read, so that a
 gateway at its limit refuses a request instead of growing.
 """
 
@@ -10,11 +10,11 @@ from toolwire.backoff import retry_after
 from toolwire.core.errors import Failure, ToolwireError
 
 RETRY_AFTER = 2
-"""Seconds after which a client may try again; a body is soon sent on."""
+"""Seconds after which a client may retry: most bodies are sent on quickly."""
 
 
 class Overloaded(ToolwireError):
-    """There is no room for these bytes now."""
+    """The memory budget has no room for these bytes now."""
 
     def __init__(self, limit: int, status: int) -> None:
         super().__init__("overloaded")
@@ -36,9 +36,10 @@ class MemoryBudget:
 
 
 class Reservation:
-    """The bytes of one request and its reply, which are released together. `status` is that of a refusal."""
+    """The bytes of one request and its reply, which are released together."""
 
     def __init__(self, budget: MemoryBudget, status: int = 503) -> None:
+        """`status` is that of the failure when there is no room."""
         self._budget = budget
         self._status = status
         self._size = 0
@@ -50,12 +51,11 @@ class Reservation:
 
     def grow(self, size: int) -> None:
         """Reserve this many more bytes. Raises `Overloaded`."""
-        self.check(size)
-        self._budget.reserved += size
-        self._size += size
+        if not self.try_grow(size):
+            raise Overloaded(self._budget.limit, self._status)
 
     def try_grow(self, size: int) -> bool:
-        """Reserve this many more bytes if there is room for them; whether there is."""
+        """Reserve this many more bytes; False if there is no room for them."""
         if self._budget.reserved + size > self._budget.limit:
             return False
         self._budget.reserved += size
@@ -63,7 +63,7 @@ class Reservation:
         return True
 
     def try_resize(self, size: int) -> bool:
-        """Reserve this many bytes in all if there is room for them; whether there is."""
+        """Reserve this many bytes in all; False if there is no room for them."""
         return self.try_grow(size - self._size)
 
     def shrink(self, size: int) -> None:

@@ -1,7 +1,7 @@
-"""Which hosts and web pages may ask a gateway without keys.
+"""The hosts and web pages that may send requests to a gateway without keys.
 
-A page on any web site can send requests to an address of the machine its browser runs on, also under a name of its own
-that resolves to that address. Without keys the headers `Host` and `Origin` are all that tells such a page from the
+A page on any web site can send requests to addresses of the machine on which its browser runs, also under a host name
+of its own that resolves to such an address. Without keys only the headers `Host` and `Origin` tell such a page from the
 user's own programs, so both must be known. With keys the key decides, and a page may have one.
 """
 
@@ -15,8 +15,8 @@ from toolwire.core.errors import Failure
 from toolwire.gateway.http import EXPOSED, Headers
 
 _HOST = re.compile(r"(?:\[([^\[\]]*)\]|([^:\[\]]*))(?::[0-9]{0,5})?")
-_LONGEST = 300
-"""Bytes of a host or an origin that can be our own, and of one that a refusal repeats."""
+MAX_CHECKED = 300
+"""Bytes of a host or an origin that is compared, and of one that a refusal repeats."""
 
 _name_of = itemgetter(0)
 
@@ -25,43 +25,46 @@ _ANY_ORIGIN = ((b"access-control-allow-origin", b"*"), _EXPOSED)
 
 
 class OriginCheck:
-    """Looks at every request, upgrade and preflight before anything else does."""
+    """Checks every request, upgrade and preflight before anything else does."""
 
     def __init__(self, settings: Settings) -> None:
         self.has_keys = bool(settings.keys)
-        self._hosts = frozenset(map(host_name, settings.server.hosts))
-        self._origins = frozenset(origin.lower() for origin in settings.server.origins)
-        self._is_own_host = lru_cache(maxsize=256)(self._find_host)
-        self._is_own_origin = lru_cache(maxsize=256)(self._find_origin)
+        hosts = frozenset(map(host_name, settings.server.hosts))
+        origins = frozenset(origin.lower() for origin in settings.server.origins)
 
-    def _find_host(self, value: bytes) -> bool:
-        name = host_name(value.decode("latin-1"))
-        return is_loopback(name) or name in self._hosts
+        @lru_cache(maxsize=256)
+        def is_own_host(value: bytes) -> bool:
+            name = host_name(value.decode("latin-1"))
+            return is_loopback(name) or name in hosts
 
-    def _find_origin(self, value: bytes) -> bool:
-        origin = value.decode("latin-1").lower()
-        scheme, _, host = origin.partition("://")
-        return origin in self._origins or (scheme in ("http", "https") and is_loopback(host_name(host)))
+        @lru_cache(maxsize=256)
+        def is_own_origin(value: bytes) -> bool:
+            origin = value.decode("latin-1").lower()
+            scheme, _, host = origin.partition("://")
+            return origin in origins or (scheme in ("http", "https") and is_loopback(host_name(host)))
 
-    def refusal(self, headers: Headers) -> Failure | None:
-        """Why a request is not answered, or None if it is."""
+        self._is_own_host = is_own_host
+        self._is_own_origin = is_own_origin
+
+    def find_refusal(self, headers: Headers) -> Failure | None:
+        """The failure that refuses a request, or None if the request is allowed."""
         if self.has_keys:
             return None
         given = dict(headers)
         host, origin = given.get(b"host"), given.get(b"origin")
-        if host is not None and (len(host) > _LONGEST or not self._is_own_host(host)):
-            return _foreign("Host", host, "server.hosts")
-        if origin is not None and (len(origin) > _LONGEST or not self._is_own_origin(origin)):
-            return _foreign("Origin", origin, "server.origins")
+        if host is not None and (len(host) > MAX_CHECKED or not self._is_own_host(host)):
+            return _refuse_foreign("Host", host, "server.hosts")
+        if origin is not None and (len(origin) > MAX_CHECKED or not self._is_own_origin(origin)):
+            return _refuse_foreign("Origin", origin, "server.origins")
         names = list(map(_name_of, headers))
         if names.count(b"host") != 1:
-            return _unclear("Host", names.count(b"host"), "server.hosts")
+            return _refuse_count("Host", names.count(b"host"), "server.hosts")
         if origin is not None and names.count(b"origin") > 1:
-            return _unclear("Origin", 2, "server.origins")
+            return _refuse_count("Origin", 2, "server.origins")
         return None
 
     def cors(self, headers: Mapping[bytes, bytes]) -> Headers:
-        """What the answer to a page needs so that the page may read it. Preflights are Starlette's."""
+        """The headers with which a browser lets a page read the answer. Starlette answers preflights."""
         origin = headers.get(b"origin")
         if origin is None:
             return ()
@@ -71,22 +74,18 @@ class OriginCheck:
 
 
 def host_name(value: str) -> str:
-    """The name or address in a host with or without a port, as it is compared; empty if it is neither."""
+    """The name or address in a host with or without a port, for comparison; empty if it is neither."""
     found = _HOST.fullmatch(value)
     return (found[1] or found[2] or "").lower().removesuffix(".") if found else ""
 
 
-def _foreign(header: str, value: bytes, setting: str) -> Failure:
-    shown = ascii(value[:_LONGEST].decode("latin-1"))
-    return _forbidden(
-        f"{header}: {shown} is not this gateway's own. Without keys it answers loopback and what {setting} lists."
-    )
+def _refuse_foreign(header: str, value: bytes, setting: str) -> Failure:
+    shown = ascii(value[:MAX_CHECKED].decode("latin-1"))
+    message = f"{header}: {shown} is not this gateway's own. Without keys it answers loopback and what {setting} lists."
+    return Failure(403, "forbidden", message)
 
 
-def _unclear(header: str, count: int, setting: str) -> Failure:
+def _refuse_count(header: str, count: int, setting: str) -> Failure:
     found = f"There are several {header} headers" if count else f"There is no {header} header"
-    return _forbidden(f"{found}, and this gateway has no keys: it needs one that is loopback or in {setting}.")
-
-
-def _forbidden(message: str) -> Failure:
+    message = f"{found}, and this gateway has no keys: it needs one that is loopback or in {setting}."
     return Failure(403, "forbidden", message)

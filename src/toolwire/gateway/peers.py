@@ -1,8 +1,8 @@
 """Requests between the worker processes of one machine, over Unix sockets that only their user can reach.
 
-Each worker has one socket in a directory that only its user can enter. It is named by the worker's incarnation, a
-random id of one process, so that a request for a process that is gone never reaches its successor. Requests have a
-name, and the answer is a stream of bytes:
+Each worker has one socket in a directory that only its user can enter. The name of the socket is the worker's
+incarnation, a random id of one process, so that a request for a process that is gone never reaches its successor. A
+request has a name, and its answer is a stream of bytes:
 
     server.handle("turns", list_turns)                   # async def list_turns(payload: bytes) -> AsyncGenerator[bytes]
 
@@ -15,8 +15,8 @@ On the wire, in each direction:
     {"name":"turns","size":2}\\n{}                         one request, one connection
     ┌ kind, 1 byte ┬ length, 4 bytes, big endian ┬ bytes ┐  any number of DATA, then END or ERROR with its reason
 
-A stream that breaks off without END is `PeerGone`; a refusal is `PeerFailed`. A client that closes its connection
-cancels the handler. Every wait has a deadline; requests, pieces, and the bytes held of all requests have limits.
+A stream that ends without END is `PeerGone`, an ERROR is `PeerFailed`. A client that closes its connection cancels the
+handler. Every wait has a deadline; requests, pieces, and the memory of all requests have limits.
 """
 
 import asyncio
@@ -33,14 +33,14 @@ import msgspec
 Handler: TypeAlias = Callable[[bytes], AsyncGenerator[bytes]]
 
 FIRST_TIMEOUT = 5.0
-"""Seconds until the first piece of an answer, by default. A suspended process takes connections, but never answers."""
+"""Seconds until the first piece of an answer, by default. A suspended process accepts connections, then is silent."""
 IDLE_TIMEOUT = 60.0
-"""Seconds between two pieces, and for a peer to take a piece or to send its request."""
+"""Seconds between two pieces, and for a peer to read a piece or to send its request."""
 MAX_PIECE = 256 * 1024
 """Bytes that are sent at a time; longer pieces are cut."""
 MAX_CONNECTIONS = 512
 MAX_HELD = 64 * 1024 * 1024
-"""Bytes of requests that a worker holds at a time, and of one of them."""
+"""Bytes of all requests that a worker holds at a time, and so of one request."""
 MAX_SOCKET_PATH = 100
 """Bytes of the path of a Unix socket. Systems allow a few more."""
 
@@ -50,7 +50,7 @@ _MAX_LINE = 4096
 
 
 class PeerGone(Exception):
-    """The peer is gone, does not answer in time, or broke off."""
+    """The peer is gone, does not answer in time, or ended the stream early."""
 
 
 class PeerFailed(Exception):
@@ -82,11 +82,11 @@ class PeerServer:
         self._held = 0
 
     def handle(self, name: str, handler: Handler) -> None:
-        """Answer requests of this name with the pieces that the handler yields."""
+        """Answer requests with this name by the pieces that the handler yields."""
         self._handlers[name] = handler
 
     async def start(self) -> None:
-        self._server = await asyncio.start_unix_server(self._connected, self.path, limit=_MAX_LINE)
+        self._server = await asyncio.start_unix_server(self._serve_connection, self.path, limit=_MAX_LINE)
 
     async def stop(self) -> None:
         """Cancel all answers and remove the socket."""
@@ -100,21 +100,19 @@ class PeerServer:
         if self._connections:
             await asyncio.wait(self._connections)
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
         try:
-            await self._serve(reader, writer)
-        except (OSError, TimeoutError, EOFError, asyncio.LimitOverrunError):
-            pass  # the client is gone, or does not speak the protocol
-        except asyncio.CancelledError:
-            pass  # by `stop`; asyncio would write a traceback
+            await self._serve_request(reader, writer)
+        except (OSError, EOFError, asyncio.LimitOverrunError, asyncio.CancelledError):
+            pass  # the client is gone or does not speak the protocol, or `stop` cancels: asyncio would log a traceback
         finally:
             self._connections.discard(task)
             writer.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async with asyncio.timeout(IDLE_TIMEOUT):
             line = await reader.readuntil(b"\n")
         try:
@@ -158,7 +156,7 @@ async def _send_all(handler: Handler, payload: bytes, writer: asyncio.StreamWrit
             async for piece in pieces:
                 for start in range(0, len(piece), MAX_PIECE):
                     await _send(writer, _DATA, piece[start : start + MAX_PIECE])
-    except (OSError, TimeoutError):
+    except OSError:
         raise
     except Exception as error:  # noqa: BLE001 - a handler's failure is the answer
         await _send(writer, _ERROR, f"{type(error).__name__}: {error}".encode()[:_MAX_LINE])
@@ -195,54 +193,50 @@ class Peers:
         try:
             async with asyncio.timeout(first):
                 reader, writer = await asyncio.open_unix_connection(socket_path(self._folder, incarnation))
-        except (OSError, TimeoutError) as error:
+        except OSError as error:
             raise PeerGone(f"{incarnation} is not there: {error}") from None
         try:
-            patience = first
+            timeout = first
             writer.write(msgspec.json.encode(_PeerRequest(name, len(payload))) + b"\n" + payload)
             while True:
-                async with asyncio.timeout(patience):
+                async with asyncio.timeout(timeout):
                     await writer.drain()
-                    kind, data = await _receive(reader)
+                    kind, length = _HEAD.unpack(await reader.readexactly(_HEAD.size))
+                    if length > MAX_PIECE:
+                        raise PeerFailed(f"a piece has {length} bytes")
+                    data = await reader.readexactly(length)
                 if kind == _END:
                     return
                 if kind == _ERROR:
                     raise PeerFailed(data.decode("utf-8", "replace"))
                 yield data
-                patience = idle
-        except (OSError, TimeoutError, EOFError) as error:
+                timeout = idle
+        except (OSError, EOFError) as error:
             raise PeerGone(f"{incarnation} broke off: {type(error).__name__}") from None
         finally:
             writer.close()
 
-    async def ask_whole(self, incarnation: str, name: str, payload: bytes, most: int, *, patience: float) -> bytes:
-        """The whole answer of one worker, of at most `most` bytes, within `patience` seconds. Raises as `ask` does."""
+    async def ask_whole(self, incarnation: str, name: str, payload: bytes, limit: int, *, seconds: float) -> bytes:
+        """The whole answer of one worker, of at most `limit` bytes, within `seconds`. Raises as `ask` does."""
         parts: list[bytes] = []
         size = 0
         try:
             async with (
-                asyncio.timeout(patience),
-                aclosing(self.ask(incarnation, name, payload, first=patience, idle=patience)) as pieces,
+                asyncio.timeout(seconds),
+                aclosing(self.ask(incarnation, name, payload, first=seconds, idle=seconds)) as pieces,
             ):
                 async for piece in pieces:
                     size += len(piece)
-                    if size > most:
-                        raise PeerFailed(f"the answer has more than {most} bytes")
+                    if size > limit:
+                        raise PeerFailed(f"the answer has more than {limit} bytes")
                     parts.append(piece)
         except TimeoutError:
-            raise PeerGone(f"{incarnation} took longer than {patience:g} s") from None
+            raise PeerGone(f"{incarnation} took longer than {seconds:g} s") from None
         return b"".join(parts)
 
 
-async def _receive(reader: asyncio.StreamReader) -> tuple[int, bytes]:
-    kind, length = _HEAD.unpack(await reader.readexactly(_HEAD.size))
-    if length > MAX_PIECE:
-        raise PeerFailed(f"a piece has {length} bytes")
-    return kind, await reader.readexactly(length)
-
-
 def socket_path(folder: Path, incarnation: str) -> str:
-    """The path of the socket of an incarnation. Raises `PeerGone` if that is not an id."""
-    if not incarnation.isalnum():  # it may come out of a database
+    """The path of the socket of an incarnation. Raises `PeerGone` if this is not an id."""
+    if not incarnation.isalnum():  # it may be read from a database
         raise PeerGone(f"{incarnation!r} is no incarnation")
     return str(folder / f"{incarnation}.sock")

@@ -4,6 +4,7 @@ GET /v1/models   {"object":"list","data":[{"id":"demo","object":"model","created
 GET /readyz      {"status":"ready","store":"ok","configuration":"…"}
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
@@ -69,7 +70,8 @@ class ServiceRoutes:
     async def show_metrics(self, request: Request) -> Response:
         """The metrics of all workers, in the text format of Prometheus."""
         self._shared.keys.check(dict(request.scope["headers"]))
-        return Response(await self._shared.process.read_metrics(), media_type="text/plain; version=0.0.4")
+        text = await asyncio.to_thread(self._shared.process.metrics.text)
+        return Response(text, media_type="text/plain; version=0.0.4")
 
     def count_tokens_of(self, side: DialectSide, decode_steps: DecodeSteps) -> Callable[[Request], Awaitable[Response]]:
         """The handler that counts the tokens of a request in this dialect."""

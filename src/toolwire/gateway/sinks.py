@@ -1,7 +1,7 @@
-"""Sinks: where the events of a run go. This one answers an HTTP request, with a stream or in one piece.
+"""The sink that answers an HTTP request with the events of a run, as a stream or in one piece.
 
-Status and headers leave with the first event that shows something, or after a while of waiting; until then a failure
-has a real status. All events of one read become one write. While nothing comes, a comment keeps the connection alive.
+Status and headers are sent with the first visible event, or after `server.commit_after` seconds; until then a failure
+has a real status. All events of one read become one write. During silence a comment keeps the connection alive.
 """
 
 import asyncio
@@ -30,20 +30,20 @@ SSE_HEADERS = (
     (b"x-accel-buffering", b"no"),
 )
 
-# Which of the upstream's headers the client may see.
+# Prefixes of the upstream's headers that the client receives.
 _PASSED = ("x-ratelimit-", "anthropic-ratelimit-", "x-codex-", "openai-processing-ms")
 
-# Where servers tell the id of a request: OpenAI and most others, Anthropic, ChatGPT, Azure, Bedrock, Cloudflare.
+# The id of a request, as sent by OpenAI and most others, Anthropic, ChatGPT, Azure, Bedrock, Cloudflare.
 _REQUEST_IDS = ("x-request-id", "request-id", "x-oai-request-id", "apim-request-id", "x-amzn-requestid", "cf-ray")
 _UNSAFE = re.compile(r"[^!-~]")
-_LONGEST_ID = 128
-
+MAX_ID = 128
+"""Characters of an upstream's request id."""
 
 SHUTTING_DOWN = Failure(503, "shutting_down", "The gateway is shutting down.")
 
 
 class HttpSink:
-    """One answer on one connection. Afterwards `status` is what the client got."""
+    """One answer on one connection. Afterwards `status` is the status that the client received."""
 
     def __init__(
         self,
@@ -63,15 +63,15 @@ class HttpSink:
         self.headers: list[tuple[bytes, bytes]] = []
         self.status = 0
         self.upstream_id = ""
-        """What the upstream calls the request."""
+        """The upstream's id of the request."""
         self.committed = False
         self.outcome = ""
         self.ended = False
-        """Nothing more may be sent: the last bytes are on their way."""
+        """Nothing more may be sent: the last bytes were sent, or are being sent."""
         self.interruption = SHUTTING_DOWN
 
     async def plain(self, run: TurnSource, answer: Answer, hold: Callable[[int], None]) -> None:
-        """Collect the turn and send it in one piece. `hold` is called with so many bytes more, and may refuse them."""
+        """Collect the turn and send it in one piece. `hold` reserves more bytes, and may raise."""
         collector = Collector()
         held = 0
         while not run.finished:
@@ -90,7 +90,7 @@ class HttpSink:
         await self._send_whole(200, body, headers)
 
     async def stream(self, run: TurnSource, answer: Answer) -> None:
-        """Send the turn as it comes."""
+        """Send the turn as a stream."""
         loop, pace = self._loop, answer.pace or self._pace
         spoke = loop.time()
         due = spoke + pace.commit_after
@@ -130,7 +130,7 @@ class HttpSink:
             events = await run.read(due)
 
     async def _wait_openly(self, run: TurnSource, encoder: Encoder, pace: Pace) -> Sequence[Event]:
-        """The first events to show; until they come, signs of life. The backend may be asked again meanwhile."""
+        """Send keepalives until there are events to show; returns these. The backend may be asked again meanwhile."""
         began, silent = self._loop.time(), 0.0
         while True:
             await self._put(encoder.keepalive(silent))
@@ -146,7 +146,7 @@ class HttpSink:
         await self._send({"type": "http.response.start", "status": 200, "headers": start})
 
     def _put(self, pieces: Sequence[bytes], *, last: bool = False) -> Awaitable[None]:
-        """All events of one read in one write."""
+        """Send the pieces, which come from one read, in one write."""
         for tap in self._turn.taps:
             tap.write(pieces)
         if len(pieces) == 1 and len(pieces[0]) <= PIECE and not last:
@@ -154,14 +154,14 @@ class HttpSink:
         return send_pieces(self._send, pieces, last=last)
 
     async def fail(self, failure: Failure, run: TurnSource | None) -> None:
-        """Say what went wrong: with a status while that is possible, else inside the stream."""
+        """Send a failure: with a status before the commit, else inside the stream."""
         if not self.committed:
             await self.refuse(failure, run)
         elif not self.ended and self._encoder is not None and self._answer is not None:
             await self._end_with(await self._answer.settle(self._encoder.feed(TurnFailed(failure))))
 
     async def refuse(self, failure: Failure, run: TurnSource | None) -> None:
-        """A failure before anything was sent: its own status and the dialect's error object."""
+        """Answer with the status of a failure and the dialect's error object."""
         headers = [*self.headers, *(self._passed_on(run) if run is not None else ())]
         if failure.retry_after:
             headers.append((b"retry-after", failure.retry_after.encode()))
@@ -170,14 +170,14 @@ class HttpSink:
         await self._send_whole(failure.status, self._encode_error(failure), headers)
 
     async def give_up(self) -> None:
-        """Not even the failure could be encoded: say that much, which always can be."""
+        """Answer with an internal error: the failure itself could not be encoded."""
         if not self.committed:
             await self.refuse(InternalError().failure, None)
         elif not self.ended and self._encoder is not None:
             await self._end_with(self._encoder.break_off())
 
     async def send_kept(self, kept: bytes | AsyncIterator[bytes]) -> None:
-        """Answer with something that does not depend on this connection: a body, or the bytes of a stream."""
+        """Answer with a body or a stream that does not depend on this connection."""
         self._commit(200)
         self.ended = True
         if isinstance(kept, bytes):
@@ -197,7 +197,7 @@ class HttpSink:
         await self._send({"type": "http.response.body", "body": b""})
 
     async def send_response(self, response: Response, scope: Scope, receive: Receive) -> None:
-        """Answer with a response that was made elsewhere."""
+        """Answer with a ready response."""
         self._commit(response.status_code)
         self.ended = True
         await response(scope, receive, self._send)
@@ -211,7 +211,7 @@ class HttpSink:
         await send_json(self._send, status, body, headers)
 
     async def _end_with(self, pieces: Sequence[bytes]) -> None:
-        """The last bytes, and the end."""
+        """Send the last bytes, and end the answer."""
         self.ended = True
         await self._put(pieces, last=True)
 
@@ -220,11 +220,11 @@ class HttpSink:
         self.committed = True
 
     def _passed_on(self, run: TurnSource) -> list[tuple[bytes, bytes]]:
-        """Headers of the upstream that are the client's too."""
+        """The upstream's headers for the client. Sets `upstream_id`."""
         out = [
             (passed, value.encode("latin-1", "replace"))
             for name, value in run.headers.items()
-            if (passed := _passed_name(name)) is not None
+            if (passed := _encode_passed_name(name)) is not None
         ]
         out.append((b"x-toolwire-backend", run.backend.encode()))
         self.upstream_id = upstream_request_id(run.headers)
@@ -234,16 +234,16 @@ class HttpSink:
 
 
 def upstream_request_id(headers: Mapping[str, str]) -> str:
-    """What the upstream calls the request, in characters that are safe in a header and a log."""
+    """The upstream's id of a request, in characters that are safe in a header and a log."""
     for name in _REQUEST_IDS:
         if value := headers.get(name):
-            return _UNSAFE.sub("", value)[:_LONGEST_ID]
+            return _UNSAFE.sub("", value)[:MAX_ID]
     return ""
 
 
 @lru_cache(maxsize=512)
-def _passed_name(name: str) -> bytes | None:
-    """An upstream header's name as we pass it on, or None if we do not."""
+def _encode_passed_name(name: str) -> bytes | None:
+    """An upstream header's name as the client receives it, or None if it does not."""
     name = name.lower()
     passes = name.startswith(_PASSED) and name not in EXPOSED
     return name.encode("latin-1", "replace") if passes else None

@@ -79,7 +79,7 @@ class FanOut:
 
         async def ask(incarnation: str) -> Any:
             try:
-                answer = await peers.ask_whole(incarnation, NAME, payload, MAX_ANSWER_SIZE, patience=ANSWER_TIMEOUT)
+                answer = await peers.ask_whole(incarnation, NAME, payload, MAX_ANSWER_SIZE, seconds=ANSWER_TIMEOUT)
                 return await in_thread(msgspec.msgpack.decode, answer, strict=False)
             except (PeerGone, PeerFailed, msgspec.DecodeError, RecursionError):
                 return None

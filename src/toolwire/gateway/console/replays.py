@@ -17,7 +17,7 @@ from toolwire.gateway.console.conversations import FORM
 from toolwire.gateway.console.http import HEADERS, in_thread
 from toolwire.gateway.endpoint import REPLAY_OF
 from toolwire.gateway.http import OUTPUT_MODE
-from toolwire.gateway.keys import CALLER, Acting, Caller
+from toolwire.gateway.keys import CALLER, Caller
 from toolwire.gateway.memory_budget import Reservation
 from toolwire.protocols import dialects
 
@@ -78,7 +78,7 @@ class Replays:
             body = await in_thread(_replace_model, recorded.body, model, path)
             headers = [(name.encode(), value.encode()) for name, value in recorded.headers]
             scope = {"path": path, "headers": headers, **({OUTPUT_MODE: prefix} if prefix in MODES else {})}
-            caller = Acting(recorded.key, "", recorded.owner)
+            caller = Caller(recorded.key, acts_for=recorded.owner)
             await self._start(scope, body, caller, id, receive, outcome.send)
         finally:
             self._running[viewer] -= 1
