@@ -15,7 +15,7 @@ from toolwire.core.events import TurnEnded, Usage
 from toolwire.core.notes import TurnStats
 from toolwire.core.request import CallEntry, Message, RequestHead, ResultEntry, TextPart
 from toolwire.gateway.console import recorder, statistics
-from toolwire.gateway.console.content import pack, unpack
+from toolwire.gateway.console.content import pack, read_stream, unpack
 from toolwire.gateway.console.conversations import ConversationTurn, compare_prompts, count_common_bytes
 from toolwire.gateway.console.prompts import make_prompt, read_segment
 from toolwire.gateway.console.recorder import (
@@ -487,6 +487,16 @@ def test_results_are_read_from_the_end_of_a_request():
     ]
     assert list_results(entries) == ("c2", "c1 failed")
     assert list_results(entries[:1]) == ()
+
+
+# Streams
+
+
+def test_a_frame_that_cannot_be_decoded_is_shown_with_the_failure():
+    frames = b'data: {"choices":[{"index":0,"delta":{"content":"Hi"}}]}\n\ndata: {broken\n\n'
+    view = read_stream("chat", "text/event-stream", [(0.5, frames)])
+    assert ([frame.data[-8:] for frame in view.frames], view.text) == (['"Hi"}}]}', "{broken"], "Hi")
+    assert view.failure
 
 
 # Conversations

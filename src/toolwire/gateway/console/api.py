@@ -78,7 +78,7 @@ class ConsoleApi:
         self._recorder = recorder
         self._replays = Replays(endpoints)
         self._checks = Checks(shared.settings, recorder.secrets)
-        self._stored = StoreBrowser(shared.store, recorder.secrets, shows_everything=recorder.keeps_everything)
+        stored = StoreBrowser(shared.store, recorder.secrets, shows_everything=recorder.keeps_everything)
         self._models = ModelLists(shared.engine.router)
         self._own = own = Handlers(recorder, shared.engine.router, self._checks)
         self._fan_out = FanOut(own.questions, shared.process)
@@ -98,8 +98,8 @@ class ConsoleApi:
             ("POST", "/try", self.try_request),
             ("GET", "/conversations", self.conversations),
             ("GET", "/conversations/{id}", self.conversation),
-            ("GET", "/stored", self.stored),
-            ("GET", "/stored/{id}", self.stored_response),
+            ("GET", "/stored", stored.list_responses),
+            ("GET", "/stored/{id}", stored.show_response),
             ("GET", "/backends", self.backends),
             ("POST", "/backends/{name}/check", self.start_check),
             ("GET", "/check", self.check),
@@ -197,7 +197,7 @@ class ConsoleApi:
         groups = await self._group(viewer)
         members = next((each for each in groups if any(member.row.id == id for member in each)), None)
         if members is None:
-            raise BadRequest("There is no such conversation here.", status=404)
+            raise BadRequest("There is no such conversation here; its turns may have been dropped.", status=404)
         version = await in_thread(make_version, members)
         if request.query_params.get("unless") == version:
             return {"version": version}
@@ -220,18 +220,6 @@ class ConsoleApi:
             found = await in_thread(locate_difference, one[0], other[0])
             self._breaks.keep(ids, found)
         cache |= {**found, "byte": cache["byte"] + found["at"]}
-
-    # The store
-
-    async def stored(self, request: Request, viewer: Viewer) -> object:
-        return await self._stored.list_rows(viewer)
-
-    async def stored_response(self, request: Request, viewer: Viewer) -> object:
-        owner = request.query_params.get("owner", viewer.key)
-        found = await self._stored.find(viewer, owner, request.path_params["id"])
-        if found is None:
-            raise BadRequest("There is no such response in the store.", code="not_found", status=404)
-        return found
 
     # Backends and numbers
 

@@ -136,9 +136,9 @@ class Checks:
                     self.report = await in_thread(redact, path.read_bytes(), self._secrets)
                     state.has_report = True
         except TimeoutError:
-            state.said = f"It took longer than {CHECK_TIMEOUT:g} seconds and was stopped."
+            state.said = f"The check took longer than {CHECK_TIMEOUT:g} seconds and was stopped."
         except OSError as error:
-            state.said = f"It could not be started: {error.strerror}."
+            state.said = f"The check could not be started: {error.strerror}."
         finally:
             state.running = False
 

@@ -21,8 +21,8 @@ from toolwire.core.events import (
     TextDelta,
     TurnFailed,
 )
-from toolwire.core.jsonrpc import JSON_LINES
 from toolwire.core.request import Request
+from toolwire.gateway.console.rows import TurnRow
 from toolwire.protocols import converse_as
 from toolwire.reader import ReplySplitter
 
@@ -79,12 +79,11 @@ class TurnContent(msgspec.Struct, array_like=True):
     answer_headers: Headers
     notes: list[tuple[str, str]]
     is_cut: bool
-    is_socket: bool
     path: str = ""
 
-    def read_answer(self, dialect: str) -> "StreamView":
+    def read_answer(self, row: TurnRow) -> "StreamView":
         """What the answer to the client carries."""
-        return read_stream(dialect, JSON_LINES if self.is_socket else "", self.answer.parts())
+        return read_stream(row.dialect, row.answer_type, self.answer.parts())
 
 
 _decode = msgspec.msgpack.Decoder(TurnContent).decode

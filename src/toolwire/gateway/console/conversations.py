@@ -8,7 +8,7 @@ unless that would join two sessions, which may begin with the same words. Replay
 import hashlib
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, TypeAlias
 
@@ -63,13 +63,13 @@ class _Groups:
 
     def __init__(self, turns: Sequence[ConversationTurn]) -> None:
         self._parents = list(range(len(turns)))
-        self._kinds: list[set[str]] = [{kind for kind, _ in _list_names(each.prompt)} for each in turns]
+        self._kinds: list[set[str]] = [{*each.prompt.names} for each in turns]
         self._known: defaultdict[Mark, list[int]] = defaultdict(list)
 
     def add(self, index: int, turn: ConversationTurn) -> None:
         """Join a turn with earlier ones."""
         key, prompt = turn.row.key, turn.prompt
-        names = [(key, kind, name) for kind, name in _list_names(prompt)]
+        names = [(key, kind, name) for kind, name in prompt.names.items()]
         for mark in (*names, (key, "response", prompt.previous)):
             for other in self._known.get(mark, ())[-1:]:
                 self._join(index, other)
@@ -106,13 +106,6 @@ class _Groups:
                 if one == root or not self._kinds[one] & self._kinds[root]:
                     self._join(index, other)
                     return
-
-
-def _list_names(prompt: TurnPrompt) -> Iterator[tuple[str, str]]:
-    if prompt.conversation:
-        yield "conversation", prompt.conversation
-    if prompt.session:
-        yield "session", prompt.session
 
 
 def summarize(members: Sequence[ConversationTurn]) -> dict[str, object]:

@@ -45,10 +45,6 @@ class Handlers:
             self.prompts, self.segment, self.numbers, self.backends, self.check, self.report,
         )  # fmt: skip
 
-    async def _find(self, viewer: Viewer, id: str) -> RecordedTurn | None:
-        turn = self._recorder.ring.get(id)
-        return await self._recorder.find(id) if turn is not None and viewer.sees(turn.row.key) else None
-
     async def _list_visible(self, viewer: Viewer) -> list[RecordedTurn]:
         turns = list(self._recorder.ring)
         return await in_thread(lambda: [turn for turn in turns if viewer.sees(turn.row.key)])
@@ -73,16 +69,16 @@ class Handlers:
 
     async def turn(self, viewer: Viewer, *, id: str) -> dict[str, object] | None:
         """Everything about a turn, running or finished."""
-        turn = await self._recorder.snapshot(id, viewer.sees) or await self._find(viewer, id)
+        turn = await self._recorder.snapshot(id, viewer.sees) or await self._recorder.find(id, viewer.sees)
         return await in_thread(view_turn, turn) if turn is not None else None
 
     async def recording(self, viewer: Viewer, *, id: str) -> bytes | None:
-        turn = await self._find(viewer, id)
+        turn = await self._recorder.find(id, viewer.sees)
         return await in_thread(make_recording, turn) if turn is not None and turn.packed else None
 
     async def request(self, viewer: Viewer, *, id: str) -> dict[str, Any] | None:
         """The request of a turn, to be sent again; the fields are those of a `RecordedRequest`."""
-        turn = await self._find(viewer, id)
+        turn = await self._recorder.find(id, viewer.sees)
         if turn is None or not turn.packed:
             return None
         trace = await in_thread(unpack, turn.packed)
@@ -129,7 +125,7 @@ class Handlers:
 
     async def segment(self, viewer: Viewer, *, id: str, index: int) -> tuple[str, str, str] | None:
         """A segment of the prompt of a turn."""
-        turn = await self._find(viewer, id)
+        turn = await self._recorder.find(id, viewer.sees)
         if turn is None or not turn.packed:
             return None
         return await in_thread(read_segment, turn.packed, turn.row.dialect, index)

@@ -65,8 +65,9 @@ class TurnPrompt(msgspec.Struct, frozen=True):
     """The prompt of a turn, excerpts of the turn, and the names by which it is joined to others."""
 
     previous: str
-    conversation: str
-    session: str
+    """The response that the turn continues."""
+    names: dict[Literal["conversation", "session"], str]
+    """The conversation and the session that the turn names."""
     cache_key: str
     is_partial: bool
     """Whether a store has a part of the history, so that nothing is known about the cache."""
@@ -84,7 +85,7 @@ class TurnPrompt(msgspec.Struct, frozen=True):
     @property
     def size(self) -> int:
         """Approximate bytes of memory."""
-        names = (self.previous, self.conversation, self.session, self.cache_key, self.title)
+        names = (self.previous, *self.names.values(), self.cache_key, self.title)
         return 1500 + sum(map(str.__sizeof__, names)) + len(self.segments) + len(self.prefixes) + len(self.excerpts)
 
 
@@ -152,11 +153,15 @@ def make_prompt(packed: bytes, row: TurnRow) -> TurnPrompt:
             if section != "system":  # a conversation stays the same when that changes, which is what breaks its cache
                 chain.update(hashlib.blake2b(data, digest_size=PREFIX_SIZE).digest())
                 prefixes.append(chain.digest())
-    excerpts = _take_excerpts(asked.entries, content.read_answer(row.dialect), row)
+    names: dict[Literal["conversation", "session"], str] = {}
+    if conversation := _read_reference(asked, "conversation"):
+        names["conversation"] = conversation
+    if session := row.session or _find_session(asked.caller.user or ""):
+        names["session"] = session
+    excerpts = _take_excerpts(asked.entries, content.read_answer(row), row)
     return TurnPrompt(
         _read_reference(asked, "previous_response_id"),
-        _read_reference(asked, "conversation"),
-        row.session or _find_session(asked.caller.user or ""),
+        names,
         (asked.caller.prompt_cache_key or "")[:MAX_REFERENCE_LENGTH],
         _is_partial(given),
         context,

@@ -174,7 +174,7 @@ class TurnRecorder(TurnObserver):
         return self._make_rows([(trace, report, None) for trace, report in found])
 
     async def snapshot(self, id: str, sees: Callable[[str], bool]) -> RecordedTurn | None:
-        """A running turn whose key `sees` accepts, with its content so far unless that is large."""
+        """A running turn, if `sees` accepts its key; with its content so far unless that is large."""
         running = self._running.get(id)
         if running is None or not sees(running[1].key or ""):
             return None
@@ -185,11 +185,12 @@ class TurnRecorder(TurnObserver):
             turn.packed = await self._pack(trace, turn)
         return turn
 
-    async def find(self, id: str) -> RecordedTurn | None:
-        """A finished turn, ready to be viewed."""
+    async def find(self, id: str, sees: Callable[[str], bool] = lambda _: True) -> RecordedTurn | None:
+        """A finished turn, if `sees` accepts its key; ready to be viewed."""
         turn = self.ring.get(id)
-        if turn is not None:
-            await self.prepare(turn)
+        if turn is None or not sees(turn.row.key):
+            return None
+        await self.prepare(turn)
         return turn
 
     async def prepare(self, turn: RecordedTurn) -> None:

@@ -68,7 +68,7 @@ class Replays:
         prefix, _, rest = recorded.path[1:].partition("/")
         path = f"/{rest}" if prefix in MODES else recorded.path
         if path not in self._endpoints:
-            message = "This turn submitted tool outputs to a response, which takes them once. Replay that response."
+            message = "This turn submitted tool outputs, which a response accepts once. Replay the response's turn."
             raise BadRequest(message, code="not_replayable")
         if self._running[viewer] >= MAX_REPLAYS:
             raise BadRequest(f"{MAX_REPLAYS} replays are running already.", code="busy", status=429)

@@ -79,7 +79,7 @@ class ConsoleApp:
         try:
             await self._router({**scope, "app": self}, receive, send_noted)
         except HTTPException as error:
-            failure = Failure(error.status_code, "not_found", "There is no such page, or not for this method.")
+            failure = Failure(error.status_code, "not_found", "There is no such page, or it does not allow the method.")
             await make_error(failure)(scope, receive, send)
         except ToolwireError as error:
             await make_error(error.failure)(scope, receive, send)

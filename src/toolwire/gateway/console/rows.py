@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from toolwire.core.jsonrpc import JSON_LINES
 from toolwire.core.notes import TurnStats
 from toolwire.core.request import Entry, Message, ResultEntry, TextPart
 from toolwire.gateway.console.trace import TurnTrace
@@ -77,6 +78,11 @@ class TurnRow(msgspec.Struct, gc=False, omit_defaults=True):
     def failed(self) -> bool:
         """Whether the turn failed, even after its answer had begun. A client that disconnects is no failure."""
         return self.status != CLIENT_LEFT and (self.status >= 400 or bool(self.error))
+
+    @property
+    def answer_type(self) -> str:
+        """The content type of the answer, if its bytes alone do not tell."""
+        return JSON_LINES if self.transport == "websocket" else ""
 
     @property
     def size(self) -> int:

@@ -218,12 +218,11 @@ def remove_secrets(trace: TurnTrace, row: TurnRow, notes: Sequence[Note], secret
     """
     own = presented_key(trace.request_headers)
     remover = _Remover((*secrets, own) if len(own) >= MIN_SECRET_SIZE else secrets, trace, row.kept == "running")
-    is_socket = row.transport == "websocket"
     request = redact(trace.request, remover.secrets)
     attempts = [remover.clean_attempt(each, request) for each in trace.attempts]
-    separator = b"\n" if is_socket else b""
+    separator = b"\n" if row.answer_type == JSON_LINES else b""
     written = [(now, b"".join([piece + separator for piece in pieces])) for now, pieces in trace.written]
-    answer = remover.clean_stream(row.dialect, JSON_LINES if is_socket else "", written)
+    answer = remover.clean_stream(row.dialect, row.answer_type, written)
     if any(each.reply.withheld for each in attempts):
         answer = StreamContent(withheld=True)
     return TurnContent(
@@ -234,7 +233,6 @@ def remove_secrets(trace: TurnTrace, row: TurnRow, notes: Sequence[Note], secret
         remover.clean_raw_headers(trace.answer_headers),
         [(note.code, remover.clean_text(note.subject)) for note in notes],
         trace.is_cut,
-        is_socket,
         remover.clean_text(trace.path),
     )
 

@@ -7,7 +7,9 @@ to other viewers where the console keeps everything. Secrets are removed from bo
 from collections.abc import Awaitable
 
 import msgspec
+from starlette.requests import Request
 
+from toolwire.core.errors import BadRequest
 from toolwire.gateway.console.access import Viewer
 from toolwire.gateway.console.http import in_thread
 from toolwire.gateway.console.secrets import redact, redact_name
@@ -34,23 +36,24 @@ _decode_body = msgspec.json.Decoder(_StoredFields).decode
 
 
 class StoreBrowser:
-    """Shows responses of the store."""
+    """Handlers that show responses of the store."""
 
     def __init__(self, store: Store, secrets: tuple[bytes, ...], *, shows_everything: bool) -> None:
         self._store = store
         self._secrets = secrets
         self._shows_everything = shows_everything
 
-    async def list_rows(self, viewer: Viewer) -> list[dict[str, object]]:
+    async def list_responses(self, request: Request, viewer: Viewer) -> object:
         """The responses that this viewer may see, the last used first."""
         found = await self._store.recent(None if viewer.sees_all else viewer.key, MAX_ROWS, MAX_BODIES_SIZE)
         return await in_thread(lambda: [self._make_row(each) for each in found])
 
-    async def find(self, viewer: Viewer, owner: str, id: str) -> dict[str, object] | None:
+    async def show_response(self, request: Request, viewer: Viewer) -> object:
         """One response, with its content if this viewer may see it."""
+        owner, id = request.query_params.get("owner", viewer.key), request.path_params["id"]
         record = await self._store.load(owner, id) if viewer.sees(owner) else None
         if record is None:
-            return None
+            raise BadRequest("There is no such response in the store.", code="not_found", status=404)
         row = await in_thread(self._make_row, OwnedRecord(owner, record))
         if not self._shows_everything and (not viewer.key or viewer.key != owner):
             return {**row, "shown": False, "input": [], "output": []}

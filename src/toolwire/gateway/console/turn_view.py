@@ -35,7 +35,7 @@ def view_turn(recorded: RecordedTurn) -> dict[str, object]:
         return {"row": row, "whole": None}
     turn = unpack(recorded.packed)
     replies = [(each, read_stream(each.kind, each.content_type, each.reply.parts())) for each in turn.attempts]
-    answer = turn.read_answer(recorded.row.dialect)
+    answer = turn.read_answer(recorded.row)
     accepted = [(attempt.round, view) for attempt, view in replies if 200 <= attempt.status < 300]
     last = turn.attempts[-1].round if turn.attempts else 0
     ran = [call for round, view in accepted if round < last for call in view.calls]
