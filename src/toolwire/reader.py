@@ -32,7 +32,7 @@ MAX_EMPTY_FRAMES = 50_000
 """Frames and comments in a row without content, after which the backend is not read any further. Codex sends up to
 10,000 deltas of one command's output, which are not content."""
 FRAMES_PER_SLICE = 64
-"""Frames that are decode_frames before the clock is read."""
+"""Frames that are decoded before the clock is read."""
 BYTES_PER_SLICE, USUAL_LINE = 2048, 32
 """Bytes that are split into frames before the clock is read, where lines are shorter than usual on average."""
 SLICE_SECONDS = 0.005
@@ -125,8 +125,8 @@ class TurnReader:
             limits: The limits of the reply.
             batches: Whether frames of one read that differ in their text alone are read as one.
             call_ids: The calls of the turn so far; too many of them are a fault of the backend.
-            on_frames: Called with frames before they are decode_frames; may raise.
-            clock: Limits the time that one call of `feed` takes; without it everything is decode_frames at once.
+            on_frames: Called with frames before they are decoded; may raise.
+            clock: Limits the time that one call of `feed` takes; without it everything is decoded at once.
             now: The present time, by the clock of the times that are passed to `feed`.
         """
         self.conversation = conversation
@@ -136,10 +136,10 @@ class TurnReader:
         self._batches = batches
         self._call_ids = call_ids
         self.on_frames = on_frames
-        """Called with frames before they are decode_frames."""
+        """Called with frames before they are decoded."""
         self._clock = clock
         self._bytes: list[bytes] = []  # not split into frames yet, in pieces, the last one first
-        self._frames: list[Frame] = []  # not decode_frames yet, the last one first
+        self._frames: list[Frame] = []  # not decoded yet, the last one first
         self._empty = 0  # frames since the last content
         self._held = 0  # content that waits for its place
         self._finishing = 0  # frames since the finish reason
@@ -168,7 +168,7 @@ class TurnReader:
 
     @property
     def has_more(self) -> bool:
-        """Whether something that was fed is not decode_frames yet."""
+        """Whether something that was fed is not decoded yet."""
         return bool(self._frames or self._bytes)
 
     def feed(self, data: bytes, now: float = 0.0) -> list[Event]:
