@@ -13,9 +13,11 @@ from typing import Any, Protocol
 
 import msgspec
 
+from toolwire.adapt.arguments import Validate
 from toolwire.assembly import ServerFacts
 from toolwire.backends import chat as chat_backend
 from toolwire.backends import codex as codex_backend
+from toolwire.backends import demo
 from toolwire.backends import messages as messages_backend
 from toolwire.backends import responses as responses_backend
 from toolwire.backends.lowered import LoweredConversation, ReplayProfile
@@ -149,13 +151,24 @@ class HttpBackend(msgspec.Struct, frozen=True, kw_only=True):
     """The path of the usage of the account behind a login."""
 
 
+BuiltIn = Callable[[Request, str, Validate], LoweredConversation]
+"""Makes a conversation with a built-in model, from a request, a seed for ids and the validator of arguments."""
+
+
 class BackendSide(msgspec.Struct, frozen=True, kw_only=True):
-    """The protocol as we speak it to a model."""
+    """The protocol as we speak it to a model: an HTTP server, a built-in model, a recording, or a worker process."""
 
     profile: type[msgspec.Struct] | None = None
     """The type of the table `profile` in the settings; None if there is none."""
     http: HttpBackend | None = None
-    """None: the backend is not an HTTP server."""
+    built_in: BuiltIn | None = None
+    models: tuple[str, ...] = ()
+    """The models that are built in."""
+    is_recording: bool = False
+    facts: ServerFacts = ServerFacts()
+    """The facts about a built-in model or a worker; those about an HTTP server depend on its profile."""
+    is_hosted: bool = False
+    """With several workers of the gateway, one process has the threads of all of them."""
     reads: Callable[[Request, str], LoweredConversation] | None = None
     """Makes a conversation that reads a recorded reply; None if the backend is not recorded."""
 
@@ -284,9 +297,25 @@ _ROWS = (
             ),
         ),
     ),
-    ProtocolRow(name="codex", backend=BackendSide(profile=codex_backend.Profile, reads=codex_backend.Conversation)),
-    ProtocolRow(name="demo", backend=BackendSide(reads=responses_backend.Conversation)),
-    ProtocolRow(name="replay", backend=BackendSide(profile=ReplayProfile)),
+    ProtocolRow(
+        name="codex",
+        backend=BackendSide(
+            profile=codex_backend.Profile,
+            facts=ServerFacts(results_anywhere=True, hides_schemas=True, acts=True),
+            is_hosted=True,
+            reads=codex_backend.Conversation,
+        ),
+    ),
+    ProtocolRow(
+        name="demo",
+        backend=BackendSide(
+            built_in=demo.Conversation,
+            models=demo.MODELS,
+            facts=ServerFacts(results_anywhere=True),
+            reads=responses_backend.Conversation,
+        ),
+    ),
+    ProtocolRow(name="replay", backend=BackendSide(profile=ReplayProfile, is_recording=True)),
 )
 
 PROTOCOLS: dict[str, ProtocolRow] = {row.name: row for row in _ROWS}
@@ -311,13 +340,31 @@ def dialects() -> dict[str, DialectSide]:
 
 def kinds() -> list[str]:
     """The kinds of backends in the settings."""
-    return sorted(name for name, row in PROTOCOLS.items() if row.backend is not None)
+    return sorted(name for name, _ in _backends())
 
 
 def http_backends() -> dict[str, HttpBackend]:
     """The kinds of backends that are HTTP servers."""
-    sides = ((name, row.backend) for name, row in PROTOCOLS.items())
-    return {name: side.http for name, side in sides if side is not None and side.http is not None}
+    return {name: side.http for name, side in _backends() if side.http is not None}
+
+
+def built_in_kinds() -> list[str]:
+    """The kinds of backends that are built-in models."""
+    return [name for name, side in _backends() if side.built_in is not None]
+
+
+def recorded_kinds() -> list[str]:
+    """The kinds of backends that replay a recording."""
+    return [name for name, side in _backends() if side.is_recording]
+
+
+def hosted_kinds() -> list[str]:
+    """The kinds of backends whose threads one process has for all workers of the gateway."""
+    return [name for name, side in _backends() if side.is_hosted]
+
+
+def _backends() -> list[tuple[str, BackendSide]]:
+    return [(name, row.backend) for name, row in PROTOCOLS.items() if row.backend is not None]
 
 
 def converse_as(kind: str, request: Request, seed: str) -> LoweredConversation:

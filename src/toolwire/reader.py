@@ -1,7 +1,7 @@
 """Reads one reply of a backend: bytes in, turn events out. It does no IO, and clocks are arguments.
 
-Attempts read with it what arrives from a socket, `toolwire replay` and the console what was recorded, the library what
-its caller feeds. A reply is an event stream, lines of JSON-RPC, or one plain body; `ReplySplitter` tells which.
+Attempts read replies from sockets with it, `toolwire replay` and the console recorded replies, the library the bytes of
+its caller. A reply is an event stream, lines of JSON-RPC, or one plain body; `ReplySplitter` detects which.
 """
 
 from collections.abc import Callable, Sequence, Sized
@@ -29,27 +29,29 @@ from toolwire.core.sse import Frame, FrameReader
 CONTENT = frozenset((TextDelta, ReasoningDelta, RefusalDelta, CallStarted, CallArgs, CallEnded))
 """Events that make a turn longer."""
 MAX_EMPTY_FRAMES = 50_000
-"""Frames and comments in a row without content, after which the backend is not read any further. Codex sends up to
-10,000 deltas of one command's output, which are not content."""
+"""Maximum frames and comments in a row without content. Codex sends up to 10,000 deltas of one command's output, which
+are not content."""
 FRAMES_PER_SLICE = 64
 """Frames that are decoded before the clock is read."""
-BYTES_PER_SLICE, USUAL_LINE = 2048, 32
-"""Bytes that are split into frames before the clock is read, where lines are shorter than usual on average."""
+BYTES_PER_SLICE = 2048
+"""Bytes that are split into frames before the clock is read, if their lines are short."""
+MAX_SHORT_LINE = 32
+"""Average bytes of a line below which lines are short."""
 SLICE_SECONDS = 0.005
-"""Decoding a large read pauses after this time, so that other tasks can run."""
+"""Decoding a large read pauses after this time so that other tasks can run."""
 EVENT_STREAM = "text/event-stream"
 
 
 class ReplySplitter:
-    """Splits a reply into frames. A plain body has none; it is held until the reply ends."""
+    """Splits a reply into frames. A plain body has none; it is kept until the reply ends."""
 
     def __init__(self, content_type: str = "", limit: int = FRAME_LIMIT, delta_fields: Sequence[bytes] = ()) -> None:
-        """`limit` bounds the bytes of a frame. Frames that differ in a field of `delta_fields` only are read as one."""
+        """`limit` is the maximum bytes of a frame. Frames that differ in a field of `delta_fields` only become one."""
         self._limit = limit
         self._delta_fields = delta_fields
         self._plain: list[bytes] = []
         self.frames: FrameReader | LineReader | None = None
-        """What splits the reply, once it is known to consist of frames."""
+        """Splits the reply; None if it is plain, or not known to have frames yet."""
         if "event-stream" in content_type:
             self.frames = FrameReader(min(FRAME_LIMIT, limit), delta_fields)
         elif content_type == JSON_LINES:
@@ -57,7 +59,7 @@ class ReplySplitter:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the reply is one plain body, as far as it has arrived."""
+        """Whether the reply so far is a plain body."""
         return bool(self._plain)
 
     @property
@@ -87,22 +89,21 @@ class ReplyLimits(msgspec.Struct, frozen=True):
     """The limits of one reply."""
 
     max_held: int = 0
-    """Bytes that may be held: all of a plain reply, or those of a stream since text was last shown. 0: any number of
-    bytes, and of frames without content."""
+    """Maximum bytes in memory: all of a plain reply, or those of a stream since text was last shown. 0: no limit, also
+    of frames without content."""
     after_finish: float = 0.0
     """Seconds for which a stream may stay open after its finish reason."""
     hold: Callable[[int], None] | None = None
-    """Called with the size of each part of a plain body; may raise."""
+    """Reserves memory for each part of a plain body; may raise."""
 
 
 NO_LIMITS = ReplyLimits()
 
 
 class TurnReader:
-    """Reads one reply. What is wrong with it is raised as `BackendFault`, never returned.
+    """Reads one reply. An invalid reply raises `BackendFault`.
 
-    A caller that pushes bytes from the callback in which they arrive calls `feed` there; `feed_more` decodes what was
-    too much for one slice of time.
+    `feed` decodes bytes for one slice of time, and `feed_more` the rest of them.
     """
 
     def __init__(
@@ -121,13 +122,13 @@ class TurnReader:
 
         Args:
             conversation: Decodes the frames.
-            content_type: The content type of the reply, if it is known already.
+            content_type: The content type of the reply, if it is known.
             limits: The limits of the reply.
             batches: Whether frames of one read that differ in their text alone are read as one.
-            call_ids: The calls of the turn so far; too many of them are a fault of the backend.
+            call_ids: The calls of the turn so far; too many of them raise `TooManyCalls`.
             on_frames: Called with frames before they are decoded; may raise.
-            clock: Limits the time that one call of `feed` takes; without it everything is decoded at once.
-            now: The present time, by the clock of the times that are passed to `feed`.
+            clock: Limits the time of one call of `feed`; without it everything is decoded at once.
+            now: The current time, by the clock of the times that are passed to `feed`.
         """
         self.conversation = conversation
         self._limits = limits
@@ -138,37 +139,37 @@ class TurnReader:
         self.on_frames = on_frames
         """Called with frames before they are decoded."""
         self._clock = clock
-        self._bytes: list[bytes] = []  # not split into frames yet, in pieces, the last one first
-        self._frames: list[Frame] = []  # not decoded yet, the last one first
+        self._bytes: list[bytes] = []  # pieces to split into frames, the last one first
+        self._frames: list[Frame] = []  # frames to decode, the last one first
         self._empty = 0  # frames since the last content
-        self._held = 0  # content that waits for its place
+        self._held = 0  # content that waits for its turn
         self._finishing = 0  # frames since the finish reason
         self.heard_at = 0.0
-        """When bytes arrived last."""
+        """The time of the last bytes."""
         self.progressed = now
-        """When something was last shown of the turn, or content came that waits for its place."""
+        """The time at which content was last shown, or arrived and waits for its turn."""
         self.held_bytes = 0
         """Bytes of the reply since text was last shown."""
         self.finish_over = 0.0
-        """When the end of the stream is no longer waited for; 0 before there is a finish reason."""
+        """The deadline for the end of the stream; 0 before there is a finish reason."""
         self.left_open = False
-        """Whether the end of the stream did not come."""
+        """Whether the turn ended without the end of the stream."""
         self.take_head(content_type)
 
     def take_head(self, content_type: str) -> None:
-        """The head of the reply is here, and nothing of its body yet."""
+        """Take the content type, before any part of the body."""
         fields = self.conversation.delta_fields if self._batches else ()
         self._splitter = ReplySplitter(content_type, self._max_held or FRAME_LIMIT, fields)
         self._source = self._splitter.frames
 
     @property
     def is_plain(self) -> bool:
-        """Whether the reply is one plain body, as far as it has arrived."""
+        """Whether the reply so far is a plain body."""
         return self._splitter.is_plain
 
     @property
     def has_more(self) -> bool:
-        """Whether something that was fed is not decoded yet."""
+        """Whether bytes that were fed are not decoded yet."""
         return bool(self._frames or self._bytes)
 
     def feed(self, data: bytes, now: float = 0.0) -> list[Event]:
@@ -200,7 +201,7 @@ class TurnReader:
         return self._decode(found)
 
     def feed_more(self) -> list[Event]:
-        """The events of what was fed before, for one slice of time."""
+        """The events of bytes that were fed before, for one slice of time."""
         clock = self._clock
         assert clock is not None
         out: list[Event] = []
@@ -217,13 +218,13 @@ class TurnReader:
         return out
 
     def end(self) -> Sequence[Event]:
-        """The events that the end of the reply causes."""
+        """The events caused by the end of the reply."""
         if self._splitter.is_plain:
             return self.conversation.feed_plain(self._splitter.body)
         return [*self._decode(self._splitter.end()), *self.conversation.end()]
 
     def end_left_open(self) -> Sequence[Event]:
-        """The events of a turn that has its finish reason, and whose stream the backend does not end."""
+        """The events that end a turn whose stream the backend leaves open after the finish reason."""
         self.left_open = True
         return [Note("end_missing"), *self.conversation.end()]
 
@@ -263,6 +264,6 @@ class TurnReader:
 
 
 def _has_short_lines(data: bytes) -> bool:
-    """Whether a read ends with lines that are shorter than usual."""
+    """Whether a read ends with short lines."""
     lines = data.count(b"\n", -BYTES_PER_SLICE) + data.count(b"\r", -BYTES_PER_SLICE)
-    return lines * USUAL_LINE > BYTES_PER_SLICE
+    return lines * MAX_SHORT_LINE > BYTES_PER_SLICE

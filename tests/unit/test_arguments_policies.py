@@ -29,7 +29,7 @@ from toolwire.core.order import TurnOrder
 from toolwire.core.policies import Policies
 from toolwire.core.request import Request, Tool
 from toolwire.core.sse import Frame
-from toolwire.turns.schemas import problems
+from toolwire.turns.schemas import find_problems
 
 
 def schema(**properties) -> msgspec.Raw:
@@ -53,7 +53,7 @@ def called(text: str, name: str = "book", id: str = "a", *, complete: bool = Tru
 
 
 def through(*events: Event, rules: ToolRules = REPAIR, request: Request = REQUEST):
-    assembly = policies_for(request, rules, "S", tuple, validate=problems)
+    assembly = policies_for(request, rules, "S", tuple, validate=find_problems)
     order = TurnOrder()
     out: list[Event] = []
     for event in (TurnStarted(), *events):
@@ -90,7 +90,7 @@ def test_nothing_is_looked_at_unless_asked():
 
 
 def test_check_holds_nothing_back():
-    assembly = policies_for(REQUEST, CHECK, "S", tuple, validate=problems)
+    assembly = policies_for(REQUEST, CHECK, "S", tuple, validate=find_problems)
     for event in (TurnStarted(), CallStarted("a", "book"), CallArgs("a", '{"da'), CallArgs("a", 'ys": 1}')):
         assert list(assembly.policies.feed(event)) == [event]
 
@@ -178,7 +178,7 @@ def test_what_was_mended_must_fit():
 @given(st.dictionaries(st.sampled_from(["days", "city"]), st.integers() | st.text()), st.sampled_from([None, 2]))
 def test_what_fits_is_never_changed(value, indent):
     text = json.dumps(value, indent=indent)
-    if problems(bytes(BOOK.parameters or b""), text):
+    if find_problems(bytes(BOOK.parameters or b""), text):
         return
     events = called(text)
     out, notes = through(*events, TurnEnded())
@@ -188,7 +188,7 @@ def test_what_fits_is_never_changed(value, indent):
 
 def test_pieces_that_fit_keep_their_frames():
     frame = Frame(b"x", b"{}")
-    policy = Policies(RepairArguments(ArgumentJudge(REQUEST.tools, problems)))
+    policy = Policies(RepairArguments(ArgumentJudge(REQUEST.tools, find_problems)))
     told = [CallStarted("a", "book"), CallArgs("a", "{", frame), CallArgs("a", "}", frame), CallEnded("a")]
     assert [out for event in told for out in policy.feed(event)] == told
 
@@ -246,7 +246,7 @@ def test_what_follows_a_call_that_waits_keeps_its_order():
 
 
 def test_a_call_begins_for_the_client_at_once():
-    assembly = policies_for(REQUEST, REPAIR, "S", tuple, validate=problems)
+    assembly = policies_for(REQUEST, REPAIR, "S", tuple, validate=find_problems)
     events = [TurnStarted(), *called(OPEN)]
     assert [out for event in events for out in assembly.policies.feed(event)] == events[:2]
 
@@ -282,7 +282,7 @@ def test_the_header_says_what_is_done():
 
 
 def test_an_end_without_a_beginning_passes():
-    policies = Policies(CheckArguments(ArgumentJudge(REQUEST.tools, problems)))
+    policies = Policies(CheckArguments(ArgumentJudge(REQUEST.tools, find_problems)))
     assert list(policies.feed(CallEnded("a"))) == [CallEnded("a")]
 
 

@@ -19,7 +19,7 @@ from toolwire.core.cache import MAX_CACHE_BYTES, MAX_ENTRY_BYTES, Cache
 from toolwire.core.notes import TurnStats
 from toolwire.core.request import Request
 from toolwire.dialects import chat, messages, responses
-from toolwire.turns.schemas import problems
+from toolwire.turns.schemas import find_problems
 
 Fields: TypeAlias = dict[str, Any]
 
@@ -29,7 +29,7 @@ NOT_CLIENTS_BYTES = {
     "_markers",
     "_any_of",
     "_routes",
-    "_bounded",
+    "_limit",
     "_passed_name",
     "_owner_of",
     "_key",
@@ -64,7 +64,7 @@ def _responses(tools: list[Fields]) -> Request:
 
 def _schemas(tools: list[Fields]) -> None:
     for tool in tools:
-        problems(msgspec.json.encode(tool["parameters"]), "{}")
+        find_problems(msgspec.json.encode(tool["parameters"]), "{}")
 
 
 def _everywhere(request: Request) -> None:

@@ -946,7 +946,7 @@ def test_a_line_that_cannot_be_read_is_told_to_all_threads_and_a_request_decline
     ],
 )  # fmt: skip
 def test_a_worker_says_whether_it_can_be_used(answer: dict[str, Any], why: str):
-    assert protocol.why_unusable(envelope(id="1.hello", **answer)) == why
+    assert protocol.find_fault(envelope(id="1.hello", **answer)) == why
     assert protocol.initialize("9.9").params["clientInfo"]["version"] == "9.9"
 
 

@@ -33,7 +33,7 @@ from toolwire.memory.reasoning import KeepSignedReasoning, ReasoningCache
 from toolwire.notations.reasoning import ReadReasoning
 from toolwire.notations.registry import REASONING
 from toolwire.notations.values import Schemas
-from toolwire.turns.schemas import problems
+from toolwire.turns.schemas import find_problems
 
 ASK = chat.decode_request(b'{"model":"m","messages":[{"role":"user","content":"x"}],"stream":true}')
 DEEP = b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
@@ -77,7 +77,7 @@ def test_as_many_thoughts_as_a_model_likes():
     ],
 )
 def test_a_schema_that_points_nowhere_cannot_be_used(schema: dict[str, Any]):
-    assert problems(json.dumps(schema).encode(), '{"a":1}') is None
+    assert find_problems(json.dumps(schema).encode(), '{"a":1}') is None
 
 
 @pytest.mark.parametrize("schema", [{"anyOf": 5}, {"oneOf": {}}, {"type": ["string", {}]}, {"type": 5}])

@@ -12,7 +12,7 @@ from toolwire.backends.failures import Error, http_failure, stream_failure
 from toolwire.core.errors import CONTEXT_LENGTH_EXCEEDED
 from toolwire.core.request import Message, Request, TextPart
 from toolwire.core.sse import Frame
-from toolwire.turns.context_windows import window_in
+from toolwire.turns.context_windows import find_window
 
 Json = dict[str, Any]
 
@@ -129,16 +129,16 @@ LISTS: dict[str, tuple[Json, int]] = {
 @pytest.mark.parametrize(("model", "tokens"), LISTS.values(), ids=LISTS)
 def test_a_list_of_models_says_how_many_tokens_they_take(model: Json, tokens: int):
     other = {"id": "other", "max_model_len": 1}
-    assert window_in(json.dumps({"object": "list", "data": [other, model]}).encode(), "m") == tokens
-    assert window_in(json.dumps({"data": [model]}).encode(), "any name") == tokens, "there is no other"
-    assert window_in(json.dumps({"data": [other, model]}).encode(), "none of them") == 0
+    assert find_window(json.dumps({"object": "list", "data": [other, model]}).encode(), "m") == tokens
+    assert find_window(json.dumps({"data": [model]}).encode(), "any name") == tokens, "there is no other"
+    assert find_window(json.dumps({"data": [other, model]}).encode(), "none of them") == 0
 
 
 @pytest.mark.parametrize(
     "body", [b"", b"[]", b"{}", b"nonsense", b'{"data":null}', b'{"data":[{"name":"m"}]}', b"\xff"]
 )
 def test_what_is_no_list_says_nothing(body: bytes):
-    assert window_in(body, "m") == 0
+    assert find_window(body, "m") == 0
 
 
 def request() -> Request:

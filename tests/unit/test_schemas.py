@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolwire.adapt.schemas import CHANGES, adjust
-from toolwire.turns.schemas import plain_pattern, problems
+from toolwire.turns.schemas import compile_simple_pattern, find_problems
 
 Json = dict[str, Any]
 
@@ -144,7 +144,7 @@ def test_whatever_a_client_writes_gives_a_schema_or_is_left_alone(schema, needs)
         top = json.loads(bytes(made.parameters))
         assert top["type"] == "object"
         assert not {"anyOf", "oneOf", "allOf", "enum", "not"} & {*top}
-    problems(bytes(raw(schema)), "{}")  # and it is no reason to fall over
+    find_problems(bytes(raw(schema)), "{}")  # and it is no reason to fall over
 
 
 @given(schemas)
@@ -194,7 +194,7 @@ HOSTILE: dict[str, tuple[Any, Any]] = {
 @pytest.mark.parametrize(("schema", "value"), HOSTILE.values(), ids=HOSTILE.keys())
 def test_no_schema_takes_long(schema: Any, value: Any):
     began = time.process_time()
-    problems(json.dumps(schema).encode(), json.dumps(value))
+    find_problems(json.dumps(schema).encode(), json.dumps(value))
     for need in CHANGES:
         adjust(raw(schema), (need,))
     assert time.process_time() - began < 3
@@ -213,11 +213,11 @@ UNUSABLE: dict[str, Any] = {
 @pytest.mark.parametrize("schema", UNUSABLE.values(), ids=UNUSABLE.keys())
 def test_a_schema_that_cannot_be_used_says_so(schema: Any, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("urllib.request.urlopen", lambda *given: pytest.fail("nothing is fetched"))
-    assert problems(json.dumps(schema).encode(), '{"a":1}') is None
+    assert find_problems(json.dumps(schema).encode(), '{"a":1}') is None
 
 
 def told(schema: Any, value: Any) -> list[tuple[str, tuple[str, ...]]]:
-    found = problems(json.dumps(schema).encode(), json.dumps(value))
+    found = find_problems(json.dumps(schema).encode(), json.dumps(value))
     assert found is not None
     return [(str(problem), problem.expected) for problem in found]
 
@@ -263,7 +263,7 @@ def test_equal_items_are_found():
         (r"^#[0-9a-fA-F]{6}$", "#00ff00", "#00ff00\n"),
     ],
 )
-def test_plain_patterns_are_checked(pattern: str, matching: str, other: str):
+def test_compile_simple_patterns_are_checked(pattern: str, matching: str, other: str):
     schema = {"properties": {"a": {"pattern": pattern}}}
     assert told(schema, {"a": matching}) == []
     assert told(schema, {"a": other}) == [("$.a pattern", ())]
@@ -274,4 +274,4 @@ def test_plain_patterns_are_checked(pattern: str, matching: str, other: str):
     "pattern", ["a", "^(a|b)$", r"^\p{L}$", "^a*a*a*$", r"^a\$", "^[z-a]$", "^[[a]$", "^" + "a" * 300 + "$", r"^[\q]$"]
 )
 def test_other_patterns_are_not(pattern: str):
-    assert plain_pattern(pattern) is None
+    assert compile_simple_pattern(pattern) is None

@@ -7,7 +7,7 @@ import pytest
 from tests.museum.routes import ASK, sent
 from toolwire.backends.failures import http_failure
 from toolwire.core.request import Request
-from toolwire.turns.explain import AskedBackend, explained
+from toolwire.turns.explain import AskedBackend, explain_failure
 
 Json = dict[str, Any]
 SYSTEM, DEVELOPER = {"role": "system", "content": "S"}, {"role": "developer", "content": "D"}
@@ -90,4 +90,4 @@ def test_other_servers_get_them_in_their_places():
 def test_a_server_that_wants_it_is_told_apart_by_its_words(message: str):
     failure = http_failure(400, {}, b'{"error":{"message":"%b"}}' % message.encode())
     hint = 'Set profile = { system = "first" } for this backend.'
-    assert explained(failure, AskedBackend("b")).message == f"{message.rstrip('.')}. {hint}"
+    assert explain_failure(failure, AskedBackend("b")).message == f"{message.rstrip('.')}. {hint}"

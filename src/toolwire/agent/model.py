@@ -24,7 +24,7 @@ from toolwire.dialects import responses
 from toolwire.dialects.responses import StreamEncoder
 from toolwire.memory.reasoning import ReasoningCache
 from toolwire.protocols import http_backends
-from toolwire.turns.context_windows import listed_window
+from toolwire.turns.context_windows import fetch_window
 from toolwire.turns.prepare import Engine, Options, prepare
 from toolwire.turns.recordings import recordings_of
 from toolwire.turns.routes import Router
@@ -169,7 +169,7 @@ class Model:
         route, target = self._router.find(self.name)
         window = route.backend.context_window(target) or self._reported_window
         if not window and self._listed_window is None:
-            self._listed_window = await listed_window(route, target, self._key)
+            self._listed_window = await fetch_window(route, target, self._key)
         return window or self._listed_window or 0
 
     async def usage(self) -> bytes:

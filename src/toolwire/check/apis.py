@@ -112,6 +112,10 @@ class Api:
         choice = self.function({"name": request.named}) if request.named else request.choice or None
         return {"tool_choice": choice, "parallel_tool_calls": request.parallel}
 
+    def allow(self, allowed: Json) -> Json:
+        """The fields of a choice that allows some of the tools only."""
+        return allowed
+
     def settings(self, request: ProbeRequest) -> Json:
         """Fields that only this API has."""
         return {}
@@ -128,6 +132,9 @@ class ChatApi(Api):
     name = "chat"
     path = "/chat/completions"
     form = chat.FORM
+
+    def allow(self, allowed: Json) -> Json:
+        return {"allowed_tools": allowed}
 
     def settings(self, request: ProbeRequest) -> Json:
         return {"stream_options": {"include_usage": True} if request.stream else None}

@@ -11,7 +11,8 @@ from toolwire.cli.options import config_option, json_option, print_json, say, st
 from toolwire.config.decode import did_you_mean, join_reasons
 from toolwire.config.settings import Settings, SettingsError, is_glob, load
 from toolwire.core.display import clean, redact_url
-from toolwire.turns.routes import Route, Router, names_in
+from toolwire.turns.route import Route
+from toolwire.turns.routes import Router, names_in
 from toolwire.upstream.http import make_session
 from toolwire.upstream.reply import Broken
 

@@ -125,7 +125,7 @@ def find_backend_faults(backend: Backend, environment: Mapping[str, str]) -> Ite
         yield f".workers: at least one is needed; received {backend.workers}"
     if not backend.command:
         yield ".command: a program is needed"
-    if backend.kind == "replay" and not Path(backend.file).is_file():
+    if side.is_recording and not Path(backend.file).is_file():
         yield f".file: there is no recording {backend.file!r}"
     if side.profile is not None:
         try:
@@ -142,7 +142,7 @@ def _check_address(backend: Backend) -> Iterator[str]:
                 yield f".{field}: a {backend.kind} backend has no use for it"
     elif not url and address:
         yield f".base_url: the preset {backend.preset} needs yours: {address}"
-    elif not url and backend.auth != "codex":
+    elif not url and not backend.auth:
         yield f".base_url: a {backend.kind} backend needs an address"
     if not url:
         return

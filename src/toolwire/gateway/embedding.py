@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 from toolwire.config.settings import Settings
 from toolwire.config.stores import prepare_store
 from toolwire.gateway.app import Gateway
-from toolwire.turns.routes import check_backends
+from toolwire.turns.backends import check_backends
 
 
 class GatewayApp:

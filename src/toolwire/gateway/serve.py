@@ -25,7 +25,7 @@ from toolwire.gateway.process import Process, allow_files
 from toolwire.gateway.workers.sockets import address_of, listen, runtime_bases
 from toolwire.memory.owned_folders import remove_orphans
 from toolwire.memory.pending_results import PendingResults
-from toolwire.turns.routes import check_backends
+from toolwire.turns.backends import check_backends
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()))
 

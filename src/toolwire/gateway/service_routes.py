@@ -19,7 +19,6 @@ from toolwire.gateway.http import HEALTH_PATHS
 from toolwire.gateway.memory_budget import Reservation
 from toolwire.gateway.shared import Shared
 from toolwire.protocols import DecodeSteps, DialectSide, dialects, protocol_for
-from toolwire.turns.routes import counted
 
 
 class ServiceRoutes:
@@ -84,7 +83,7 @@ class ServiceRoutes:
                 body = await read_body(given, request.receive, shared.bounds, reservation)
                 head = RequestHead(given, request.path_params, query)
                 asked = await run_in_steps(decode_steps(body, shared.bounds, head), len(body))
-                tokens, headers = await counted(shared.engine.router, asked, caller.upstream_key)
+                tokens, headers = await shared.engine.router.count_tokens(asked, caller.upstream_key)
             return _json({"input_tokens": tokens}, headers=headers)
 
         return count_tokens

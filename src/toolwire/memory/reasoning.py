@@ -163,7 +163,7 @@ class ReasoningCache:
             return [_without_reasoning(entry, notes) if _may_be_others(entry) else entry for entry in entries]
         brought = [entry for entry in entries if isinstance(entry, ReasoningEntry) and _is_of_chat(entry)]
         entry = _entry(made.fields)
-        if request.dialect == "chat" and _are_own(brought, entry):
+        if request.reasoning_in_messages and _are_own(brought, entry):
             return entries
         own = msgspec.structs.replace(entry, message=entries[0].message)
         return [own, *(entry for entry in entries if not _is_of_chat(entry))]
@@ -225,8 +225,8 @@ def _is_of_the_model(entry: Entry) -> bool:
 
 
 def _goes_on(last: Entry, entry: Entry, request: Request) -> bool:
-    """Whether an entry belongs to the same turn of the model; in chat, to the same message."""
-    return _is_of_the_model(entry) and (request.dialect != "chat" or entry.message == last.message)
+    """Whether an entry belongs to the same turn of the model; if reasoning is in messages, to the same message."""
+    return _is_of_the_model(entry) and (not request.reasoning_in_messages or entry.message == last.message)
 
 
 def _is_of_chat(entry: Entry) -> bool:

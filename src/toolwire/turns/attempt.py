@@ -1,13 +1,13 @@
-"""An attempt: one reply of one backend, from the question to its last byte, as turn events.
+"""An attempt: one request to one backend, and its reply as turn events.
 
 Every wait for the backend has a deadline.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from time import perf_counter
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -23,6 +23,9 @@ from toolwire.turns.observers import AttemptTap
 from toolwire.upstream.aiohttp_buffer import MAX_READ
 from toolwire.upstream.reply import Broken, Reply, Timeouts, Upstream
 from toolwire.upstream.scheduling import Alarm, give_way
+
+MAX_ERROR_BYTES = 64 * 1024
+"""Maximum bytes that are read of an error."""
 
 Confirm: TypeAlias = Callable[[], Awaitable[None]]
 """Raises if this process may no longer continue the turn. Called before a backend is asked or a tool is run."""
@@ -41,27 +44,27 @@ class TurnGuard(Protocol):
 
 
 class Question(msgspec.Struct, frozen=True):
-    """What one attempt asks, whom, and how its reply is read."""
+    """What an attempt needs: the backend, the conversation with it, and how its reply is read."""
 
     backend: AskedBackend
     request: Request
-    """The request as the backend gets it, before it is written in the backend's protocol."""
+    """The request with all rules applied; the conversation encodes it."""
     conversation: LoweredConversation
     assembly: Assembly
     upstream: Upstream
     key: str
     timeouts: Timeouts
     max_reply: int
-    """Bytes of the reply that may be held: all of a plain one, or those of a stream since text was last shown."""
+    """Maximum bytes of a reply in memory: all of a plain one, or those of a stream since text was last shown."""
     batching: bool
     """Whether frames of one read that differ in their text alone are read as one."""
     confirm: Confirm | None = None
-    """Called before the backend is asked; raises if it must not be."""
+    """Called before the request is sent; raises if it must not be."""
     taps: Sequence[AttemptTap] = ()
 
 
 class Attempt:
-    """One reply being read. `hold` is called with so many bytes more of a plain reply, and may refuse them."""
+    """Reads one reply. `hold` reserves memory for each part of a plain reply, and may raise."""
 
     def __init__(
         self,
@@ -75,7 +78,7 @@ class Attempt:
         self.conversation = question.conversation
         self._loop = loop
         self._alarm = alarm
-        self._began = began  # when the turn was asked for
+        self._began = began  # when the turn began
         self.reader = TurnReader(
             question.conversation,
             limits=ReplyLimits(question.max_reply, question.timeouts.after_finish, hold),
@@ -84,7 +87,7 @@ class Attempt:
             clock=perf_counter,
             now=loop.time(),
         )
-        self._headers: Mapping[str, str] = {}  # of a reply that is closed
+        self._headers: Mapping[str, str] = {}  # of a closed reply
         self._opening: asyncio.Task[Reply] | None = None
         self._dialogue: Dialogue | None = None
         self._reply: Reply | None = None
@@ -92,11 +95,11 @@ class Attempt:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Of the reply, once they are there. A Codex worker learns its limits while it answers."""
+        """The headers of the reply; empty before they arrive. Those of a Codex worker change while it answers."""
         return self._reply.headers if self._reply is not None else self._headers
 
     async def read(self, until: float) -> Sequence[Event] | None:
-        """The next events, of which there may be none; None if `until` comes first."""
+        """The next events, which may be none; None if `until` comes first."""
         reply = self._reply
         try:
             if reply is None:
@@ -116,7 +119,7 @@ class Attempt:
             return (TurnFailed(fault.failure),)
 
     def read_nowait(self) -> Sequence[Event] | None:
-        """The events of what has come already; None if nothing has."""
+        """The events of bytes that have arrived; None if there are none."""
         try:
             if self.reader.has_more:
                 return self.reader.feed_more()
@@ -126,10 +129,10 @@ class Attempt:
             return (TurnFailed(fault.failure),)
 
     def close(self) -> None:
-        """Break off a reply that is not whole, which stops the model."""
+        """Close an incomplete reply, which stops the model."""
         opening, self._opening = self._opening, None
         if opening is not None and not opening.cancel() and not opening.cancelled() and opening.exception() is None:
-            opening.result().close()  # it had come, and nobody had looked
+            opening.result().close()  # the reply had arrived
         if self._reply is not None:
             self._headers = self._reply.headers
             self._reply.close()
@@ -137,13 +140,13 @@ class Attempt:
         for tap in self._taps:
             tap.close()
 
-    def settle(self) -> None:
-        """The turn is over, and its client does not know yet. A thread waits from now on, or is left."""
+    def release_thread(self) -> None:
+        """Let a worker's thread wait for results, or end it, before the client learns that the turn is over."""
         if self._dialogue is not None and self._reply is not None:
             self._reply.close()
 
     async def finish(self) -> None:
-        """The turn is over: read the reply's last bytes, so that its connection can be used again."""
+        """Read the rest of the reply after the end of the turn, so that its connection can be reused."""
         reply = self._reply
         if reply is not None and not reply.is_whole() and self.conversation.ended and not self.reader.left_open:
             try:
@@ -157,51 +160,52 @@ class Attempt:
     # Waiting for the backend
 
     async def _open(self, until: float) -> Sequence[Event] | None:
-        deadline = self._began + self._question.timeouts.first_byte
+        limits = self._question.timeouts
+        deadline = self._began + limits.first_byte
         try:
             if until >= deadline:
                 with self._alarm.at(deadline):
                     reply = await (self._opening or self._ask())
-            else:
-                reply = await self._open_in_background(until)
+            else:  # in a task, which goes on if `until` comes first
+                self._opening = self._opening or self._loop.create_task(self._ask())
+                await asyncio.wait((self._opening,), timeout=max(0.0, until - self._loop.time()))
+                if not self._opening.done():
+                    return None
+                reply = self._opening.result()
         except TimeoutError:
-            raise _too_slow("first_byte", self._question.timeouts) from None
-        if reply is None:
-            return None
+            raise _timeout("first_byte", limits) from None
         self._opening = None
         self._reply = reply
         kind = reply.headers.get("content-type", "")
         for tap in self._taps:
             tap.reply(reply.status, reply.headers)
         if not 200 <= reply.status < 300:
-            raise BackendFault(self.conversation.read_error(reply.status, reply.headers, await self._error_body(reply)))
+            raise BackendFault(self.conversation.read_error(reply.status, reply.headers, await self._read_error(reply)))
         if "html" in kind:
             message = "The backend answered with a web page instead of a turn."
             raise BackendFault(Failure(502, WEB_PAGE, message, retryable=True))
         self.reader.take_head(kind)
         return ()
 
-    def _ask(self) -> Coroutine[Any, Any, Reply]:
-        asked = self.conversation.start()
-        if isinstance(asked, Dialogue):
-            self._dialogue = asked  # of a body nothing is kept: it may be large
+    async def _ask(self) -> Reply:
+        """Send the request; returns when the headers of the reply have arrived."""
+        question = self._question
+        opening = self.conversation.start()
+        if isinstance(opening, Dialogue):
+            self._dialogue = opening
         for tap in self._taps:
-            tap.ask(asked, partial(self._question.upstream.headers, asked, self._question.key))
-        opening = partial(self._question.upstream.open, asked, self._question.key)
-        return opening() if self._question.confirm is None else _open_confirmed(self._question.confirm, opening)
+            tap.ask(opening, partial(question.upstream.headers, opening, question.key))
+        if question.confirm is not None:
+            await question.confirm()
+        opened = question.upstream.open(opening, question.key)
+        del opening  # so that the upstream can free a large body once it is written
+        return await opened
 
-    async def _open_in_background(self, until: float) -> Reply | None:
-        """Open without losing the attempt when `until` comes first."""
-        if self._opening is None:
-            self._opening = self._loop.create_task(self._ask())
-        await asyncio.wait((self._opening,), timeout=max(0.0, until - self._loop.time()))
-        return self._opening.result() if self._opening.done() else None
-
-    async def _error_body(self, reply: Reply) -> bytes:
+    async def _read_error(self, reply: Reply) -> bytes:
         body = b""
         try:
             async with asyncio.timeout(self._question.timeouts.connect):
-                while len(body) < 65536 and (data := reply.read_nowait() or await reply.read()):
+                while len(body) < MAX_ERROR_BYTES and (data := reply.read_nowait() or await reply.read()):
                     body += data
         except TimeoutError:
             pass
@@ -211,12 +215,10 @@ class Attempt:
         return body
 
     async def _wait(self, reply: Reply, until: float) -> Sequence[Event] | None:
+        """Wait for more of the reply, until the first of the deadlines."""
         limits, reader = self._question.timeouts, self.reader
-        deadline = min(
-            reader.heard_at + limits.idle if reader.heard_at else self._began + limits.first_byte,
-            reader.progressed + limits.progress,
-            self._began + limits.total,
-        )
+        quiet_until = reader.heard_at + limits.idle if reader.heard_at else self._began + limits.first_byte
+        deadline = min(quiet_until, reader.progressed + limits.progress, self._began + limits.total)
         finish_over = min(reader.finish_over, deadline) if reader.finish_over else 0.0
         first = min(deadline, until, finish_over or until)
         try:
@@ -225,28 +227,20 @@ class Attempt:
         except TimeoutError:
             now = self._loop.time()
             if finish_over and now >= finish_over:
-                return self._look_once_more(reply, now)
+                # The stream was left open. What has arrived since still counts, unless it is a heartbeat.
+                data = reply.read_nowait()
+                events = self._feed(data) if data else ()
+                is_over = not (self.conversation.ended or reader.finish_over > now or reader.has_more)
+                return [*events, *reader.end_left_open()] if is_over else events
             if now < deadline:
                 return None if first == until else ()
-            raise self._too_slow(now) from None
+            passed = "idle" if reader.heard_at else "first_byte"
+            if now >= self._began + limits.total:
+                passed = "total"
+            elif now >= reader.progressed + limits.progress:
+                passed = "progress"
+            raise _timeout(passed, limits) from None
         return self._feed(data) if data else self._end()
-
-    def _too_slow(self, now: float) -> BackendFault:
-        """Which of the limits has passed."""
-        limits = self._question.timeouts
-        if now >= self._began + limits.total:
-            return _too_slow("total", limits)
-        if now >= self.reader.progressed + limits.progress:
-            return _too_slow("progress", limits)
-        return _too_slow("idle" if self.reader.heard_at else "first_byte", limits)
-
-    def _look_once_more(self, reply: Reply, now: float) -> Sequence[Event]:
-        """Nothing has come since the finish reason. What is there after all counts, unless it is a heartbeat."""
-        data = reply.read_nowait()
-        events = self._feed(data) if data else ()
-        if self.conversation.ended or self.reader.finish_over > now or self.reader.has_more:
-            return events
-        return [*events, *self.reader.end_left_open()]
 
     def _feed(self, data: bytes) -> Sequence[Event]:
         for tap in self._taps:
@@ -265,11 +259,6 @@ class Attempt:
         return self.reader.end()
 
 
-async def _open_confirmed(confirm: Confirm, opening: Callable[[], Coroutine[Any, Any, Reply]]) -> Reply:
-    await confirm()
-    return await opening()
-
-
-def _too_slow(limit: str, limits: Timeouts) -> BackendFault:
+def _timeout(limit: str, limits: Timeouts) -> BackendFault:
     message = f"The backend was too slow: {limits.name_of(limit)} of {getattr(limits, limit):g} seconds has passed."
     return BackendFault(Failure(504, "backend_timeout", message, "timeout_error"))

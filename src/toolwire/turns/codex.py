@@ -1,46 +1,63 @@
-"""A `codex` backend's settings as workers: what is started, and in which home."""
+"""Makes the route of a `codex` backend, and the command and home directory of its workers."""
 
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from toolwire import __version__
-from toolwire.backends.codex import Profile, config
+from toolwire.assembly import ServerFacts
+from toolwire.backends import codex
+from toolwire.backends.codex import config
+from toolwire.backends.lowered import LoweredConversation
 from toolwire.config.settings import Backend, Settings
 from toolwire.core.display import clean
+from toolwire.core.request import Request
+from toolwire.turns.route import Route
 from toolwire.upstream.codex.app_server import AppServerSpec
+from toolwire.upstream.codex.host import CodexHost, HostedCodexUpstream
 from toolwire.upstream.codex.upstream import CodexUpstream
 from toolwire.upstream.credentials import inherited, login_file, read_login_tokens
 
 CATALOGUE = "models.json"
 
 
-def codex_upstream(backend: Backend, profile: Profile, settings: Settings) -> CodexUpstream:
-    """The app-servers of a backend, none of them started yet."""
+def codex_route(backend: Backend, facts: ServerFacts, settings: Settings, host: CodexHost | None) -> Route:
+    """The route of a backend whose workers run in this process, or at the host."""
+    profile = codex.profile_from(backend.profile)
+    upstream = codex_upstream(backend, settings) if host is None else HostedCodexUpstream(backend.name, host, profile)
+    provider = str(backend.overrides.get("model_provider", codex.PROVIDER))
+
+    def converse(request: Request, seed: str, owner: str) -> LoweredConversation:
+        waiting = upstream.waiting(codex.find_awaited_calls(request, owner))
+        return codex.Conversation(request, seed, profile, owner, waiting, provider=provider)
+
+    return Route(backend, upstream, converse, backend.kind, facts)
+
+
+def codex_upstream(backend: Backend, settings: Settings) -> CodexUpstream:
+    """The upstream of a backend in this process; `start` starts its workers."""
     allowed = frozenset((*backend.inherit, backend.api_key_env, *config.find_key_variables(backend.overrides)))
+
+    def make_files(home: str, models: Sequence[str]) -> Mapping[str, bytes]:
+        path, idle = f"{home}/{CATALOGUE}", settings.timeouts.idle
+        toml = config.configuration(path, idle, backend.base_url, backend.api_key_env)
+        return {"config.toml": toml.encode(), CATALOGUE: config.catalogue(models)}
+
+    def find_credentials() -> tuple[str, ...]:
+        """The values of these variables, and those of the login that workers share."""
+        return (*read_login_tokens(), *(os.environ[name].strip() for name in allowed if name in os.environ))
+
+    def warn(message: str) -> None:
+        print(clean(f"toolwire: backend {backend.name}: {message}"), file=sys.stderr, flush=True)
+
     spec = AppServerSpec(
         command=(*backend.command, "app-server", *config.arguments(backend.overrides)),
         environment=partial(inherited, settings.secret_variables, allowed),
-        files=partial(_files, backend, settings.timeouts.idle),
+        files=make_files,
         links={"auth.json": str(login_file())},
-        credentials=partial(_credentials, allowed),
+        credentials=find_credentials,
         version=__version__,
     )
     models = frozenset((*backend.literal_models, *backend.aliases.values()))
-    say = partial(_say, backend.name)
-    return CodexUpstream(spec, backend.workers, profile, models, say)
-
-
-def _files(backend: Backend, idle: float, home: str, models: Sequence[str]) -> Mapping[str, bytes]:
-    toml = config.configuration(f"{home}/{CATALOGUE}", idle, backend.base_url, backend.api_key_env)
-    return {"config.toml": toml.encode(), CATALOGUE: config.catalogue(models)}
-
-
-def _credentials(variables: Iterable[str]) -> tuple[str, ...]:
-    """What workers are given as credentials: in variables, and in the login that they share."""
-    return (*read_login_tokens(), *(os.environ[name].strip() for name in variables if name in os.environ))
-
-
-def _say(name: str, message: str) -> None:
-    print(clean(f"toolwire: backend {name}: {message}"), file=sys.stderr, flush=True)
+    return CodexUpstream(spec, backend.workers, codex.profile_from(backend.profile), models, warn)

@@ -1,68 +1,45 @@
-"""How many tokens a model takes, as the list of models of its server tells it.
+"""The size of a model's context window, from its server's list of models.
 
 {"data": [{"id": "qwen3", "max_model_len": 32768}]}
 
-OpenAI's own list says nothing of it. Others have fields of their own: vLLM and SGLang `max_model_len`, OpenRouter,
+OpenAI's own list does not have it. Others have fields of their own: vLLM and SGLang `max_model_len`, OpenRouter,
 Together and Kimi `context_length`, Groq `context_window`, Mistral `max_context_length`, Anthropic `max_input_tokens`,
-llama.cpp `meta.n_ctx`, or in older versions only what the model was trained with, `meta.n_ctx_train`.
+llama.cpp `meta.n_ctx`; older versions of it have only the size that the model was trained with, `meta.n_ctx_train`.
 """
 
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
-from toolwire.turns.routes import Route
+from toolwire.turns.route import Route
 from toolwire.upstream.reply import Broken
 
-
-class _Meta(msgspec.Struct):
-    n_ctx: Any = None
-    n_ctx_train: Any = None
-
-
-class _Model(msgspec.Struct):
-    id: str
-    max_model_len: Any = None
-    context_length: Any = None
-    context_window: Any = None
-    max_context_length: Any = None
-    max_input_tokens: Any = None
-    meta: _Meta | None = None
+_FIELDS = ("max_model_len", "context_length", "context_window", "max_context_length", "max_input_tokens")
+_META_FIELDS = ("n_ctx", "n_ctx_train")
 
 
 class _Models(msgspec.Struct):
-    data: list[_Model] = []
+    data: list[dict[str, Any]] = []
 
 
-async def listed_window(route: Route, model: str, key: str) -> int:
-    """Tokens that a model takes, by its server's list; 0 if that does not say."""
+async def fetch_window(route: Route, model: str, key: str) -> int:
+    """The context window in tokens, by the list of the model's server; 0 if that does not have it."""
     if route.list_models is None or route.backend.auth:
-        return 0  # behind a login the list is another one
+        return 0  # the list behind a login has another form
     try:
-        return window_in(await route.list_models(key), model)
+        return find_window(await route.list_models(key), model)
     except Broken:
         return 0
 
 
-def window_in(body: bytes, model: str) -> int:
-    """The same of a list. A server with a single model serves it under any name."""
+def find_window(body: bytes, model: str) -> int:
+    """The context window of a model in a list; 0 if there is none. A server with one model serves it under any name."""
     try:
         models = msgspec.json.decode(body, type=_Models).data
     except (msgspec.DecodeError, UnicodeDecodeError):
         return 0
-    found = [each for each in models if each.id == model] or (models if len(models) == 1 else [])
-    return _window(found[0]) if found else 0
-
-
-def _window(model: _Model) -> int:
-    meta = model.meta or _Meta()
-    said = (
-        model.max_model_len,
-        model.context_length,
-        model.context_window,
-        model.max_context_length,
-        model.max_input_tokens,
-        meta.n_ctx,
-        meta.n_ctx_train,
-    )
-    return next((number for number in said if type(number) is int and number > 0), 0)
+    found = next((each for each in models if each.get("id") == model), models[0] if len(models) == 1 else {})
+    meta = found.get("meta")
+    sizes = [found.get(name) for name in _FIELDS]
+    sizes += [cast("dict[str, Any]", meta).get(name) for name in _META_FIELDS] if isinstance(meta, dict) else []
+    return next((size for size in sizes if type(size) is int and size > 0), 0)

@@ -1,4 +1,4 @@
-"""Failures of a backend in words that a user can act on: which backend, what happened, what to do about it."""
+"""Explains a backend's failure to users: which backend, what happened, what to do about it."""
 
 import re
 from typing import Literal, TypeAlias
@@ -15,14 +15,22 @@ _SYSTEM_FIRST = re.compile(
     r"system (?:message|role|prompt)s? must be (?:at the beginning|(?:the )?first)|only the first message .*\bsystem",
     re.IGNORECASE,
 )
-"""The words of chat templates that take one system message, first."""
+"""The error of chat templates that accept one system message, at the beginning."""
 
 KeySource: TypeAlias = Literal["environment", "login", "client", "none"]
-"""Where the key comes from that a backend is asked with: a variable, `codex login`, or whoever asks."""
+"""The source of the key for a backend: a variable, `codex login`, or the client."""
+
+_KEYS: dict[KeySource, tuple[str, str]] = {
+    "environment": ("the key in {}", "Set {} to a key that this server takes."),
+    "login": ("the login of Codex", ""),
+    "client": ("the key that you sent", "The backend has no api_key_env, so the key of the client is passed on."),
+    "none": ("a request without a key", "Set api_key_env of the backend, or send a key of your own."),
+}
+"""What a server refused, and what to do about it."""
 
 
 class AskedBackend(msgspec.Struct, frozen=True):
-    """What may be said about the backend that was asked."""
+    """The facts about a backend that error messages may contain."""
 
     name: str
     url: str = ""
@@ -30,11 +38,11 @@ class AskedBackend(msgspec.Struct, frozen=True):
     key: KeySource = "none"
     key_variable: str = ""
     shows_url: bool = False
-    """Whether clients may see the address: on a gateway without keys they are whoever runs it."""
+    """Whether clients may see the address. On a gateway without keys they are its operator."""
 
 
-def explained(failure: Failure, backend: AskedBackend) -> Failure:
-    """The failure with the name of its backend and a hint, where there is one."""
+def explain_failure(failure: Failure, backend: AskedBackend) -> Failure:
+    """The failure with the name of its backend, and a hint if there is one."""
     name = f"Backend `{backend.name}`"
     where = f" ({backend.url})" if backend.url and backend.shows_url else ""
     status, code, message, hint = failure.status, failure.code, failure.message, failure.hint
@@ -44,8 +52,8 @@ def explained(failure: Failure, backend: AskedBackend) -> Failure:
         hint = "base_url is everything before /chat/completions, /responses or /messages, and mostly ends in /v1."
         status = 502
     elif status == 401 and failure.quoted:
-        message = f"{name}{where} refused {_whose_key(backend)}: {message}"
-        hint = _KEY_HINTS[backend.key].format(backend.key_variable)
+        key, hint = (text.format(backend.key_variable) for text in _KEYS[backend.key])
+        message = f"{name}{where} refused {key}: {message}"
     elif status == 400 and _SYSTEM_FIRST.search(message):
         hint = 'Set profile = { system = "first" } for this backend.'
     elif not failure.quoted and message.startswith("The backend"):
@@ -53,23 +61,3 @@ def explained(failure: Failure, backend: AskedBackend) -> Failure:
     if hint:
         message = f"{message.rstrip('.')}. {hint}"
     return msgspec.structs.replace(failure, status=status, message=message, hint=hint, url=backend.url)
-
-
-_KEY_HINTS: dict[KeySource, str] = {
-    "environment": "Set {} to a key that this server takes.",
-    "login": "",
-    "client": "The backend has no api_key_env, so the key of the client is passed on.",
-    "none": "Set api_key_env of the backend, or send a key of your own.",
-}
-
-
-def _whose_key(backend: AskedBackend) -> str:
-    match backend.key:
-        case "environment":
-            return f"the key in {backend.key_variable}"
-        case "login":
-            return "the login of Codex"
-        case "client":
-            return "the key that you sent"
-        case "none":
-            return "a request without a key"

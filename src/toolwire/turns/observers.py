@@ -1,11 +1,11 @@
-"""Observers of turns: the log, metrics, the console, recordings. The path of a turn knows this interface only.
+"""The interface of observers: the log, metrics, the console and recordings.
 
     TurnObserver    sees every turn of an application: begin, enter, ask, end
     TurnTap         sees the bytes of one turn: the request, its attempts, the answer
-    AttemptTap      sees one attempt: what the backend is asked, and every read of its reply
+    AttemptTap      sees one attempt: the request to the backend, and every read of its reply
 
-An observer that is interested in the bytes of a turn returns a tap when the turn begins. A turn without taps costs an
-empty loop for every read and every write.
+An observer that needs the bytes of a turn returns a tap when the turn begins. Without taps every read and every write
+costs an empty loop.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,10 +24,10 @@ HeaderList = Sequence[tuple[bytes, bytes]]
 
 
 class TurnReport(msgspec.Struct):
-    """What is known of a turn, under the names that the log uses. A field is UNSET until it is known."""
+    """The facts about a turn, named as in the log. A field is UNSET until it is known."""
 
     turn: str
-    """Ids of the turn are made from it."""
+    """The ids of the turn are derived from it."""
     request_id: str
     dialect: str
     key: str | UnsetType = UNSET
@@ -57,11 +57,11 @@ class TurnOutcome(msgspec.Struct, frozen=True):
     seconds: float
     owner: str
     failure: Failure | None
-    """Why it failed, if its events do not say so."""
+    """Why it failed, if it failed without events."""
 
 
 class AttemptInfo(msgspec.Struct, frozen=True):
-    """What is known of an attempt before it begins."""
+    """The facts about an attempt before it begins."""
 
     backend: str
     kind: str
@@ -69,10 +69,10 @@ class AttemptInfo(msgspec.Struct, frozen=True):
     model: str
     """The model's name at the backend."""
     round: int = 0
-    """Which turn of the model this is, where the gateway runs tools between them."""
+    """The number of the model's turn, if the gateway runs tools between them."""
     seed: str = ""
     request: Request = Request("", ())
-    """As the client sent it."""
+    """The client's request."""
     client_key: str = ""
     key_variable: str = ""
     """The environment variable that holds the backend's own key."""
@@ -82,27 +82,27 @@ class AttemptTap(Protocol):
     """Sees one attempt."""
 
     def ask(self, opening: Opening, headers: Callable[[], Mapping[str, str]]) -> None:
-        """The backend is asked; `headers` returns those that are sent along."""
+        """The request is about to be sent; `headers` returns its headers."""
         ...
 
     def reply(self, status: int, headers: Mapping[str, str]) -> None:
-        """The head of the reply is here."""
+        """The head of the reply has arrived."""
         ...
 
     def read(self, data: bytes) -> None:
-        """Some more bytes of the reply are here."""
+        """More bytes of the reply have arrived."""
         ...
 
     def send(self, messages: Sequence[Ask | bytes]) -> None:
-        """Messages go to a worker while it replies."""
+        """Messages are sent to a worker while it replies."""
         ...
 
     def end(self) -> None:
-        """The reply is whole."""
+        """The reply is complete."""
         ...
 
     def close(self) -> None:
-        """The attempt is over, whether its reply is whole or not."""
+        """The attempt is over, whether its reply is complete or not."""
         ...
 
 
@@ -113,10 +113,10 @@ class AttemptObserver(Protocol):
 
 
 class TurnTap(AttemptObserver, Protocol):
-    """Sees the bytes of one turn. It must neither copy nor inspect them: every read and every write passes here."""
+    """Sees the bytes of one turn. It must not copy or inspect them, because it sees every read and every write."""
 
     def receive(self, body: bytes) -> None:
-        """The body of the client's request is here."""
+        """The body of the client's request has arrived."""
         ...
 
     def look(self, events: Sequence[Event]) -> None:
@@ -124,11 +124,11 @@ class TurnTap(AttemptObserver, Protocol):
         ...
 
     def send_head(self, headers: HeaderList) -> None:
-        """The head of the answer leaves."""
+        """The head of the answer is sent."""
         ...
 
     def write(self, pieces: Sequence[bytes]) -> None:
-        """Some bytes of the answer leave."""
+        """Bytes of the answer are sent."""
         ...
 
 
@@ -136,10 +136,10 @@ class TurnObserver:
     """Sees every turn of an application. A subclass overrides what it needs."""
 
     def begin(self, report: TurnReport, head: RequestHead, path: str) -> TurnTap | None:
-        """The head of a request is here. Returns a tap for the bytes of the turn, or None."""
+        """The head of a request has arrived. Returns a tap for the bytes of the turn, or None."""
 
     def start(self) -> None:
-        """A request is being served from now on; a background turn counts beside the request that started it."""
+        """A request is being served; a background turn counts beside the request that started it."""
 
     def stop(self) -> None:
         """A request is no longer being served."""
@@ -148,20 +148,20 @@ class TurnObserver:
         """The client is authenticated."""
 
     def ask(self, report: TurnReport, request: Request) -> None:
-        """The request is decoded, and a backend is about to be asked."""
+        """The request is decoded, and is about to be sent to a backend."""
 
     def call(self, tool: str, outcome: str) -> None:
-        """One of the gateway's own tools was run."""
+        """A gateway tool was run."""
 
     def crash(self, turn: str, error: Exception) -> None:
-        """A fault of ours."""
+        """An unexpected exception: a fault of Toolwire."""
 
     def end(self, report: TurnReport, outcome: TurnOutcome) -> None:
         """The turn is over, and the report is complete."""
 
 
 class ObservedTurn:
-    """One turn, as its observers see it. What is not a turn, such as the list of models, is served but not reported."""
+    """One turn and its observers. A request that is no turn, such as one for the list of models, is not reported."""
 
     __slots__ = ("head", "is_reported", "observers", "report", "taps")
 
@@ -182,25 +182,25 @@ class ObservedTurn:
 
     @staticmethod
     def begin(observers: Sequence[TurnObserver], report: TurnReport, head: RequestHead, path: str) -> "ObservedTurn":
-        """Begin a turn whose request has this head and asks for this path."""
+        """Begin the turn of a request with this head and path."""
         taps = [tap for each in observers if (tap := each.begin(report, head, path)) is not None]
         return ObservedTurn(observers, report, head, taps)
 
     def detach(self) -> "ObservedTurn":
-        """Hand the turn to another request, which reports it; this one has nothing to report from now on."""
+        """Move the turn to another request, which will report it instead of this one."""
         other = ObservedTurn(self.observers, self.report, self.head, self.taps)
         self.taps, self.is_reported = (), False
         return other
 
     def enter(self, key: str) -> None:
-        """The client is authenticated, by the key of this name."""
+        """The client is authenticated with the key of this name."""
         self.report.key = key
         if self.is_reported:
             for each in self.observers:
                 each.enter(self.report)
 
     def end(self, outcome: TurnOutcome) -> None:
-        """The turn is over, and its report complete."""
+        """The turn is over, and the report is complete."""
         if self.is_reported:
             for each in self.observers:
                 each.end(self.report, outcome)

@@ -1,4 +1,4 @@
-"""From a request to the attempts that may be made to answer it: rules, backends, policies, what follows a failure."""
+"""From a request to the attempts at answering it: rules, backends, policies, and what follows a failure."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -16,25 +16,30 @@ from toolwire.core.request import Entry, Omission, ReasoningEntry, Request
 from toolwire.memory.reasoning import KeepReasoning, KeepSignedReasoning, KeepUnsigned, ReasoningCache, strip_reasoning
 from toolwire.turns.attempt import Question, TurnGuard
 from toolwire.turns.observers import AttemptInfo, AttemptObserver
-from toolwire.turns.routes import Route, Router
+from toolwire.turns.route import Route
+from toolwire.turns.routes import Router
 from toolwire.turns.validate import validate
 
-LONGEST_PAUSE = 5.0
-"""Seconds: a backend that asks for a longer pause is not asked again, the client gets the failure."""
+MAX_RETRY_DELAY = 5.0
+"""Seconds: if a backend requests a longer delay, the failure goes to the client instead."""
 
 
 class Caller(Protocol):
-    """Who asks: whose conversation it is, and the key to pass on to a backend that has none of its own."""
+    """The client of a request."""
 
     @property
-    def owner(self) -> str: ...
+    def owner(self) -> str:
+        """The tenant."""
+        ...
 
     @property
-    def upstream_key(self) -> str: ...
+    def upstream_key(self) -> str:
+        """The key for backends that have none of their own."""
+        ...
 
 
 class Engine(msgspec.Struct, frozen=True):
-    """What all requests of a process are prepared with."""
+    """Shared by all requests of a process."""
 
     settings: Settings
     router: Router
@@ -44,121 +49,118 @@ class Engine(msgspec.Struct, frozen=True):
 
 
 class Options(msgspec.Struct, frozen=True):
-    """What is decided about one request beside the request itself."""
+    """Decisions about one request that are not part of it."""
 
     rules: ToolRules
     seed: str
-    """What ids of the turn are made from."""
+    """The ids of the turn are derived from it."""
     policies: Sequence[Callable[[], Policy]] = ()
-    """They come after all others, new ones for each attempt."""
+    """Make the policies that come after all others, for each attempt."""
     retries: int | None = None
-    """How often a failure is answered by asking again; None: as the backend's settings say."""
+    """The maximum number of retries; None: that of the backend's settings."""
     guard: TurnGuard | None = None
-    """Asked before each request to a backend, where another process could take over the turn."""
+    """Asked before each request to a backend, if another process could take over the turn."""
     observers: Sequence[AttemptObserver] = ()
     """Observers of this turn."""
     round: int = 0
-    """Which turn of the model this is, where the gateway runs tools between them."""
+    """The number of the model's turn, if the gateway runs tools between them."""
 
 
 Target = tuple[Route, str]
-"""A backend, and the model's name there."""
+"""A backend, and the model's name at it."""
 
 
 def prepare(engine: Engine, request: Request, caller: Caller, options: Options) -> "Job":
-    """The job of answering this request, or an error if nobody can."""
+    """The job of answering a request. Raises `BadRequest` if no backend can."""
     targets: Sequence[Target] = engine.router.all_for(request.model)
     if request.choices > 1:
         targets = [(route, model) for route, model in targets if route.recorded_as == request.dialect]
         if not targets:
             raise BadRequest(f"n must be 1 for this model; received {request.choices}.", "n")
-    return Job(engine, request, caller, options, targets, _question(engine, request, caller, options, targets[0]))
+    return Job(engine, request, caller, options, targets, _make_question(engine, request, caller, options, targets[0]))
 
 
 class Job(msgspec.Struct, frozen=True):
-    """A request with all that is needed to answer it, once."""
+    """A request with everything needed to answer it once."""
 
     engine: Engine
     request: Request
     caller: Caller
     options: Options
     targets: Sequence[Target]
-    """The backends that serve the model, in the order in which they are asked."""
+    """The backends that serve the model, in the order to try them."""
     first: Question
     """The first attempt."""
 
-    def question(self, target: Target, request: Request) -> Question:
-        """A further attempt, whose request may lack what a backend has refused."""
-        return _question(self.engine, request, self.caller, self.options, target)
-
 
 class Attempts:
-    """The attempts at a job, one after the other: the same again, without what was refused, or at the next backend."""
+    """The sequence of attempts at a job: retries, without a part that was refused, and at the next backend."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
         self._request = job.request
         self._targets = list(job.targets)
-        self._tried = 0  # attempts at the backend that is being asked
+        self._tried = 0  # attempts at the current backend
         self.notes: list[Note] = []
-        """Why there was more than one."""
-        self.pause = 0.0
+        """The reasons for further attempts."""
+        self.delay = 0.0
         """Seconds before the next attempt."""
         self._question = job.first
-        self._begin()
+        self._count()
 
-    def after(self, failure: Failure, now: float) -> Question | None:
-        """The next attempt after one that failed in this way; None if there is none to be made."""
-        self.pause = 0.0
-        if self._leaves_out(failure):
+    def choose_next(self, failure: Failure, now: float) -> Question | None:
+        """The attempt that follows this failure; None if the failure is final."""
+        self.delay = 0.0
+        if self._omit_refused_part(failure):
             self._tried = 0
-            return self._next()
+            return self._make_next()
         if failure.code == THREAD_GONE:
             self.notes.append(Note("retried", failure.code))
-            self._tried -= 1  # it was not asked anything yet
-            return self._next()
+            self._tried -= 1  # nothing was sent
+            return self._make_next()
         if not failure.retryable:
             return None
-        pause = retry_delay(failure, self._tried, LONGEST_PAUSE)
+        delay = retry_delay(failure, self._tried, MAX_RETRY_DELAY)
         route, _ = self._targets[0]
         retries = self._job.options.retries
-        if pause is None or self._tried > (route.backend.retries if retries is None else retries):
-            return self._elsewhere(failure)
+        if delay is None or self._tried > (route.backend.retries if retries is None else retries):
+            return self._fail_over(failure)
         if not self._job.engine.router.budgets[route.backend.name].spend(now):
             withheld = Note("retry_withheld", failure.code)
             self.notes.append(withheld)
             self._question.assembly.stats.note(withheld)
-            return self._elsewhere(failure)
+            return self._fail_over(failure)
         self.notes.append(Note("retried", failure.code))
-        self.pause = pause
-        return self._next()
+        self.delay = delay
+        return self._make_next()
 
-    def _begin(self) -> None:
+    def _count(self) -> None:
         if not self._tried:
             self._job.engine.router.budgets[self._question.backend.name].earn()
         self._tried += 1
 
-    def _next(self) -> Question:
-        self._question = self._job.question(self._targets[0], self._request)
-        self._begin()
+    def _make_next(self) -> Question:
+        job = self._job
+        self._question = _make_question(job.engine, self._request, job.caller, job.options, self._targets[0])
+        self._count()
         for note in self.notes:
             self._question.assembly.stats.note(note)
         return self._question
 
-    def _elsewhere(self, failure: Failure) -> Question | None:
+    def _fail_over(self, failure: Failure) -> Question | None:
         """The first attempt at the next backend that serves the model."""
         if len(self._targets) == 1:
             return None
         self._job.engine.router.cool(self._targets.pop(0)[0])
         self.notes.append(Note("failed_over", failure.code))
         self._tried = 0
-        return self._next()
+        return self._make_next()
 
-    def _leaves_out(self, failure: Failure) -> bool:
-        """Whether the backend refuses a part of the request that can be left out, and is, from now on."""
+    def _omit_refused_part(self, failure: Failure) -> bool:
+        """Omit the part of the request that the backend refuses; returns False if no part can be omitted."""
         found = find_refused_part(failure)
         route, model = self._targets[0]
-        if found is None or not _holds(self._question.request, found.part, route):
+        if found is None or not _can_omit(self._question.request, found.part, route):
             return False
         if found.always:
             self._job.engine.reasoning.refuse(route.backend.name, model, found.part)
@@ -170,8 +172,8 @@ class Attempts:
         return True
 
 
-def _question(engine: Engine, request: Request, caller: Caller, options: Options, target: Target) -> Question:
-    """What one attempt asks of one backend."""
+def _make_question(engine: Engine, request: Request, caller: Caller, options: Options, target: Target) -> Question:
+    """An attempt at one backend."""
     route, model = target
     settings, reasoning, owner = engine.settings, engine.reasoning, caller.owner
     rules, seed, name = options.rules, options.seed, route.backend.name
@@ -179,8 +181,12 @@ def _question(engine: Engine, request: Request, caller: Caller, options: Options
         rules = msgspec.structs.replace(rules, arguments="check")
     whole, entries, asked = request, request.entries, request.model
     request = reasoning.fit_for(name, owner, request)
-    if refused_parts := reasoning.refused(name, model):
-        request = _without(request, refused_parts)
+    if refused := reasoning.refused(name, model):
+        notes = request.notes
+        if "reasoning" in refused and any(map(_is_reasoning, request.entries)):
+            notes = (*notes, Note("reasoning_dropped"))
+            request = msgspec.structs.replace(request, entries=tuple(map(strip_reasoning, request.entries)))
+        request = msgspec.structs.replace(request, notes=notes, without=refused)
     request = request_for_backend(request, rules, route.recorded_as, route.facts)
     is_same_dialect = route.recorded_as == request.dialect
     conversation = route.converse(msgspec.structs.replace(request, model=model), seed, owner)
@@ -212,27 +218,16 @@ def _question(engine: Engine, request: Request, caller: Caller, options: Options
     )
 
 
-def _without(request: Request, parts: tuple[Omission, ...]) -> Request:
-    """The request without what its server is known to refuse, and a note of the reasoning that it loses."""
-    entries, notes = request.entries, request.notes
-    if "reasoning" in parts and any(map(_is_reasoning, entries)):
-        entries, notes = tuple(map(strip_reasoning, entries)), (*notes, Note("reasoning_dropped"))
-    return msgspec.structs.replace(request, entries=entries, notes=notes, without=parts)
-
-
-def _holds(request: Request, part: Omission, route: Route) -> bool:
-    """Whether a request to a backend has such a part that is not the client's own affair."""
-    if part == "tool_search":
-        return route.facts.search == request.dialect and part not in request.without and _searches(request)
+def _can_omit(request: Request, part: Omission, route: Route) -> bool:
+    """Whether a request to a backend has a part that was added or adapted here, so that it can be omitted."""
+    if part == "reasoning":
+        return any(map(_is_reasoning, request.entries))
+    if part in request.without:
+        return False
     if part == "include":
-        return route.facts.adds_include and route.recorded_as != request.dialect and part not in request.without
-    return any(map(_is_reasoning, request.entries))
-
-
-def _searches(request: Request) -> bool:
-    """Whether a request declares a search for tools, or tools that are found by one."""
-    declared = any(tool.deferred or tool.kind == "search" for tool in request.tools)
-    return declared or any(tool.searches for tool in request.hosted_tools)
+        return route.facts.adds_include and route.recorded_as != request.dialect
+    searches = any(tool.deferred or tool.kind == "search" for tool in request.tools)
+    return route.facts.search == request.dialect and (searches or any(tool.searches for tool in request.hosted_tools))
 
 
 def _is_reasoning(entry: Entry) -> bool:

@@ -1,4 +1,4 @@
-"""Recordings of attempts, as an observer: `debug.record` names their directory."""
+"""The observer that records attempts into the directory `debug.record`."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -17,12 +17,12 @@ from toolwire.upstream.record import Recorder
 
 
 def recordings_of(settings: Settings) -> Sequence[AttemptObserver]:
-    """The observer that records, if the settings ask for it."""
+    """The observer that records attempts, if the settings turn it on."""
     return (Recordings(settings.debug.record),) if settings.debug.record else ()
 
 
 class Recordings:
-    """Records every attempt into a file of its turn; a later attempt replaces an earlier one."""
+    """Records attempts, with one file for each turn: a later attempt replaces an earlier one."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -59,7 +59,7 @@ class AttemptRecording:
         elif not self._is_over:
             try:
                 self._write(self._splitter.feed(data))
-            except BackendFault:  # too large a frame, with which the turn fails too
+            except BackendFault:  # a frame that is too large, which the turn fails with, too
                 self._is_over = True
 
     def send(self, messages: Sequence[Ask | bytes]) -> None:

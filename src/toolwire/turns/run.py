@@ -1,7 +1,7 @@
-"""A run: one turn being produced, and what everybody reads its events from.
+"""A run: the production of one turn, and the source of its events.
 
-It goes through attempts until one shows something to the client, which is the commit: until then a failure may be
-answered by another attempt, afterwards never. `read(until)` gives the next events, or none when `until` has come.
+It makes attempts until one produces visible output, which is the commit. Before the commit a failure may lead to
+another attempt, afterwards it ends the turn.
 """
 
 import asyncio
@@ -23,23 +23,22 @@ from toolwire.core.events import (
 )
 from toolwire.core.order import TurnOrder
 from toolwire.turns.attempt import Attempt, Question
-from toolwire.turns.explain import explained
+from toolwire.turns.explain import explain_failure
 from toolwire.turns.prepare import Attempts, Job
 from toolwire.upstream.scheduling import STEP, Alarm, give_way
 
-CONTENT = (TextDelta, ReasoningDelta, RefusalDelta, CallStarted, TurnEnded)
-"""Events that show something to the client."""
+VISIBLE = (TextDelta, ReasoningDelta, RefusalDelta, CallStarted, TurnEnded)
+"""Events that the client sees, and that commit the run."""
 
 HELD = frozenset((CallStarted, CallArgs, ReasoningDelta))
-"""Events that are kept until their call or their reasoning ends, though they are shown."""
+"""Visible events that stay in memory until their call or their reasoning ends."""
 
-MANY_EVENTS = 400
-"""Events of one read that are passed on at once. More of them are passed on in parts of this size, and other tasks run
-in between once that takes long."""
+MAX_EVENTS_AT_ONCE = 400
+"""Larger reads are passed on in slices of this size so that other tasks can run."""
 
 
 class Run:
-    """One turn, from the question to its end. `hold` is called with so many bytes more of a plain reply."""
+    """Produces one turn. `hold` reserves memory for each part of a plain reply, and may raise."""
 
     def __init__(
         self,
@@ -54,89 +53,88 @@ class Run:
         self._began = loop.time()
         self._grace = job.options.rules.stop_after_grace_ms / 1000
         self._retry_at = 0.0
-        self._shown = False  # content went out: from here on no new attempt
+        self._is_committed = False
         self.finished = False
         self._attempts = Attempts(job)
         self._start(job.first)
 
     def _start(self, question: Question) -> None:
-        """Make an attempt."""
+        """Begin an attempt."""
         self._asked = question.backend
         self.backend = question.backend.name
         self.assembly = question.assembly
         self._attempt = Attempt(question, self._loop, self._alarm, self._hold, self._began)
         self._order = TurnOrder()
-        self._held: list[Event] = []  # events before the first content
+        self._uncommitted: list[Event] = []  # events before the first visible one
         self._burst_over = 0.0  # when a burst of calls counts as over
         self._burst_calls = 0
         self._looked_again = False
-        self._ahead: Iterator[Event] | None = None  # events that were too many to be passed on at once
-        self._gives_way_at = 0.0  # while they are passed on
+        self._rest: Iterator[Event] | None = None  # of a read with too many events
+        self._gives_way_at = 0.0  # while the rest is passed on
 
     @property
     def conversation(self) -> LoweredConversation:
-        """The backend's side of the attempt that is being made."""
+        """The conversation of the current attempt."""
         return self._attempt.conversation
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Of the reply, once they are there."""
+        """The headers of the reply; empty before they arrive."""
         return self._attempt.headers
 
     async def read(self, until: float) -> Sequence[Event]:
-        """The next events, or none if `until` comes first. After the last ones `finished` is set."""
+        """The next events, or none if `until` comes first. Sets `finished` with the last events."""
         while not self.finished:
-            if self._ahead is not None:
-                events = await self._next_part(self._ahead)
+            if self._rest is not None:
+                events = await self._next_slice(self._rest)
             elif self._burst_over or self._retry_at:
-                events = await self._step(until)
+                events = await self._wait(until)
             else:
                 events = await self._attempt.read(until)
             if events is None:
                 return ()
-            if len(events) > MANY_EVENTS:
-                self._ahead = iter(events)
+            if len(events) > MAX_EVENTS_AT_ONCE:
+                self._rest = iter(events)
                 continue
-            out = self._settle(events)
+            out = self._process(events)
             if out:
                 return out
         return ()
 
     def commit(self) -> Sequence[Event]:
-        """The client has an answer: from here on no new attempt. Returns the events that waited for content."""
-        self._shown = True
+        """Commit the run: no further attempt follows. Returns the events that were held until now."""
+        self._is_committed = True
         self._attempt.reader.progressed = self._loop.time()
-        held, self._held = self._held, []
+        held, self._uncommitted = self._uncommitted, []
         return held
 
     def close(self) -> None:
-        """Stop at once. A reply that is not whole is broken off, which stops the model."""
+        """Stop at once. An incomplete reply is closed, which stops the model."""
         self.finished = True
         self._alarm.close()
         self._attempt.close()
 
     async def finish(self) -> None:
-        """The turn is over: read the reply's last bytes, so that its connection can be used again."""
+        """Read the rest of the reply after the end of the turn, so that its connection can be reused."""
         await self._attempt.finish()
         self.close()
 
-    async def _next_part(self, ahead: Iterator[Event]) -> Sequence[Event]:
-        """Some more of the events that were too many at once."""
+    async def _next_slice(self, rest: Iterator[Event]) -> Sequence[Event]:
         if perf_counter() > self._gives_way_at:
             await give_way()
             self._gives_way_at = perf_counter() + STEP
         try:
             self._attempt.reader.check_calls()
         except BackendFault as fault:
-            self._ahead = None
+            self._rest = None
             return (TurnFailed(fault.failure),)
-        part = [*islice(ahead, MANY_EVENTS)]
-        if len(part) < MANY_EVENTS:
-            self._ahead = None
-        return part
+        events = [*islice(rest, MAX_EVENTS_AT_ONCE)]
+        if len(events) < MAX_EVENTS_AT_ONCE:
+            self._rest = None
+        return events
 
-    async def _step(self, until: float) -> Sequence[Event] | None:
-        """One wait that is not simply for the backend, and what it brought; None if `until` came first."""
+    async def _wait(self, until: float) -> Sequence[Event] | None:
+        """Wait for a retry or the end of a burst; None if `until` comes first."""
         if self._retry_at:
             await asyncio.sleep(max(0.0, min(until, self._retry_at) - self._loop.time()))
             if until < self._retry_at:
@@ -149,46 +147,45 @@ class Run:
         events = None if self._looked_again else self._attempt.read_nowait()
         if events is None:
             return (TurnEnded(),)
-        self._looked_again = True  # a slow client must not cost a call that is already here
+        self._looked_again = True  # with a slow client, another call may have arrived meanwhile
         return events
 
-    def _settle(self, events: Sequence[Event]) -> Sequence[Event]:
-        """Make another attempt if that is due; otherwise pass the events on, once there is something to show."""
-        if not self._shown:
-            failure = early_failure(events)
-            if failure is not None and self._is_tried_again(failure):
-                return ()
+    def _process(self, events: Sequence[Event]) -> Sequence[Event]:
+        """Apply the policies; returns nothing if another attempt follows, or before the commit."""
+        if not self._is_committed and (failure := early_failure(events)) is not None and self._retry(failure):
+            return ()
         if events and isinstance(events[-1], TurnFailed):
-            events = [*events[:-1], TurnFailed(explained(events[-1].failure, self._asked))]
+            events = [*events[:-1], TurnFailed(explain_failure(events[-1].failure, self._asked))]
         policies = self.assembly.policies
         out = policies.feed_all(events)
         self._order.see(out)
         self.finished = policies.closed
         if self.finished:
-            self._attempt.settle()
+            self._attempt.release_thread()
         if self.assembly.burst is not None:
             self._watch_burst()
-        if self._shown:
+        if self._is_committed:
             if out:
                 reader = self._attempt.reader
                 reader.progressed = reader.heard_at
                 if type(out[-1]) not in HELD:
                     reader.held_bytes = 0
             return out
-        self._held += out
-        if not self.finished and not any(isinstance(event, CONTENT) for event in out):
+        self._uncommitted += out
+        if not self.finished and not any(isinstance(event, VISIBLE) for event in out):
             return ()
         return self.commit()
 
-    def _is_tried_again(self, failure: Failure) -> bool:
+    def _retry(self, failure: Failure) -> bool:
+        """Begin the attempt that follows a failure; returns False if the failure is final."""
         now = self._loop.time()
-        question = self._attempts.after(failure, now)
+        question = self._attempts.choose_next(failure, now)
         if question is None:
             return False
         self._attempt.close()
         self._start(question)
-        if self._attempts.pause:
-            self._retry_at = self._attempt.reader.progressed = now + self._attempts.pause
+        if self._attempts.delay:
+            self._retry_at = self._attempt.reader.progressed = now + self._attempts.delay
         return True
 
     def _watch_burst(self) -> None:
@@ -202,10 +199,10 @@ class Run:
 
 
 def early_failure(events: Sequence[Event]) -> Failure | None:
-    """The failure among these events, if it comes before anything to show."""
+    """The failure among these events, if no visible event precedes it."""
     for event in events:
         if isinstance(event, TurnFailed):
             return event.failure
-        if isinstance(event, CONTENT):
+        if isinstance(event, VISIBLE):
             return None
     return None

@@ -1,7 +1,7 @@
-"""Arguments against JSON Schemas, by the jsonschema library, within bounds.
+"""Checks arguments against JSON Schemas with the jsonschema library, within limits.
 
-The schema is the client's and the arguments are a model's, so neither may cost what it likes: nothing is fetched, every
-step is counted, and `pattern` is read only where it is plain. A schema that cannot be used is said to be so.
+The schema comes from a client and the arguments from a model, so neither is trusted: nothing is fetched, every step is
+counted, and of `pattern` only simple forms are checked. For a schema that cannot be used, the answer is None.
 """
 
 import re
@@ -19,142 +19,139 @@ from referencing.jsonschema import EMPTY_REGISTRY
 from toolwire.adapt.retype import Problem
 from toolwire.core.cache import Cache
 
-LONGEST = 64 * 1024
-"""Most bytes of a schema that is used."""
+MAX_SCHEMA_BYTES = 64 * 1024
 
-STEPS = 20_000
-WORK = 30_000_000
-"""Most steps of one validation, and most steps times characters: each may look at all of them."""
+MAX_STEPS = 20_000
+"""Maximum steps of one validation."""
+MAX_WORK = 30_000_000
+"""Maximum steps times characters of one validation: each step may look at all characters."""
 
-MOST = 8
-"""Problems that are reported of one call."""
+MAX_PROBLEMS = 8
+"""Maximum problems that are reported of one call."""
+
+MAX_MATCHED_CHARS = 1000
+"""Longer texts are not matched against a pattern."""
 
 Keyword: TypeAlias = Callable[[Any, Any, Any, Any], Iterator[Any] | None]
 
-_library = cast("Any", validators)  # it does not tell its types
+_library = cast("Any", validators)  # it is not typed
 
 
-class TooMuch(Exception):
+class StepsExceeded(Exception):
     """The steps are used up."""
 
 
 class _Budget:
-    """The steps that are left of the validation under way; there is never more than one."""
+    """The remaining steps of the current validation; there is never more than one."""
 
     left = 0
 
 
-def problems(schema: bytes, arguments: str) -> Sequence[Problem] | None:
-    """What is wrong with these arguments, by this schema; None if the schema cannot be used."""
-    validator = _ready[schema]
+def find_problems(schema: bytes, arguments: str) -> Sequence[Problem] | None:
+    """The problems of arguments under a schema; None if the schema cannot be used."""
+    validator = _validators[schema]
     if validator is None:
         return None
-    _Budget.left = min(STEPS, WORK // (len(arguments) + 1) + 500)
+    _Budget.left = min(MAX_STEPS, MAX_WORK // (len(arguments) + 1) + 500)
+    problems: list[Problem] = []
     try:
-        return [_problem(error) for error in islice(validator.iter_errors(msgspec.json.decode(arguments)), MOST)]
-    except (TooMuch, RecursionError, OverflowError, UnknownType, Unresolvable, msgspec.DecodeError):
+        for error in islice(validator.iter_errors(msgspec.json.decode(arguments)), MAX_PROBLEMS):
+            wanted = set(_wanted_types(error))
+            if error.validator in ("anyOf", "oneOf"):
+                wanted.update(type for each in error.context if not each.relative_path for type in _wanted_types(each))
+            problems.append(Problem(tuple(error.absolute_path), error.validator or "false", tuple(sorted(wanted))))
+    except (StepsExceeded, RecursionError, OverflowError, UnknownType, Unresolvable, msgspec.DecodeError):
         return None
     except (ValueError, TypeError, AttributeError, LookupError):  # the library trusts its schema; this is a client's
         return None
+    return problems
 
 
-def _problem(error: Any) -> Problem:
-    wanted = set(_types(error))
-    if error.validator in ("anyOf", "oneOf"):
-        wanted.update(type for each in error.context if not each.relative_path for type in _types(each))
-    return Problem(tuple(error.absolute_path), error.validator or "false", tuple(sorted(wanted)))
-
-
-def _types(error: Any) -> Sequence[str]:
+def _wanted_types(error: Any) -> Sequence[str]:
     if error.validator != "type":
         return ()
     given = error.validator_value
     return [given] if isinstance(given, str) else [each for each in given if isinstance(each, str)]
 
 
-def _prepare(schema: bytes) -> Any:
-    """A validator for this schema, or None if it is none, or too large."""
-    if len(schema) > LONGEST:
+def _make_validator(schema: bytes) -> Any:
+    """The validator of a schema; None if the schema is invalid or too large."""
+    if len(schema) > MAX_SCHEMA_BYTES:
         return None
     try:
-        read = msgspec.json.decode(schema)
-        draft = _draft(read)
-        draft.check_schema(read, format_checker=None)
-        return _bounded(draft)(_of_one_draft(read), registry=EMPTY_REGISTRY)  # nothing outside of it is there
+        decoded: Any = msgspec.json.decode(schema)
+        name: Any = cast("dict[str, Any]", decoded).get("$schema") if isinstance(decoded, dict) else None
+        draft: Any = Draft202012Validator
+        if isinstance(name, str):
+            draft = _library.validator_for({"$schema": name}, default=Draft202012Validator)
+        draft.check_schema(decoded, format_checker=None)
+        return _limit(draft)(_drop_drafts(decoded), registry=EMPTY_REGISTRY)  # so that nothing is fetched
     except (SchemaError, RecursionError, msgspec.DecodeError):
         return None
 
 
-_ready = Cache(_prepare)
+_validators = Cache(_make_validator)
 
 
-def _draft(schema: Any) -> Any:
-    said: Any = cast("dict[str, Any]", schema).get("$schema") if isinstance(schema, dict) else None
-    if not isinstance(said, str):
-        return Draft202012Validator
-    return _library.validator_for({"$schema": said}, default=Draft202012Validator)
-
-
-def _of_one_draft(schema: Any) -> Any:
-    """The schema without `$schema`, which would bring a validator without bounds for a part of it."""
+def _drop_drafts(schema: Any) -> Any:
+    """The schema without `$schema`, which would select an unlimited validator for a part of it."""
     if isinstance(schema, list):
-        return [_of_one_draft(each) for each in cast("list[Any]", schema)]
+        return [_drop_drafts(each) for each in cast("list[Any]", schema)]
     if not isinstance(schema, dict):
         return schema
     parts = cast("dict[str, Any]", schema).items()
-    return {key: _of_one_draft(part) for key, part in parts if key != "$schema" or not isinstance(part, str)}
+    return {key: _drop_drafts(part) for key, part in parts if key != "$schema" or not isinstance(part, str)}
 
 
 @lru_cache(maxsize=16)
-def _bounded(draft: Any) -> Any:
-    """A draft's validator that counts its steps and meets no pattern that could take forever."""
-    own: dict[str, Keyword] = {**draft.VALIDATORS, "pattern": _pattern, "uniqueItems": _unique_items}
-    own["additionalProperties"] = _without_patterns(draft.VALIDATORS["additionalProperties"])
-    own |= dict.fromkeys(("patternProperties", "unevaluatedProperties", "unevaluatedItems"), _unsaid)
-    return _library.extend(draft, {name: _counted(keyword) for name, keyword in own.items()})
+def _limit(draft: Any) -> Any:
+    """The validator of a draft with counted steps and without patterns that could take forever."""
+
+    def count(keyword: Keyword) -> Keyword:
+        def check(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any] | None:
+            _Budget.left -= 1 + _length(value) + _length(instance)
+            if _Budget.left < 0:
+                raise StepsExceeded
+            return keyword(validator, value, instance, schema)
+
+        return check
+
+    additional: Keyword = draft.VALIDATORS["additionalProperties"]
+    own: dict[str, Keyword] = {
+        **draft.VALIDATORS,
+        "pattern": _check_pattern,
+        "uniqueItems": _check_unique_items,
+        # Without patterns, it is unknown which properties are additional.
+        "additionalProperties": lambda validator, value, instance, schema: (
+            None if "patternProperties" in schema else additional(validator, value, instance, schema)
+        ),
+        # These run patterns, so they are not checked.
+        **dict.fromkeys(("patternProperties", "unevaluatedProperties", "unevaluatedItems"), _skip),
+    }
+    return _library.extend(draft, {name: count(keyword) for name, keyword in own.items()})
 
 
-def _counted(keyword: Keyword) -> Keyword:
-    def step(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any] | None:
-        _Budget.left -= 1 + _weight(value) + _weight(instance)
-        if _Budget.left < 0:
-            raise TooMuch
-        return keyword(validator, value, instance, schema)
-
-    return step
+def _skip(validator: Any, value: Any, instance: Any, schema: Any) -> None:
+    """The check of a keyword that is not checked."""
 
 
-def _weight(value: Any) -> int:
+def _length(value: Any) -> int:
     return len(cast("list[Any]", value)) if isinstance(value, list | dict) else 0
 
 
-def _unsaid(validator: Any, value: Any, instance: Any, schema: Any) -> None:
-    """Keywords that are not looked at, because they run patterns."""
-
-
-def _without_patterns(keyword: Keyword) -> Keyword:
-    """`patternProperties` would decide which properties are additional."""
-
-    def check(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any] | None:
-        return None if "patternProperties" in schema else keyword(validator, value, instance, schema)
-
-    return check
-
-
-def _unique_items(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
-    """In linear time, which the library's own is not."""
+def _check_unique_items(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
+    """As the library does it, but in linear time."""
     if value and isinstance(instance, list):
         items = cast("list[Any]", instance)
         if len({msgspec.json.encode(each, order="deterministic") for each in items}) < len(items):
             yield ValidationError("has non-unique elements")
 
 
-def _pattern(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
-    if not isinstance(instance, str) or len(instance) > 1000:
-        return
-    plain = _patterns[value]
-    if plain is not None and not plain.search(instance):
-        yield ValidationError("does not match the pattern")
+def _check_pattern(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
+    if isinstance(instance, str) and len(instance) <= MAX_MATCHED_CHARS:
+        simple = _patterns[value]
+        if simple is not None and not simple.search(instance):
+            yield ValidationError("does not match the pattern")
 
 
 _PIECE = re.compile(
@@ -164,10 +161,11 @@ _PIECE = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+"""A character or a class, and how often it occurs."""
 
 
-def plain_pattern(pattern: str) -> re.Pattern[str] | None:
-    """A pattern that means the same in JavaScript and here and costs little: `^`, a row of chars, two counts, `$`."""
+def compile_simple_pattern(pattern: str) -> re.Pattern[str] | None:
+    """A cheap pattern that means the same in JavaScript and Python: `^`, pieces of which two may vary, `$`; or None."""
     if len(pattern) > 200 or not (pattern.startswith("^") and pattern.endswith("$")):
         return None
     inside = pattern[1:-1]
@@ -180,4 +178,4 @@ def plain_pattern(pattern: str) -> re.Pattern[str] | None:
         return None
 
 
-_patterns = Cache(plain_pattern)
+_patterns = Cache(compile_simple_pattern)

@@ -1,4 +1,4 @@
-"""What a turn's events are read from: a run of one backend's reply, or several turns of a model in a row."""
+"""The source of a turn's events: one run, or the runs of several turns of the model."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -8,26 +8,26 @@ from toolwire.core.events import Event
 
 
 class TurnSource(Protocol):
-    """Produces the events of one turn, as its reader sees it."""
+    """Produces the events of one turn of the client."""
 
     @property
     def finished(self) -> bool:
-        """Nothing more comes: the turn has ended or failed, or the source was closed."""
+        """No events follow: the turn has ended or failed, or the source was closed."""
         ...
 
     @property
     def assembly(self) -> Assembly:
-        """The policies and statistics of the turn; those of the last attempt, where several are made."""
+        """The policies and statistics of the turn: those of its latest attempt."""
         ...
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The headers of the backend's reply, once they are there."""
+        """The headers of the backend's reply; empty before they arrive."""
         ...
 
     @property
     def backend(self) -> str:
-        """The name of the backend that is asked."""
+        """The name of the current backend."""
         ...
 
     async def read(self, until: float) -> Sequence[Event]:
@@ -35,13 +35,13 @@ class TurnSource(Protocol):
         ...
 
     def commit(self) -> Sequence[Event]:
-        """The client has an answer: no new attempt is made from here on. Returns the events that waited for content."""
+        """Commit: no further attempt follows. Returns the events that were held until now."""
         ...
 
     def close(self) -> None:
-        """Stop at once. A reply that is not whole is broken off, which stops the model."""
+        """Stop at once. An incomplete reply is closed, which stops the model."""
         ...
 
     async def finish(self) -> None:
-        """The turn is over: read the reply's last bytes, so that its connection can be used again."""
+        """Read the rest of the reply after the end of the turn, so that its connection can be reused."""
         ...

@@ -1,4 +1,4 @@
-"""The validator of arguments, loaded when the first call is looked at: most gateways never need it."""
+"""The validator of arguments. The library behind it is loaded with the first call: most gateways never need it."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from toolwire.adapt.retype import Problem
 
 
 def validate(schema: bytes, arguments: str) -> Sequence[Problem] | None:
-    """What is wrong with these arguments, by this schema; None if the schema cannot be used."""
-    from toolwire.turns.schemas import problems  # noqa: PLC0415
+    """The problems of arguments under a schema; None if the schema cannot be used."""
+    from toolwire.turns.schemas import find_problems  # noqa: PLC0415
 
-    return problems(schema, arguments)
+    return find_problems(schema, arguments)

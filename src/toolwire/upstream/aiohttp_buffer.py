@@ -1,4 +1,4 @@
-"""Reading from aiohttp's connections: received bytes are parsed in short steps, and taken out of the buffer at once.
+"""Reads from aiohttp's connections: received bytes are parsed in short steps, and buffered chunks are read at once.
 
 aiohttp parses a whole read in one step, however many responses and chunks it holds, and uvloop may read many times
 before any other task runs. `PacedHandler` pauses parsing and reading when a step has lasted long enough.
@@ -87,7 +87,7 @@ async def wait_and_drain(content: StreamReader) -> bytes:
 
 
 PARSED_SLICE = 16 * 1024
-"""Bytes that are parsed between two looks at the clock."""
+"""Bytes that are parsed before the clock is read."""
 MAX_RESPONSES = 64
 """Maximum responses to one request, of which all but the last are informational (100 Continue, 103 Early Hints)."""
 
@@ -104,7 +104,7 @@ class PacedHandler(ResponseHandler):
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
-        self._waiting = b""  # bytes that are not parsed yet
+        self._waiting = b""  # bytes to parse
         self._is_resting = False  # until other tasks have run
         self._responses = 0
 
@@ -113,7 +113,7 @@ class PacedHandler(ResponseHandler):
         return super().should_close or bool(self._waiting)
 
     def is_connected(self) -> bool:
-        """Whether the connection may be used. One with bytes that belong to no request is closed, not used again."""
+        """Whether the connection may be reused. One with bytes that belong to no request is closed."""
         return super().is_connected() and not (self._waiting or self._buffer or self._tail)
 
     def set_response_params(self, **params: Any) -> None:
@@ -130,7 +130,7 @@ class PacedHandler(ResponseHandler):
             self.transport.close()
 
     def data_received(self, data: bytes) -> None:
-        """Parse what has come. aiohttp calls this without data when it can take more."""
+        """Parse received bytes. aiohttp calls this without data when it can take more."""
         if self._is_resting:
             self._waiting += data
             return
@@ -163,7 +163,7 @@ class PacedHandler(ResponseHandler):
             self._resume_reading_for_buffer()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Parse what had come before the connection was lost."""
+        """Parse the bytes that had arrived, and close."""
         self._is_resting = False
         data, self._waiting = self._waiting, b""
         if data:

@@ -1,4 +1,4 @@
-"""The sources of a backend's key: settings, the client, or a `codex login`; and the environment of child processes."""
+"""The key for a backend, from settings, the client or a `codex login`; and the environment of child processes."""
 
 import os
 from collections.abc import Collection, Mapping
@@ -12,7 +12,7 @@ from toolwire.memory.private_files import read_file
 from toolwire.upstream.reply import Broken
 
 Header: TypeAlias = Literal["authorization", "x-api-key", "api-key"]
-"""The headers in which an operator may have a key sent."""
+"""The headers that may carry a key."""
 
 
 class ApiKey(msgspec.Struct, frozen=True):

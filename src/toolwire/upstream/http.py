@@ -1,8 +1,8 @@
-"""Upstream HTTP: one pooled aiohttp session for all backends.
+"""Upstream HTTP: one aiohttp session with a connection pool for all backends.
 
-aiohttp makes the connections, and keeps and parses them. A usual request is written to one directly (`_send`), without
-aiohttp's objects for a request and a response, which cost more than translating it. Large bodies and requests through
-a proxy take aiohttp's own way.
+aiohttp makes the connections and parses replies. A usual request is written to a connection directly (`_send`), without
+aiohttp's request and response objects, which cost more than translating the turn. Large bodies and requests through a
+proxy are sent by aiohttp.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ class _BareRequest(aiohttp.ClientRequest):
 
 
 def make_session(timeouts: Timeouts) -> aiohttp.ClientSession:
-    """The session that all upstreams share; it limits only the time to connect, readers have their own deadlines."""
+    """The session of all upstreams. It limits the time to connect; readers have their own deadlines."""
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=timeouts.connect)
     connector = make_connector(limit=0, keepalive_timeout=60)
     return aiohttp.ClientSession(
@@ -63,14 +63,14 @@ def make_session(timeouts: Timeouts) -> aiohttp.ClientSession:
 
 
 def proxy_for(url: URL) -> str | None:
-    """The HTTP proxy the environment asks for, if any."""
+    """The HTTP proxy for an address, from the environment; None if there is none."""
     if url.host is None or proxy_bypass(url.host):
         return None
     return getproxies().get(url.scheme)
 
 
 class HttpUpstream(Upstream):
-    """Sends requests to one backend. With `batching` all chunks of a reply that have arrived are taken at once."""
+    """Sends requests to one backend. With `batching`, all chunks that have arrived are read at once."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class HttpUpstream(Upstream):
         self._headers = {"user-agent": "toolwire", "content-type": "application/json", **own}
         configured = {**own, **self._query}
         self._secrets = credentials_in({name: value for name, value in configured.items() if is_secret_name(name)})
-        """Credentials that every request is sent with."""
+        """The credentials in every request."""
         self.origin = (address.scheme, address.host, address.port)
         self._proxy = proxy_for(address)
         self._targets: dict[str, aiohttp.ClientRequest] = {}
@@ -110,7 +110,7 @@ class HttpUpstream(Upstream):
         try:
             if self._proxy is None and len(opening.body) < LARGE_BODY:
                 return await self._send(opening, headers, blanks)
-            await give_way()  # encoding it took long
+            await give_way()  # encoding it took a while
             url, payload = self._url(opening.path), _payload(opening.body)
             del opening  # so that the body is freed once it is written
             response = await self._session.post(
@@ -121,16 +121,20 @@ class HttpUpstream(Upstream):
         return _reply(response.status, response.headers, response.content, response.close, self._batching, blanks)
 
     def _blanks(self, key: str) -> CredentialFilter:
-        """Finds the credentials that a request with this key of the client is sent with."""
+        """The filter for the credentials in a request with this key of the client."""
         return credential_filter((*self._secrets, *credentials_in(self._credentials.headers(key))))
 
     async def _send(self, post: Post, headers: Mapping[str, str], blanks: CredentialFilter) -> "HttpReply":
         """Write a request in one piece to a connection of the pool."""
         target = self._targets.get(post.path)
-        if target is None:  # as aiohttp's pool identifies the server; it holds nothing of one request
+        if target is None:  # identifies the server to aiohttp's pool, and has nothing of a single request
             target = _BareRequest("POST", self._url(post.path), loop=asyncio.get_running_loop())
             self._targets[post.path] = target
-        head = _head(target.url, {"host": target.headers["host"], **headers}, len(post.body))
+        headers = {"host": target.headers["host"], **headers}
+        if CONTROL.search("".join((*headers, *headers.values()))):
+            raise broken("invalid_header", "A header for the backend, or its key, contains a control character.", 500)
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        head = f"POST {target.url.raw_path_qs} HTTP/1.1\r\n{lines}content-length: {len(post.body)}\r\n\r\n".encode()
         connector = self._session.connector
         assert connector is not None
         try:
@@ -146,11 +150,11 @@ class HttpUpstream(Upstream):
         return _reply(message.code, message.headers, content, connection.close, self._batching, blanks)
 
     def beside(self, last: str) -> "HttpUpstream":
-        """The upstream for the parent path, if the path ends with this segment."""
+        """The upstream at the parent path, if this path ends with the segment `last`."""
         return self.at(self.url.removesuffix(f"/{last}"))
 
     def at(self, base_url: str) -> "HttpUpstream":
-        """The same at another address of the same server."""
+        """The same upstream at another address."""
         return HttpUpstream(self._session, base_url, self._credentials, self._headers, self._batching, self._query)
 
     async def get_json(self, path: str, key: str) -> bytes:
@@ -158,14 +162,14 @@ class HttpUpstream(Upstream):
         return await self.fetch_json(Post(path, b""), key)
 
     async def fetch_json(self, post: Post, key: str) -> bytes:
-        """Send a request with a small answer, such as a token count. Raises `Broken` if it is refused."""
+        """Send a request with a small answer, such as a token count. Raises `Broken` if the server refuses it."""
         answer = await self.fetch(post, key)
         if not 200 <= answer.status < 300:
             raise broken("backend_refused", f"The backend answered with status {answer.status}.")
         return answer.body
 
     async def fetch(self, post: Post, key: str) -> "SmallAnswer":
-        """Send a POST, or a GET if it has no body, whose answer is small. Raises `Broken` if none comes."""
+        """Send a POST, or a GET if it has no body, whose answer is small. Raises `Broken` if there is no answer."""
         method, payload = ("POST", _payload(post.body)) if post.body else ("GET", None)
         headers = self.headers(post, key)
         request = self._session.request(
@@ -188,7 +192,7 @@ class HttpUpstream(Upstream):
 
 
 class SmallAnswer(msgspec.Struct, frozen=True):
-    """A whole answer that is no turn."""
+    """A complete answer that is no turn."""
 
     status: int
     content_type: str
@@ -196,14 +200,14 @@ class SmallAnswer(msgspec.Struct, frozen=True):
 
 
 def _payload(body: bytes) -> aiohttp.payload.Payload:
-    """A JSON body; a large one is written in pieces, so that other tasks run in between."""
+    """A JSON body. A large one is written in pieces so that other tasks can run."""
     if len(body) < LARGE_BODY:
         return aiohttp.BytesPayload(body, content_type="application/json")
     return _LargePayload(BytesIO(body), content_type="application/json")
 
 
 class _LargePayload(aiohttp.BytesIOPayload):
-    """A body that is freed when it is written: the answer may take minutes."""
+    """A body that is freed once it is written, because the answer may take minutes."""
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
         try:
@@ -213,7 +217,7 @@ class _LargePayload(aiohttp.BytesIOPayload):
 
 
 async def _exchange(connection: Connection, request: bytes) -> tuple[RawResponseMessage, aiohttp.StreamReader]:
-    """Write a request; returns the head of the response, and where its body will be."""
+    """Write a request; returns the head of the response, and the reader of its body."""
     protocol, transport = connection.protocol, connection.transport
     if protocol is None or transport is None:
         raise aiohttp.ServerDisconnectedError
@@ -228,16 +232,8 @@ async def _exchange(connection: Connection, request: bytes) -> tuple[RawResponse
     return message, content
 
 
-def _head(target: URL, headers: Mapping[str, str], size: int) -> bytes:
-    """The head of a POST request."""
-    if CONTROL.search("".join((*headers, *headers.values()))):
-        raise broken("invalid_header", "A header for the backend, or its key, contains a line break or the like.", 500)
-    lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
-    return f"POST {target.raw_path_qs} HTTP/1.1\r\n{''.join(lines)}content-length: {size}\r\n\r\n".encode()
-
-
 class HttpReply(msgspec.Struct, eq=False):
-    """A response whose headers have arrived. `close` closes its connection."""
+    """A response whose headers have arrived."""
 
     status: int
     headers: Mapping[str, str]
@@ -289,7 +285,7 @@ def _reply(
     batching: bool,
     blanks: CredentialFilter,
 ) -> HttpReply:
-    """A reply without the credentials that its request was sent with."""
+    """A reply without the credentials of its request."""
     headers = sanitize_headers(headers)
     if not blanks:
         return HttpReply(status, headers, content, close, batching)
@@ -303,7 +299,7 @@ def _broken(error: Exception) -> Broken:
     """The failure for the client; it never contains the address of the backend."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError | ssl.SSLCertVerificationError):
         refused = getattr(error, "certificate_error", error)
-        reason = str(getattr(refused, "verify_message", "")).partition(",")[0]  # what follows a comma names the host
+        reason = str(getattr(refused, "verify_message", "")).partition(",")[0]  # the host follows the comma
         message = f"The backend's certificate was refused{f': {reason}' if reason else ''}."
         hint = "If it is your own certificate authority, name its file in SSL_CERT_FILE."
         return broken("backend_certificate", message, hint=hint)
@@ -318,7 +314,7 @@ def _broken(error: Exception) -> Broken:
 
 
 def _reason(error: OSError) -> tuple[str, str]:
-    """Why there is no connection, and what to do about it."""
+    """The reason why there is no connection, and a hint."""
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return "unknown host", "Check base_url."
     if isinstance(error, aiohttp.ClientSSLError):

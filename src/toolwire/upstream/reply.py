@@ -25,9 +25,9 @@ class Broken(BackendFault):
 
 
 class Timeouts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Seconds to wait: for a connection, the first byte, any byte, anything for the client, the whole turn.
+    """Seconds to wait: for a connection, the first byte, the next byte, the next visible event, the end of the turn.
 
-    `after_finish`: for further frames once the backend has given its finish reason and leaves the stream open.
+    `after_finish`: for further frames after the finish reason, if the backend leaves the stream open.
     """
 
     connect: float = 10
@@ -78,13 +78,13 @@ class Upstream:
     """Its address, as it may be shown; empty if it has none."""
 
     def start(self) -> None:
-        """Begin what should be ready before the first request."""
+        """Start workers, so that they are ready before the first request."""
 
     async def stop(self) -> None:
-        """End everything that was begun."""
+        """Stop workers and close connections."""
 
     def headers(self, opening: Opening, key: str) -> Mapping[str, str]:
-        """The headers that the opening is sent with."""
+        """The headers of the request."""
         return {}
 
     async def open(self, opening: Opening, key: str) -> Reply:
@@ -93,12 +93,12 @@ class Upstream:
 
 
 def broken(code: str, message: str, status: int = 502, hint: str = "") -> Broken:
-    """A retryable failure of the connection, and what its user can do about it."""
+    """A retryable failure of the connection; `hint` tells the user what to do about it."""
     return Broken(Failure(status, code, message, retryable=True, hint=hint))
 
 
 def sanitize_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
-    """The headers of a reply as they may be passed on: with spaces for control characters (RFC 9110, section 5.5)."""
+    """The headers of a reply, with spaces in place of control characters (RFC 9110, section 5.5)."""
     if not CONTROL.search("".join(headers.values())):
         return headers
     return {name.lower(): CONTROL.sub(" ", value).strip() for name, value in headers.items()}

@@ -1,7 +1,6 @@
 """Deadlines for many short waits, and yielding to other tasks during long work.
 
-`asyncio.timeout` creates and cancels a timer for every wait. Here one timer serves all of them and checks the deadlines
-twenty times a second, which is exact enough.
+`asyncio.timeout` creates and cancels a timer for every wait. Here one timer checks all deadlines 20 times a second.
 """
 
 import asyncio
@@ -10,10 +9,10 @@ from typing import Protocol
 PERIOD = 0.05
 """Seconds between two checks of all deadlines."""
 YIELD_ITERATIONS = 3
-"""Iterations of the event loop: data arrives, its task is woken, and the task runs."""
+"""Iterations of the event loop that a yield lasts: data arrives, its task is woken, and the task runs."""
 STEP = 0.005
-"""Seconds of work on what a backend sent, after which other tasks run. `perf_counter` measures them: the clock of
-uvloop stands still between two iterations."""
+"""Seconds of work on a reply after which other tasks run. `perf_counter` measures them, because the clock of uvloop
+stands still between two iterations."""
 
 
 class Tickable(Protocol):
@@ -55,7 +54,7 @@ class Ticker:
 class Alarm:
     """`with alarm.at(when): await …` raises `TimeoutError` when the wait lasts longer.
 
-    It belongs to the task that first waits with it, and is closed when that has nothing more to wait for.
+    It belongs to the task that first waits with it. Close it after the last wait.
     """
 
     def __init__(self, ticker: Ticker) -> None:
@@ -94,6 +93,6 @@ class Alarm:
 
 
 async def give_way() -> None:
-    """Let all tasks run that are ready."""
+    """Let all other tasks run that are ready."""
     for _ in range(YIELD_ITERATIONS):
         await asyncio.sleep(0)

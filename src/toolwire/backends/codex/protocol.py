@@ -31,7 +31,7 @@ _UNWANTED = ("thread/started", "thread/settings/updated", "thread/status/changed
 """Notifications that workers need not send."""
 
 MIN_VERSION = (0, 166, 0)
-"""The first version that is known to work: earlier ones run a turn's calls one after the other."""
+"""The first version that works: earlier ones run the calls of a turn one after the other."""
 
 INITIALIZED = jsonrpc.notification("initialized")
 """The line that completes the handshake."""
@@ -39,7 +39,7 @@ INITIALIZED = jsonrpc.notification("initialized")
 # What we read of its messages
 
 UNASSIGNED = "toolwire/unassigned"
-"""A notification of our own: a line of the process names no thread. `message` is its method, if that is readable."""
+"""A notification of Toolwire: a line of the process names no thread. `message` is its method, if that is readable."""
 
 
 class TokenCounts(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -232,7 +232,7 @@ class Envelope(msgspec.Struct):
 
     @property
     def holds_limits(self) -> bool:
-        """It says how much of its rate limits the account has used; `limit_headers` reads it."""
+        """It has the usage of the account's rate limits; `limit_headers` reads it."""
         return self.method == _LIMITS
 
     @property
@@ -247,7 +247,7 @@ class Envelope(msgspec.Struct):
 
     @property
     def unassigned(self) -> bytes:
-        """The line that every thread gets because this one may belong to any of them; empty if it belongs to one."""
+        """The notification for all threads if this request may belong to any of them; else empty."""
         return _encode_unassigned(self.method) if self.method and self.id is not None and not self.thread else b""
 
 
@@ -283,8 +283,8 @@ def version_of(agent: str) -> tuple[int, int, int] | None:
     return (int(found[1]), int(found[2]), int(found[3])) if found else None
 
 
-def why_unusable(answer: Envelope) -> str:
-    """Why a worker with this answer to `initialize` cannot be used; empty if it can."""
+def find_fault(answer: Envelope) -> str:
+    """The reason why a worker with this answer to `initialize` cannot be used; empty if it can."""
     agent = answer.result.user_agent if answer.result is not None else ""
     version = version_of(agent)
     if version is None:
@@ -296,7 +296,7 @@ def why_unusable(answer: Envelope) -> str:
 
 
 class ThreadTracker:
-    """Tracks the state of one thread from the lines in both directions, and makes the requests that abandon it."""
+    """Tracks the state of one thread by the lines in both directions, and makes the requests that end it."""
 
     def __init__(self) -> None:
         self.thread = ""

@@ -7,14 +7,13 @@ with a tool result it answers from it, else it calls the tool that the prompt as
     history     the user's own words, without what the client added; results; the working directory
     prompt      the words and values of a prompt, and what they mean
     choosing    which tool a prompt asks for
-    arguments   the arguments of its calls                  schema   simple values for JSON Schemas
-    plan        all of that for one request                 situations, writer   the turn as a stream
+    arguments   the calls of that tool and their arguments       schema   simple values for JSON Schemas
+    situations  the turns                                        writer   a turn as a stream
 """
 
 from toolwire.adapt.arguments import Validate
 from toolwire.backends import responses
-from toolwire.backends.demo.plan import TurnPlan
-from toolwire.backends.demo.situations import MODELS, SITUATIONS
+from toolwire.backends.demo.situations import MODELS, SITUATIONS, TurnPlan
 from toolwire.backends.demo.writer import DemoWriter
 from toolwire.core.backend import Script
 from toolwire.core.errors import BadRequest
@@ -35,9 +34,7 @@ class Conversation(responses.Conversation):
         if situation not in SITUATIONS:
             message = f"The demo model has no situation {situation!r}; there are {', '.join(MODELS)}."
             raise BadRequest(message, "model", "model_not_found", status=404)
-        self._situation = SITUATIONS[situation]
-        self._plan = TurnPlan(request, validate)
-        self._writer = DemoWriter(request, seed)
+        self._steps = SITUATIONS[situation](TurnPlan(request, validate), DemoWriter(request, seed))
 
     def start(self) -> Script:
-        return Script(self._situation(self._plan, self._writer))
+        return Script(self._steps)

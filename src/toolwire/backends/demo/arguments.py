@@ -10,7 +10,6 @@ unless the prompt gives their value. A shell gets no words of the prompt as its 
 The arguments are checked by a JSON Schema validator, and what does not fit is reported with them.
 """
 
-from collections.abc import Sequence
 from posixpath import join, normpath
 from typing import Any, Literal, TypeAlias, cast
 
@@ -23,6 +22,7 @@ from toolwire.backends.demo.choosing import Ability
 from toolwire.backends.demo.prompt import QUESTIONS, RETRIEVING, Token, UserPrompt, ValueKind, concept, split_name
 from toolwire.backends.demo.schema import pick_number, pick_text, resolve, types_of
 from toolwire.core.regex import Budget, BudgetExceeded
+from toolwire.core.request import Tool
 
 MAX_STEPS = 60_000
 """Steps that the schema of one call may take."""
@@ -36,15 +36,19 @@ MAX_ARGUMENT_DEPTH = 16
 MAX_ALTERNATIVES = 4
 """Alternatives of `anyOf` and `oneOf` that are tried."""
 
+_TOO_MUCH = "its schema requires too much"
+
 RECURSION_DEPTH = 4
 """From this depth on the last alternative is taken, which is null if there is one: a recursive schema ends."""
 
 
-class Arguments(msgspec.Struct, frozen=True):
-    """The arguments of a call, and where they do not fit the schema."""
+class PlannedCall(msgspec.Struct, frozen=True):
+    """A call to make: the arguments, or the input of a custom tool."""
 
+    tool: Tool
     text: str
-    problems: Sequence[str] = ()
+    remark: str = ""
+    """The sentence that says which arguments do not fit the schema; empty if all do."""
 
 
 PropertyKind: TypeAlias = Literal["path", "command", "url", "glob", "remark", "message", "text", "other"]
@@ -192,16 +196,19 @@ def find_subject(ability: Ability, prompt: UserPrompt) -> str:
     return prompt.text[rest[0].start : rest[-1].end] if rest else prompt.whole or "demo"
 
 
-def calls_for(
+def plan_calls(
     ability: Ability, prompt: UserPrompt, directory: str, max_calls: int, validate: Validate
-) -> list[Arguments]:
-    """The arguments of the calls that the prompt asks for, at least of one.
+) -> list[PlannedCall]:
+    """The calls of a tool that the prompt asks for, at least one.
 
     `directory` is the client's working directory, or empty. `validate` checks arguments against a schema.
     """
-    schema = ability.tool.parameters
+    tool, schema = ability.tool, ability.tool.parameters
+    if tool.kind != "function":
+        taken = PromptValues(ability, prompt, set()).take("text", 1)
+        return [PlannedCall(tool, taken[0] if taken else find_subject(ability, prompt))]
     if schema is None:
-        return [Arguments("{}")]
+        return [PlannedCall(tool, "{}")]
     decoded: Any = msgspec.json.decode(schema)
     root = cast("Schema", decoded) if isinstance(decoded, dict) else Schema()
     try:
@@ -213,38 +220,35 @@ def calls_for(
         arrays = [each.name for each in properties if each.is_array and each.kind != "command"]
         several = [name for name, values in given.items() if len(values) > 1 and name not in arrays]
         calls = [{**given, several[0]: [value]} for value in given[several[0]]] if several else [given]
-        return [_fill(root, bytes(schema), ability, prompt, each, validate) for each in calls]
+        return [_fill(root, ability, prompt, each, validate) for each in calls]
     except BudgetExceeded:
-        return [Arguments("{}", ["its schema requires too much"])]
+        return [_unfilled(tool, "{}", _TOO_MUCH)]
     except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError):  # the schema is a client's
-        return [Arguments("{}", ["its schema cannot be used"])]
+        return [_unfilled(tool, "{}", "its schema cannot be used")]
 
 
-def input_for(ability: Ability, prompt: UserPrompt) -> str:
-    """The input of a custom tool: what the prompt is about."""
-    return (PromptValues(ability, prompt, set()).take("text", 1) or [find_subject(ability, prompt)])[0]
+def _unfilled(tool: Tool, text: str, *problems: str) -> PlannedCall:
+    return PlannedCall(tool, text, f"The demo model cannot fill {tool.name} as it asks: {', '.join(problems)}.")
 
 
-def _fill(
-    root: Schema, schema: bytes, ability: Ability, prompt: UserPrompt, given: Values, validate: Validate
-) -> Arguments:
-    """Arguments that fit the schema, or else the first ones with their problems."""
-    made: list[Arguments] = []
-    budget = Budget(MAX_STEPS)
+def _fill(root: Schema, ability: Ability, prompt: UserPrompt, given: Values, validate: Validate) -> PlannedCall:
+    """A call with arguments that fit the schema, or else the first one that was tried, with its problems."""
+    tool, first, budget = ability.tool, None, Budget(MAX_STEPS)
     for option in range(MAX_ALTERNATIVES):
         filler = _Filler(root, ability, prompt, given, option, budget)
         try:
             text = msgspec.json.encode(filler.fill(root, ())).decode()
         except (BudgetExceeded, RecursionError):
-            made.append(Arguments("{}", ["its schema requires too much"]))
+            first = first or _unfilled(tool, "{}", _TOO_MUCH)
             continue
-        problems = validate(schema, text)
-        if problems is None:
-            return Arguments(text, ["its schema cannot be checked"])
-        made.append(Arguments(text, [*dict.fromkeys(map(str, (*filler.unfilled, *problems)))]))
-        if not made[-1].problems:
-            return made[-1]
-    return made[0]
+        found = validate(bytes(tool.parameters or b""), text)
+        if found is None:
+            return _unfilled(tool, text, "its schema cannot be checked")
+        problems = dict.fromkeys(map(str, (*filler.unfilled, *found)))
+        if not problems:
+            return PlannedCall(tool, text)
+        first = first or _unfilled(tool, text, *problems)
+    return first or _unfilled(tool, "{}", _TOO_MUCH)
 
 
 class _Filler:

@@ -1,46 +1,180 @@
 """The turns of the demo models: `demo` behaves, and `demo-SITUATION` plays a case that clients should handle."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from itertools import groupby
 from typing import TypeAlias
 
 import msgspec
 
-from toolwire.backends.demo.plan import PlannedCall, TurnPlan
+from toolwire.adapt.arguments import Validate
+from toolwire.backends.demo.arguments import PlannedCall, plan_calls
+from toolwire.backends.demo.choosing import Ability, choose
+from toolwire.backends.demo.history import demands_call, find_directory, find_prompt, find_results
 from toolwire.backends.demo.prompt import UserPrompt
 from toolwire.backends.demo.writer import DemoWriter
 from toolwire.core.backend import Break, Refuse, Step, Wait
-from toolwire.core.request import Tool
-from toolwire.notations.use_tool import write_use_tool
+from toolwire.core.request import Request, Tool
+from toolwire.notations import use_tool
 
-Situation: TypeAlias = Callable[[TurnPlan, DemoWriter], Iterator[Step]]
-
-_json = msgspec.json.encode
 _DEMO_TOOL = Tool("demo_tool")
 """The tool that is called if none is declared."""
 
 
-def play_usual(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
-    yield writer.created()
+class TurnPlan:
+    """A request as the demo model understands it."""
+
+    def __init__(self, request: Request, validate: Validate) -> None:
+        self._request = request
+        self._validate = validate
+        self.results = find_results(request)
+        self.words = find_prompt(request)
+
+    @cached_property
+    def prompt(self) -> UserPrompt:
+        """The user's words, taken apart."""
+        return UserPrompt(self.words)
+
+    @cached_property
+    def abilities(self) -> list[Ability]:
+        """The tools that it may call."""
+        if not self._request.wants_calls:
+            return []
+        forced = self._request.forced_tool
+        names = (forced,) if forced else self._request.tool_names
+        return [Ability(tool) for tool in self._request.tools if tool.name in names]
+
+    @cached_property
+    def ranked(self) -> list[Ability]:
+        """The tools for a turn that needs a call: the one that fits, then the harmless ones, or else all."""
+        chosen = choose(self.prompt, self.abilities)
+        first = [chosen[0]] if chosen is not None else []
+        harmless = [ability for ability in self.abilities if ability.is_harmless and ability not in first]
+        return [*first, *harmless] or self.abilities
+
+    @cached_property
+    def choice(self) -> tuple[Ability, str] | None:
+        """The tool to call, if one fits or there must be a call, and the reason."""
+        chosen = choose(self.prompt, self.abilities)
+        if chosen is None and self.abilities and demands_call(self._request):
+            return self.ranked[0], f"The request demands a call, so {self.ranked[0].tool.name} is called."
+        return chosen
+
+    def calls_of(self, ability: Ability, prompt: UserPrompt, max_calls: int = 1) -> list[PlannedCall]:
+        """Calls of one tool about this prompt."""
+        return plan_calls(ability, prompt, find_directory(self._request), max_calls, self._validate)
+
+    def chosen_calls(self, ability: Ability) -> list[PlannedCall]:
+        """The calls that the prompt asks for."""
+        return self.calls_of(ability, self.prompt, 1 if self._request.parallel_calls is False else 2)
+
+    def any_call(self, **arguments: object) -> PlannedCall:
+        """One call of any tool; of a tool without a declaration, with these arguments."""
+        if self.ranked:
+            return self.calls_of(self.ranked[0], self.prompt)[0]
+        return PlannedCall(_DEMO_TOOL, msgspec.json.encode(arguments or {"query": self.words}).decode())
+
+    def answer(self) -> str:
+        """The answer in words: the results, each with the name of its tool, or an introduction."""
+        if self.results:
+            lines: list[str] = []
+            for (name, failed), group in groupby(self.results, lambda result: (result.name, result.failed)):
+                text = " ".join(result.text for result in group)
+                lines.append(f"{name} failed: {text}" if failed else f"According to {name}: {text}")
+            return "\n".join([*(text.rstrip("\n") for text in lines[:-1]), *lines[-1:]])
+        heading = f"This is the demo model. You said: {self.words}" if self.words else "This is the demo model."
+        about = (
+            "It is a small script, not a language model: it calls the tool that a prompt names or clearly asks for, "
+            "and answers from the result."
+        )
+        advice = "This request has no tools that it may call. For real answers, add a backend to toolwire.toml."
+        if self.abilities:
+            advice = "No tool fits this prompt."
+            examples = _find_examples(self.abilities)
+            if examples:
+                advice += f" Try {' or '.join(f'“{example}”' for example in examples)}."
+        return f"{heading}\n\n{about} {advice}"
+
+
+def _find_examples(abilities: list[Ability]) -> list[str]:
+    """Prompts that lead to a declared tool that changes nothing, or to a shell."""
+    is_shell = any(ability.is_shell for ability in abilities)
+    reads = any(ability.does("read", "file") for ability in abilities)
+    lists = any(ability.does("find", "file") or ability.does("list", "directory") for ability in abilities)
+    examples = ["Read README.md"] if is_shell or reads else []
+    examples += ["List the files"] if is_shell or lists else []
+    examples += ["Run `ls -la`"] if is_shell else []
+    return examples or [f"Call {ability.tool.name}" for ability in abilities if ability.is_harmless][:1]
+
+
+# The turns
+
+Situation: TypeAlias = Callable[[TurnPlan, DemoWriter], Iterator[Step]]
+
+
+def write_usual(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
     if plan.results or plan.choice is None:
         yield from writer.text(plan.answer())
-    else:
-        yield from writer.reason(plan.choice[1])
-        calls = plan.calls()
-        remarks = dict.fromkeys(call.remark for call in calls if call.remark)
-        if remarks:
-            yield from writer.text("\n".join(remarks))
-        for call in calls:
-            yield from writer.call(call.tool, call.text)
-    yield writer.complete()
+        return
+    ability, reason = plan.choice
+    yield from writer.reason(reason)
+    calls = plan.chosen_calls(ability)
+    remarks = dict.fromkeys(call.remark for call in calls if call.remark)
+    if remarks:
+        yield from writer.text("\n".join(remarks))
+    for call in calls:
+        yield from writer.call(call.tool, call.text)
 
 
-def _unless_answered(situation: Situation) -> Situation:
-    """The situation, or an answer if the history ends with results, so that an agent's loop ends."""
-    return lambda plan, writer: play_usual(plan, writer) if plan.results else situation(plan, writer)
+def write_huge(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
+    text = msgspec.json.encode({"content": "0123456789abcdef" * 65536}).decode()
+    yield from writer.call(plan.any_call().tool, text, step=4096)
+
+
+def write_parallel(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
+    for number in range(3):
+        call = plan.any_call(number=number + 1)
+        if plan.ranked and number:  # each call has other arguments if the tool takes a text
+            other = UserPrompt('"{} {}"'.format(plan.prompt.whole.replace('"', "'"), number + 1))
+            call = plan.calls_of(plan.ranked[number % len(plan.ranked)], other)[0]
+        yield from writer.call(call.tool, call.text)
+
+
+def write_use_tool(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
+    call = plan.any_call()
+    yield from writer.text(f"Let me look.\n\n{use_tool.write_use_tool(call.tool.name, call.text).text}\n")
+
+
+def write_refusal(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
+    yield from writer.refuse("I cannot help with that.")
+
+
+def write_silence(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
+    yield Wait(3600)
+
+
+def _whole(write: Situation) -> Situation:
+    """A turn with this content, from its first to its last event."""
+
+    def play(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
+        yield writer.created()
+        yield from write(plan, writer)
+        yield writer.complete()
+
+    return play
+
+
+_play_usual = _whole(write_usual)
+
+
+def _unless_answered(write: Situation) -> Situation:
+    """The turn, or an answer if the history ends with results, so that an agent's loop ends."""
+    play = _whole(write)
+    return lambda plan, writer: (_play_usual if plan.results else play)(plan, writer)
 
 
 def play_slow(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
-    for step in play_usual(plan, writer):
+    for step in _play_usual(plan, writer):
         yield step
         yield Wait(0.1)
 
@@ -63,84 +197,40 @@ def play_error_middle(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
 
 def play_cut(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
     yield writer.created()
-    call = _any_call(plan)
+    call = plan.any_call()
     steps = list(writer.call(call.tool, call.text))
     yield from steps[: max(2, len(steps) // 2)]
     yield Break()
 
 
-def play_huge(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
-    yield writer.created()
-    yield from writer.call(_any_call(plan).tool, _json({"content": "0123456789abcdef" * 65536}).decode(), step=4096)
-    yield writer.complete()
-
-
-def play_parallel(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
-    yield writer.created()
-    for number in range(3):
-        call = PlannedCall(_DEMO_TOOL, _json({"number": number + 1}).decode())
-        if plan.ranked:  # each call has other arguments where the tool takes a text
-            other = UserPrompt('"{} {}"'.format(plan.prompt.whole.replace('"', "'"), number + 1))
-            ability = plan.ranked[number % len(plan.ranked)]
-            call = next(plan.calls_of(ability, other if number else plan.prompt, 1))
-        yield from writer.call(call.tool, call.text)
-    yield writer.complete()
-
-
-def play_use_tool(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
-    yield writer.created()
-    call = _any_call(plan)
-    yield from writer.text(f"Let me look.\n\n{write_use_tool(call.tool.name, call.text).text}\n")
-    yield writer.complete()
-
-
-def play_refusal(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
-    yield writer.created()
-    yield from writer.refuse("I cannot help with that.")
-    yield writer.complete()
-
-
 def play_length(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
-    call = _any_call(plan)
-    return _reach_limit(writer, [*writer.call(call.tool, call.text, step=4)][:3])
+    call = plan.any_call()
+    yield writer.created()
+    yield from [*writer.call(call.tool, call.text, step=4)][:3]
+    yield writer.run_out()
 
 
 def play_short(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
+    yield writer.created()
     steps = [*writer.text(plan.answer())]
-    return _reach_limit(writer, steps[: max(2, len(steps) // 2)])
-
-
-def _reach_limit(writer: DemoWriter, steps: Sequence[Step]) -> Iterator[Step]:
-    yield writer.created()
-    yield from steps
-    yield writer.complete("incomplete", incomplete_details={"reason": "max_output_tokens"}, output=[])
-
-
-def play_silent(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
-    yield writer.created()
-    yield Wait(3600)
-
-
-def _any_call(plan: TurnPlan) -> PlannedCall:
-    if not plan.ranked:
-        return PlannedCall(_DEMO_TOOL, _json({"query": plan.words}).decode())
-    return next(plan.calls_of(plan.ranked[0], plan.prompt, 1))
+    yield from steps[: max(2, len(steps) // 2)]
+    yield writer.run_out()
 
 
 SITUATIONS: dict[str, Situation] = {
-    "": play_usual,
+    "": _play_usual,
     "slow": play_slow,
     "error": play_error,
     "rate-limit": play_rate_limit,
     "error-middle": play_error_middle,
     "cut": play_cut,
-    "huge": _unless_answered(play_huge),
-    "parallel": _unless_answered(play_parallel),
-    "use-tool": _unless_answered(play_use_tool),
-    "refusal": play_refusal,
+    "huge": _unless_answered(write_huge),
+    "parallel": _unless_answered(write_parallel),
+    "use-tool": _unless_answered(write_use_tool),
+    "refusal": _whole(write_refusal),
     "length": play_length,
     "short": play_short,
-    "silent": play_silent,
+    "silent": _whole(write_silence),
 }
 """The situations by the name in `demo-NAME`."""
 

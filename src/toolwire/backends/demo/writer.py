@@ -64,6 +64,10 @@ class DemoWriter:
         """The event that ends the stream."""
         return self.event(f"response.{status}", response={**self._response(status), **fields})
 
+    def run_out(self) -> bytes:
+        """The event that ends the stream because the tokens are used up."""
+        return self.complete("incomplete", incomplete_details={"reason": "max_output_tokens"}, output=[])
+
     def _item(
         self,
         prefix: str,

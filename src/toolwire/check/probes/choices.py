@@ -61,7 +61,7 @@ async def one_at_a_time(session: ProbeSession, stream: bool) -> None:
 async def allowed_tools(session: ProbeSession, stream: bool) -> None:
     """A choice that allows one of two tools, while the prompt asks for the other."""
     inner: Json = {"mode": "auto", "tools": [session.api.function({"name": "get_time"})]}
-    choice: Json = {"type": "allowed_tools", **({"allowed_tools": inner} if session.api.name == "chat" else inner)}
+    choice: Json = {"type": "allowed_tools", **session.api.allow(inner)}
     answer = await session.ask(ProbeRequest((ONE,), BOTH, stream=stream, more={"tool_choice": choice}))
     if await _could_break("choice.allowed", session, answer):
         others = [call.name for call in answer.turn.calls if call.name != "get_time"]

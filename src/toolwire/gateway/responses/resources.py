@@ -24,7 +24,6 @@ from toolwire.gateway.responses.operations import State
 from toolwire.gateway.responses.stored_response import response_not_found
 from toolwire.gateway.sinks import SSE_HEADERS, HttpSink
 from toolwire.memory.store import Conversation, KeptItem, Page, Record, StoreFailed
-from toolwire.turns.routes import counted
 
 Raw = msgspec.Raw
 MAX_PAGE_ITEMS = 100
@@ -134,7 +133,7 @@ class ResourceRequest:
         body, shared = await self._exchange.read_body(self._receive), self._state.shared
         parsed = await run_in_steps(responses.read_request_steps(body, shared.bounds, needs_input=False), len(body))
         opened = await self._state.history.open(self._owner, parsed, self._exchange.reservation)
-        tokens, headers = await counted(shared.engine.router, opened.request, self._caller.upstream_key)
+        tokens, headers = await shared.engine.router.count_tokens(opened.request, self._caller.upstream_key)
         answer = _json({"object": "response.input_tokens", "input_tokens": tokens})
         answer.headers.update(headers)
         return answer

@@ -15,7 +15,7 @@ from toolwire.core.events import CallKind, RawFrame
 from toolwire.core.request import SEARCH, CallEntry, Omission, Request, ResultEntry, Tool, ToolPart
 from toolwire.gateway.tools.ranking import BadPattern, SearchTooLong, search_by_pattern, search_by_words
 from toolwire.protocols import PROTOCOLS, SearchFrames
-from toolwire.turns.routes import Route
+from toolwire.turns.route import Route
 from toolwire.turns.tools.call import ToolCall, ToolError, read_arguments
 from toolwire.turns.tools.concurrency import run_in_thread
 from toolwire.turns.tools.registry import Context, Result

@@ -12,13 +12,13 @@ from pathlib import Path
 
 from uvicorn.loops.auto import auto_loop_factory
 
-from toolwire.backends import codex
 from toolwire.config.settings import Settings
 from toolwire.gateway.nonblocking_stderr import write_stderr_in_thread
 from toolwire.gateway.process import allow_files
 from toolwire.gateway.workers.channel import Channel
 from toolwire.gateway.workers.messages import End, FromSupervisor, Ready
 from toolwire.gateway.workers.sockets import LOCK, leave_runtime_folder
+from toolwire.protocols import hosted_kinds
 from toolwire.turns.codex import codex_upstream
 from toolwire.upstream.codex.host import CodexHostServer
 
@@ -40,9 +40,9 @@ async def _host(settings: Settings, path: str, sock: socket.socket) -> bool:
     """Host Codex; returns whether the supervisor is gone."""
     end, orphaned = asyncio.Event(), asyncio.Event()
     upstreams = {
-        backend.name: codex_upstream(backend, codex.profile_from(backend.profile), settings)
+        backend.name: codex_upstream(backend, settings)
         for backend in settings.backends
-        if backend.kind == "codex"
+        if backend.kind in hosted_kinds()
     }
     server = CodexHostServer(path, upstreams)
 

@@ -1,7 +1,7 @@
-"""One `codex app-server` process: started, initialized, written to and read from, and cleaned up after.
+"""One `codex app-server` process: its start, its pipes and its end.
 
 Its output is one stream for all threads. Every line goes to the thread that it names, or to the sender of the request
-that it answers. What lines mean is known to `backends/codex` alone.
+that it answers. `backends/codex` alone knows what lines mean.
 """
 
 import asyncio
@@ -29,13 +29,13 @@ from toolwire.upstream.reply import Broken, broken
 START_TIMEOUT = 20.0
 """Seconds that a process has to start and to answer `initialize`."""
 DRAIN_TIME = 0.2
-"""Seconds after the end of a process in which its output is still read; a child of its own may hold the pipe."""
+"""Seconds for which the output of a process is still read after its end; a child of it may hold the pipe."""
 STOP_TIMEOUT = 2.0
-"""Seconds that it has to end by itself."""
+"""Seconds that it has to end before it is killed."""
 ANSWER_TIMEOUT = 30.0
 """Seconds after which a process that does not answer counts as hung."""
 MAX_PENDING_REQUESTS = 64
-"""Maximum concurrent requests: app-server loses answers to a flood."""
+"""Maximum concurrent requests: with many more, app-server loses answers."""
 MAX_STDERR_BYTES = 8192
 
 
@@ -54,15 +54,15 @@ class AppServerSpec(msgspec.Struct, frozen=True):
 
     command: tuple[str, ...]
     environment: Callable[[], Mapping[str, str]]
-    """The variables that it inherits."""
+    """Returns the variables that it inherits."""
     files: Callable[[str, Sequence[str]], Mapping[str, bytes]]
-    """The files of its home, given its path and the models to know."""
+    """Returns the files of its home, from the path of that and the models."""
     links: Mapping[str, str]
     """Links to files of the user's own home."""
     version: str
     """Our own version, for the handshake."""
     credentials: Callable[[], tuple[str, ...]] = tuple
-    """Its credentials, which are blanked in its output."""
+    """Returns its credentials, which are blanked in its output."""
 
 
 class AppServer(asyncio.SubprocessProtocol):
@@ -71,7 +71,7 @@ class AppServer(asyncio.SubprocessProtocol):
     def __init__(self, spec: AppServerSpec, models: frozenset[str], exited: "Callable[[AppServer], None]") -> None:
         self.models = models
         self.turns = 0
-        self.started = 0  # threads so far
+        self.started = 0  # number of threads so far
         self.is_ready = False
         self.is_retiring = False
         self.threads: dict[str, Listener] = {}
@@ -122,14 +122,13 @@ class AppServer(asyncio.SubprocessProtocol):
             raise
         self.is_ready = not self._gone.done()
         if not self.is_ready:
-            raise self._why_gone()
+            raise self._end_fault()
 
     async def _initialize(self) -> None:
         greeting = _Answer()
         self.ask(self.open_channel(greeting), protocol.initialize(self._spec.version))
-        why_not = protocol.why_unusable(await greeting.received)
-        if why_not:
-            raise _unusable(why_not)
+        if fault := protocol.find_fault(await greeting.received):
+            raise _unusable(fault)
         self.write(protocol.INITIALIZED)
 
     async def stop(self) -> None:
@@ -166,11 +165,11 @@ class AppServer(asyncio.SubprocessProtocol):
         self._end()
 
     def _end(self) -> None:
-        """The process is gone, and all of its output was read: nothing more comes from it."""
+        """End everything that depends on the process, after all of its output was read."""
         if self._gone.done():
             return
         self._gone.set_result(None)
-        fault = self._why_gone()
+        fault = self._end_fault()
         self.is_ready = False
         for timer in self._pending.values():
             timer.cancel()
@@ -182,7 +181,7 @@ class AppServer(asyncio.SubprocessProtocol):
             listener.lose(fault)
         self._exited(self)
 
-    def _why_gone(self) -> BackendFault:
+    def _end_fault(self) -> BackendFault:
         if self.is_ready:
             return broken("backend_broke_off", "The worker ended in the middle of the turn.")
         output = clean(self._blanks.clean(self._stderr).decode("utf-8", "replace")).strip().splitlines()
@@ -191,7 +190,7 @@ class AppServer(asyncio.SubprocessProtocol):
     # Its input
 
     def open_channel(self, listener: Listener) -> str:
-        """A prefix for the ids of requests whose answers go to the listener."""
+        """Return a prefix for the ids of requests whose answers go to the listener."""
         self._next_channel += 1
         channel = str(self._next_channel)
         self._channels[channel] = listener
@@ -235,7 +234,7 @@ class AppServer(asyncio.SubprocessProtocol):
     def _route(self, line: bytes) -> None:
         envelope = protocol.read(line)
         listener = self.threads.get(envelope.thread) if not envelope.is_answer else None
-        if envelope.is_answer and envelope.id in self._pending:  # any other answers no request, or answers it again
+        if envelope.is_answer and envelope.id in self._pending:  # otherwise it is unexpected or repeated
             self._pending.pop(envelope.id).cancel()
             if self._queue:
                 self._send(*self._queue.popleft())
@@ -246,7 +245,7 @@ class AppServer(asyncio.SubprocessProtocol):
         if refusal := envelope.refusal:
             self.write(refusal)
         if envelope.holds_limits:
-            # A response without any says nothing new.
+            # Without any limits there is no news.
             self.limit_headers = protocol.limit_headers(line) or self.limit_headers
         elif unassigned := envelope.unassigned:
             for thread in tuple(self.threads.values()):

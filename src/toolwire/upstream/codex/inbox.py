@@ -5,11 +5,11 @@ import asyncio
 from toolwire.core.errors import BackendFault, Failure
 
 MAX_INBOX_BYTES = 64 * 1024 * 1024
-"""Bytes that may wait for a slow client."""
+"""Maximum unread bytes; a client that reads more slowly fails."""
 
 
 class Inbox:
-    """Pieces of a reply in their order, each followed by `end` when they are read, and the fault that ends it."""
+    """Pieces of a reply in order, each followed by `end` when it is read, and the fault that ends the reply."""
 
     def __init__(self, end: bytes) -> None:
         self._end = end
@@ -27,13 +27,13 @@ class Inbox:
         self._wake()
 
     def put_back(self, data: bytes) -> None:
-        """Let bytes be read again, before all others."""
+        """Return bytes that were read, to be read again before all others."""
         if data:
             self._pieces.insert(0, data.removesuffix(self._end))
             self._size += len(data)
 
     def fail(self, fault: BackendFault) -> None:
-        """End the reply with a fault, once everything was read."""
+        """End the reply with a fault after the unread pieces."""
         self.fault = fault
         self._wake()
 
@@ -41,7 +41,7 @@ class Inbox:
         self._pieces, self._size = [], 0
 
     def read_nowait(self) -> bytes:
-        """The pieces that have arrived. Raises the fault once all were read."""
+        """The pieces that have arrived. After the last one, raises the fault."""
         if not self._pieces:
             if self.fault is not None:
                 raise self.fault
@@ -52,7 +52,7 @@ class Inbox:
         return self._end.join(pieces)
 
     async def read(self) -> bytes:
-        """The next pieces. Raises the fault once all were read."""
+        """Wait for the next pieces. After the last one, raises the fault."""
         while not self._pieces and self.fault is None:
             self._reader = asyncio.get_running_loop().create_future()
             await self._reader

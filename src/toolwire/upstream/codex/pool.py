@@ -1,7 +1,7 @@
 """The app-servers of one backend: slots for turns, the queue for them, and replacement.
 
 An app-server is replaced after a number of threads, when it ends, or when a request names a model that it does not
-know. One that fails to start is started again after growing pauses.
+know. A failed start is repeated with exponential backoff.
 """
 
 import asyncio
@@ -17,16 +17,15 @@ from toolwire.core.errors import BackendFault, Failure
 from toolwire.upstream.codex.app_server import AppServer, AppServerSpec
 from toolwire.upstream.reply import Broken
 
-MIN_PAUSE = 0.25
-MAX_PAUSE = 30.0
+MIN_BACKOFF = 0.25
+MAX_BACKOFF = 30.0
 """Seconds before the next start after a failed one; doubled from the minimum to the maximum."""
 MAX_LEARNED_MODELS = 64
-"""Models that app-servers learn by name, beside those of the settings. Any client can name one, so there is a limit;
-further models get Codex's own defaults."""
+"""Models that requests may add to those of the settings; further ones get Codex's own defaults."""
 
 
 class _Waiter(msgspec.Struct, eq=False):
-    """A request that waits for a slot: at one app-server, or at any that knows its model."""
+    """A request in the queue for a slot: at one app-server, or at any that knows its model."""
 
     model: str
     app_server: AppServer | None
@@ -42,42 +41,42 @@ class Pool:
         size: int,
         profile: Profile,
         models: frozenset[str],
-        dismissed: Callable[[AppServer], None],
-        say: Callable[[str], None],
+        abandon_threads: Callable[[AppServer], None],
+        warn: Callable[[str], None],
     ) -> None:
+        """`abandon_threads` is called with an app-server that is to end, and abandons its waiting threads."""
         self._spec = spec
-        self._size = size  # the desired number of app-servers
+        self._size = size
         self._profile = profile
         self._models = models
         self._max_models = len(models) + MAX_LEARNED_MODELS
-        self._dismissed = dismissed
-        """Called with an app-server that is to end, so that its waiting threads are left."""
-        self._say = say
+        self._abandon_threads = abandon_threads
+        self._warn = warn
         self._app_servers: list[AppServer] = []
         self._starting = 0
         self._queue: deque[_Waiter] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._starts: set[asyncio.Task[None]] = set()
         self._failures = 0
-        self._failure: Failure | None = None  # why there is no app-server
-        self._pause: asyncio.TimerHandle | None = None
+        self._failure: Failure | None = None  # the reason why there is no app-server
+        self._backoff: asyncio.TimerHandle | None = None
         self._closed = False
 
     async def stop(self) -> None:
         self._closed = True
-        if self._pause is not None:
-            self._pause.cancel()
+        if self._backoff is not None:
+            self._backoff.cancel()
         for waiter in self._queue:
             _refuse(waiter, Failure(503, "shutting_down", "The gateway is shutting down."))
         for task in self._starts:
             task.cancel()
         for app_server in tuple(self._app_servers):
-            self._do(app_server.stop())
+            self._spawn(app_server.stop())
         while self._tasks:
             await asyncio.wait(self._tasks)
 
     async def acquire(self, model: str, app_server: AppServer | None = None) -> AppServer:
-        """A slot for a turn, at this app-server or at any. Raises `Broken` when there is none in time."""
+        """Acquire a slot for a turn, at this app-server or at any. Raises `Broken` if none is free in time."""
         if app_server is None and model not in self._models and len(self._models) < self._max_models:
             self._models |= {model}
             for each in tuple(self._app_servers):  # new ones that know the model replace them
@@ -108,13 +107,13 @@ class Pool:
             raise
 
     def release(self, app_server: AppServer) -> None:
-        """A turn is over, or waits for its client."""
+        """Release the slot of a turn that is over or waits for its client."""
         app_server.turns -= 1
         self.look_after(app_server)
         self._serve()
 
     def _serve(self) -> None:
-        """Grant free slots to the requests that wait, in their order."""
+        """Grant free slots to the requests in the queue, in order."""
         waiting, self._queue = self._queue, deque()
         for waiter in waiting:
             if waiter.granted.done():
@@ -136,7 +135,7 @@ class Pool:
                 waiter.granted.set_result(app_server)
 
     def look_after(self, app_server: AppServer) -> None:
-        """A turn or a thread has ended: replace the app-server, or stop it, if it is time."""
+        """Replace or stop the app-server of a turn or thread that has ended, if it is due."""
         if app_server.started >= self._profile.threads and not app_server.is_retiring:
             self._retire(app_server)
             self.fill()
@@ -148,32 +147,32 @@ class Pool:
         self.look_after(app_server)
         retiring = [each for each in self._app_servers if each.is_retiring]
         for old in retiring[: -self._size]:
-            self._dismissed(old)
+            self._abandon_threads(old)
 
     def _dismiss(self, app_server: AppServer) -> None:
         if app_server in self._app_servers:
             self._app_servers.remove(app_server)
-            self._do(app_server.stop())
+            self._spawn(app_server.stop())
 
     def fill(self) -> None:
-        """Start missing app-servers, unless a pause is under way."""
-        if self._closed or self._pause is not None:
+        """Start missing app-servers, except during a backoff."""
+        if self._closed or self._backoff is not None:
             return
-        there = sum(not app_server.is_retiring for app_server in self._app_servers)
-        for _ in range(self._size - there - self._starting):
+        active = sum(not app_server.is_retiring for app_server in self._app_servers)
+        for _ in range(self._size - active - self._starting):
             self._starting += 1
-            task = self._do(self._start())
+            task = self._spawn(self._start())
             self._starts.add(task)
             task.add_done_callback(self._starts.discard)
 
     async def _start(self) -> None:
-        app_server = AppServer(self._spec, self._models, self._exited)
+        app_server = AppServer(self._spec, self._models, self._replace)
         try:
             await app_server.start()
         except BackendFault as fault:
             if self._failure is None or self._failure.message != fault.failure.message:
-                self._say(fault.failure.message)
-            self._again()
+                self._warn(fault.failure.message)
+            self._fill_later()
             if not any(each.is_ready for each in self._app_servers):
                 self._failure = fault.failure
                 waiting, self._queue = self._queue, deque()
@@ -192,30 +191,30 @@ class Pool:
             self.fill()
         self._serve()
 
-    def _exited(self, app_server: AppServer) -> None:
-        """A process has ended; replace it, unless it was stopped."""
+    def _replace(self, app_server: AppServer) -> None:
+        """Replace an app-server whose process has ended, unless it was stopped."""
         if app_server not in self._app_servers:
             return
         self._dismiss(app_server)
         if not app_server.is_retiring:
             self._failures = 0 if app_server.started else self._failures
-            self._again()
+            self._fill_later()
         self._serve()
 
-    def _again(self) -> None:
-        """Start missing app-servers after a pause."""
-        if self._closed or self._pause is not None:
+    def _fill_later(self) -> None:
+        """Start missing app-servers after a backoff."""
+        if self._closed or self._backoff is not None:
             return
-        pause = min(MAX_PAUSE, MIN_PAUSE * 2**self._failures)
+        delay = min(MAX_BACKOFF, MIN_BACKOFF * 2**self._failures)
         self._failures += 1
 
         def resume() -> None:
-            self._pause = None
+            self._backoff = None
             self.fill()
 
-        self._pause = asyncio.get_running_loop().call_later(pause, resume)
+        self._backoff = asyncio.get_running_loop().call_later(delay, resume)
 
-    def _do(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -1,7 +1,7 @@
-"""A thread of an app-server: while it serves a client, while it waits for results, and while it is being left.
+"""A thread of an app-server: it serves a client, waits for results, or is abandoned.
 
-A turn without a reader is interrupted as soon as its id is known, and its requests are declined. Its slot is free when
-the turn has ended, or after `LEAVE_TIMEOUT`.
+The turn of an abandoned thread is interrupted as soon as its id is known, and its requests are declined. Its slot is
+free when the turn has ended, or after `INTERRUPT_TIMEOUT`.
 """
 
 import asyncio
@@ -10,32 +10,30 @@ from typing import Literal, TypeAlias
 
 from toolwire.backends.codex import Profile
 from toolwire.backends.codex.protocol import Envelope, ThreadTracker
-from toolwire.core.backend import Ask, PendingTurn
+from toolwire.core.backend import Ask
 from toolwire.core.errors import BackendFault
 from toolwire.upstream.codex.app_server import AppServer
 from toolwire.upstream.codex.inbox import Inbox
 from toolwire.upstream.codex.pool import Pool
 
-LEAVE_TIMEOUT = 2.0
+INTERRUPT_TIMEOUT = 2.0
 """Seconds that an interrupted turn has to end before its slot is free."""
-FORGET_TIMEOUT = 30.0
+LATE_TURN_TIMEOUT = 30.0
 """Seconds after that, in which a turn that begins late is still interrupted."""
 
-State: TypeAlias = Literal["served", "waiting", "left", "over"]
+State: TypeAlias = Literal["served", "waiting", "abandoned", "over"]
 
 
 class Thread:
-    """One thread, which begins with a slot at its app-server."""
+    """One thread, which begins with a slot at its app-server. `expire` abandons a waiting thread."""
 
     def __init__(self, app_server: AppServer, pool: Pool, profile: Profile, expire: "Callable[[Thread], None]") -> None:
         self.app_server = app_server
-        self.waiting: PendingTurn | None = None
         self.inbox = Inbox(b"\n")
         self._tracker = ThreadTracker()
         self._pool = pool
         self._profile = profile
         self._expire = expire
-        """Called with a waiting thread whose results are no longer awaited."""
         self._loop = asyncio.get_running_loop()
         self._state: State = "served"
         self._channel = app_server.open_channel(self)
@@ -65,35 +63,32 @@ class Thread:
         """Serve a client. The caller has acquired a slot."""
         self._state = "served"
         self._has_slot = True
-        self.stop_timer()
         self._received_at = self._loop.time()
-        self._timer = self._loop.call_later(self._profile.silence, self._probe)
+        self._set_timer(self._profile.silence, self._probe)
 
-    def wait(self, waiting: PendingTurn) -> None:
+    def wait(self) -> None:
         """Wait for the results of calls that the client has."""
         self._state = "waiting"
-        self.waiting = waiting
-        self.stop_timer()
-        self._timer = self._loop.call_later(self._profile.keep, self._expire, self)
-        self._free()
+        self._set_timer(self._profile.keep, lambda: self._expire(self))
+        self._free_slot()
 
-    def leave(self) -> None:
-        """End a thread that no reply reads any longer."""
-        if self._state in ("left", "over"):
+    def abandon(self) -> None:
+        """End a thread without a reader."""
+        if self._state in ("abandoned", "over"):
             return
-        self._state = "left"
+        self._state = "abandoned"
         self.stop_timer()
         self.inbox.clear()
         if not self.is_running and (self._tracker.thread or self.inbox.fault is not None):
             self._finish()
             return
-        self._timer = self._loop.call_later(LEAVE_TIMEOUT, self._leave_late)
+        self._set_timer(INTERRUPT_TIMEOUT, self._give_up_turn)
         self._interrupt()
 
-    def _leave_late(self) -> None:
+    def _give_up_turn(self) -> None:
         """Free the slot of a turn that does not end. If the turn begins only now, it is still interrupted."""
-        self._free()
-        self._timer = self._loop.call_later(FORGET_TIMEOUT, self._finish)
+        self._free_slot()
+        self._set_timer(LATE_TURN_TIMEOUT, self._finish)
 
     def _interrupt(self) -> None:
         if ask := self._tracker.interrupt():
@@ -107,13 +102,17 @@ class Thread:
             self.app_server.ask(f"0.{self._channel}", self._tracker.unsubscribe())  # there is no channel 0
         self.app_server.threads.pop(self._tracker.thread, None)
         self.app_server.close_channel(self._channel)
-        self._free()
+        self._free_slot()
         self._pool.look_after(self.app_server)
 
-    def _free(self) -> None:
+    def _free_slot(self) -> None:
         if self._has_slot:
             self._has_slot = False
             self._pool.release(self.app_server)
+
+    def _set_timer(self, seconds: float, callback: Callable[[], None]) -> None:
+        self.stop_timer()
+        self._timer = self._loop.call_later(seconds, callback)
 
     def stop_timer(self) -> None:
         """Stop probing, and do not expire."""
@@ -134,12 +133,12 @@ class Thread:
         elif refusal := envelope.refusal:
             self.app_server.write(refusal)
         if self._state == "waiting" and (not self.is_running or envelope.is_call):
-            self._expire(self)  # it has ended, or has more calls than its client knows
-        elif self._state == "left":
+            self._expire(self)  # it has ended, or makes calls that its client does not know
+        elif self._state == "abandoned":
             if self.is_running:
                 self._interrupt()
             else:
-                self._finish()  # with its id, if it has got one only now
+                self._finish()  # here also if its id has come only now
 
     def lose(self, fault: BackendFault) -> None:
         self._tracker.is_running = False
@@ -150,10 +149,10 @@ class Thread:
             self._finish()
 
     def _probe(self) -> None:
-        """Ask for the state of a thread that has been silent for long."""
+        """Ask for the status of a thread after a long silence."""
         silence, silent = self._profile.silence, self._loop.time() - self._received_at
         if silent >= silence and self._tracker.thread and self.is_running:
             self._received_at = self._loop.time()
             self.app_server.ask(self._channel, self._tracker.probe())
             silent = 0.0
-        self._timer = self._loop.call_later(max(0.05, silence - silent), self._probe)
+        self._set_timer(max(0.05, silence - silent), self._probe)

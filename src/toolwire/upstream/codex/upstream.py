@@ -1,4 +1,4 @@
-"""The upstream of a `codex` backend: a dialogue becomes a thread of an app-server, and threads that wait are kept."""
+"""The upstream of a `codex` backend: each dialogue is carried by a thread, which may wait for results afterwards."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
@@ -15,11 +15,11 @@ from toolwire.upstream.codex.thread import Thread
 from toolwire.upstream.reply import Upstream, broken, sanitize_headers
 
 MAX_WAITING_THREADS = 1000
-"""Threads that may wait for results at a time; beyond that the oldest is left."""
+"""Threads that may wait for results at a time; beyond that the oldest is abandoned."""
 
 
 class CodexUpstream(Upstream):
-    """The app-servers of one backend, and its threads that wait."""
+    """The app-servers of one backend, and its waiting threads."""
 
     def __init__(
         self,
@@ -27,12 +27,11 @@ class CodexUpstream(Upstream):
         app_servers: int,
         profile: Profile,
         models: frozenset[str],
-        say: Callable[[str], None],
+        warn: Callable[[str], None],
     ) -> None:
-        self._pool = Pool(spec, app_servers, profile, models, self._dismiss, say)
+        self._pool = Pool(spec, app_servers, profile, models, self._abandon_threads, warn)
         self._profile = profile
-        self._waiting: dict[Hashable, list[Thread]] = {}  # by the keys of calls; the same may be asked twice
-        self._parked: dict[Thread, None] = {}  # the oldest first
+        self._waiting: dict[Thread, PendingTurn] = {}  # the oldest first
 
     def start(self) -> None:
         self._pool.fill()
@@ -42,63 +41,50 @@ class CodexUpstream(Upstream):
 
     async def open(self, opening: Opening, key: str) -> "CodexReply":
         assert isinstance(opening, Dialogue)
-        waiting = opening.resume
-        if waiting is None:
+        turn = opening.resume
+        if turn is None:
             app_server = await self._pool.acquire(opening.model)
             thread = Thread(app_server, self._pool, self._profile, self._expire)
             return CodexReply(thread, opening, partial(self._release, thread))
-        threads = self._waiting.get(waiting.calls[0], [])
-        thread = next((each for each in threads if each.waiting is waiting), None)
+        thread = next((each for each, waiting in self._waiting.items() if waiting is turn), None)
         if thread is None:
             raise broken(THREAD_GONE, "The thread of these calls is gone.")
-        self._forget(thread)
+        del self._waiting[thread]
         thread.stop_timer()  # it does not expire while it waits for a slot
         try:
             await self._pool.acquire(opening.model, thread.app_server)
         except BaseException:
-            thread.leave()
+            thread.abandon()
             raise
         if not thread.is_running:
             self._pool.release(thread.app_server)
-            thread.leave()
+            thread.abandon()
             raise broken(THREAD_GONE, "The thread of these calls has ended.")
         thread.resume()
         return CodexReply(thread, opening, partial(self._release, thread))
 
     def waiting(self, calls: Sequence[Hashable]) -> list[PendingTurn]:
         """The turns that wait for the result of one of these calls, the latest first."""
-        found = {thread: None for call in calls for thread in reversed(self._waiting.get(call, ()))}
-        return [thread.waiting for thread in found if thread.waiting is not None]
+        wanted = frozenset(calls)
+        return [turn for turn in reversed(self._waiting.values()) if not wanted.isdisjoint(turn.calls)]
 
     def _release(self, thread: Thread, waiting: PendingTurn | None) -> None:
-        """The turn is over for the client. Its thread waits for the results of its calls, or is left."""
+        """End the client's turn: the thread waits for the results of its calls, or is abandoned."""
         if waiting is None or not thread.app_server.is_ready:
-            thread.leave()
+            thread.abandon()
             return
-        while len(self._parked) >= MAX_WAITING_THREADS:
-            self._expire(next(iter(self._parked)))
-        self._parked[thread] = None
-        for call in waiting.calls:
-            self._waiting.setdefault(call, []).append(thread)
-        thread.wait(waiting)
+        while len(self._waiting) >= MAX_WAITING_THREADS:
+            self._expire(next(iter(self._waiting)))
+        self._waiting[thread] = waiting
+        thread.wait()
 
     def _expire(self, thread: Thread) -> None:
-        self._forget(thread)
-        thread.leave()
+        self._waiting.pop(thread, None)
+        thread.abandon()
 
-    def _forget(self, thread: Thread) -> None:
-        if thread not in self._parked or thread.waiting is None:
-            return
-        del self._parked[thread]
-        for call in thread.waiting.calls:
-            threads = self._waiting[call]
-            threads.remove(thread)
-            if not threads:
-                del self._waiting[call]
-
-    def _dismiss(self, app_server: AppServer) -> None:
-        """Leave the waiting threads of an app-server that is to end."""
-        for thread in tuple(self._parked):
+    def _abandon_threads(self, app_server: AppServer) -> None:
+        """Abandon the waiting threads of an app-server that is to end."""
+        for thread in tuple(self._waiting):
             if thread.app_server is app_server:
                 self._expire(thread)
 
@@ -121,7 +107,7 @@ class ServedThread(Protocol):
 
 
 class CodexReply:
-    """The lines of a thread that answer one request. `release` gets the turn that waits in the end, if one does."""
+    """The lines of a thread that answer one request. `release` gets the turn if that waits for results."""
 
     def __init__(self, thread: ServedThread, dialogue: Dialogue, release: Callable[[PendingTurn | None], None]) -> None:
         self.inbox = thread.inbox
@@ -148,14 +134,13 @@ class CodexReply:
         return self._dialogue.is_over or not self._thread.is_running
 
     def close(self) -> None:
-        if self._closed:
-            return
-        self._closed = True
-        self.flush()
-        self._release(self._dialogue.waiting)
+        if not self._closed:
+            self._closed = True
+            self.flush()
+            self._release(self._dialogue.waiting)
 
     def flush(self) -> None:
-        """Send what the dialogue holds."""
+        """Send the messages in the dialogue's outbox."""
         outbox = self._dialogue.outbox
         for each in outbox:
             if isinstance(each, Ask):
