@@ -172,6 +172,11 @@ class BackendSide(msgspec.Struct, frozen=True, kw_only=True):
     reads: Callable[[Request, str], LoweredConversation] | None = None
     """Makes a conversation that reads a recorded reply; None if the backend is not recorded."""
 
+    @property
+    def has_model(self) -> bool:
+        """Whether a model answers, not a script or a recording."""
+        return self.built_in is None and not self.is_recording
+
 
 class ProtocolRow(msgspec.Struct, frozen=True, kw_only=True):
     """What the shared modules know about one protocol."""
@@ -338,41 +343,23 @@ def dialects() -> dict[str, DialectSide]:
     return {name: row.dialect for name, row in PROTOCOLS.items() if row.dialect is not None}
 
 
-def kinds() -> list[str]:
-    """The kinds of backends in the settings."""
-    return sorted(name for name, _ in _backends())
+def backend_kinds() -> dict[str, BackendSide]:
+    """The backend sides by the names of their protocols, which are the kinds of backends in the settings."""
+    return {name: row.backend for name, row in sorted(PROTOCOLS.items()) if row.backend is not None}
 
 
 def http_backends() -> dict[str, HttpBackend]:
-    """The kinds of backends that are HTTP servers."""
-    return {name: side.http for name, side in _backends() if side.http is not None}
-
-
-def built_in_kinds() -> list[str]:
-    """The kinds of backends that are built-in models."""
-    return [name for name, side in _backends() if side.built_in is not None]
-
-
-def recorded_kinds() -> list[str]:
-    """The kinds of backends that replay a recording."""
-    return [name for name, side in _backends() if side.is_recording]
-
-
-def hosted_kinds() -> list[str]:
-    """The kinds of backends whose threads one process has for all workers of the gateway."""
-    return [name for name, side in _backends() if side.is_hosted]
-
-
-def _backends() -> list[tuple[str, BackendSide]]:
-    return [(name, row.backend) for name, row in PROTOCOLS.items() if row.backend is not None]
+    """The kinds of backends that are HTTP servers, in the order of the rows."""
+    sides = ((name, row.backend) for name, row in PROTOCOLS.items())
+    return {name: side.http for name, side in sides if side is not None and side.http is not None}
 
 
 def converse_as(kind: str, request: Request, seed: str) -> LoweredConversation:
     """Make a conversation that reads a recorded reply of this kind of backend. Raises `ValueError` for other kinds."""
-    row = PROTOCOLS.get(kind)
-    if row is None or row.backend is None or row.backend.reads is None:
+    side = backend_kinds().get(kind)
+    if side is None or side.reads is None:
         raise ValueError(f"a recording of a {kind} backend cannot be replayed")
-    return row.backend.reads(request, seed)
+    return side.reads(request, seed)
 
 
 def dialect_of(fields: Mapping[str, Any]) -> str | None:

@@ -16,7 +16,7 @@ from toolwire.cli.gateway_address import GatewayAddress
 from toolwire.config.decode import did_you_mean, join_reasons
 from toolwire.config.presets import PRESETS
 from toolwire.config.settings import DEMO, Backend, Settings, SettingsError
-from toolwire.protocols import built_in_kinds, recorded_kinds
+from toolwire.protocols import backend_kinds
 
 Program: TypeAlias = Literal["claude", "codex"]
 Client: TypeAlias = Literal["claude", "codex", "openai", "anthropic"]
@@ -64,7 +64,7 @@ def choose_model(settings: Settings, client: Client) -> str:
 
     Raises `SettingsError` if the settings have globs only, which name no model.
     """
-    real = [backend for backend in settings.backends if backend.kind not in (*built_in_kinds(), *recorded_kinds())]
+    real = [backend for backend in settings.backends if backend_kinds()[backend.kind].has_model]
     named = [name for backend in real for name in (*backend.literal_models, *backend.aliases)]
     if named:
         return named[0]

@@ -34,7 +34,7 @@ from toolwire.imports import missing_extra
 from toolwire.memory.sqlite.schema import version_of
 from toolwire.memory.sqlite.store_file import FileInUse, StoreFile
 from toolwire.memory.store import StoreFailed
-from toolwire.protocols import built_in_kinds, http_backends
+from toolwire.protocols import backend_kinds, http_backends
 from toolwire.turns.backends import check_backends
 from toolwire.turns.route import Route
 from toolwire.turns.routes import Router, names_in
@@ -193,7 +193,7 @@ async def check_backend(settings: Settings, backend: Backend) -> tuple[bool, str
         is_good, login = (True, "with a provider of its own") if has_provider else _read_codex_login()
         return is_good, f"version {version}, {login}"
     if backend.kind not in http_backends():
-        return True, "built in" if backend.kind in built_in_kinds() else f"replays {backend.file}"
+        return True, f"replays {backend.file}" if backend_kinds()[backend.kind].is_recording else "built in"
     async with make_session(settings.timeouts) as session:
         [route] = Router(msgspec.structs.replace(settings, backends=(backend,)), session).routes
         assert isinstance(route.upstream, HttpUpstream)

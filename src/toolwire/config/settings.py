@@ -27,11 +27,11 @@ from toolwire.config.presets import PRESETS, explain_preset, with_preset
 from toolwire.core.bounds import Bounds
 from toolwire.core.display import redact_url
 from toolwire.memory.private_files import read_file, state_folder
-from toolwire.protocols import kinds
+from toolwire.protocols import backend_kinds
 from toolwire.upstream.credentials import Header, has_login
 from toolwire.upstream.reply import Timeouts
 
-Kind: TypeAlias = Annotated[str, msgspec.Meta(extra={CHOICES: kinds})]
+Kind: TypeAlias = Annotated[str, msgspec.Meta(extra={CHOICES: backend_kinds})]
 """The protocol of a backend."""
 DATABASE_SCHEMES = ("postgresql://", "postgres://")
 

@@ -17,7 +17,7 @@ from toolwire.config.settings import (
     find_address_fault,
 )
 from toolwire.imports import missing_extra
-from toolwire.protocols import PROTOCOLS, http_backends, kinds
+from toolwire.protocols import backend_kinds, http_backends
 
 _HOST = re.compile(r"[^\s:/@*\[\]]+|\[?[0-9a-fA-F:.]+\]?")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/@*]+", re.IGNORECASE)
@@ -105,9 +105,9 @@ def _check_access(settings: Settings) -> Iterator[str]:
 
 def find_backend_faults(backend: Backend, environment: Mapping[str, str]) -> Iterator[str]:
     """The faults of one backend, as `.FIELD: reason`."""
-    side = PROTOCOLS[backend.kind].backend if backend.kind in PROTOCOLS else None
+    side = backend_kinds().get(backend.kind)
     if side is None:
-        yield f".kind: {explain_choice(backend.kind, kinds())}"
+        yield f".kind: {explain_choice(backend.kind, [*backend_kinds()])}"
         return
     if not backend.name or "/" in backend.name:
         yield ".name: a name is needed, without /, which stands between it and a model"

@@ -19,7 +19,7 @@ from toolwire.core.request import Request, Tool
 from toolwire.core.sse import Frame
 from toolwire.core.text import check_names
 from toolwire.library.options import DecodeOptions, make_rules
-from toolwire.protocols import PROTOCOLS, HttpBackend, dialect_of, dialects, http_backends
+from toolwire.protocols import PROTOCOLS, HttpBackend, backend_kinds, dialect_of, dialects, http_backends
 from toolwire.reader import EVENT_STREAM, TurnReader
 from toolwire.turns.validate import validate
 
@@ -59,10 +59,9 @@ def make_profile(kind: Dialect, given: Any) -> Any:
     """The profile of a server. Raises `SettingsError`, which names the field."""
     if not isinstance(given, Mapping):
         raise ValueError(f"profile: a mapping is needed, not {type(given).__name__}")  # noqa: TRY004 - as for any value
-    side = PROTOCOLS[kind].backend
-    assert side is not None
-    assert side.profile is not None
-    return convert_table(dict(cast("Mapping[str, Any]", given)), side.profile, "", "profile")
+    profile = backend_kinds()[kind].profile
+    assert profile is not None
+    return convert_table(dict(cast("Mapping[str, Any]", given)), profile, "", "profile")
 
 
 class ReplyPlan(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from toolwire.config.settings import Backend, Settings, SettingsError
 from toolwire.core.recording import read_recording
 from toolwire.core.request import Request
 from toolwire.memory.private_files import read_file
-from toolwire.protocols import PROTOCOLS, BackendSide, BuiltIn, HttpBackend, converse_as
+from toolwire.protocols import BackendSide, BuiltIn, HttpBackend, backend_kinds, converse_as
 from toolwire.turns.codex import codex_route
 from toolwire.turns.route import Route
 from toolwire.turns.validate import validate
@@ -30,8 +30,7 @@ def make_route(
     backend: Backend, settings: Settings, session: aiohttp.ClientSession, codex_host: CodexHost | None
 ) -> Route:
     """The route of a backend."""
-    side = PROTOCOLS[backend.kind].backend
-    assert side is not None
+    side = backend_kinds()[backend.kind]
     if side.http is not None:
         return _http_route(backend, side.http, settings, session)
     if side.is_recording:
@@ -44,9 +43,8 @@ def make_route(
 def check_backends(settings: Settings) -> None:
     """Check that every recording can be replayed. Raises `SettingsError`."""
     for index, backend in enumerate(settings.backends):
-        side = PROTOCOLS[backend.kind].backend
         try:
-            if side is not None and side.is_recording:
+            if backend_kinds()[backend.kind].is_recording:
                 _replay_route(backend)
         except (msgspec.ValidationError, ValueError) as error:
             raise SettingsError(f"{settings.file}: backends[{index}] ({backend.name}).file: {error}") from None

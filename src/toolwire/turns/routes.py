@@ -18,7 +18,7 @@ from toolwire.core.notes import TurnStats
 from toolwire.core.request import Request
 from toolwire.core.tenant_cache import TenantCache
 from toolwire.core.tokens import estimate_tokens
-from toolwire.protocols import PROTOCOLS, built_in_kinds
+from toolwire.protocols import PROTOCOLS, backend_kinds
 from toolwire.turns.backends import make_route
 from toolwire.turns.route import Route
 from toolwire.upstream.codex.host import CodexHost
@@ -111,10 +111,10 @@ class Router:
 
     def _no_model(self, model: str) -> BadRequest:
         """The error for an unknown model, with similar names."""
-        backends = [route.backend for route in self._routes.values()]
-        names = [name for backend in backends for name in (*backend.literal_models, *backend.aliases)]
+        served = [route.backend for route in self._routes.values()]
+        names = [name for backend in served for name in (*backend.literal_models, *backend.aliases)]
         inner = model.partition("/")[2] or model
-        names += [f"{backend.name}/{inner}" for backend in backends if backend.kind not in built_in_kinds()]
+        names += [f"{backend.name}/{inner}" for backend in served if backend_kinds()[backend.kind].built_in is None]
         near = get_close_matches(model[:MAX_MODEL_NAME_CHARS], dict.fromkeys(names), n=3, cutoff=0.5)
         meant = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
         message = f"There is no model {model!r} here.{meant} {self._listing}; BACKEND/MODEL asks one backend."

@@ -18,7 +18,7 @@ from toolwire.gateway.process import allow_files
 from toolwire.gateway.workers.channel import Channel
 from toolwire.gateway.workers.messages import End, FromSupervisor, Ready
 from toolwire.gateway.workers.sockets import LOCK, leave_runtime_folder
-from toolwire.protocols import hosted_kinds
+from toolwire.protocols import backend_kinds
 from toolwire.turns.codex import codex_upstream
 from toolwire.upstream.codex.host import CodexHostServer
 
@@ -42,7 +42,7 @@ async def _host(settings: Settings, path: str, sock: socket.socket) -> bool:
     upstreams = {
         backend.name: codex_upstream(backend, settings)
         for backend in settings.backends
-        if backend.kind in hosted_kinds()
+        if backend_kinds()[backend.kind].is_hosted
     }
     server = CodexHostServer(path, upstreams)
 

@@ -33,6 +33,7 @@ from toolwire.gateway.workers.messages import (
     encode_line,
 )
 from toolwire.gateway.workers.sockets import LOCK, METRICS, leave_runtime_folder
+from toolwire.protocols import backend_kinds
 
 
 class Generation(msgspec.Struct, frozen=True, eq=False):
@@ -44,7 +45,7 @@ class Generation(msgspec.Struct, frozen=True, eq=False):
 
     def codex_socket(self, folder: Path) -> str:
         """The path of the socket of the process that hosts Codex; empty without a backend of that kind."""
-        has_codex = any(backend.kind == "codex" for backend in self.settings.backends)
+        has_codex = any(backend_kinds()[backend.kind].is_hosted for backend in self.settings.backends)
         return str(folder / f"codex{self.number}") if has_codex else ""
 
 
