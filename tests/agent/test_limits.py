@@ -32,7 +32,7 @@ from tests.support.scripts import Tokens as Counted
 from tests.support.upstream import Hold, Reply
 from toolwire.agent import AgentConfig, Limits, Prices, TaskEnded, Tokens, as_line
 from toolwire.agent.events import AgentEvent, CallEnded, LimitsUpdated, RateLimit, Retrying, UsageUpdated, Window
-from toolwire.agent.limits import limits_from_usage, limits_in
+from toolwire.agent.limits import limits_from_headers, limits_from_usage
 from toolwire.config.settings import Backend, Settings, load
 
 # Limits
@@ -224,16 +224,16 @@ HEADERS: dict[str, tuple[dict[str, str], tuple[RateLimit, ...]]] = {
 
 @pytest.mark.parametrize(("headers", "limits"), HEADERS.values(), ids=HEADERS)
 def test_headers_tell_rate_limits(headers: dict[str, str], limits: tuple[RateLimit, ...]) -> None:
-    assert limits_in(headers) == limits
+    assert limits_from_headers(headers) == limits
 
 
 def test_a_family_without_a_share_that_is_used_is_none() -> None:
-    assert limits_in({"x-codex-primary-window-minutes": "300"}) == ()
+    assert limits_from_headers({"x-codex-primary-window-minutes": "300"}) == ()
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-Infinity"])
 def test_a_number_that_is_none_is_left_out(value: str) -> None:
-    assert limits_in({"x-codex-primary-used-percent": value}) == ()
+    assert limits_from_headers({"x-codex-primary-used-percent": value}) == ()
 
 
 LIMITED = {"x-codex-primary-used-percent": "42", "x-codex-primary-window-minutes": "300"}

@@ -346,13 +346,13 @@ def test_a_call_that_was_refused_has_no_time_and_no_words_for_the_model(why: str
 
 def test_what_runs_on_after_ctrl_c_is_being_cancelled() -> None:
     watched = Watched().show(*started(), ToolOutput("1", "busy\n"), CallStarted("2", "Write", '{"path":"a"}')).later(1)
-    watched.view.cancelling()
+    watched.view.show_cancelling()
     assert [line[2:] for line in watched.lines] == ["Bash sleep 1 1.0 s · cancelling", "Write a"]
 
 
 def test_without_a_tool_that_runs_it_is_said_at_once_too() -> None:
     watched = Watched().show(TurnStarted(1)).later(3)
-    watched.view.cancelling()
+    watched.view.show_cancelling()
     watched.show(ReasoningDelta("Hm."), TurnEnded(1, 0))
     assert watched.later(0.2).lines[0][2:] == "cancelling 0.2 s"
     assert watched.show(TextDelta("So")).lines[1][2:] == "cancelling 0.2 s"

@@ -154,7 +154,7 @@ class Agent(Generic[DepsT, OutputT]):
         deps: DepsT = _NO_DEPS,
         images: Sequence[str | Path] = (),
     ) -> RunResult[OutputT]:
-        """The same as `run`, for a program without an event loop. Raises `RuntimeError` inside of one."""
+        """The same as `run`, for a program without an event loop. Raises `RuntimeError` if one runs."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:

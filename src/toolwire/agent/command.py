@@ -173,7 +173,7 @@ async def _interact(options: RunOptions, config: AgentConfig) -> int:
             agent.registry.follow(connected.update)
         interrupts.target = screen.leave
         await screen.run()
-        if screen.commands.has_session and not options.quiet:
+        if screen.has_session and not options.quiet:
             print(clean(_resume_command(options, agent.session.id)))
     return 0
 

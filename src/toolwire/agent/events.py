@@ -5,7 +5,7 @@ any number of turns.
 
 These are not the turn events of `core/events.py`, some of which have the same names: a turn event is one step of a
 model's response, on the way from a backend to an encoder. An agent event describes the same step to a user of the
-agent, with the ids of its item or call, and there are more of them: for tools, approval, retries and limits.
+agent, with the ids of its item or call; tools, approval, retries and limits have events too.
 """
 
 import re

@@ -236,15 +236,11 @@ def newest_items(items: Sequence[AnyItem], max_chars: int) -> list[AnyItem]:
         size += size_of(items[index : index + 1])
         if size > max_chars and start < len(items):
             break
-        if _begins_a_turn(items[index - 1], items[index]):
+        before, item = items[index - 1 : index + 1]
+        follows_input = isinstance(before, OutputItem) or _is_prompt(before)
+        if _is_prompt(item) or (follows_input and not isinstance(item, OutputItem)):  # a turn begins
             start = index
     return items[start:] if start < len(items) and _is_prompt(items[start]) else [LEFT_OUT, *items[start:]]
-
-
-def _begins_a_turn(before: AnyItem, item: AnyItem) -> bool:
-    if isinstance(before, OutputItem) or _is_prompt(before):
-        return not isinstance(item, OutputItem)
-    return _is_prompt(item)
 
 
 def _is_prompt(item: AnyItem) -> bool:

@@ -12,7 +12,7 @@ from toolwire.agent.events import RateLimit, Window
 _HEADER = re.compile(r"x-(.+)-(primary|secondary)-(used-percent|window-minutes|reset-at)")
 
 
-def limits_in(headers: Mapping[str, str]) -> tuple[RateLimit, ...]:
+def limits_from_headers(headers: Mapping[str, str]) -> tuple[RateLimit, ...]:
     """The rate limits in the headers of a reply: the family `codex`, and any other of the same form."""
     values = {name.lower(): value for name, value in headers.items()}
     families = dict.fromkeys(match[1] for match in map(_HEADER.fullmatch, values) if match is not None)
@@ -20,7 +20,7 @@ def limits_in(headers: Mapping[str, str]) -> tuple[RateLimit, ...]:
         RateLimit(name, _window(values, f"x-{name}-primary"), _window(values, f"x-{name}-secondary"))
         for name in families
     )
-    return _without_empty(limits)
+    return _drop_empty(limits)
 
 
 def _window(headers: Mapping[str, str], name: str) -> Window | None:
@@ -33,7 +33,7 @@ def _window(headers: Mapping[str, str], name: str) -> Window | None:
     return Window(used, minutes, reset) if used is not None else None
 
 
-def _without_empty(limits: Iterable[RateLimit]) -> tuple[RateLimit, ...]:
+def _drop_empty(limits: Iterable[RateLimit]) -> tuple[RateLimit, ...]:
     return tuple(limit for limit in limits if limit.primary is not None or limit.secondary is not None)
 
 
@@ -66,7 +66,7 @@ def limits_from_usage(body: bytes) -> tuple[RateLimit, ...]:
         return ()
     families = [("codex", usage.rate_limit)]
     families += [(extra.limit_name or "other", extra.rate_limit) for extra in usage.additional_rate_limits or ()]
-    return _without_empty(
+    return _drop_empty(
         RateLimit(name, _usage_window(limit.primary_window), _usage_window(limit.secondary_window))
         for name, limit in families
         if limit is not None

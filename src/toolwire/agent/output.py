@@ -57,18 +57,14 @@ class OutputTool(Generic[T]):
         self._retries = retries
         self._failures = 0
         self._reason = ""
-        self._outputs: list[T] = []
+        self.outputs: list[T] = []
+        """The outputs that the model gave; the first one counts."""
         self.parameters: msgspec.Raw | None = output_type.parameters
-
-    @property
-    def outputs(self) -> list[T]:
-        """The output, once there is one; of several the first."""
-        return self._outputs[:1]
 
     async def run(self, call: ToolCall, context: Context) -> Result:
         """Take the output. Raises `ToolError` if it does not fit."""
         try:
-            self._outputs.append(self._type.from_call(call))
+            self.outputs.append(self._type.from_call(call))
         except ToolError as error:
             self._fail(str(error))
             raise
@@ -77,7 +73,7 @@ class OutputTool(Generic[T]):
     def take_text(self, text: str) -> str:
         """Take an answer without a call as the output; returns a reminder for the model if it does not fit."""
         try:
-            self._outputs.append(self._type.from_text(text))
+            self.outputs.append(self._type.from_text(text))
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
             self._fail(f"the model did not call {FINAL_RESULT}")
             return REMINDER
@@ -85,7 +81,7 @@ class OutputTool(Generic[T]):
 
     def check(self) -> None:
         """Raise `OutputInvalid` if the model has used up its attempts."""
-        if not self._outputs and self._failures > self._retries:
+        if not self.outputs and self._failures > self._retries:
             raise OutputInvalid(f"no valid output after {self._failures} attempts: {self._reason}")
 
     def _fail(self, reason: str) -> None:

@@ -31,7 +31,7 @@ class CompletedCall(msgspec.Struct, frozen=True):
     result: str
     failed: bool
     seconds: float | None
-    """How long the tool ran; None if it never did."""
+    """Seconds that the tool ran; None if it never ran."""
 
 
 class RunResult(msgspec.Struct, Generic[OutputT], frozen=True):
@@ -48,13 +48,13 @@ class RunResult(msgspec.Struct, Generic[OutputT], frozen=True):
     calls: tuple[CompletedCall, ...]
     """The calls, in the order in which the model made them. After 64 million characters, results are shortened."""
     turns: int
-    """How often the model was asked."""
+    """The number of turns of the model."""
     session: Session
     """The conversation, which another run can continue."""
 
 
 class AgentRun(Generic[OutputT]):
-    """A run as a stream of events. It begins when it is iterated; leaving the context cancels the rest of it.
+    """A run as a stream of events. It begins when it is iterated; leaving the context cancels it.
 
     async with agent.stream("…") as run:
         async for event in run:

@@ -14,7 +14,7 @@ import msgspec
 
 from toolwire.agent import events as agent_events
 from toolwire.agent.history import AnyItem, ToolCallItem, output_item, read_item
-from toolwire.agent.limits import limits_in
+from toolwire.agent.limits import limits_from_headers
 from toolwire.agent.model import NO_DEADLINE, ModelTurn
 from toolwire.core import events
 from toolwire.core.backend import ContextWindow
@@ -103,7 +103,7 @@ class Step:
                     self._report_items()
                     self._handle(event)
             if is_first or run.finished:  # a codex worker reports its limits at the end
-                self._task.report_limits(limits_in(run.headers))
+                self._task.report_limits(limits_from_headers(run.headers))
                 is_first = False
             await self._task.events.wait_for_room()
         for note in run.assembly.stats.notes:
@@ -140,8 +140,12 @@ class Step:
         elif isinstance(event, TurnEnded):
             self.reason = event.reason
         elif isinstance(event, RawFrame):
-            if event.type == DONE:
-                self._start_command(event.item)
+            # No other event announces a shell command. Some servers report the end of an item twice.
+            if event.type == DONE and event.item not in self._commands:
+                for item in _history_items(each for each in self._encoder.items if each.name == event.item):
+                    if _is_command(item):
+                        self._commands.add(event.item)
+                        self._start(item.call)
         elif (call := self._calls.assembler.feed(event)) is not None and call.complete:
             self._start(tool_call_from(call, self._task.tools.registry))
 
@@ -165,15 +169,6 @@ class Step:
         for item in [item for item in self._open if _is_complete(item)]:
             self._open.remove(item)
             self._task.put(agent_events.ItemCompleted(item.id, _kind(item), item.as_received))
-
-    def _start_command(self, name: str) -> None:
-        """Start the shell command in the item of this name, if it has one: no other events announce these."""
-        if name in self._commands:
-            return  # some servers report the end of an item twice
-        for item in _history_items(each for each in self._encoder.items if each.name == name):
-            if _is_command(item):
-                self._commands.add(name)
-                self._start(item.call)
 
     def _start(self, call: ToolCall) -> None:
         """Run a call. It is stored first, so that a process that is killed leaves a record of it."""

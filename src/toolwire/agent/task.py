@@ -1,7 +1,7 @@
 """One task: the work on one prompt, turn by turn, until the model has nothing left to do.
 
-A task asks the model again when a stream fails, and summarises a history that no longer fits into the model's context
-window. Limits, calls and repeated failures are those of the shared tool loop (`turns/tools`).
+A task retries a stream that fails, and summarises a history that no longer fits into the model's context window.
+Limits, calls and repeated failures are those of the shared tool loop (`turns/tools`).
 """
 
 import asyncio
@@ -44,7 +44,7 @@ MIN_CONTEXT_WINDOW = 2048
 """Tokens; models that support tools have larger context windows."""
 CONTENT_TOO_LARGE = 413
 MAX_HALVINGS = 6
-"""How often a history that is too long to be summarised is halved."""
+"""Maximum number of times that a history is halved because it is too long to be summarised."""
 USAGE_INTERVAL_SECONDS = 60.0
 """Seconds between two requests for the usage of an account."""
 MAX_RESULT_CHARS = 64_000_000

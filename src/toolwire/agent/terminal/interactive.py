@@ -1,34 +1,41 @@
 """An interactive session: typed prompts and commands are worked on one after the other; the others are queued."""
 
 import asyncio
+import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
+from rich.table import Table
 from rich.text import Text
 
 from toolwire import __version__
 from toolwire.agent.events import AgentEvent, TaskEnded
 from toolwire.agent.mcp import Servers
 from toolwire.agent.runner import Runner
-from toolwire.agent.session import SessionError
+from toolwire.agent.session import Session, SessionError, folder, list_sessions, session_rows
 from toolwire.agent.terminal.commands import (
     COMMANDS,
     IMMEDIATE_COMMANDS,
-    Commands,
-    argument_words,
-    command_in,
-    recap,
-    user_line,
+    KEYS,
+    MAX_CHARS,
+    MAX_SESSIONS,
+    list_arguments,
+    make_recap,
+    parse_command,
+    prompt_line,
 )
 from toolwire.agent.terminal.completion import LineCompleter
+from toolwire.agent.terminal.display import shorten_line
 from toolwire.agent.terminal.input_line import InputLine, PromptHistory
 from toolwire.agent.terminal.interrupts import kill_children
+from toolwire.agent.terminal.mentions import include_files
 from toolwire.agent.terminal.questions import Questions
 from toolwire.agent.terminal.view import View
 from toolwire.core.display import clean
-from toolwire.core.errors import ToolwireError
+from toolwire.core.errors import BadRequest, ToolwireError
 
 
 class Interactive:
@@ -40,10 +47,13 @@ class Interactive:
     def __init__(
         self, agent: Runner, servers: Servers | None, *, has_session: bool, verbose: bool = False, quiet: bool = False
     ) -> None:
+        self.has_session = has_session
+        """Whether the session is stored: from the first prompt on, or from the start if it is resumed."""
         self._agent = agent
+        self._servers = servers
         self._queue: deque[str] = deque()
         self._line = InputLine(
-            LineCompleter(lambda: agent.cwd, COMMANDS, partial(argument_words, agent)),
+            LineCompleter(lambda: agent.cwd, COMMANDS, partial(list_arguments, agent)),
             PromptHistory(),
             on_line=self._take,
             on_interrupt=self._interrupt,
@@ -52,7 +62,6 @@ class Interactive:
         )
         self._view = View(self._line, verbose=verbose, quiet=quiet, sums=False)
         self.questions = Questions(self._view, lambda: agent.cwd, self._line.exit)
-        self.commands = Commands(agent, self._view, servers, self.questions.always, has_session=has_session)
         self._wake = asyncio.Event()
         self._is_busy = False
         self._has_cancelled = False
@@ -69,9 +78,9 @@ class Interactive:
         """Work on typed lines until the user leaves."""
         agent = self._agent
         self._view.print(Text(f"toolwire {__version__} · {clean(agent.session.model)} · /help", "dim"))
-        if self.commands.has_session:
+        if self.has_session:
             self._view.resume(agent.session.usage)
-            self._view.print(*recap(agent.session.history))
+            self._view.print(*make_recap(agent.session.history))
         with self._view:
             self._view.refresh()
             work = (self._line.run(), self._work(), self._view.keep_refreshing())
@@ -94,9 +103,9 @@ class Interactive:
     # Keys
 
     def _take(self, line: str) -> None:
-        command = command_in(line)
+        command = parse_command(line)
         if self._is_busy and command is not None and command[0] in IMMEDIATE_COMMANDS:
-            self.commands.show(command[0])
+            self._show(command[0])
             return
         self._queue.append(line)
         self._wake.set()
@@ -109,7 +118,7 @@ class Interactive:
         else:
             self._has_cancelled = True
             self._agent.cancel()
-            self._view.cancelling()
+            self._view.show_cancelling()
 
     # Work
 
@@ -131,17 +140,17 @@ class Interactive:
 
     async def _handle(self, line: str) -> bool:
         """Carry out a command or a prompt; whether the next one may follow."""
-        self._view.print(user_line(line))
-        match command_in(line):
+        self._view.print(prompt_line(line))
+        match parse_command(line):
             case None:
-                return await self._watch(self.commands.on_prompt(line))
+                return await self._watch(self._on_prompt(line))
             case ("/exit" | "/quit", _):
                 self.leave()
                 return True
             case ("/compact", _):
-                return await self._watch(self.commands.on_compact())
+                return await self._watch(self._on_compact())
             case (name, argument):
-                return await self.commands.run(name, argument)
+                return await self._run_command(name, argument)
 
     async def _watch(self, events: AsyncIterator[AgentEvent]) -> bool:
         """Show all events; whether the task ended well."""
@@ -150,3 +159,118 @@ class Interactive:
             await self._view.show_next(event)
             is_done = isinstance(event, TaskEnded) and event.reason == "done"
         return is_done
+
+    # Prompts and commands
+
+    async def _run_command(self, name: str, argument: str) -> bool:
+        """Carry out a command; whether it succeeded."""
+        match name:
+            case "/model" if argument:
+                await self._agent.use_model(argument)
+                self._view.note(f"the model is {argument} now")
+            case "/model":
+                current, names = self._agent.session.model, self._agent.model.settings.model_names
+                self._table([(">" if each == current else "", each) for each in dict.fromkeys((current, *names))])
+            case "/resume":
+                await self._resume(argument)
+            case "/new":
+                self._agent.session.close()
+                self._agent.session = Session.begin(self._agent.session.model, self._agent.cwd, None)
+                self.has_session = False
+                self._view.resume(self._agent.session.usage)
+                self._view.note("the next prompt begins a new session")
+            case _ if not self._show(name):
+                self._view.note(f"there is no command {name}; /help lists them")
+                return False
+            case _:
+                pass
+        return True
+
+    def _show(self, name: str) -> bool:
+        """Carry out a command that only shows something; whether it is one."""
+        match name:
+            case "/help":
+                self._table([*COMMANDS.items(), ("", ""), *KEYS.items()])
+            case "/tools":
+                self._agent.registry.refresh()
+                rows: list[tuple[str, ...]] = []
+                for tool in self._agent.registry:
+                    changes = "may change something" if tool.writes else ""
+                    permission = "always allowed" if tool.name in self.questions.always else changes
+                    rows.append((tool.name, permission, tool.description))
+                self._table(rows, "there are no tools")
+            case "/mcp":
+                remotes = self._servers.remotes if self._servers is not None else ()
+                rows = [(each.server.name, each.state, f"{len(each.tools)} tools") for each in remotes]
+                self._table(rows, "there are no MCP servers; --mcp FILE starts some")
+            case _:
+                return False
+        return True
+
+    async def _on_prompt(self, line: str) -> AsyncIterator[AgentEvent]:
+        """Work on a prompt."""
+        agent = self._agent
+        if self._servers is not None:
+            self._view.wait_for("MCP servers")
+            await self._servers.ready()
+        if not self.has_session:
+            agent.session = Session.begin(agent.session.model, agent.cwd, folder())
+            agent.session.hold()
+            self.has_session = True
+        prompt = await asyncio.to_thread(include_files, line, agent.cwd)
+        for problem in prompt.problems:
+            self._view.note(problem)
+        async for event in agent.stream(prompt.text, prompt.images):
+            yield event
+
+    async def _on_compact(self) -> AsyncIterator[AgentEvent]:
+        """Summarise the conversation."""
+        if not len(self._agent.session.history):
+            self._view.note("there is nothing to summarise yet")
+            return
+        self._view.wait_for("the summary")
+        async for event in self._agent.compact():
+            yield event
+
+    async def _resume(self, which: str) -> None:
+        """Show earlier sessions, or continue one, by its id or its number in the list."""
+        found = [*islice(list_sessions(folder()), MAX_SESSIONS)]
+        if not which:
+            rows = [(str(number), *row) for number, row in enumerate(session_rows(found, time.time()), 1)]
+            self._table(rows, "there are no sessions yet")
+            return
+        id = found[int(which) - 1].id if which.isdecimal() and 0 < int(which) <= len(found) else which
+        agent, model = self._agent, self._agent.session.model
+        if id == agent.session.id:
+            self._view.note("this session is already open")
+            return
+        session = Session.resume(id, folder())
+        agent.session.close()
+        agent.session = session
+        try:
+            await agent.use_model(session.model)
+        except BadRequest:
+            self._view.note(f"no backend serves {session.model} here; continuing with {model}")
+            session.use_model(model)
+        self._show_resumed()
+
+    def _show_resumed(self) -> None:
+        """Continue in the directory of a resumed session, with its tokens, and show its last prompt and answer."""
+        session = self._agent.session
+        if Path(session.cwd).is_dir():
+            self._agent.cwd = Path(session.cwd)
+        else:
+            self._view.note(f"the directory of the session no longer exists: {session.cwd}")
+        self._view.resume(session.usage)
+        self.has_session = True
+        self._view.print(*make_recap(session.history))
+
+    def _table(self, rows: Sequence[Sequence[str]], none: str = "") -> None:
+        if not rows:
+            self._view.note(none)
+            return
+        table = Table.grid(padding=(0, 2))
+        for name, *cells in rows:
+            others = (Text(shorten_line(cell, MAX_CHARS)) for cell in cells)
+            table.add_row(Text(shorten_line(name, MAX_CHARS), "bold"), *others)
+        self._view.print(table)

@@ -29,7 +29,7 @@ class PromptWithFiles(msgspec.Struct, frozen=True):
     """Messages about mentioned files that could not be included."""
 
 
-def with_files(text: str, cwd: Path) -> PromptWithFiles:
+def include_files(text: str, cwd: Path) -> PromptWithFiles:
     """Add the files that a prompt mentions. A mention that is not a file of the working directory stays a word."""
     context = Context(cwd)
     parts, images, problems = [text], list[Path](), list[str]()

@@ -26,7 +26,7 @@ from toolwire.turns.tools.call import ToolCall, ToolError, read_arguments
 from toolwire.turns.tools.registry import Context, Tool
 
 MAX_ROWS = 200
-"""Rows of a call that are shown before a question whether to show the rest."""
+"""Rows of a call that are shown before asking whether to show the rest."""
 SETTLE_SECONDS = 0.05
 """Seconds to wait before a question, so that earlier events are shown first."""
 CONTEXT_LINES = 3
@@ -72,7 +72,7 @@ class Questions:
         """Show a call; whether the user has seen all of it."""
         self._print(Text.assemble((escape_invisible(call.name), "bold yellow"), " wants to run:"))
         console, count = self._view.console, 0
-        rows = await asyncio.to_thread(rows_of_call, tool, call, Context(self._cwd()), console.width)
+        rows = await asyncio.to_thread(make_call_rows, tool, call, Context(self._cwd()), console.width)
         while some := await asyncio.to_thread(lambda: [*islice(rows, MAX_ROWS)]):  # comparing files takes time
             if count == MAX_ROWS:
                 self._print(Text(f"This is not all of it: the call has {len(call.text):,} characters."))
@@ -102,10 +102,10 @@ class Questions:
         self._view.refresh()
 
 
-def rows_of_call(tool: Tool, call: ToolCall, context: Context, width: int) -> Iterator[ConsoleRenderable]:
+def make_call_rows(tool: Tool, call: ToolCall, context: Context, width: int) -> Iterator[ConsoleRenderable]:
     """A call as rows of a terminal: a diff if it changes text files that are not too large, else its arguments."""
     try:
-        changes = planned_changes(tool, call, context)
+        changes = plan_changes(tool, call, context)
     except (ToolError, OSError):  # the call will fail in the same way if it is allowed
         changes = []
     contents = [each or b"" for change in changes for each in (change.before, change.after)]
@@ -134,7 +134,7 @@ class _Edit(msgspec.Struct):
     all: bool = False
 
 
-def planned_changes(tool: Tool, call: ToolCall, context: Context) -> list[FileChange]:
+def plan_changes(tool: Tool, call: ToolCall, context: Context) -> list[FileChange]:
     """The changes that a call of Write, Edit or apply_patch would make; empty for other tools.
 
     Raises `ToolError` if the call could not work.
@@ -148,7 +148,7 @@ def planned_changes(tool: Tool, call: ToolCall, context: Context) -> list[FileCh
         plan = files.plan_edit(edit.path, edit.old, edit.new, context, everywhere=edit.all)
         return [FileChange(plan.target.name, plan.before.data, plan.after)]
     if tool is patch.apply_patch:
-        drafts = patch.plan_patch(patch.patch_in(call), context)[0].drafts
+        drafts = patch.plan_patch(patch.read_patch(call), context)[0].drafts
         return [FileChange(each.target.name, _read_existing(each.target, context), each.content) for each in drafts]
     return []
 

@@ -166,7 +166,7 @@ class Screen:
     def show_cancelling(self) -> None:
         """Show that the task is being cancelled."""
         with contextlib.suppress(OSError):  # the terminal may be gone, and that be the reason
-            self.view.cancelling()
+            self.view.show_cancelling()
 
     def close(self) -> None:
         """Restore the terminal."""

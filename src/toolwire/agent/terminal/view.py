@@ -180,7 +180,7 @@ class View:
         """Count on from the tokens of a resumed session."""
         self._total, self._is_resumed = total, True
 
-    def cancelling(self) -> None:
+    def show_cancelling(self) -> None:
         """Show that the task is being cancelled."""
         self._is_cancelling = True
         self._waits_for = ("cancelling", self._clock())

@@ -65,7 +65,7 @@ def confine(name: str, context: Context) -> ConfinedPath:
 
 
 def confine_link(name: str, context: Context) -> ConfinedPath:
-    """The same without following a link at the end of the path."""
+    """Check a path of the model, without following a link at its end."""
     path = _join(name, context)
     if path.name in ("", ".."):
         return confine(name, context)

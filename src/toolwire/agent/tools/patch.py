@@ -43,13 +43,13 @@ class ApplyPatch:
     async def run(self, call: ToolCall, context: Context) -> Result:
         """Apply the patch in a call."""
         file_access.check_writable(context, f"{self.name} may not change files")
-        return as_result(await run_to_completion(partial(apply, patch_in(call), context)))
+        return as_result(await run_to_completion(partial(apply, read_patch(call), context)))
 
 
 apply_patch = ApplyPatch()
 
 
-def patch_in(call: ToolCall) -> str:
+def read_patch(call: ToolCall) -> str:
     """The patch in a call."""
     if isinstance(call.payload, CustomPayload):
         return call.text
