@@ -140,17 +140,38 @@ class Interactive:
 
     async def _handle(self, line: str) -> bool:
         """Carry out a command or a prompt; whether the next one may follow."""
-        self._view.print(prompt_line(line))
+        agent, view = self._agent, self._view
+        view.print(prompt_line(line))
         match parse_command(line):
             case None:
-                return await self._watch(self._on_prompt(line))
+                return await self._answer(line)
             case ("/exit" | "/quit", _):
                 self.leave()
-                return True
+            case ("/compact", _) if not len(agent.session.history):
+                view.note("there is nothing to summarise yet")
             case ("/compact", _):
-                return await self._watch(self._on_compact())
-            case (name, argument):
-                return await self._run_command(name, argument)
+                view.wait_for("the summary")
+                return await self._watch(agent.compact())
+            case ("/model", ""):
+                current, names = agent.session.model, agent.model.settings.model_names
+                self._table([(">" if each == current else "", each) for each in dict.fromkeys((current, *names))])
+            case ("/model", name):
+                await agent.use_model(name)
+                view.note(f"the model is {name} now")
+            case ("/resume", which):
+                await self._resume(which)
+            case ("/new", _):
+                agent.session.close()
+                agent.session = Session.begin(agent.session.model, agent.cwd, None)
+                self.has_session = False
+                view.resume(agent.session.usage)
+                view.note("the next prompt begins a new session")
+            case (name, _) if not self._show(name):
+                view.note(f"there is no command {name}; /help lists them")
+                return False
+            case _:
+                pass
+        return True
 
     async def _watch(self, events: AsyncIterator[AgentEvent]) -> bool:
         """Show all events; whether the task ended well."""
@@ -159,32 +180,6 @@ class Interactive:
             await self._view.show_next(event)
             is_done = isinstance(event, TaskEnded) and event.reason == "done"
         return is_done
-
-    # Prompts and commands
-
-    async def _run_command(self, name: str, argument: str) -> bool:
-        """Carry out a command; whether it succeeded."""
-        match name:
-            case "/model" if argument:
-                await self._agent.use_model(argument)
-                self._view.note(f"the model is {argument} now")
-            case "/model":
-                current, names = self._agent.session.model, self._agent.model.settings.model_names
-                self._table([(">" if each == current else "", each) for each in dict.fromkeys((current, *names))])
-            case "/resume":
-                await self._resume(argument)
-            case "/new":
-                self._agent.session.close()
-                self._agent.session = Session.begin(self._agent.session.model, self._agent.cwd, None)
-                self.has_session = False
-                self._view.resume(self._agent.session.usage)
-                self._view.note("the next prompt begins a new session")
-            case _ if not self._show(name):
-                self._view.note(f"there is no command {name}; /help lists them")
-                return False
-            case _:
-                pass
-        return True
 
     def _show(self, name: str) -> bool:
         """Carry out a command that only shows something; whether it is one."""
@@ -207,8 +202,8 @@ class Interactive:
                 return False
         return True
 
-    async def _on_prompt(self, line: str) -> AsyncIterator[AgentEvent]:
-        """Work on a prompt."""
+    async def _answer(self, prompt: str) -> bool:
+        """Work on a prompt; whether the task ended well."""
         agent = self._agent
         if self._servers is not None:
             self._view.wait_for("MCP servers")
@@ -217,20 +212,10 @@ class Interactive:
             agent.session = Session.begin(agent.session.model, agent.cwd, folder())
             agent.session.hold()
             self.has_session = True
-        prompt = await asyncio.to_thread(include_files, line, agent.cwd)
-        for problem in prompt.problems:
+        whole = await asyncio.to_thread(include_files, prompt, agent.cwd)
+        for problem in whole.problems:
             self._view.note(problem)
-        async for event in agent.stream(prompt.text, prompt.images):
-            yield event
-
-    async def _on_compact(self) -> AsyncIterator[AgentEvent]:
-        """Summarise the conversation."""
-        if not len(self._agent.session.history):
-            self._view.note("there is nothing to summarise yet")
-            return
-        self._view.wait_for("the summary")
-        async for event in self._agent.compact():
-            yield event
+        return await self._watch(agent.stream(whole.text, whole.images))
 
     async def _resume(self, which: str) -> None:
         """Show earlier sessions, or continue one, by its id or its number in the list."""
