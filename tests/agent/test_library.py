@@ -549,7 +549,7 @@ def test_every_kind_of_backend_by_its_address(kind: scripts.Name) -> None:
 
 
 def test_a_model_has_one_place() -> None:
-    with pytest.raises(ValueError, match="choose one"):
+    with pytest.raises(ValueError, match="give only one"):
         Agent("m", backend="chat:http://127.0.0.1:1/v1", base_url="http://127.0.0.1:1/v1")
     with pytest.raises(SettingsError, match="not an address"):
         Agent("m", base_url="nowhere").run_sync("go")
