@@ -1,4 +1,4 @@
-"""Makes text of models and tools safe and short for a terminal: no control characters, nothing hidden."""
+"""Makes text of models and tools safe and short for a terminal: without control characters and hidden text."""
 
 import re
 from collections.abc import Iterable, Iterator

@@ -112,7 +112,7 @@ class LiveCanvas:
         return answer.decode("utf-8", "replace")
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[ConsoleRenderable]:
-        """The rows; none while they are being removed."""
+        """The rows; none once they are removed."""
         if self._live is not None and self._rows is not None:
             yield self._rows
 

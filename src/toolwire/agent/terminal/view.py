@@ -177,7 +177,7 @@ class View:
             self._waits_for = (f"waiting for {what}", self._clock())
 
     def resume(self, total: Tokens) -> None:
-        """Count on from the tokens of a resumed session."""
+        """Start from the token counts of a resumed session."""
         self._total, self._is_resumed = total, True
 
     def show_cancelling(self) -> None:

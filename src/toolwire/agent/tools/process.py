@@ -1,4 +1,4 @@
-"""Runs commands. No process of a command is left when it has ended.
+"""Runs commands. No process that a command has started outlives it.
 
 A command runs in a session of its own, so that it has no access to our terminal, and can be ended with all its
 descendants. Its stdout and stderr share one pipe, or one pseudo-terminal. POSIX only.

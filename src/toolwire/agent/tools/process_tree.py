@@ -22,7 +22,7 @@ class ProcessTree:
 
     Its process group is not enough: `timeout` and shells with job control create others. Descendants in other sessions
     are found by their parents, and later by their mark. Without /proc only the group is known. With `keeps_leader` the
-    leader supervises the others, and is left running.
+    leader is a supervisor, which keeps running.
     """
 
     def __init__(self, leader: int, mark: str = "", *, keeps_leader: bool = False) -> None:

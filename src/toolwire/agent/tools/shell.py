@@ -1,6 +1,6 @@
 """Commands. `Bash` and `local_shell` run one to its end; one of `exec_command` may outlive the call that started it.
 
-There is no sandbox: a command has all permissions of this process. So nothing runs in read-only mode. Only the
+There is no sandbox: a command has all permissions of this process. So read-only mode refuses all commands. Only the
 directory in which a command starts is confined, unless calls are approved before they run.
 
 `Bash` and `local_shell` answer in this form, with the exit code if it is not 0:
@@ -173,7 +173,7 @@ class Sessions:
         return len(self._sessions)
 
     async def close(self) -> None:
-        """End all sessions, for good."""
+        """End all sessions. No new one can begin."""
         self._is_closed = True
         ending = [process.stop() for process in self._sessions.values()]
         self._sessions.clear()
