@@ -28,9 +28,9 @@ from toolwire.gateway.connections import (
     LINGER_SILENT,
     Connections,
     HttpConnection,
-    SocketConnection,
 )
 from toolwire.gateway.memory_budget import MemoryBudget
+from toolwire.gateway.websocket import SocketConnection
 
 PATIENCE = 90
 """Seconds to wait for what must come."""

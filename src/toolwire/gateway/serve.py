@@ -17,11 +17,12 @@ from toolwire.config.display import hash_settings
 from toolwire.config.settings import Settings, SettingsError, bytes_of
 from toolwire.config.stores import AnyStore, prepare_store
 from toolwire.gateway.app import Gateway
-from toolwire.gateway.connections import Connections, HttpConnection, SocketConnection
+from toolwire.gateway.connections import Connections, HttpConnection
 from toolwire.gateway.console.access import make_console_line
 from toolwire.gateway.memory_budget import MemoryBudget
 from toolwire.gateway.nonblocking_stderr import write_stderr_in_thread
 from toolwire.gateway.process import Process, allow_files
+from toolwire.gateway.websocket import SocketConnection
 from toolwire.gateway.workers.sockets import address_of, listen, runtime_bases
 from toolwire.memory.owned_folders import remove_orphans
 from toolwire.memory.pending_results import PendingResults

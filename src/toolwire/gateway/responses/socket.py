@@ -23,7 +23,6 @@ from toolwire.dialects.openai import error_object
 from toolwire.dialects.reading import read
 from toolwire.dialects.responses import ParsedRequest
 from toolwire.gateway.body import check_body
-from toolwire.gateway.connections import DRAIN, SocketConnection
 from toolwire.gateway.endpoint import open_turn
 from toolwire.gateway.exchange import Exchange
 from toolwire.gateway.http import ClientGone, send_json
@@ -34,6 +33,7 @@ from toolwire.gateway.responses.conversation_lock import UNLOCKED
 from toolwire.gateway.responses.operations import State, read_request
 from toolwire.gateway.responses.socket_cache import SocketCache
 from toolwire.gateway.sinks import HttpSink
+from toolwire.gateway.websocket import DRAIN, SocketConnection
 from toolwire.turns.source import TurnSource
 
 _encode = msgspec.json.Encoder().encode

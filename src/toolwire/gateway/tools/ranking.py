@@ -40,7 +40,14 @@ class SearchTooLong(Exception):
 
 def search_by_words(question: str, tools: Sequence[Tool], limit: int) -> list[Tool]:
     """The tools that match a question best, best first; equal ones in the order of their declaration."""
-    documents = [Counter(_words_of(tool)) for tool in tools]
+    documents = [
+        Counter(
+            _words(tool.name) * NAME_WEIGHT
+            + _words(tool.namespace)
+            + _words(" ".join((tool.description[:MAX_CHARS], *_parameters(tool))))
+        )
+        for tool in tools
+    ]
     lengths = [document.total() for document in documents]
     average = sum(lengths) / len(lengths) if tools else 0
     asked = dict.fromkeys(_words(question[:MAX_CHARS]))
@@ -57,11 +64,6 @@ def search_by_words(question: str, tools: Sequence[Tool], limit: int) -> list[To
 def _saturate(count: int, length: float) -> float:
     """The weight of a word that occurs `count` times in a text of this length, relative to the average."""
     return count * (SATURATION + 1) / (count + SATURATION * (1 - LENGTH_WEIGHT + LENGTH_WEIGHT * length))
-
-
-def _words_of(tool: Tool) -> list[str]:
-    named = _words(tool.name) * NAME_WEIGHT + _words(tool.namespace)
-    return named + _words(" ".join((tool.description[:MAX_CHARS], *_parameters(tool))))
 
 
 def _words(text: str) -> list[str]:

@@ -174,7 +174,13 @@ class RunWithTools:
         self._initial_length = len(request.entries)
         self._begin = begin
         approve = partial(_refusal, tools.confirm) if tools.confirm is not None else None
-        hooks = CallHooks(lambda _: Context(Path.cwd(), inherit=tools.inherit), finished=self._report, approve=approve)
+        hooks = CallHooks(
+            lambda _: Context(Path.cwd(), inherit=tools.inherit),
+            finished=lambda done: self._report_outcome(
+                done.call.call_id, done.call.name, "failed" if done.result.failed else "ok"
+            ),
+            approve=approve,
+        )
         self._loop = ToolLoop(tools.registry, hooks, Limits(max_turns=tools.max_turns))
         self._separator = TextSeparator(several_messages=request.several_messages)
         self._size = 0  # characters of the text, reasoning and arguments of all turns
@@ -239,9 +245,6 @@ class RunWithTools:
         self._turn.calls.cancel()
         if self._working is not None:
             self._working.cancel()
-
-    def _report(self, done: Finished) -> None:
-        self._report_outcome(done.call.call_id, done.call.name, "failed" if done.result.failed else "ok")
 
     def _report_outcome(self, id: str, tool: str, outcome: Outcome) -> None:
         if id not in self._reported:

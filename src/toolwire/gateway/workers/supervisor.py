@@ -232,13 +232,11 @@ class _Supervisor:
     def _obey(self, order: Order) -> None:
         if order == "reload":
             self._reload_again = True
-        elif self._pool.ending:
+            return
+        if self._pool.ending:
             self._end_at_once()
-        else:
-            self._drain()
-
-    def _drain(self) -> None:
-        """Let running turns finish; a second signal ends them at once."""
+            return
+        # Running turns may finish; a second signal ends them at once.
         if self._pool.running:
             drain = self._generation.settings.server.drain
             self._log.print(f"toolwire: {describe_drain(self._pool.running, drain)}")
