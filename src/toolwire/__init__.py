@@ -1,7 +1,7 @@
 """Toolwire carries LLM tool calls between any client and any model: whole, once, in order.
 
-Importing it loads msgspec and nothing else. Everything beyond the aggregator and the values that all parts share is
-loaded when it is first used. docs/library.md explains what is here and says what may change.
+Importing it loads only msgspec, the aggregator and the shared value types; everything else is loaded on first use.
+docs/library.md explains these names and their stability.
 """
 
 from importlib import import_module
@@ -160,7 +160,7 @@ _LOADED_LATER = {
     ),
     "toolwire.config.settings": ("Settings",),
 }
-"""What is loaded when it is first used, by module."""
+"""Names that are loaded on first use, by module."""
 _MODULES = {name: module for module, names in _LOADED_LATER.items() for name in names}
 
 

@@ -1,10 +1,10 @@
-"""A scripted model for tests of agents: it says, thinks and calls what the test wants, without a network.
+"""A scripted model for tests of agents: it returns the text, reasoning and calls of a script, without a network.
 
 model = ScriptedModel(Calls("get_weather", city="Paris"), "It is warm.")
 result = await Agent(model, tools=[get_weather]).run("What is the weather in Paris?")
 assert model.requests[1].results == ("18 degrees in Paris",)
 
-Everything but the model is real: its turns are read like those of a server.
+Only the model is scripted: its turns are read like those of a server.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,13 +22,13 @@ __all__ = ["Calls", "Fails", "ModelRequest", "Part", "Says", "ScriptedModel", "T
 
 
 class Says(msgspec.Struct, frozen=True):
-    """The model says this. A plain text is short for it."""
+    """The model says this text. A plain string is a shorthand for it."""
 
     text: str
 
 
 class Thinks(msgspec.Struct, frozen=True):
-    """The model shows this reasoning."""
+    """The model returns this reasoning."""
 
     text: str
 
@@ -42,20 +42,20 @@ class Calls:
 
     @classmethod
     def with_text(cls, tool: str, text: str) -> "Calls":
-        """A call whose arguments are this text, which need not be JSON."""
+        """A call with this text as its arguments, which need not be valid JSON."""
         call = cls(tool)
         call.text = text
         return call
 
 
 class Waits(msgspec.Struct, frozen=True):
-    """The model is silent for this long."""
+    """The model sends nothing for this time."""
 
     seconds: float
 
 
 class Fails(msgspec.Struct, frozen=True):
-    """The model's server refuses the request; the other parts of the turn are ignored.
+    """The server refuses the request; the other parts of the turn are ignored.
 
     An agent retries after a temporary failure, such as 503 and 429, but not after 400.
     """
@@ -88,7 +88,7 @@ class ScriptedModel:
     """Answers each request with the next turn of its script, and records the requests.
 
     A turn may be a function of the request. `otherwise` answers all requests after the script; without it they fail.
-    Raises `TypeError` for a turn that is none.
+    Raises `TypeError` for an invalid turn.
     """
 
     name = "scripted"
@@ -107,7 +107,7 @@ class ScriptedModel:
 
     @property
     def unused(self) -> int:
-        """The number of turns that were not requested yet."""
+        """The number of turns that have not been requested."""
         return len(self._turns)
 
     def conversation(self, request: Request, seed: str) -> "ScriptedConversation":
@@ -126,7 +126,7 @@ class ScriptedModel:
 
 
 def _check_turn(turn: Any, what: str) -> Any:
-    """Return a turn unchanged. Raises `TypeError` if it is none."""
+    """Return a turn unchanged. Raises `TypeError` if it is invalid."""
     is_list = isinstance(turn, Sequence) and not isinstance(turn, str)
     parts: Sequence[Any] = cast("Sequence[Any]", turn) if is_list else [turn]
     for part in parts:

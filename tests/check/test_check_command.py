@@ -187,8 +187,8 @@ def test_a_finding_is_shown_with_the_rule_the_request_and_the_bytes(checker: Che
     assert ran.code == 1
     assert ran.findings == ["choice.none", "choice.named"]
     out = ran.out
-    assert "MUST choice.none on chat: `tool_choice` none gives no call." in out
-    assert "Harm: Users have a tool run that their client has forbidden." in out
+    assert "MUST choice.none on chat: `tool_choice` none prevents calls." in out
+    assert "Harm: A tool runs that the client has forbidden." in out
     assert "Seen: There is one call." in out
     assert f"> POST {url}/v1/chat/completions {{" in out
     assert '< data: {"id":"chatcmpl-' in out
@@ -214,7 +214,7 @@ def test_a_rule_has_one_proof_for_all_apis_and_no_line_is_wrapped(checker: Check
     ran = checker.check(faulty.add(no_choice()), "--only", "choice")
     assert ran.out.startswith("FAILED: 10 MUST and 2 SHOULD rules are broken.\n")
     assert ran.findings == ["choice.none", "choice.required", "choice.named", "choice.parallel"]
-    assert "MUST choice.none on chat, responses, messages: `tool_choice` none gives no call." in ran.out
+    assert "MUST choice.none on chat, responses, messages: `tool_choice` none prevents calls." in ran.out
     assert len(re.findall(r"^ +> ", ran.out, re.MULTILINE)) == 4, "one request for each rule"
     assert all(line == line.rstrip() for line in ran.out.splitlines())
 
@@ -270,9 +270,9 @@ def test_an_endpoint_that_wants_a_key_says_so_and_breaks_no_rule(
 ):
     url = faulty.add(wants_key(models=models))
     ran = checker.run_in_process(url, *options)
-    ran.refuses("does not let us in: a key is needed (status 401: No.): give one with --key or in TOOLWIRE_CHECK_KEY")
+    ran.refuses("refuses access: a key is needed (status 401: No.): give one with --key or in TOOLWIRE_CHECK_KEY")
     wrong = checker.run_in_process(url, *options, "--key", "sk-wrong-0123456789")
-    wrong.refuses("does not let us in: the key is refused (status 401: No.)")
+    wrong.refuses("refuses access: the key is refused (status 401: No.)")
     assert "sk-wrong" not in wrong.err
 
 
@@ -619,7 +619,7 @@ def test_nothing_in_an_archive_steers_the_terminal(checker: CheckRunner, recorde
         ("<html>", "no turn"),
         ('{"log":{"entries":7}}', "no turn"),
         (archive(*FOREIGN), "no turn"),
-        (archive(entry("https://h/v1/messages", b"", SSE, encoding="base64", text="!")), "entry 1 is no base64"),
+        (archive(entry("https://h/v1/messages", b"", SSE, encoding="base64", text="!")), "entry 1 is not valid base64"),
     ],
 )
 def test_an_archive_without_turns_is_none(checker: CheckRunner, data: str, word: str):

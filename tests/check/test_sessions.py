@@ -1161,7 +1161,7 @@ def test_a_model_that_is_not_there_was_not_checked(gateway: Gateway):
 )
 def test_a_model_must_be_listed_or_named(faulty: Faulty, reply: Reply):
     url = faulty.add(Fault(where(lambda received: received.method == "GET", lambda _: reply)))
-    with pytest.raises(Unreachable, match="lists no models: say which one with --model"):
+    with pytest.raises(Unreachable, match="lists no models: name one with --model"):
         run(url, model="")
     assert run(url, "chat", only=["models"], model="demo").is_sound, "that is no MUST"
 

@@ -1,4 +1,4 @@
-"""The APIs that are checked: how a request is written in each of them, and how its turns are read.
+"""The APIs that can be checked: how requests are written in each, and how turns are read.
 
 A new API is a module in `turns`, a class here and its rules in rules.toml.
 """
@@ -64,7 +64,7 @@ class ProbeRequest(msgspec.Struct, frozen=True):
 
 
 class Api:
-    """How requests and errors are written in one API. What is defined here is common to the APIs of OpenAI."""
+    """How requests and errors are written in one API. The defaults are those of OpenAI's APIs."""
 
     name: Dialect
     path: str
@@ -72,7 +72,7 @@ class Api:
     history_field = "messages"
     limit_field = "max_tokens"
     error_fields: tuple[str, ...] = ("type", "param", "code")
-    """The fields of an error besides its message, by which clients distinguish errors."""
+    """The fields besides the message by which clients distinguish errors."""
 
     def headers(self, key: str) -> dict[str, str]:
         """The headers that carry the API key."""
@@ -123,7 +123,7 @@ class Api:
     def error_fault(self, body: Json) -> str:
         """What is wrong with the form of an error; empty if it is well formed."""
         has_message = as_text(as_object(body.get("error")).get("message"))
-        return "" if has_message else "it is no object `error` with a message"
+        return "" if has_message else "it has no object `error` with a message"
 
 
 class ChatApi(Api):
@@ -228,7 +228,7 @@ class MessagesApi(Api):
     def error_fault(self, body: Json) -> str:
         error = as_object(body.get("error"))
         if body.get("type") != "error" or not as_text(error.get("type")) or not as_text(error.get("message")):
-            return "it is no object of the type `error` with an `error` that has type and message"
+            return "it is not an object of the type `error` whose `error` has type and message"
         return ""
 
 

@@ -88,7 +88,12 @@ def read_har(data: bytes) -> list[Exchange]:
         api: Dialect | None = next((api.name for api in APIS.values() if path.endswith(api.path)), None)
         if api is None or method != "POST" or response.get("status") != 200:
             continue
-        body = _read_content(number, content)
+        text = as_text(content.get("text"))
+        try:
+            is_base64 = content.get("encoding") == "base64"
+            body = base64.b64decode("".join(text.split()), validate=True) if is_base64 else text.encode()
+        except binascii.Error:
+            raise NothingFound(f"the answer of entry {number} is not valid base64") from None
         posted = as_text(as_object(request.get("postData")).get("text")).encode()
         kind = as_text(content.get("mimeType"))
         if body and ("model" in _parse_object(posted) or _find_api(body) == api):
@@ -98,13 +103,3 @@ def read_har(data: bytes) -> list[Exchange]:
     if not exchanges:
         raise NothingFound("this archive has no turn of a known API")
     return exchanges
-
-
-def _read_content(number: int, content: Json) -> bytes:
-    text = as_text(content.get("text"))
-    if content.get("encoding") != "base64":
-        return text.encode()
-    try:
-        return base64.b64decode("".join(text.split()), validate=True)
-    except binascii.Error:
-        raise NothingFound(f"the answer of entry {number} is no base64") from None

@@ -24,7 +24,7 @@ SOCKET = "WS"
 
 
 class Exchange(msgspec.Struct):
-    """A request, its answer, and the rules that the answer breaks; filled in while the answer arrives."""
+    """A request, its answer, and the findings about it; filled in while the answer arrives."""
 
     number: int
     probe: str
@@ -43,7 +43,7 @@ class Exchange(msgspec.Struct):
     turn: ObservedTurn = ObservedTurn()
     findings: tuple[Finding, ...] = ()
     facts: RequestFacts | None = None
-    """What the rules about turns depend on; None if the request asks for no turn."""
+    """The facts that the rules depend on; None if the request does not ask for a turn."""
     left: bool = False
     """Whether the client disconnected during the stream, on purpose."""
 
@@ -62,7 +62,7 @@ class Exchange(msgspec.Struct):
         """Whether a complete turn was received."""
         return self.status == 200 and not self.failure and self.turn.is_over
 
-    def shown_by(self, finding: Finding) -> list[ReceivedFrame]:
+    def find_frames(self, finding: Finding) -> list[ReceivedFrame]:
         """The frames that show a finding."""
         return [self.received[position] for position in sorted({*finding.frames}) if 0 <= position < len(self.received)]
 

@@ -1,7 +1,7 @@
-"""Finds what is wrong inside of a frame or a request, so that reports can mark it.
+"""Finds the faulty parts of a frame or a request, so that reports can mark them.
 
 A part is the name of a JSON field, such as `sequence_number` or `tool_calls.id`, or a text. A field is marked where it
-is least nested: `id` is that of a chunk, not those of the calls in it.
+is least nested: `id` means that of a chunk, not those of its calls.
 """
 
 import json
@@ -21,7 +21,7 @@ _COLON = re.compile(r"\s*:\s*")
 _DECODER = json.JSONDecoder()
 
 PLAIN_LIMITS, MARKED_LIMITS = (120, 60, 40), (240, 180, 40)
-"""The longest piece that is shown whole, and how many characters of the beginning and the end of a longer one are."""
+"""The maximum length of a piece shown whole, and the lengths of the beginning and the end shown of a longer one."""
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -40,9 +40,9 @@ class _Key(msgspec.Struct, frozen=True):
 
 
 def mark(text: str, finding: Finding) -> list[Piece]:
-    """The text in pieces, in which what the finding is about is marked.
+    """The text in pieces, with the parts of a finding marked.
 
-    That is the finding's own parts; or those fields of its rule that its detail names; or all fields of its rule.
+    These are the finding's own parts, or the fields of its rule that its detail names, or all fields of its rule.
     """
     fields = RULES[finding.rule].fields
     named = [field for field in fields if re.search(rf"\b{field.rpartition('.')[2]}\b", finding.detail)]
@@ -51,7 +51,7 @@ def mark(text: str, finding: Finding) -> list[Piece]:
 
 
 def shorten(pieces: Sequence[Piece]) -> list[Piece]:
-    """The pieces without the middle of the long ones, so that the marked ones can be seen."""
+    """Shorten long pieces in the middle, so that the marked ones can be seen."""
     out: list[Piece] = []
     for piece in pieces:
         longest, head, tail = MARKED_LIMITS if piece.is_marked else PLAIN_LIMITS
@@ -78,7 +78,7 @@ def _mark_parts(text: str, parts: Sequence[str]) -> list[Piece]:
 
 
 def _find_part(text: str, part: str, keys: Sequence[_Key]) -> list[tuple[int, int]]:
-    """Where a part is: the least nested fields of its name that are inside its outer names, or else its text."""
+    """The spans of a part: the least nested fields with its name inside its outer names, or else its text."""
     *outer, name = part.split(".")
     fields: list[_Key] = []
     for key in keys:

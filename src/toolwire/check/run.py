@@ -94,7 +94,7 @@ async def _probe_all(
 
 
 async def _explain_absence(session: ProbeSession) -> str:
-    """Why an API cannot be checked; empty if it can. A server that cannot stream may still give plain answers."""
+    """Why an API cannot be checked; empty if it can. A server without streaming can still be checked."""
     session.endpoint.probe = "there"
     first = answer = await session.ask_once(ProbeRequest((HELLO,)))
     if answer.status == 400 and b"max_completion_tokens" in answer.body:  # the newer models of OpenAI
@@ -116,7 +116,7 @@ def _explain_no_api(report: Report) -> str:
     if not any(each.status for each in report.exchanges):
         return f"{report.target} cannot be reached: {first}"
     if all(each.status in (401, 403) for each in report.exchanges if each.facts is not None):
-        return f"{report.target} does not let us in: {first}"
+        return f"{report.target} refuses access: {first}"
     with_model = f" with the model {report.model!r}" if report.model else ""
     if len(set(reason.values())) == 1:
         return f"{report.target} cannot be asked{with_model}: {first}"
@@ -137,13 +137,13 @@ async def _find_model(endpoint: Endpoint, apis: Sequence[Api]) -> str:
             return "demo" if "demo" in models else models[0]
         answers.append(answer)
     if all(answer.status in (401, 403) for answer in answers):
-        raise Unreachable(f"{endpoint.target.base} does not let us in: {endpoint.explain_refusal(answers[0])}")
+        raise Unreachable(f"{endpoint.target.base} refuses access: {endpoint.explain_refusal(answers[0])}")
     first = answers[0]
     page = "a web page, " if "html" in first.content_type else ""
-    reason = (
-        describe_failure(first) if first.status != 200 else f"the answer is {page}{first.content_type or 'nothing'}"
-    )
-    raise Unreachable(f"the endpoint lists no models: say which one with --model ({reason})")
+    reason = f"the answer is {page}{first.content_type or 'nothing'}"
+    if first.status != 200:
+        reason = describe_failure(first)
+    raise Unreachable(f"the endpoint lists no models: name one with --model ({reason})")
 
 
 def choose_rules(only: Sequence[str]) -> set[str]:
@@ -198,7 +198,7 @@ def _requests_echo(rule: str, exchange: Exchange) -> bool:
 
 
 def _can_break(rule: Rule, exchange: Exchange) -> bool:
-    """Whether this exchange, which came whole, tests the rule."""
+    """Whether this complete exchange tests the rule."""
     if rule.on in ("conversation", "plain" if exchange.streamed else "stream"):
         return False
     if exchange.is_socket and (rule.area == "sse" or rule.id in _SSE_RULES):
@@ -237,7 +237,7 @@ def _explain_not_observed(rule: Rule, api: Dialect, report: Report) -> str:
 _REASONS = {
     "call": "no turn had a call",
     "text": "no turn had text, with tools declared",
-    "error": "no turn failed in its middle",
+    "error": "no turn failed halfway",
     "time": f"no stream took longer than {MIN_LIVE_SECONDS:g} s",
     "stream": "no stream came whole",
     "plain": "no plain answer came whole",

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 
 import aiohttp
@@ -88,7 +88,10 @@ class SocketConnection:
         except ConnectionError as error:
             exchange.failure = str(error)
         exchange.seconds = time.monotonic() - began
-        exchange.status, exchange.received = _status(received), keep_frames(received, exchange.failure)
+        if received:  # the status that the same answer would have over HTTP
+            is_refused = received[0].type == "error"
+            exchange.status = (as_number(received[0].fields.get("status")) or 400) if is_refused else 200
+        exchange.received = keep_frames(received, exchange.failure)
         exchange.body = b"".join(each.raw for each in exchange.received)
         if exchange.status == 200 and exchange.failure:
             exchange.findings = (make_cut_finding(exchange),)
@@ -98,39 +101,29 @@ class SocketConnection:
         return self._endpoint.add(exchange)
 
     async def _collect(self, received: list[ReceivedFrame], began: float) -> None:
-        """Receive the messages of one turn. An error without a following message ends it too."""
-        size = 0
-        while not _is_over(received):
-            timeout = ERROR_WAIT if received and received[-1].type == "error" else None
+        """Receive the messages of one turn. Raises `ConnectionError` if it is too large or the connection closes.
+
+        A closing event ends the turn, and so does an error before `response.created`, or without a following message.
+        """
+        size, has_begun, timeout = 0, False, None
+        while True:
             try:
-                received.append(await asyncio.wait_for(self._next(len(received), began), timeout))
+                message = await asyncio.wait_for(self._socket.receive(), timeout)
             except TimeoutError:
                 return
-            size += len(received[-1].raw)
+            if message.type not in (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY):
+                raise ConnectionError("the server closed the connection")
+            raw = message.data.encode() if isinstance(message.data, str) else bytes(message.data)
+            raw = credential_filter((self._endpoint.target.key,)).clean(raw)
+            text, value = raw.decode(errors="replace"), None
+            if message.type is aiohttp.WSMsgType.TEXT:
+                value = parse_json(raw)
+            frame = ReceivedFrame(len(received), time.monotonic() - began, None, text, value, raw + b"\n")
+            received.append(frame)
+            size += len(frame.raw)
             if size > MAX_BYTES:
                 raise ConnectionError(TOO_LARGE)
-
-    async def _next(self, position: int, began: float) -> ReceivedFrame:
-        """The next message. Raises `ConnectionError` if the connection is closed."""
-        message = await self._socket.receive()
-        if message.type not in (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY):
-            raise ConnectionError("the server closed the connection")
-        raw = message.data.encode() if isinstance(message.data, str) else bytes(message.data)
-        raw = credential_filter((self._endpoint.target.key,)).clean(raw)
-        value = parse_json(raw) if message.type is aiohttp.WSMsgType.TEXT else None
-        return ReceivedFrame(position, time.monotonic() - began, None, raw.decode(errors="replace"), value, raw + b"\n")
-
-
-def _is_over(received: Sequence[ReceivedFrame]) -> bool:
-    """Whether the turn has ended: by a closing event, or by an error before `response.created`."""
-    if not received:
-        return False
-    last = received[-1].type
-    return last in CLOSINGS or (last == "error" and all(each.type != "response.created" for each in received))
-
-
-def _status(received: Sequence[ReceivedFrame]) -> int:
-    """The status that the same answer would have over HTTP; 0 without an answer."""
-    if not received:
-        return 0
-    return 200 if received[0].type != "error" else as_number(received[0].fields.get("status")) or 400
+            has_begun = has_begun or frame.type == "response.created"
+            if frame.type in CLOSINGS or (frame.type == "error" and not has_begun):
+                return
+            timeout = ERROR_WAIT if frame.type == "error" else None

@@ -1,6 +1,6 @@
-"""The report in a terminal or a pipe: the verdict, a table by area, then every broken rule with one proof.
+"""Prints the report in a terminal or a pipe: the verdict, a table by area, then every broken rule with one proof.
 
-In a pipe nothing is wrapped, so that lines can be searched, and faults are marked with `>>>` and `<<<`.
+In a pipe lines are not wrapped, so that they can be searched, and faults are marked with `>>>` and `<<<`.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ from toolwire.check.verdicts import Report, RuleCounts, Verdict, count_verdicts,
 from toolwire.core.display import clean
 
 MAX_DETAILS = 3
-"""Different findings named for one rule; the others are counted."""
+"""Distinct findings shown for one rule; the others are counted."""
 MAX_FRAMES = 2
 """Frames shown as the proof of a finding."""
 MAX_LINES = 3
@@ -96,7 +96,7 @@ class _Printer:
             print(line.rstrip(), file=self._console.file)
 
     def _show_broken(self, verdicts: Sequence[Verdict]) -> None:
-        """Print a broken rule that no other explains, on one API or on several, with its consequences."""
+        """Print a broken rule that no other explains, for all of its APIs, with its consequences."""
         rule = RULES[verdicts[0].rule]
         apis = ", ".join(each.api for each in verdicts)
         self._console.print()
@@ -118,12 +118,12 @@ class _Printer:
             self._line(to_line(each.broken[0][0].detail), 4, "dim")
 
     def _show_proof(self, finding: Finding, exchange: Exchange) -> None:
-        """Print the request, and those of the frames that show a finding in which something is marked."""
+        """Print the request and the frames that show a finding, preferably those with marked parts."""
         if exchange.sent.url:
             body = mark(_plain(exchange.sent.body), finding) if exchange.sent.body else []
             head = Piece(f"> {exchange.sent.method} {to_line(mask_url(exchange.sent.url))} ")
             self._line(self._style([head, *_cut(body)]), 4)
-        frames = [each.raw for each in exchange.shown_by(finding)] or [exchange.body[:65_536]]
+        frames = [each.raw for each in exchange.find_frames(finding)] or [exchange.body[:65_536]]
         read = [[mark(_plain(line), finding) for line in frame.splitlines() if line] for frame in frames]
         best = [frame for frame in read if any(piece.is_marked for line in frame for piece in line)]
         for line in (line for frame in (best or read)[:MAX_FRAMES] for line in frame[:MAX_LINES]):

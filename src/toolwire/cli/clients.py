@@ -1,7 +1,7 @@
-"""Clients of the gateway: the model and key that each gets, and how each learns the address.
+"""Clients of the gateway: how each gets its address, model and key.
 
-Claude Code reads its environment. Codex has no variable for the address; it takes `-c KEY=VALUE`, which overrides its
-own configuration file without changing it.
+Claude Code reads environment variables. Codex has none for the address; its option `-c KEY=VALUE` overrides its own
+configuration file without changing it.
 """
 
 import json
@@ -34,7 +34,7 @@ _TIERS = ("HAIKU", "SONNET", "OPUS", "FABLE")
 """The tiers of models that Claude Code uses for small tasks, subagents and so on."""
 _MODEL_VARIABLES = ("ANTHROPIC_MODEL", *(f"ANTHROPIC_DEFAULT_{tier}_MODEL" for tier in _TIERS))
 _OLDER_VARIABLES = frozenset(("ANTHROPIC_SMALL_FAST_MODEL", "CLAUDE_CODE_SUBAGENT_MODEL"))
-"""Replaced only where they are set, because they may name a model that the gateway does not have."""
+"""Replaced only if they are set, because they may name a model that the gateway does not have."""
 _TIER_WORDS = frozenset(("default", "best", "inherit", "opusplan", *(tier.lower() for tier in _TIERS)))
 
 NO_KEY = "unused"
@@ -48,7 +48,7 @@ class ClientSetup(msgspec.Struct, frozen=True):
 
     variables: dict[str, str]
     copied: dict[str, str] = {}
-    """Variables whose value is that of another variable, so that `toolwire env` need not print a key."""
+    """Variables with the value of another variable, so that `toolwire env` need not print a key."""
     arguments: tuple[str, ...] = ()
 
 

@@ -20,9 +20,9 @@ class ShellSyntax(msgspec.Struct, frozen=True):
     quote: Callable[[str], str]
     set_variable: str
     copy_variable: str
-    """Sets a variable to the value of another one, so that a key is not printed."""
+    """Sets a variable to the value of another, so that no key is printed."""
     wrap_program: str
-    """Defines a function with the name of a program that starts it with these arguments before all others."""
+    """Defines a function with a program's name, which starts the program with these arguments first."""
 
 
 SHELLS = {

@@ -51,7 +51,7 @@ class Declined(Exception):
 
 
 class ServerChoice(msgspec.Struct, frozen=True):
-    """One server, and where it differs from its preset."""
+    """One server, and its differences from the preset."""
 
     preset: str
     base_url: str = ""
@@ -134,7 +134,7 @@ def init(
 
 
 class Questions:
-    """Asks on stdout and reads answers from stdin, which may be a pipe; at its end every answer is the default."""
+    """Asks on stdout and reads answers from stdin, which may be a pipe. At its end all answers are the defaults."""
 
     def __init__(self, *, asks: bool) -> None:
         self._asks = asks

@@ -68,7 +68,7 @@ class Banner:
         _write(f"store          {self._read.store.shown}")
 
     async def show_ready(self, port: int) -> None:
-        """Show commands to paste, then a line for each backend as soon as its state is known, in their order."""
+        """Show commands to paste, then a line for each backend, in order and as soon as its state is known."""
         from toolwire.cli.doctor import Finding, check_backend, format_finding
 
         for line in ("", *self._list_commands(with_address(self._chosen, None, port)), ""):
@@ -97,7 +97,7 @@ class Banner:
         kind = "-H content-type:application/json"
         yield f"curl {gateway.url}/v1/chat/completions {kind}{secret} -d {shlex.quote(body)}"
 
-        # Without these options `toolwire launch` would look for a gateway elsewhere.
+        # Without these options `toolwire launch` would look for the gateway at another address.
         read, options = self._read, ""
         file = Path(read.file).absolute() if read.file else None
         if file != user_file():

@@ -1,12 +1,12 @@
-"""`toolwire store`: reports on the store, migrates it, and copies it to another one.
+"""`toolwire store`: inspects the store, migrates it, and copies it to another one.
 
-A copy is a file of JSON lines, the same for every engine:
+A copy is a file of JSON lines in one format for all engines:
 
 {"table":"export","format":1,"version":"0.1.0"}
 {"table":"holder","id":"resp_1","owner":"…",…}
 {"table":"end","rows":1}
 
-The last line shows that nothing is missing. Rows are read and written in batches of a bounded size.
+The last line proves that the file is complete. Rows are read and written in batches of bounded size.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ STATUSES = ("queued", "in_progress", "completed", "incomplete", "failed", "cance
 OBJECTS = {"response": ("fields", "body"), "conversation": ("body",)}
 """The fields of a holder that are JSON objects, by its kind. A deleted response has neither."""
 KEYS = frozenset({"id", "holder", "previous", "conversation", "continuation"})
-"""Ids, in which every engine stores any character. In other text PostgreSQL rejects NUL."""
+"""Ids, for which every engine accepts any character. In other text PostgreSQL rejects NUL."""
 
 
 @click.group(cls=CommandGroup)
@@ -131,10 +131,10 @@ async def _report_on(settings: Settings) -> StoreReport:
 
 
 def _list_facts(report: StoreReport) -> Iterator[tuple[str, str]]:
-    """The lines of a report: a name, empty where a list continues, and a text."""
+    """The lines of a report: a name, which is empty where a list continues, and a text."""
     version = str(report.version)
     if not report.version:
-        version = "none: the store is made when there is something to keep"
+        version = "none: the store is created when it is needed"
     elif report.version < report.newest:
         version += f"; toolwire store migrate, or serve, brings it to {report.newest}"
     elif report.version > report.newest:
@@ -268,7 +268,7 @@ def _read_line(number: int, line: bytes) -> Line:
     if isinstance(row, Header) != (number == 1) or (isinstance(row, Header) and row.format != FORMAT):
         raise BadExport(f"line {number}: this is not an export of this version, which has format {FORMAT}")
     wrong = ""
-    match row:  # values of the right type that would fail their readers or PostgreSQL
+    match row:  # values of valid types that readers or PostgreSQL would reject
         case HolderRow():
             wrong = next((name for name in OBJECTS.get(row.kind, ()) if not _is_object(getattr(row, name))), "")
             if not wrong and row.kind == "response" and row.status not in STATUSES:

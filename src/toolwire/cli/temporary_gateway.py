@@ -1,6 +1,6 @@
-"""A gateway for one program: on a free port, for this machine only, until the process that started it ends.
+"""A gateway for one program: on a free loopback port, until the process that started it ends.
 
-Run as a module, this is the gateway: `python -m toolwire.cli.temporary_gateway [FILE]`.
+`python -m toolwire.cli.temporary_gateway [FILE]` runs the gateway itself.
 """
 
 import os
@@ -41,7 +41,7 @@ class TemporaryGateway:
         self._last: deque[str] = deque(maxlen=1)
         self._ready: Queue[str] = Queue()
         config = (str(Path(file).absolute()),) if file else ()
-        # In a session of its own, because Ctrl-C in the terminal is for the program. Its stdin ends with this process.
+        # It gets a session of its own because Ctrl-C is meant for the program, and stdin, which ends with this process.
         self._process = subprocess.Popen(  # noqa: S603 - ourselves
             [sys.executable, "-P", "-m", "toolwire.cli.temporary_gateway", *config],
             stdin=subprocess.PIPE,
@@ -56,7 +56,7 @@ class TemporaryGateway:
             self.url = ""
         if not self.url:
             self._stop()
-            raise NotStarted(f"the gateway did not start: {''.join(self._last) or 'it said nothing'}")
+            raise NotStarted(f"the gateway did not start: {''.join(self._last) or 'it printed nothing'}")
 
     def __enter__(self) -> "TemporaryGateway":
         return self
@@ -76,13 +76,13 @@ class TemporaryGateway:
         for name in _FORWARDED_SIGNALS:
             if hasattr(signal, name):
                 signal.signal(getattr(signal, name), forward)
-        # In the foreground of a terminal the program gets Ctrl-C from there, as we do.
+        # In the foreground, the terminal sends Ctrl-C to the program too.
         signal.signal(signal.SIGINT, signal.SIG_IGN if _is_in_foreground() else forward)
         code = child.wait()
         return code if code >= 0 else 128 - code
 
     def _read(self) -> None:
-        """Find the address in the gateway's output, and read on, so that it is never blocked."""
+        """Find the address in the gateway's output, and keep reading, so that the gateway never blocks."""
         for line in cast("IO[bytes]", self._process.stderr):
             text = line.decode(errors="replace").rstrip()
             self._last.append(text.removeprefix("toolwire: "))
@@ -117,7 +117,7 @@ def _is_in_foreground() -> bool:
 
 
 def main() -> None:
-    """Serve until the parent process ends, however it ends: then stdin does."""
+    """Serve until the parent process ends in any way, which closes stdin."""
     without_working_directory()
     from toolwire.config.settings import SettingsError, load, with_address, with_workers
     from toolwire.gateway.serve import serve

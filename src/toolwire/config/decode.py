@@ -23,7 +23,7 @@ _MEANT = {
     "url": "did you mean base_url?",
     "endpoint": "did you mean base_url?",
 }
-"""Keys of other programs that users write in `[[backends]]`, and what to write instead."""
+"""Keys that users of other programs write in `[[backends]]`, and the replacement for each."""
 
 _WORDS = {
     "str": "text in quotes",
@@ -33,10 +33,10 @@ _WORDS = {
     "array": "a list in brackets",
     "object": "a table",
 }
-"""The types of msgspec, in the words of TOML."""
+"""The types of msgspec, in TOML's terms."""
 
 CHOICES = "choices"
-"""The key of `msgspec.Meta.extra` for a function that returns the values which a field of type str may have."""
+"""The key of `msgspec.Meta.extra` for a function that returns the allowed values of a string field."""
 
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(\w+)`")
@@ -55,7 +55,7 @@ def convert_table(value: Any, kind: type[T], source: str, field: str = "") -> T:
         text, inner = validation_message(error)
         name, reason = _explain(text, inner, inspect.type_info(kind), value)
     else:
-        found = next(_find_endless(value, ""), None)
+        found = next(_find_non_finite(value, ""), None)
         if found is None:
             return made
         name, reason = found, "a finite number is needed here"
@@ -67,16 +67,16 @@ def convert_table(value: Any, kind: type[T], source: str, field: str = "") -> T:
     raise SettingsError(": ".join(part for part in (source, path, reason) if part)) from None
 
 
-def _find_endless(value: Any, path: str) -> Iterator[str]:
+def _find_non_finite(value: Any, path: str) -> Iterator[str]:
     """The paths of `inf` and `nan`, which TOML allows and no setting does."""
     if isinstance(value, float) and not isfinite(value):
         yield path
     elif isinstance(value, dict):
         for key, each in cast("Table", value).items():
-            yield from _find_endless(each, _join(path, key))
+            yield from _find_non_finite(each, _join(path, key))
     elif isinstance(value, list):
         for index, each in enumerate(cast("list[Any]", value)):
-            yield from _find_endless(each, f"{path}[{index}]")
+            yield from _find_non_finite(each, f"{path}[{index}]")
 
 
 def join_reasons(*parts: str) -> str:
@@ -97,12 +97,12 @@ def did_you_mean(word: str, words: Iterable[str]) -> str:
 
 
 def explain_choice(value: Any, words: Sequence[str], path: str = "") -> str:
-    """The error for a value that is none of these words."""
+    """The error message for a value that is none of these words."""
     return join_reasons(f"{_quote(value, path)} is none of {', '.join(words)}", did_you_mean(str(value), words))
 
 
 def _explain(text: str, path: str, root: inspect.Type, table: Any) -> tuple[str, str]:
-    """The field that msgspec rejects, and the reason in the words of a settings file."""
+    """The field that msgspec rejects, and the reason in the terms of a settings file."""
     kind, value = _follow(path, root, table)
     if unknown := _UNKNOWN.fullmatch(text):
         return _join(path, unknown[1]), join_reasons("unknown key", _guess_key(unknown[1], kind, root))
@@ -127,14 +127,14 @@ def _explain(text: str, path: str, root: inspect.Type, table: Any) -> tuple[str,
 
 
 def _quote(value: Any, path: str) -> str:
-    """The given value, unless it is long or may be a key in the wrong field."""
+    """The value for a message, unless it is long or may be a key in the wrong field."""
     is_secret = path.endswith("key") or looks_like_key(str(value))
     is_plain = isinstance(value, str | int | float) and len(repr(value)) < 40 and not is_secret
     return repr(value) if is_plain else "this value"
 
 
 def looks_like_key(text: str) -> bool:
-    """Whether a text begins as the keys of vendors do: `sk-…`, `gsk_…`, `xai-…`."""
+    """Whether a text looks like a vendor's key: `sk-…`, `gsk_…`, `xai-…`."""
     return re.match(r"[A-Za-z]{2,4}[-_]\S{12}", text) is not None
 
 
@@ -160,7 +160,7 @@ def _fields(kind: inspect.Type) -> dict[str, inspect.Type]:
 
 
 def _list_choices(kind: inspect.Type) -> Sequence[Any]:
-    """The values of an enum, which may be one type of a union, such as with null; or those of its `CHOICES`."""
+    """The values of an enum, also in a union such as with null, or of its `CHOICES`."""
     if isinstance(kind, inspect.Metadata):
         extra = cast("Table", kind.extra or {})  # pyright: ignore[reportUnknownMemberType]
         return extra[CHOICES]() if CHOICES in extra else ()
@@ -169,7 +169,7 @@ def _list_choices(kind: inspect.Type) -> Sequence[Any]:
 
 
 def _guess_key(key: str, kind: inspect.Type, root: inspect.Type) -> str:
-    """Suggest what an unknown key was meant to be."""
+    """Suggest a replacement for an unknown key."""
     names = _fields(kind)
     if "api_key_env" in names and key in _MEANT:
         return _MEANT[key]

@@ -1,6 +1,6 @@
-"""Settings for display: each with its source, and without secrets; and a hash of them.
+"""Settings for display, each with its source and without secrets, and a hash of them.
 
-The source is the default, the file, a preset, the environment, or a backend that was found on this machine.
+The source is the default, the file, a preset, the environment, or a backend found on this machine.
 """
 
 import os
@@ -82,7 +82,7 @@ def _find_source(key: str, backend: Backend, entry: Table | None) -> str:
 
 
 def mask(value: Any, name: str = "", *, hidden: bool = False) -> Any:
-    """The value of the setting `name` without keys and passwords, and without what may be one."""
+    """The value of the setting `name` without keys and passwords, and without what may be a secret."""
     if isinstance(value, dict):
         table = cast("Table", value)
         inside = hidden or name in _SECRET_TABLES

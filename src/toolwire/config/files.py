@@ -1,7 +1,7 @@
 """Finds the configuration file, and decides whether one in the working directory can be trusted.
 
-The working directory may be a stranger's repository. Only `toolwire serve` reads a file there, and none that another
-user could have put there or changed.
+The working directory may be a stranger's repository. Only `toolwire serve` reads a file there, and only if no other
+user could have written it.
 """
 
 import errno
@@ -26,7 +26,7 @@ def user_file(environment: Mapping[str, str] = os.environ) -> Path | None:
 
 
 def user_path(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where the user's own configuration file is, or would be."""
+    """The path of the user's own configuration file, whether it exists or not."""
     home = environment.get("HOME") or os.path.expanduser("~")
     base = environment.get("XDG_CONFIG_HOME", "")
     if not os.path.isabs(base):  # the specification ignores relative paths
@@ -35,9 +35,9 @@ def user_path(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def why_untrusted(path: Path) -> str:
-    """Why a user other than this one and root could change a file; empty if none can.
+    """Why a file is untrusted: a user besides this one and root could change it. Empty if it is trusted.
 
-    Raises `OSError` for a link that leads to no file.
+    Raises `OSError` for a broken link.
     """
     if pwd is None:
         return ""

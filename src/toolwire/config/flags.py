@@ -1,4 +1,4 @@
-"""Flags: environment variables and request headers that override `[tools]`, with the same values."""
+"""Flags: environment variables and request headers that override `[tools]`; both accept the same values."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -57,9 +57,9 @@ class FlagError(Exception):
 
 
 def with_flags(rules: ToolRules, flags: Mapping[str, str], given: Mapping[str, str]) -> ToolRules:
-    """The rules with the values that are given for these flags. Raises `FlagError`.
+    """The rules with the given values of these flags. Raises `FlagError`.
 
-    A flag without a value is not set, except that a delimiter may be empty.
+    An empty value is ignored, except for the delimiter.
     """
     if not given:
         return rules
@@ -68,7 +68,7 @@ def with_flags(rules: ToolRules, flags: Mapping[str, str], given: Mapping[str, s
 
 
 def find_flags(flags: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
-    """The keys of `[tools]` that are set by flags, each with the name of its flag."""
+    """The keys of `[tools]` that flags set, each with the name of its flag."""
     return {
         field: name for name, field in flags.items() if name in given and (given[name].strip() or field == "delimiter")
     }

@@ -3,8 +3,8 @@
 [[backends]]
 preset = "deepseek"
 
-is a complete entry. The keys of the entry win over those of the preset, also inside the profile. A preset holds only
-what the server's documentation or its answers show; docs/presets.md gives the reason for each fact.
+is a complete entry. Keys of the entry override those of the preset, also inside the profile. A preset contains only
+facts from the server's documentation or its answers; docs/presets.md gives the reason for each.
 """
 
 import re
@@ -31,7 +31,7 @@ class Preset(msgspec.Struct, frozen=True, omit_defaults=True):
     query: dict[str, str] = {}
     key_header: Header | Literal[""] = ""
     address: str = ""
-    """The form of `base_url`, if every user has another one."""
+    """The form of `base_url`, if it differs for each user."""
 
     @property
     def fields(self) -> Table:
@@ -133,7 +133,7 @@ PRESETS: dict[str, Preset] = {
 
 
 def with_preset(entry: Table, name: str) -> Table:
-    """An entry of `[[backends]]` with what its preset fills in. Raises `KeyError`."""
+    """An entry of `[[backends]]` completed by its preset. Raises `KeyError`."""
     filled = PRESETS[name].fields
     profile, own = filled.get("profile", {}), entry.get("profile", {})
     if entry.get("kind", filled["kind"]) != filled["kind"]:
@@ -145,7 +145,7 @@ def with_preset(entry: Table, name: str) -> Table:
 
 
 def explain_preset(name: str) -> str:
-    """The error for an unknown preset, with the nearest one by name or vendor, or else all."""
+    """The error message for an unknown preset: suggests the nearest by name or vendor, or lists all."""
     words = {
         word: key for key, preset in PRESETS.items() for word in (key, *re.findall(r"[\w.]+", preset.title.lower()))
     }

@@ -58,14 +58,14 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     commit_after: float = 10.0
     keepalive: float = 15.0
     batching: bool = True
-    """Whether all frames that have arrived are handled in one step."""
+    """Whether all frames that have arrived are processed in one step."""
     drain: float = 30.0
     websocket: bool = True
     websocket_limit: float = 3600.0
     websocket_idle: Annotated[float, msgspec.Meta(ge=0)] = 600.0
     header_timeout: Annotated[float, msgspec.Meta(gt=0)] = 10.0
     body_timeout: Annotated[float, msgspec.Meta(gt=0)] = 30.0
-    """Seconds without a byte, not in total."""
+    """Seconds without a byte; the total time is not limited."""
     idle_timeout: Annotated[float, msgspec.Meta(gt=0)] = 5.0
     max_connections: Annotated[int, msgspec.Meta(ge=1)] = 4096
     max_background_runs: Annotated[int, msgspec.Meta(ge=1)] = 512
@@ -76,7 +76,7 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 CONSOLE_NAME = "(console)"
-"""The name of the key that stands for the console's token; no key in the settings may have it."""
+"""The reserved name of the key that represents the console's token."""
 
 
 class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -84,21 +84,21 @@ class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key: str = ""
     key_env: str = ""
     console: bool | Literal["all"] = False
-    """Whether the console shows this key its own turns, or with `all` those of every key."""
+    """Whether the holder of this key sees its own turns in the console; with `all`, those of every key."""
 
 
 class Store(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where responses, and the state between a turn with calls and the next one, are stored."""
+    """The store of responses, and of the state between a turn with calls and the next turn."""
 
     url: str = ""
     """The default is the file `toolwire.db` in the state directory of the user."""
     url_env: str = ""
-    """The variable that holds the URL instead."""
+    """The environment variable with the URL, in place of `url`."""
     default: bool = True
     max_age: float = 2592000
     max_size: int | str = "1GB"
     required: bool = False
-    """Whether a gateway is not ready while its store fails."""
+    """Whether readiness requires a working store."""
     lease: Annotated[float, msgspec.Meta(gt=0)] = 10.0
     """Seconds without a heartbeat after which a process counts as dead."""
     pooler: bool = False
@@ -117,7 +117,7 @@ class Store(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def shown(self) -> str:
-        """Where the store is, without a password."""
+        """The location of the store, without a password."""
         scheme, _, path = self.place.partition(":")
         if scheme == "memory":
             return "in memory"
@@ -133,7 +133,7 @@ class Debug(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     record: str = ""
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["auto", "json", "text"] = "auto"
-    """How log lines are written; `auto`: as text on a terminal, else as JSON."""
+    """The format of log lines; `auto`: text on a terminal, otherwise JSON."""
 
 
 class Console(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -141,7 +141,7 @@ class Console(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     enabled: bool = True
     keep: Literal["auto", "everything", "metadata"] = "auto"
-    """What is recorded of a turn; `auto`: everything if there are no keys, else metadata."""
+    """What is recorded of a turn; `auto`: everything if there are no keys, otherwise metadata."""
     max_size: int | str = "64MB"
     """Maximum bytes of recorded turns in memory."""
 
@@ -154,13 +154,13 @@ class GatewayTools(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Tools that the gateway runs itself; off by default."""
 
     tools: tuple[str, ...] = ()
-    """Names of entry points in the group `toolwire.tools`, or `module:object`, also beside the configuration file."""
+    """Entry points in the group `toolwire.tools`, or `module:object`; the module may be beside the settings file."""
     mcp: str = ""
-    """A file with MCP servers; a relative path counts from the directory of the configuration file."""
+    """A file with MCP servers, relative to the directory of the settings file."""
     max_turns: Annotated[int, msgspec.Meta(ge=1)] = 10
-    """The maximum number of turns of the model for one request."""
+    """Maximum number of turns of the model for one request."""
     timeout: Annotated[float, msgspec.Meta(gt=0)] = 60.0
-    """Seconds that one of the `tools` may take; MCP servers have a timeout of their own."""
+    """Timeout of one call in seconds; MCP servers have timeouts of their own."""
 
 
 class AgentTools(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -180,34 +180,34 @@ class Backend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Query parameters of every request."""
     api_key_env: str = ""
     key_header: Header | Literal[""] = ""
-    """The header in which the key is sent, if not the usual one of the kind."""
+    """The header for the key, if it differs from that of the kind."""
     auth: Literal["", "codex"] = ""
     models: tuple[str, ...] = ()
     aliases: dict[str, str] = {}
     retries: int = 2
     retry_budget: Annotated[float, msgspec.Meta(ge=0)] = 0.2
-    """The maximum number of retries as a share of all requests; a few a minute are always allowed."""
+    """Maximum retries as a share of all requests; a few per minute are always allowed."""
     context_windows: dict[str, Annotated[int, msgspec.Meta(gt=0)]] = {}
     """Context windows in tokens, by model name or glob."""
     headers: dict[str, str] = {}
     profile: Table = {}
     file: str = ""
     command: tuple[str, ...] = ("codex",)
-    """The program of a codex backend; its arguments are appended."""
+    """The command of a codex backend; arguments are appended."""
     overrides: Table = {}
-    """Further settings of Codex, as in `codex -c key=value`."""
+    """Additional settings of Codex, as in `codex -c key=value`."""
     workers: int = 1
     inherit: tuple[str, ...] = ()
     """Environment variables that a codex worker inherits although their names look like secrets."""
 
     @property
     def literal_models(self) -> tuple[str, ...]:
-        """The names among `models` that are no globs."""
+        """The names in `models`, without globs."""
         return tuple(name for name in self.models if not is_glob(name))
 
     @property
     def has_key(self) -> bool:
-        """Whether it has its own key; else the client's key is passed on."""
+        """Whether it has a key of its own; otherwise the client's key is passed on."""
         return bool(self.api_key_env or self.auth)
 
     def context_window(self, model: str) -> int:
@@ -237,30 +237,30 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     agent: AgentTools = AgentTools()
     backends: tuple[Backend, ...] = ()
     file: str = ""
-    """The file they were read from, for errors that are found later. Not a setting itself."""
+    """The file that they were read from, for later error messages. Not a setting itself."""
 
     @classmethod
     def from_file(cls, path: str | Path, environment: Mapping[str, str] = os.environ) -> "Settings":
-        """The settings of a file, as `toolwire serve --config` reads them. Raises `SettingsError`."""
+        """Read the settings of a file as `toolwire serve --config` does. Raises `SettingsError`."""
         return load(str(path), environment)
 
     @classmethod
     def from_dict(cls, table: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> "Settings":
-        """The settings of a dictionary with the content of a file. Raises `SettingsError`, which names the field.
+        """Read settings from a dictionary with the content of a file. Raises `SettingsError`, which names the field.
 
-        Variables that it names are looked up in `environment`, which may also set the `PROXY_*` flags.
+        `environment` provides the variables that it names, and the `PROXY_*` flags.
         """
         settings = _add_environment(_convert(dict(table), "settings"), environment)
         return _check(settings, environment, "settings")
 
     @property
     def model_names(self) -> tuple[str, ...]:
-        """Every model and alias that the settings name, in their order; globs name none."""
+        """Every model and alias that the settings name, in order, without globs."""
         named = (name for each in self.backends for name in (*each.literal_models, *each.aliases))
         return tuple(dict.fromkeys(named))
 
     def serving(self, model: str) -> list[tuple[Backend, str]]:
-        """Every backend that serves a model, in order, each with the name of the model there."""
+        """The backends that serve a model, in order, each with the name of the model there."""
         name, slash, inner = model.partition("/")
         if slash:
             for backend in self.backends:
@@ -273,7 +273,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return (key.key or os.environ.get(key.key_env, "")).strip()
 
     def key_forms(self, key: Key) -> tuple[bytes, ...]:
-        """The encodings of a key that clients send: some use UTF-8 beyond ASCII, some Latin-1."""
+        """The encodings of a key in requests: for other characters than ASCII, clients use UTF-8 or Latin-1."""
         text = self.key_of(key)
         forms = {text.encode("utf-8", "surrogateescape")}
         with suppress(UnicodeEncodeError):
@@ -282,17 +282,17 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def folder(self) -> Path:
-        """The directory of the configuration file, from which relative paths count."""
+        """The directory of the settings file, to which paths are relative."""
         return Path(self.file).absolute().parent if self.file else Path.cwd()
 
     @property
     def secret_variables(self) -> frozenset[str]:
-        """Every environment variable that a setting names as the holder of a key."""
+        """The environment variables that settings name as holders of keys."""
         return frozenset(_find_variables(msgspec.to_builtins(self)))
 
 
 def _find_variables(value: Any) -> Iterator[str]:
-    """The values of all settings, at any depth, that name a variable: ours end in `_env`, Codex has `env_key`."""
+    """The values of settings, at any depth, that name a variable: keys ending in `_env`, and `env_key` of Codex."""
     if isinstance(value, dict):
         for key, each in cast("Table", value).items():
             if key.endswith(("_env", "env_key")) and isinstance(each, str):
@@ -313,7 +313,7 @@ _SIZES = {"": 1, "KB": 1000, "MB": 1000**2, "GB": 1000**3, "KIB": 1024, "MIB": 1
 
 
 def load(path: str | None, environment: Mapping[str, str] = os.environ) -> Settings:
-    """The settings of a file, or else of the user's own if there is one, and the environment.
+    """Read the settings of a file, by default the user's own if it exists, and of the environment.
 
     Raises `SettingsError`.
     """
@@ -339,7 +339,7 @@ def read(path: str | None, environment: Mapping[str, str] = os.environ) -> Setti
 
 
 def _add_environment(settings: Settings, environment: Mapping[str, str]) -> Settings:
-    """The settings with the flags of the environment; if they name no backends, with those found on this machine."""
+    """Apply the environment: its flags and, if no backends are configured, those found on this machine."""
     debug = settings.debug
     try:
         rules = with_flags(settings.tools, FLAGS, environment)
@@ -362,7 +362,7 @@ def _add_environment(settings: Settings, environment: Mapping[str, str]) -> Sett
 
 
 def load_for_serving(path: str | None, environment: Mapping[str, str] = os.environ) -> Settings:
-    """As `load`, but a file in the working directory that no other user can change comes before the user's own."""
+    """As `load`, but a file in the working directory takes precedence if no other user can change it."""
     here = Path(NAME)
     if path is None and os.path.lexists(here):
         try:
@@ -395,7 +395,7 @@ def is_loopback(host: str) -> bool:
 
 
 def with_workers(settings: Settings, workers: int | None) -> Settings:
-    """The settings with the number of workers of the command line, if it has one."""
+    """The settings with the number of workers from the command line, if given."""
     count = settings.server.workers if workers is None else workers
     if count < 1:
         raise SettingsError(f"--workers: at least one is needed; received {count}")
@@ -448,7 +448,7 @@ def read_table(path: Path) -> Table:
 
 
 def _convert(table: Table, source: str) -> Settings:
-    """Convert the content of a settings file, with the fields that the presets of its backends fill in."""
+    """Convert the content of a settings file; presets fill in fields of backends."""
     if "file" in table:
         raise SettingsError(f"{source}: file: unknown key")
     entries: Any = table.get("backends")
@@ -465,7 +465,7 @@ def _convert(table: Table, source: str) -> Settings:
 
 
 def _make_paths_absolute(settings: Settings) -> Settings:
-    """The settings with relative paths counted from the directory of their file."""
+    """The settings with paths resolved from the directory of their file."""
     if not settings.file:
         return settings
     folder, store, debug = settings.folder, settings.store, settings.debug
@@ -477,7 +477,7 @@ def _make_paths_absolute(settings: Settings) -> Settings:
     backends: list[Backend] = []
     for backend in settings.backends:
         file, command = str(folder / backend.file) if backend.file else "", backend.command
-        if command and os.sep in command[0]:  # others are looked for on the PATH
+        if command and os.sep in command[0]:  # other commands are searched on the PATH
             command = (str(folder / command[0]), *command[1:])
         backends.append(msgspec.structs.replace(backend, file=file, command=command))
     return msgspec.structs.replace(settings, store=store, debug=debug, backends=tuple(backends))

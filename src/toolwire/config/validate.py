@@ -1,4 +1,4 @@
-"""Finds faults in settings whose types are right: one line for each, in the order of the file."""
+"""Finds faults in settings of valid types: one line for each, in the order of the file."""
 
 import os
 import re
@@ -32,7 +32,7 @@ def find_faults(settings: Settings, environment: Mapping[str, str] = os.environ)
 
 
 def find_general_faults(settings: Settings) -> Iterator[str]:
-    """The faults outside of single backends."""
+    """The faults that do not belong to one backend."""
     yield from _check_sizes(settings)
     yield from _check_access(settings)
     store, name = settings.store, settings.store.setting

@@ -15,7 +15,7 @@ from toolwire.core.request import Request
 from toolwire.core.surrogates import join_surrogates
 from toolwire.library.options import DecodeOptions, EncodeOptions, TranslateOptions, check_options, new_seed
 from toolwire.library.reply import TurnStream, check_dialect, plan_reply
-from toolwire.library.writer import TurnWriter, check_reason, completing
+from toolwire.library.writer import TurnWriter, check_reason, make_completion
 from toolwire.protocols import dialects
 
 Body: TypeAlias = bytes | str | Mapping[str, Any]
@@ -53,7 +53,7 @@ def encode_body(dialect: Dialect, turn: Turn, **options: Unpack[EncodeOptions]) 
         raise TypeError(f"a Turn is needed, not {type(turn).__name__}; `collect` makes one of events")
     check_reason(turn.reason)
     stats = TurnStats()
-    whole = fold(completing(stats).feed_all([*events_of(turn)]))
+    whole = fold(make_completion(stats).feed_all([*events_of(turn)]))
     return TurnWriter(dialect, Request("", ()), options, new_seed(options), stats).write(whole)
 
 

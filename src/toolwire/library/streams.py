@@ -16,7 +16,7 @@ from toolwire.core.order import TurnOrder
 from toolwire.core.request import Request
 from toolwire.library.options import DecodeOptions, EncodeOptions, TranslateOptions, check_options, new_seed
 from toolwire.library.reply import TurnStream, check_chunk, check_chunks, check_dialect, plan_reply
-from toolwire.library.writer import TurnWriter, check_reason, completing
+from toolwire.library.writer import TurnWriter, check_reason, make_completion
 
 
 class _PushObject:
@@ -67,7 +67,7 @@ class StreamEncoder(_PushObject):
         stats = TurnStats()
         request = Request("", (), stream=True)
         self._order = TurnOrder()
-        self._policies = completing(stats)
+        self._policies = make_completion(stats)
         self._writer = TurnWriter(check_dialect(dialect), request, options, new_seed(options), stats)
 
     def feed(self, event: Event) -> bytes:

@@ -15,8 +15,8 @@ from toolwire.library.options import EncodeOptions
 from toolwire.protocols import Encoder, dialects
 
 
-def completing(stats: TurnStats) -> Policies:
-    """The policies for a turn that the caller made: they complete empty arguments and the finish reason."""
+def make_completion(stats: TurnStats) -> Policies:
+    """Make the policies for a turn of the caller: they complete empty arguments and the finish reason."""
     return Policies(FillArguments(), FinishReason(stats), stats)
 
 

@@ -1,6 +1,6 @@
-"""Text from servers, made safe to show in a report.
+"""Makes text from servers safe to show in a report.
 
-It is untrusted: it may hold control characters, marks that change the writing direction, and invalid UTF-8.
+It is untrusted: it may contain control characters, marks that change the writing direction, and invalid UTF-8.
 """
 
 import html
@@ -17,12 +17,12 @@ _SECRET = re.compile(r"([?&][^=&#]*(?:key|token|secret|auth|pass|sig)[^=&#]*=)[^
 
 
 def decode(data: bytes) -> str:
-    """Bytes as text. What is not UTF-8 is written `\\xff`."""
+    """Bytes as text; invalid UTF-8 is written `\\xff`."""
     return data.decode(errors="backslashreplace")
 
 
 def escape_surrogates(text: str) -> str:
-    """The text with surrogates escaped, so that it can be encoded: headers and file names may hold some."""
+    """The text with surrogates escaped, which headers and file names may contain, so that it can be encoded."""
     return text.encode(errors="backslashreplace").decode()
 
 
@@ -44,14 +44,14 @@ def mask_url(url: str) -> str:
 
 def find_proof(finding: Finding, exchange: Exchange) -> list[str]:
     """The frames that show a finding, or the beginning of the answer if it names none."""
-    return [decode(each.raw) for each in exchange.shown_by(finding)] or [decode(exchange.body[:8000])[:2000]]
+    return [decode(each.raw) for each in exchange.find_frames(finding)] or [decode(exchange.body[:8000])[:2000]]
 
 
 def escape(value: str) -> str:
-    """Any text, safe between tags and inside of quotes."""
+    """The text escaped for HTML, also inside of quotes."""
     return html.escape(escape_invisible(value))
 
 
 def format_prose(value: str) -> str:
-    """The same, with text between backticks as code."""
+    """The text escaped for HTML, with text between backticks as code."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(value))

@@ -25,17 +25,12 @@ MAX_REQUEST_BYTES = 20_000
 
 
 def make_exchange(exchange: Exchange, findings: Sequence[Finding]) -> str:
-    """The part of the page about one exchange and one rule."""
+    """The section about one exchange and one rule."""
     offending = {position: finding for finding in reversed(findings) for position in finding.frames}
     status = f"status {exchange.status}" if exchange.status else "no answer"
     kind = f"a stream of {len(exchange.received)} events" if exchange.received else escape(exchange.content_type)
-    about = [
-        f"exchange {exchange.number}",
-        escape(exchange.probe),
-        status,
-        kind,
-        escape(truncate(exchange.failure, 300)),
-    ]
+    failure = escape(truncate(exchange.failure, 300))
+    about = [f"exchange {exchange.number}", escape(exchange.probe), status, kind, failure]
     answer = ""
     if exchange.received:
         answer = _make_box("Frames", f'<ol class="frames">{"".join(_list_frames(exchange.received, offending))}</ol>')
@@ -57,7 +52,7 @@ def make_exchange(exchange: Exchange, findings: Sequence[Finding]) -> str:
 
 
 def _mark(text: str, finding: Finding, limit: int) -> str:
-    """A text in which what is wrong is marked; of a long one the marked parts with their surroundings."""
+    """The text with its faulty parts marked; a long text is shortened around them."""
     pieces = mark(text, finding)
     if len(text) > limit:
         pieces = shorten(pieces) if any(each.is_marked for each in pieces) else [Piece(truncate(text, limit))]

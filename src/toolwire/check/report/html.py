@@ -17,7 +17,7 @@ MAX_EXCHANGES = 3
 """Exchanges shown for one rule on one API; the others are counted."""
 STYLE = Path(__file__).with_name("style.css").read_text("utf-8")
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-"""Even if escaping missed something, the browser loads and runs nothing."""
+"""Prevents the browser from loading or running anything, even if an escape is missing."""
 LABELS = {"must": "MUST broken", "should": "SHOULD broken", "passed": "passed", "none": "not observed"}
 """Labels of the counts, by CSS class."""
 
@@ -74,7 +74,7 @@ def _make_head(report: Report) -> str:
 
 
 def _make_table(report: Report) -> str:
-    """Areas by API: the broken rules, each a link to its proof, and links to the first of the others."""
+    """Areas by API: links to the broken rules, and to the first rule of every other outcome."""
     heads = "".join(f'<th scope="col">{escape(api)}</th>' for api in report.apis)
     legend = " ".join(f'<span class="chip {kind}">{word}</span>' for kind, word in LABELS.items())
     rows: list[str] = []
@@ -145,15 +145,13 @@ def _make_article(verdict: Verdict, report: Report) -> str:
 
 
 def _make_others(report: Report, outcome: str) -> str:
-    """The rules that are not broken, with one outcome, and how often each was tested or why it was not."""
+    """The rules with this outcome, and how often each was tested or why it was not."""
     verdicts = [each for each in report.verdicts if each.outcome == outcome]
     if not verdicts:
         return ""
     items: list[str] = []
     for each in verdicts:
-        reason = (
-            "; ".join(truncate(reason, 300) for reason in each.reasons) or "nothing was received that could test it"
-        )
+        reason = "; ".join(truncate(reason, 300) for reason in each.reasons) or "no answer could test it"
         if each.seen:
             reason = "seen once" if each.seen == 1 else f"seen {each.seen} times"
         items.append(

@@ -4,33 +4,33 @@
     target        the address, or the name of the file that was checked
     model         empty if it is not known
     apis          those that were checked: `chat`, `responses`, `messages`
-    absent        the APIs that the endpoint does not speak, each with its answer instead
-    ended         the APIs that were not tried to the end, each with the reason
-    began         when, as an ISO 8601 time in UTC
-    seconds       how long it took; 0 for a captured file
-    budget_spent  whether the requests ran out before the probes did
-    sound         whether no MUST rule is broken; the exit code says the same
-    counts        `must_broken`, `should_broken`, `passed`, `not_observed`; `following` are those of the broken ones
-                  that others explain
+    absent        the APIs that the endpoint does not have, each with its answer instead
+    ended         the APIs whose probes did not all run, each with the reason
+    began         the start time as ISO 8601 in UTC
+    seconds       the duration; 0 for a captured file
+    budget_spent  whether the budget of requests ran out before the probes did
+    sound         whether no MUST rule is broken, as in the exit code
+    counts        `must_broken`, `should_broken`, `passed`, `not_observed`; `following`: how many of the broken rules
+                  are explained by others
     verdicts      one for each rule on each API:
       rule          `id`, `level` (`MUST`, `SHOULD`), `area`, `requirement`, `source`, `harm`
       api
       outcome       `broken`, `passed` or `not observed`
       seen          how often the rule was tested
-      reasons       why it was not observed; none for the other outcomes
-      follows       the rules that explain it, where they explain all of its findings: it is a consequence then, and
-                    comes after the first of them
+      reasons       why it was not observed; empty for the other outcomes
+      follows       the rules that explain all of its findings, if any: then it is a consequence, and comes after the
+                    first of them
       findings
         detail        what is wrong
         exchange      the key of its exchange
-        frames        those that show it: `position` in the stream from 0, `at` in seconds since the request (0 if that
-                      is not known), `event` (the name, or null) and `raw` (all its bytes)
-        answer        the beginning of the answer, where no frame shows it
+        frames        the frames that show it: `position` in the stream from 0, `at` in seconds since the request (0 if
+                      unknown), `event` (the name, or null) and `raw` (all its bytes)
+        answer        the beginning of the answer if no frame shows it
     exchanges     all requests, by number:
       probe, api, status (0: no answer), content_type, seconds, failure (why the answer is incomplete)
-      request       `method`, `url`, `body`; all empty if it is not known. Keys are never kept
+      request       `method`, `url`, `body`; all empty if it is unknown. Keys are never kept
 
-Bytes are given as text. Those that are not UTF-8 are written `\\xff`.
+Bytes are written as text; invalid UTF-8 as `\\xff`.
 """
 
 from datetime import UTC, datetime
@@ -42,7 +42,6 @@ from toolwire.check.exchange import Exchange
 from toolwire.check.report.evidence import decode, escape_surrogates, find_proof, mask_url
 from toolwire.check.rules import RULES
 from toolwire.check.turns.loose import Json
-from toolwire.check.turns.rule import Finding
 from toolwire.check.verdicts import Report, Verdict, count_verdicts
 
 
@@ -85,6 +84,15 @@ def as_json(report: Report) -> bytes:
 def _convert_verdict(verdict: Verdict, exchanges: dict[int, Exchange]) -> Json:
     rule = RULES[verdict.rule]
     outcome = verdict.outcome
+    findings: list[Json] = []
+    for finding, number in verdict.broken:
+        frames = [
+            {"position": each.position, "at": round(each.at, 6), "event": each.event, "raw": decode(each.raw)}
+            for each in exchanges[number].find_frames(finding)
+        ]
+        answer = "" if frames else find_proof(finding, exchanges[number])[0]
+        detail = escape_surrogates(finding.detail)
+        findings.append({"detail": detail, "exchange": str(number), "frames": frames, "answer": answer})
     return {
         "rule": {name: getattr(rule, name) for name in ("id", "level", "area", "requirement", "source", "harm")},
         "api": verdict.api,
@@ -92,18 +100,5 @@ def _convert_verdict(verdict: Verdict, exchanges: dict[int, Exchange]) -> Json:
         "seen": verdict.seen,
         "follows": verdict.follows,
         "reasons": [escape_surrogates(reason) for reason in verdict.reasons] if outcome == "not observed" else [],
-        "findings": [_convert_finding(finding, exchanges[number]) for finding, number in verdict.broken],
-    }
-
-
-def _convert_finding(finding: Finding, exchange: Exchange) -> Json:
-    frames = [
-        {"position": each.position, "at": round(each.at, 6), "event": each.event, "raw": decode(each.raw)}
-        for each in exchange.shown_by(finding)
-    ]
-    return {
-        "detail": escape_surrogates(finding.detail),
-        "exchange": str(exchange.number),
-        "frames": frames,
-        "answer": "" if frames else find_proof(finding, exchange)[0],
+        "findings": findings,
     }

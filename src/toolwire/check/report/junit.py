@@ -5,9 +5,8 @@
         <testcase classname="toolwire.check.chat.calls" name="calls.json" time="0">
           <failure type="MUST" message="A call of get_weather has the arguments '{'.">rule, request, frames</failure>
 
-A broken SHOULD is no failure, as for the exit code: the finding is in `system-out`. What was not observed is
-skipped. A case that follows from another one comes after it, and says so. Characters that XML forbids are written
-`\\x00`.
+A broken SHOULD rule is no failure, as in the exit code; its findings are in `system-out`. A rule that was not observed
+is skipped. A consequence comes after its cause and names it. Characters that XML forbids are written `\\x00`.
 """
 
 from collections.abc import Sequence
@@ -50,7 +49,7 @@ def as_junit(report: Report) -> bytes:
             elif verdict.broken:
                 Xml.SubElement(case, "system-out").text = _make_proof(verdict, exchanges)
             elif not verdict.seen:
-                reason = "; ".join(verdict.reasons) or "nothing was received that could test it"
+                reason = "; ".join(verdict.reasons) or "no answer could test it"
                 Xml.SubElement(case, "skipped", message=escape_invisible(truncate(f"not observed: {reason}", 1000)))
     Xml.indent(root)
     return Xml.tostring(root, "utf-8", xml_declaration=True) + b"\n"

@@ -1,10 +1,10 @@
 """A timeline of a stream as inline SVG.
 
-The lanes from top to bottom are text, reasoning, calls and other. A tick is an event. A bar is a call from its first
-event to its last. A mark above and a line through all lanes is an event that breaks a rule. Faulty streams are drawn
-too: an event of an item that never started is classified by its own type.
+The lanes from top to bottom are text, reasoning, calls and other. A tick is an event, and a bar a call from its first
+event to its last. A mark at the top, with a line through all lanes, is an event that breaks a rule. Faulty streams are
+drawn too: an event of an item that never started is classified by its own type.
 
-Horizontal positions are percentages, so that the picture takes the available width and its text keeps its size.
+Horizontal positions are percentages, so that the picture fills the available width while its text keeps its size.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,7 +31,7 @@ _CHAT_FIELDS: tuple[tuple[Lane, tuple[str, ...]], ...] = (
     ("text", ("content", "refusal")),
     ("reasoning", ("reasoning_content", "reasoning", "reasoning_details", "thinking")),
 )
-"""Fields of a chat's deltas; the first match decides. The API has none for reasoning: these are the servers' own."""
+"""Fields of a chat's deltas; the first match decides. Those for reasoning are inventions of servers."""
 
 MIN_SECONDS = 0.1
 """The shortest stream that is drawn by time; a faster one is drawn by the order of its events."""
@@ -51,7 +51,7 @@ class Bar(msgspec.Struct, frozen=True):
 
 
 def draw_timeline(exchange: Exchange, offending: Iterable[int]) -> str:
-    """The picture; empty if there was no stream."""
+    """Draw a timeline; empty if there was no stream."""
     received = exchange.received
     if not received:
         return ""
@@ -110,7 +110,7 @@ def _find_stops(seconds: float) -> list[float]:
 
 
 def _draw_bars(bars: Sequence[Bar], positions: Sequence[int], top: int, across: dict[int, float]) -> Iterator[str]:
-    """As many calls as there is room for, those with marked events first."""
+    """Draw as many calls as there is room for; those with marked events take precedence."""
     ranked = sorted(bars, key=lambda bar: not any(bar.first <= position <= bar.last for position in positions))
     shown = sorted(ranked[:MAX_BARS], key=lambda bar: bar.first)
     hidden = len(bars) - len(shown)
@@ -133,7 +133,7 @@ def _anchor(x: float) -> str:
 
 
 def _draw_marks(marked: dict[float, int], top: int) -> Iterator[str]:
-    """Marks for the events that break a rule, numbered where there is room."""
+    """Mark the events that break a rule, with their numbers where there is room."""
     labelled = -100.0
     for x, position in sorted(marked.items()):
         yield f'<rect class="fault" x="{x}%" y="{TOP - 6}" width="2" height="{top - TOP + 6}"/>'
@@ -156,20 +156,14 @@ def _find_lanes(exchange: Exchange) -> dict[int, Lane]:
             given = {name for delta in deltas for name, value in delta.items() if value}
             lanes[each.position] = _first_lane(_CHAT_FIELDS, lambda name, given=given: name in given)
             continue
-        part, own = _find_part(each), _find_type_lane(each)
-        if part is not None and ("item" in each.fields or "content_block" in each.fields):
+        fields, part = each.fields, _find_part(each)
+        inner = [as_text(each.inner(name).get("type")) for name in ("item", "content_block", "part", "delta")]
+        words = " ".join((each.type, *inner))
+        own = "text" if inner[0] == "message" else _first_lane(_TYPE_WORDS, lambda word, words=words: word in words)
+        if part is not None and ("item" in fields or "content_block" in fields):
             parts[part] = own
         lanes[each.position] = parts.get(part, own)
     return lanes
-
-
-def _find_type_lane(each: ReceivedFrame) -> Lane:
-    fields = each.fields
-    inner = [as_object(fields.get(name)).get("type") for name in ("item", "content_block", "part", "delta")]
-    if as_text(inner[0]) == "message":
-        return "text"
-    words = " ".join(as_text(word) for word in (fields.get("type"), *inner))
-    return _first_lane(_TYPE_WORDS, lambda word: word in words)
 
 
 def _first_lane(table: Sequence[tuple[Lane, Sequence[str]]], matches: Callable[[str], bool]) -> Lane:

@@ -42,19 +42,19 @@ class ChatStream:
         yield from self._check_usage(chunks)
         for each in errors:
             if not isinstance(as_object(each.fields["error"]).get("message"), str):
-                yield _broken("error-frame", f"The error is {quote(each.fields['error'])}.", each)
+                yield _report("error-frame", f"The error is {quote(each.fields['error'])}.", each)
         if errors:
             following = received[received.index(errors[0]) + 1 :]
             if len(following) != 1 or not following[0].is_done:
-                yield _broken("error-frame", "An error is not followed by one `[DONE]` only.", errors[0], *following)
+                yield _report("error-frame", "An error is not followed by one `[DONE]` only.", errors[0], *following)
             finished = [each for choice in self._choices.values() for each in choice.finished]
             if finished:
-                yield _broken("error-frame", "A choice that failed has a finish reason.", *finished, errors[0])
+                yield _report("error-frame", "A choice that failed has a finish reason.", *finished, errors[0])
             return
         yield from check_done_marker("chat.done-marker", received)
         for index, choice in (self._choices or {0: _Choice()}).items():
             if not choice.finished:
-                yield _broken("finish", f"Choice {index} has no finish reason.", *received[-1:])
+                yield _report("finish", f"Choice {index} has no finish reason.", *received[-1:])
 
     @property
     def turn(self) -> ObservedTurn:
@@ -72,12 +72,12 @@ class ChatStream:
         chunk, choices = each.fields, each.fields.get("choices")
         self._id = self._id or as_text(chunk.get("id"))
         if chunk.get("object") != "chat.completion.chunk" or not isinstance(choices, list):
-            yield _broken("chunk", f"A chunk is a {quote(chunk.get('object'))} with choices {quote(choices)}.", each)
+            yield _report("chunk", f"A chunk is a {quote(chunk.get('object'))} with choices {quote(choices)}.", each)
         else:
             lacking = {*_find_missing(chunk)}
             lacking |= {"finish_reason" for choice in as_objects(choices) if "finish_reason" not in choice}
             if lacking - self._lacked:
-                yield _broken("fields", f"A chunk lacks its {', '.join(sorted(lacking))}.", each)
+                yield _report("fields", f"A chunk lacks its {', '.join(sorted(lacking))}.", each)
                 self._lacked |= lacking
         last, self._last = self._last or each, each
         for name in ("id", "created", "model"):
@@ -91,7 +91,7 @@ class ChatStream:
             index, delta = as_object(choice).get("index"), as_object(choice).get("delta")
             number = as_number(index)
             if number is None or not isinstance(delta, dict):
-                yield _broken("chunk", f"A choice has the index {quote(index)} and the delta {quote(delta)}.", each)
+                yield _report("chunk", f"A choice has the index {quote(index)} and the delta {quote(delta)}.", each)
             else:
                 yield from self._choices.setdefault(number, _Choice()).read(each, as_object(delta), choice)
 
@@ -99,15 +99,15 @@ class ChatStream:
         usage = self._usage
         is_last = usage == [*chunks[-1:]] and all(each.fields.get("choices") == [] for each in usage)
         if usage and self._facts.usage is False:
-            yield _broken("usage", "Tokens are reported that were not requested.", *usage)
+            yield _report("usage", "Tokens are reported that were not requested.", *usage)
         elif usage and not is_last:
-            yield _broken("usage", "Tokens are reported elsewhere than in a last chunk without choices.", *usage)
+            yield _report("usage", "Tokens are reported elsewhere than in a last chunk without choices.", *usage)
         empty = [each for each in chunks if each.fields.get("choices") == [] and not each.fields.get("usage")]
         if empty:
-            yield _broken("usage", "A chunk has neither choices nor tokens.", *empty)
+            yield _report("usage", "A chunk has neither choices nor tokens.", *empty)
 
 
-def _broken(rule: str, detail: str, *received: ReceivedFrame) -> Finding:
+def _report(rule: str, detail: str, *received: ReceivedFrame) -> Finding:
     return Finding(f"chat.{rule}", detail, tuple(each.position for each in received))
 
 
@@ -137,13 +137,13 @@ class _Choice:
     def read(self, each: ReceivedFrame, delta: Json, choice: Json) -> Iterator[Finding]:
         fields = {name for name, value in delta.items() if value not in (None, "", []) and name != "role"}
         if (delta.get("role") or None) != ("assistant" if self._chunks == 0 else None):
-            yield _broken("role", f"Chunk {self._chunks + 1} of a choice has the delta {quote(delta)}.", each)
+            yield _report("role", f"Chunk {self._chunks + 1} of a choice has the delta {quote(delta)}.", each)
         self._chunks += 1
         if self.finished and fields:
-            yield _broken("after-finish", f"{', '.join(sorted(fields))} comes after the finish reason.", each)
+            yield _report("after-finish", f"{', '.join(sorted(fields))} comes after the finish reason.", each)
         content = delta.get("content")
         if content is not None and not isinstance(content, str):
-            yield _broken("chunk", f"The content is {quote(content)}.", each)
+            yield _report("chunk", f"The content is {quote(content)}.", each)
         self.text_pieces.append((each.position, as_text(content)))
         if isinstance(delta.get("function_call"), dict):
             self.legacy = self.legacy or [_Fragments()]
@@ -155,36 +155,36 @@ class _Choice:
             self.finished.append(each)
             self.finish = reason
             if as_text(reason) not in FINISHES:
-                yield _broken("finish", f"The finish reason is {quote(reason)}.", each)
+                yield _report("finish", f"The finish reason is {quote(reason)}.", each)
             if len(self.finished) == 2:
-                yield _broken("finish", "A choice has two finish reasons.", *self.finished)
+                yield _report("finish", "A choice has two finish reasons.", *self.finished)
 
     def _read_part(self, part: Json, each: ReceivedFrame) -> Iterator[Finding]:
         index, inner = as_number(part.get("index")), _inner(part)
         if index is None:
-            yield _broken("call-index", f"A fragment has the index {quote(part.get('index'))}.", each)
+            yield _report("call-index", f"A fragment has the index {quote(part.get('index'))}.", each)
             index = len(self.calls) if inner.get("name") else self._latest
         call = self.calls.get(index)
         if call is None:
             if index != len(self.calls):
-                yield _broken("call-order", f"Index {index} comes where {len(self.calls)} is next.", each)
+                yield _report("call-order", f"Index {index} comes where {len(self.calls)} is next.", each)
             call = self.calls[index] = _Fragments()
             self._latest = max(self._latest, index)
             kind = as_text(part.get("type"))
             missing = [key for key in ("id", "type") if not as_text(part.get(key))]
             missing += [] if as_text((as_object(part.get(kind)) if kind else inner).get("name")) else ["name"]
             if missing:
-                yield _broken("call-opening", f"A call begins without its {' and '.join(missing)}.", each)
+                yield _report("call-opening", f"A call begins without its {' and '.join(missing)}.", each)
         else:
             if index != self._latest:
-                yield _broken("call-order", f"A fragment of call {index} comes after one of a later call.", each)
+                yield _report("call-order", f"A fragment of call {index} comes after one of a later call.", each)
             if (call.id and part.get("id")) or (call.name and inner.get("name")):
-                yield _broken("call-once", f"A call is begun again by {quote(part)}.", each)
+                yield _report("call-once", f"A call is begun again by {quote(part)}.", each)
             if call.type and part.get("type"):
-                yield _broken("call-type", f"The type of a call is repeated in {quote(part)}.", each)
+                yield _report("call-type", f"The type of a call is repeated in {quote(part)}.", each)
         text = inner.get("input" if part.get("custom") else "arguments")
         if text is not None and not isinstance(text, str):
-            yield _broken("call-fragment", f"A fragment has the arguments {quote(text)}.", each)
+            yield _report("call-fragment", f"A fragment has the arguments {quote(text)}.", each)
         call.add(part, each)
 
 
@@ -222,40 +222,40 @@ def check_plain(body: Json, facts: RequestFacts) -> Iterator[Finding]:
     """What is wrong with a plain answer."""
     choices = as_objects(body.get("choices"))
     if body.get("object") != "chat.completion" or not choices:
-        yield _broken("completion", f"The answer is a {quote(body.get('object'))} with {len(choices)} choices.")
+        yield _report("completion", f"The answer is a {quote(body.get('object'))} with {len(choices)} choices.")
     lacking = [*_find_missing(body), *("index" for choice in choices if as_number(choice.get("index")) is None)]
     if lacking:
-        yield _broken("fields", f"The answer lacks its {', '.join(lacking)}.")
+        yield _report("fields", f"The answer lacks its {', '.join(lacking)}.")
     for choice in choices:
         message, reason = as_object(choice.get("message")), choice.get("finish_reason")
         if message.get("role") != "assistant":
-            yield _broken("completion", f"The message has the role {quote(message.get('role'))}.")
+            yield _report("completion", f"The message has the role {quote(message.get('role'))}.")
         if as_text(reason) not in FINISHES:
-            yield _broken("finish", f"The finish reason is {quote(reason)}.")
+            yield _report("finish", f"The finish reason is {quote(reason)}.")
         null = [name for name in ("content", "refusal") if name not in message]
         null += [] if "logprobs" in choice else ["logprobs"]
         if null:
-            yield _broken("null-fields", f"A choice lacks its {', '.join(null)}.")
+            yield _report("null-fields", f"A choice lacks its {', '.join(null)}.")
         yield from _check_message(message)
 
 
 def _check_message(message: Json) -> Iterator[Finding]:
     content, calls = message.get("content"), message.get("tool_calls")
     if content is not None and not isinstance(content, str):
-        yield _broken("message", f"The content is {quote(content)}.")
+        yield _report("message", f"The content is {quote(content)}.")
     if calls is not None and not isinstance(calls, list):
-        yield _broken("message", f"The calls are {quote(calls)}.")
+        yield _report("message", f"The calls are {quote(calls)}.")
     if calls == []:
-        yield _broken("no-calls", "The calls are an empty list.")
+        yield _report("no-calls", "The calls are an empty list.")
     for call in as_objects(calls):
         inner = _inner(call)
         text = inner.get("input" if call.get("custom") else "arguments")
         if not all(isinstance(each, str) and each for each in (call.get("id"), call.get("type"), inner.get("name"))):
-            yield _broken("message", f"A call lacks its id, type or name: {quote(call)}.")
+            yield _report("message", f"A call lacks its id, type or name: {quote(call)}.")
         if not isinstance(text, str):
-            yield _broken("message", f"A call has the arguments {quote(text)}.")
+            yield _report("message", f"A call has the arguments {quote(text)}.")
         if "index" in call:
-            yield _broken("index", f"A call of a message has the index {quote(call['index'])}.")
+            yield _report("index", f"A call of a message has the index {quote(call['index'])}.")
 
 
 def plain_turn(body: Json) -> ObservedTurn:

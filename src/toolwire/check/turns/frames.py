@@ -72,7 +72,7 @@ class ReceivedFrame(msgspec.Struct, frozen=True):
 
 
 def check_done_marker(rule: str, received: Sequence[ReceivedFrame]) -> Iterator[Finding]:
-    """A finding if `[DONE]` is not the last thing in a stream, or comes more than once."""
+    """A finding if a stream does not end with `[DONE]`, or has it more than once."""
     markers = [each.position for each in received if each.is_done]
     if len(markers) != 1 or not received[-1].is_done:
         positions = (*markers, *(each.position for each in received[-1:]))
@@ -120,7 +120,7 @@ class FrameCheck:
         return out
 
     def end(self) -> list[ReceivedFrame]:
-        """The stream has ended; an event without its blank line is dropped, as browsers do."""
+        """End the stream. An event without its blank line is dropped, as browsers do."""
         rest = b"".join(self._rest)
         frames = self.feed(b"\n", self._at) if rest.endswith(b"\r") else []
         rest = b"".join(self._rest)

@@ -7,7 +7,7 @@ import msgspec
 Json: TypeAlias = dict[str, Any]
 
 MAX_DEPTH = 200
-"""The deepest nesting that is read; comparing deeper values would overflow the stack."""
+"""Maximum nesting; comparing deeper values would overflow the stack."""
 MAX_INTEGER = 2**53
 """Larger integers are not exact in JavaScript clients."""
 

@@ -47,7 +47,7 @@ KNOWN = {
 }
 
 
-def _broken(rule: str, detail: str, *received: ReceivedFrame) -> Finding:
+def _report(rule: str, detail: str, *received: ReceivedFrame) -> Finding:
     return Finding(f"messages.{rule}", detail, tuple(each.position for each in received))
 
 
@@ -66,14 +66,14 @@ class MessagesStream:
         """What is wrong with the frames."""
         for each in received:
             if each.is_done:
-                yield _broken("unknown-event", "`[DONE]` is no event of the API.", each)
+                yield _report("unknown-event", "`[DONE]` is no event of the API.", each)
         events = [each for each in received if each.is_event and each.type != "ping"]
         for each in events:
             kind = each.type
             if each.event != kind:
-                yield _broken("event-name", f"{kind or 'An event'} is sent under the name {each.event!r}.", each)
+                yield _report("event-name", f"{kind or 'An event'} is sent under the name {each.event!r}.", each)
             if kind not in KNOWN:
-                yield _broken("unknown-event", f"{kind!r} is no event of the API.", each)
+                yield _report("unknown-event", f"{kind!r} is no event of the API.", each)
         known = [each for each in events if each.type in KNOWN]
         self._failed = any(each.type == "error" for each in known)
         yield from self._check_opening(known)
@@ -87,7 +87,7 @@ class MessagesStream:
             if each.type in blocks:
                 yield from blocks[each.type](each)
         if self._open is not None and not self._failed:
-            yield _broken("block-order", f"Block {len(self._blocks) - 1} is never stopped.", *events[-1:])
+            yield _report("block-order", f"Block {len(self._blocks) - 1} is never stopped.", *events[-1:])
 
     @property
     def turn(self) -> ObservedTurn:
@@ -105,63 +105,63 @@ class MessagesStream:
             return
         if len(starts) != 1 or starts[0] is not events[0]:
             detail = f"message_start comes {len(starts)} times, or not first."
-            yield _broken("opening", detail, *events[:1], *starts)
+            yield _report("opening", detail, *events[:1], *starts)
         if not starts:
             return
         self._message = message = starts[0].inner("message")
         is_empty = message.get("content") == [] and message.get("stop_reason") is None
         if not as_text(message.get("id")) or message.get("role") != "assistant" or not is_empty:
-            yield _broken("opening", f"message_start holds {quote(message)}.", starts[0])
+            yield _report("opening", f"message_start holds {quote(message)}.", starts[0])
         if as_number(as_object(message.get("usage")).get("input_tokens")) is None:
-            yield _broken("start-usage", f"message_start has the usage {quote(message.get('usage'))}.", starts[0])
+            yield _report("start-usage", f"message_start has the usage {quote(message.get('usage'))}.", starts[0])
         yield from _check_fields(message, "message_start", starts[0])
 
     def _check_closing(self, events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
-        """One or more `message_delta`, says the documentation; the last counts, as in the SDK."""
+        """Check the end. The documentation allows several `message_delta`; the last one counts, as in the SDK."""
         ends = [each for each in events if each.type == "message_delta"]
         closing = events[events.index(ends[0]) :] if ends else events[-2:]
         if [each.type for each in closing] != [*["message_delta"] * max(1, len(ends)), "message_stop"]:
             detail = f"The stream ends with {' and '.join(each.type for each in events[-2:])}."
-            yield _broken("closing", detail, *closing)
+            yield _report("closing", detail, *closing)
         if not ends:
             return
         end, delta = ends[-1], ends[-1].inner("delta")
         self._end, self._stopped = end.fields, (end.position,)
         if as_text(delta.get("stop_reason")) not in STOPS:
-            yield _broken("closing", f"The stop reason is {quote(delta.get('stop_reason'))}.", end)
+            yield _report("closing", f"The stop reason is {quote(delta.get('stop_reason'))}.", end)
         if "stop_sequence" not in delta:
-            yield _broken("fields", "message_delta lacks its stop_sequence.", end)
+            yield _report("fields", "message_delta lacks its stop_sequence.", end)
         null = [name for name in NULLABLE if name not in delta]
         if null:
-            yield _broken("null-fields", f"message_delta lacks its {', '.join(null)}.", end)
+            yield _report("null-fields", f"message_delta lacks its {', '.join(null)}.", end)
         if as_number(end.inner("usage").get("output_tokens")) is None:
-            yield _broken("delta-usage", f"message_delta has the usage {quote(end.fields.get('usage'))}.", end)
+            yield _report("delta-usage", f"message_delta has the usage {quote(end.fields.get('usage'))}.", end)
 
     def _check_error(self, events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
         errors = [each for each in events if each.type == "error"]
         ends = [each for each in events if each.type in ("message_delta", "message_stop")]
         if errors != [*events[-1:]] or ends:
             detail = "Something follows an error, or the turn ended before it."
-            yield _broken("error-event", detail, *errors, *ends, *events[-1:])
+            yield _report("error-event", detail, *errors, *ends, *events[-1:])
         for each in errors:
             error = each.inner("error")
             if not (isinstance(error.get("type"), str) and isinstance(error.get("message"), str)):
-                yield _broken("error-event", f"The error is {quote(each.fields.get('error'))}.", each)
+                yield _report("error-event", f"The error is {quote(each.fields.get('error'))}.", each)
 
     def _start_block(self, each: ReceivedFrame) -> Iterator[Finding]:
         if self._open is not None:
-            yield _broken("block-order", "A block starts while another is open.", each)
+            yield _report("block-order", "A block starts while another is open.", each)
         index = each.fields.get("index")
         if as_number(index) != len(self._blocks):
-            yield _broken("block-index", f"A block starts at {quote(index)} where {len(self._blocks)} is next.", each)
+            yield _report("block-index", f"A block starts at {quote(index)} where {len(self._blocks)} is next.", each)
         self._open = block = _Block(each.inner("content_block"), each.position)
         self._blocks.append(block)
         for field, empty in EMPTY.get(block.kind, {}).items():
             if block.start.get(field) != empty:
                 detail = f"A {block.kind} block starts with the {field} {quote(block.start.get(field))}."
-                yield _broken("block-start", detail, each)
+                yield _report("block-start", detail, each)
         if block.kind == "tool_use" and not (as_text(block.start.get("id")) and as_text(block.start.get("name"))):
-            yield _broken("block-keys", f"A call starts as {quote(block.start)}.", each)
+            yield _report("block-keys", f"A call starts as {quote(block.start)}.", each)
 
     def _grow_block(self, each: ReceivedFrame) -> Iterator[Finding]:
         delta, block = each.inner("delta"), self._find_open_block(each)
@@ -169,18 +169,18 @@ class MessagesStream:
         kinds, field = DELTAS.get(kind, ((), ""))
         if block is None:
             index = quote(each.fields.get("index"))
-            yield _broken("block-order", f"A delta is for block {index}, which is not open.", each)
+            yield _report("block-order", f"A delta is for block {index}, which is not open.", each)
         elif block.kind not in kinds or (field and not isinstance(delta.get(field), str)):
-            yield _broken("delta", f"{quote(delta)} comes in a {block.kind} block.", each)
+            yield _report("delta", f"{quote(delta)} comes in a {block.kind} block.", each)
         else:
             yield from block.grow(kind, as_text(delta.get(field)), each)
 
     def _stop_block(self, each: ReceivedFrame) -> Iterator[Finding]:
         block = self._find_open_block(each)
         if block is None:
-            yield _broken("block-order", f"Block {quote(each.fields.get('index'))} stops and is not open.", each)
+            yield _report("block-order", f"Block {quote(each.fields.get('index'))} stops and is not open.", each)
         elif block.kind == "text" and not block.text:
-            yield _broken("block-empty", "A text block has no text.", each)
+            yield _report("block-empty", "A text block has no text.", each)
         self._open = None
 
     def _find_open_block(self, each: ReceivedFrame) -> "_Block | None":
@@ -206,7 +206,7 @@ class _Block:
         self._frames.append(each.position)
         if kind in ("signature_delta", "thinking_delta"):
             if self._is_signed:
-                yield _broken("delta", "Thinking continues after its signature.", each)
+                yield _report("delta", "Thinking continues after its signature.", each)
             self._is_signed = kind == "signature_delta"
         if kind != "signature_delta":
             self.pieces.append((each.position, text))
@@ -234,16 +234,16 @@ NULLABLE_COUNTS = (
 
 
 def _check_fields(message: Json, what: str, *received: ReceivedFrame) -> Iterator[Finding]:
-    """Check the fields of a message that only some clients need."""
+    """Check the fields that only some clients need."""
     lacking = [] if as_text(message.get("model")) else ["model"]
     lacking += [] if "stop_sequence" in message else ["stop_sequence"]
     if lacking:
-        yield _broken("fields", f"{what} lacks its {', '.join(lacking)}.", *received)
+        yield _report("fields", f"{what} lacks its {', '.join(lacking)}.", *received)
     null = [name for name in NULLABLE if name not in message]
     if isinstance(message.get("usage"), dict):
         null += [f"usage.{name}" for name in NULLABLE_COUNTS if name not in message["usage"]]
     if null:
-        yield _broken("null-fields", f"{what} lacks its {', '.join(null)}.", *received)
+        yield _report("null-fields", f"{what} lacks its {', '.join(null)}.", *received)
 
 
 # A plain answer
@@ -254,18 +254,18 @@ def check_plain(body: Json, facts: RequestFacts) -> Iterator[Finding]:
     about = {key: body.get(key) for key in ("type", "role", "id", "stop_reason")}
     sound = about["type"] == "message" and about["role"] == "assistant" and as_text(about["id"])
     if not sound or as_text(about["stop_reason"]) not in STOPS or not isinstance(body.get("content"), list):
-        yield _broken("message", f"The answer is {quote(about)} with the content {quote(body.get('content'))}.")
+        yield _report("message", f"The answer is {quote(about)} with the content {quote(body.get('content'))}.")
     if _read_usage(as_object(body.get("usage"))) is None:
-        yield _broken("message", f"The answer has the usage {quote(body.get('usage'))}.")
+        yield _report("message", f"The answer has the usage {quote(body.get('usage'))}.")
     yield from _check_fields(body, "The answer")
     for block in as_objects(body.get("content")):
         if block.get("type") == "tool_use":
             if not (as_text(block.get("id")) and as_text(block.get("name"))):
-                yield _broken("block-keys", f"A call is {quote(block)}.")
+                yield _report("block-keys", f"A call is {quote(block)}.")
             if not isinstance(block.get("input"), dict):
-                yield _broken("input", f"A call has the input {quote(block.get('input'))}.")
+                yield _report("input", f"A call has the input {quote(block.get('input'))}.")
         if block.get("type") == "text" and not block.get("text"):
-            yield _broken("block-empty", "A text block has no text.")
+            yield _report("block-empty", "A text block has no text.")
 
 
 def plain_turn(body: Json) -> ObservedTurn:

@@ -1,6 +1,6 @@
 """Checks Responses, streamed and plain, against the rules about its form.
 
-A reader trusts nothing: a missing or misshapen field is a finding, never an exception.
+A reader trusts nothing: a missing or malformed field is a finding, never an exception.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,11 +25,11 @@ from toolwire.check.turns.responses_items import (
     STATUSES,
     Faults,
     OutputReader,
-    about,
-    breaks,
-    broken,
     item_faults,
     part_faults,
+    report,
+    report_all,
+    report_event,
 )
 from toolwire.check.turns.rule import Finding, RequestFacts
 from toolwire.check.turns.turn import Finish, ObservedCall, ObservedTurn, TurnForm, as_usage
@@ -43,7 +43,7 @@ class ResponsesStream:
         self._events: list[ReceivedFrame] = []
         self._number = -1
         self._incomplete_types: set[str] = set()
-        """Types of events whose missing fields are reported already."""
+        """Types of events whose missing fields were reported."""
 
     def read(self, received: Sequence[ReceivedFrame]) -> Iterator[Finding]:
         """What is wrong with the frames."""
@@ -52,7 +52,13 @@ class ResponsesStream:
         for position, event in enumerate(events):
             yield from self._check_event(event, *events[max(position - 1, 0) : position])
         yield from self._check_responses()
-        yield from _check_end(events)
+        closing = next((event for event in reversed(events) if event.type in CLOSINGS), None)
+        if closing is not None:
+            response = closing.inner("response")
+            yield from report_all(closing, _find_reason_faults(response, closing.verb))
+            yield from report_all(closing, usage_faults(response))
+            if closing.type == "response.failed" and not any(event.type == "error" for event in events):
+                yield report_event(closing, "failure-event", "comes without an error event before it.")
         if not self._facts.socket:
             yield from check_done_marker("responses.done-marker", received)
         named = [each for each in received if each.id is not None]
@@ -73,25 +79,25 @@ class ResponsesStream:
     def _check_event(self, event: ReceivedFrame, *before: ReceivedFrame) -> Iterator[Finding]:
         """Check the name, the number, the type and the fields of an event."""
         if event.event != event.fields.get("type") and not (self._facts.socket and event.event is None):
-            yield breaks(event, "event-name", f"is sent under the name {event.event!r}.")
+            yield report_event(event, "event-name", f"is sent under the name {event.event!r}.")
         number, last = as_number(event.fields.get("sequence_number")), self._number
         if number is None or number <= last:
             written = quote(event.fields.get("sequence_number"))
-            yield broken("sequence", f"{event} has the number {written} after {last}.", *before, event)
+            yield report("sequence", f"{event} has the number {written} after {last}.", *before, event)
         elif number != last + 1:
-            yield broken("sequence-gap", f"{event} has the number {number} where {last + 1} is next.", *before, event)
+            yield report("sequence-gap", f"{event} has the number {number} where {last + 1} is next.", *before, event)
         self._number = last + 1 if number is None else number
         is_known = event.type in CORE or event.type.startswith(HOSTED)
         if not is_known and not (self._facts.extended and EXTRA.fullmatch(event.type)):
-            yield breaks(event, "unknown-event", "is no event of the protocol.")
+            yield report_event(event, "unknown-event", "is no event of the protocol.")
         lacking = [name for name in EVENT_FIELDS.get(event.type, ()) if name not in event.fields]
         if lacking and event.type not in self._incomplete_types:
             self._incomplete_types.add(event.type)
-            yield breaks(event, "event-fields", f"lacks its {', '.join(lacking)}.")
+            yield report_event(event, "event-fields", f"lacks its {', '.join(lacking)}.")
         inner = event.inner("error")
         lacking = [name for name in ("type", "code", "message", "param") if name not in inner]
         if event.type == "error" and lacking:
-            yield breaks(event, "error-object", f"lacks {', '.join(lacking)} in its object `error`.")
+            yield report_event(event, "error-object", f"lacks {', '.join(lacking)} in its object `error`.")
 
     def _check_responses(self) -> Iterator[Finding]:
         """Check the ids, the statuses and the fields of all response objects; each missing field is reported once."""
@@ -104,11 +110,11 @@ class ResponsesStream:
                 continue
             id = response.get("id")
             if not isinstance(id, str) or not id:
-                yield breaks(event, "response-id", f"has the response id {quote(id)}.")
+                yield report_event(event, "response-id", f"has the response id {quote(id)}.")
             else:
                 first = first or event
                 if id != (before := first.inner("response").get("id")):
-                    yield broken("response-id", f"{event} has the response id {id!r} after {before!r}.", first, event)
+                    yield report("response-id", f"{event} has the response id {id!r} after {before!r}.", first, event)
             if event.type not in STATUSES:
                 continue
             allowed = [STATUSES[event.type]]
@@ -118,13 +124,13 @@ class ResponsesStream:
                 has_calls = any(as_text(item.get("type")) in CALLS for item in as_objects(response.get("output")))
                 allowed += ["incomplete"] if has_calls else []
             if response.get("status") not in allowed:
-                yield breaks(event, "response-status", f"says {quote(response.get('status'))}.")
+                yield report_event(event, "response-status", f"says {quote(response.get('status'))}.")
             if not response:
                 continue
             head = [("fields", f"lacks {', '.join(lacking)}.")] if (lacking := find_invalid_head(response)) else []
             for fault in (*head, *field_faults(response), *echo_faults(self._facts.fields, response)):
                 if fault not in seen:
-                    yield breaks(event, fault[0], f"holds a response that {fault[1]}")
+                    yield report_event(event, fault[0], f"holds a response that {fault[1]}")
                 seen.add(fault)
 
 
@@ -133,36 +139,25 @@ def _check_order(events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
     others = [event for event in events if event.type not in ("response.queued", KEEPALIVE)]
     created = [event for event in others if event.type == "response.created"]
     if len(created) != 1 or created[0] is not others[0]:
-        yield broken("opening", f"response.created comes {len(created)} times, or not first.", *others[:1], *created)
+        yield report("opening", f"response.created comes {len(created)} times, or not first.", *others[:1], *created)
     others = [event for event in others if event.type != "response.created" and not EXTRA.fullmatch(event.type)]
     begun = [event for event in others if event.type == "response.in_progress"]
     if not begun or begun[0] is not others[0]:
         detail = "response.in_progress does not follow response.created."
-        yield broken("in-progress", detail, *others[:1], *begun[:1])
+        yield report("in-progress", detail, *others[:1], *begun[:1])
     late = [event for event in events[events.index(begun[0]) :] if event.type == "response.queued"] if begun else []
     if late:
-        yield broken("in-progress", "response.queued comes after response.in_progress.", *late)
+        yield report("in-progress", "response.queued comes after response.in_progress.", *late)
     closings = [event for event in events if event.type in CLOSINGS]
     if len(closings) != 1:
         detail = f"the stream has {len(closings)} closing events instead of one."
-        yield broken("closing", detail, *(closings or events[-1:]))
+        yield report("closing", detail, *(closings or events[-1:]))
     if closings and events[-1].type not in CLOSINGS:
-        yield breaks(events[-1], "closing", "comes after the closing event.")
+        yield report_event(events[-1], "closing", "comes after the closing event.")
     for event, next in zip_longest(events, events[1:]):
         if event.type == "error" and (next is None or next.type != "response.failed"):
             detail = f"{event} is followed by {next or 'nothing'}, not by response.failed."
-            yield broken("error-event", detail, event, *([next] if next is not None else []))
-
-
-def _check_end(events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
-    """Check the reason and the usage in the closing event."""
-    closing = next((event for event in reversed(events) if event.type in CLOSINGS), None)
-    if closing is None:
-        return
-    yield from about(closing, _find_reason_faults(closing.inner("response"), closing.verb))
-    yield from about(closing, usage_faults(closing.inner("response")))
-    if closing.type == "response.failed" and not any(event.type == "error" for event in events):
-        yield breaks(closing, "failure-event", "comes without an error event before it.")
+            yield report("error-event", detail, event, *([next] if next is not None else []))
 
 
 def _find_reason_faults(response: Json, status: str) -> Faults:
@@ -183,14 +178,14 @@ def check_plain(body: Json, facts: RequestFacts) -> Iterator[Finding]:
     is_sound = not find_invalid_head(body) and as_text(body.get("id")) and as_text(body.get("status"))
     if not is_sound or not isinstance(items, list):
         head = {key: body.get(key) for key in ("object", "id", "created_at", "model", "status")}
-        yield broken("object", f"the answer is {quote(head)} with the output {quote(items)}.")
+        yield report("object", f"the answer is {quote(head)} with the output {quote(items)}.")
     status = "" if body.get("required_action") is not None else as_text(body.get("status"))
     reasons = _find_reason_faults(body, status)
     for rule, detail in (*field_faults(body), *echo_faults(facts.fields, body), *reasons, *usage_faults(body)):
-        yield broken(rule, f"the answer {detail}")
+        yield report(rule, f"the answer {detail}")
     for item in as_objects(items):
         for rule, detail in (*item_faults(item), *part_faults(item)):
-            yield broken(rule, f"an item {quote(item.get('type'))} {detail}")
+            yield report(rule, f"an item {quote(item.get('type'))} {detail}")
 
 
 def plain_turn(body: Json) -> ObservedTurn:

@@ -1,7 +1,7 @@
 """The required fields of a response object and its events, and the request settings that a response repeats.
 
-A server may repeat more than was sent: it fills in defaults and adds its own tools. Only a contradiction of the request
-is wrong.
+A server may repeat more than was sent, such as defaults and tools of its own. Only a contradiction of the request is a
+fault.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ class _Field(msgspec.Struct, frozen=True):
     """OpenAI requires it; any other field is required by Open Responses only."""
     nullable: bool = True
     echo: str = ""
-    """The rule by which it repeats the field of the request, if it does."""
+    """The rule that it must repeat the field of the request, if there is one."""
 
 
 FIELDS = {
@@ -58,7 +58,7 @@ EVENT_FIELDS = {
     "response.output_text.annotation.added": ("annotation", "annotation_index"),
     "error": ("code", "message", "param"),
 }
-"""Required fields of events that no other rule covers."""
+"""Required fields of events, as far as no other rule covers them."""
 
 
 def field_faults(response: Json) -> Iterator[tuple[str, str]]:

@@ -11,7 +11,7 @@ from toolwire.check.turns.loose import Json, as_number, as_objects, as_text, quo
 from toolwire.check.turns.rule import Finding
 
 Faults: TypeAlias = Iterator[tuple[str, str]]
-"""Rules of this API that something breaks, each with what is wrong: the end of a sentence."""
+"""Broken rules of this API, each with the end of a sentence that says what is wrong."""
 
 
 class TextField(msgspec.Struct, frozen=True):
@@ -38,7 +38,7 @@ CALLS = {text.item: text.field for text in TEXTS.values() if not text.within}
 GROWING = {text.item for text in TEXTS.values()}
 IDENTITY_FIELDS = ("type", "id", "call_id", "name", "role")
 OPAQUE = "encrypted_content"
-"""OpenAI encrypts reasoning anew each time it sends it."""
+"""OpenAI encrypts reasoning anew whenever it sends it."""
 
 ENDED = ("completed", "incomplete", "failed")
 
@@ -59,7 +59,7 @@ ITEM_EVENTS = {
     *{f"{stem}.{verb}" for stem in TEXTS for verb in ("delta", "done")},
 }
 KEEPALIVE = "keepalive"
-"""OpenAI sends it while a model reasons for long; it is not documented."""
+"""Sent by OpenAI during long reasoning; not documented."""
 AUDIO = {f"response.audio.{each}" for each in ("delta", "done", "transcript.delta", "transcript.done")}
 CORE = {*STATUSES, *ITEM_EVENTS, *AUDIO, "error", KEEPALIVE}
 
@@ -85,19 +85,19 @@ EXTRA = re.compile(r"ping|response\.required_action|[a-z0-9_-]+:[a-z0-9_.-]+")
 """Events that are sent only on request: two bare names, or any name with a vendor prefix."""
 
 
-def broken(rule: str, detail: str, *events: ReceivedFrame) -> Finding:
+def report(rule: str, detail: str, *events: ReceivedFrame) -> Finding:
     """A finding that these events show."""
     return Finding(f"responses.{rule}", detail[:1].upper() + detail[1:], tuple(event.position for event in events))
 
 
-def breaks(event: ReceivedFrame, rule: str, detail: str) -> Finding:
+def report_event(event: ReceivedFrame, rule: str, detail: str) -> Finding:
     """A finding about one event."""
-    return broken(rule, f"{event} {detail}", event)
+    return report(rule, f"{event} {detail}", event)
 
 
-def about(event: ReceivedFrame, faults: Faults) -> Iterator[Finding]:
+def report_all(event: ReceivedFrame, faults: Faults) -> Iterator[Finding]:
     """The findings about one event."""
-    return (breaks(event, rule, detail) for rule, detail in faults)
+    return (report_event(event, rule, detail) for rule, detail in faults)
 
 
 class OutputReader:
@@ -121,30 +121,30 @@ class OutputReader:
         for item in self._items:
             if item.closed is None and not has_failed:
                 detail = f"the item at index {item.index} has no output_item.done."
-                yield broken("item-closed", detail, item.added, *events[-1:])
+                yield report("item-closed", detail, item.added, *events[-1:])
         if closing is not None:
             yield from self._check_output(closing)
 
     def _add(self, event: ReceivedFrame) -> Iterator[Finding]:
-        """An item with a wrong index is read as the next one, so that only the index is reported."""
+        """Add an item. One with a wrong index is read as the next, so that only the index is reported."""
         index, id = as_number(event.fields.get("output_index")), as_text(event.inner("item").get("id"))
         if index != len(self._items):
             written = quote(event.fields.get("output_index"))
-            yield breaks(event, "output-index", f"announces index {written} where {len(self._items)} is next.")
+            yield report_event(event, "output-index", f"announces index {written} where {len(self._items)} is next.")
             if id in self._ids or (not id and index in self._indexes):
                 return
         item = OutputItem(event, len(self._items))
         self._items.append(item)
         if index is not None:
             self._indexes.setdefault(index, item)
-        yield from about(event, item.begin())
+        yield from report_all(event, item.begin())
         if id in self._ids:
-            yield breaks(event, "item-id", f"repeats the id {id!r} of another item.")
+            yield report_event(event, "item-id", f"repeats the id {id!r} of another item.")
         if id:
             self._ids.setdefault(id, item)
 
     def _read(self, event: ReceivedFrame) -> Iterator[Finding]:
-        """Find the item by its index, or position; or by its id where the index cannot be right."""
+        """Find the item by its index or position, or by its id if the index must be wrong."""
         named = self._ids.get(as_text(event.fields.get("item_id")) or as_text(event.inner("item").get("id")))
         index = as_number(event.fields.get("output_index"))
         item = self._indexes.get(index) if index is not None else None
@@ -152,42 +152,42 @@ class OutputReader:
             item = self._items[index]
         if named is not None and item is not named and (item is None or not item.takes(event)):
             detail = f"is about index {quote(event.fields.get('output_index'))}, its item is at {named.index}."
-            yield breaks(event, "output-index", detail)
+            yield report_event(event, "output-index", detail)
             item = named
         if item is None:
             detail = f"is about index {quote(event.fields.get('output_index'))}, which was not announced."
-            yield breaks(event, "item-added", detail)
+            yield report_event(event, "item-added", detail)
         else:
-            yield from about(event, item.read(event))
+            yield from report_all(event, item.read(event))
 
     def _check_output(self, closing: ReceivedFrame) -> Iterator[Finding]:
-        """Compare the items with the output of the closing event; a failed response has open items as incomplete."""
+        """Compare the items with the output of the closing event; in a failed response open items are incomplete."""
         output = as_objects(closing.inner("response").get("output"))
         has_failed = closing.type == "response.failed"
         if has_failed and len(output) > len(self._items):
-            yield breaks(closing, "failed-output", f"has {len(output)} items, {len(self._items)} were announced.")
+            yield report_event(closing, "failed-output", f"has {len(output)} items, {len(self._items)} were announced.")
         elif not has_failed and len(output) != len(self._items):
             detail = f"{len(self._items)} items were announced, {closing} has {len(output)}."
-            yield broken("final-output", detail, closing)
+            yield report("final-output", detail, closing)
         for index, item in enumerate(self._items):
             final = output[index] if index < len(output) else {}
             closed = item.closed.inner("item") if item.closed is not None else {}
             if item.closed is not None and closed.get("status") == "incomplete":
                 if item is not self._items[-1]:
                     detail = f"the item at index {index} is incomplete and not the last."
-                    yield broken("incomplete-item", detail, item.closed)
+                    yield report("incomplete-item", detail, item.closed)
                 if closing.type == "response.completed":
                     detail = f"the item at index {index} is incomplete, the response is not."
-                    yield broken("incomplete-item", detail, item.closed, closing)
+                    yield report("incomplete-item", detail, item.closed, closing)
             is_cut = item.closed is None and final.get("status") in ("incomplete", "failed")
             if has_failed and not is_cut and (item.closed is None or not item.matches(final)):
                 detail = f"item {index} is not in {closing} as it was sent."
-                yield broken("failed-output", detail, item.added, closing)
+                yield report("failed-output", detail, item.added, closing)
             elif not has_failed and item.closed is not None and not item.matches(final):
                 detail = f"item {index} of {closing} differs from its output_item.done."
                 names = [name for name in {**closed, **final} if closed.get(name) != final.get(name) and name != OPAQUE]
                 parts = tuple(f"{where}.{name}" for name in names for where in ("item", "output"))
-                found = broken("final-output", detail, item.closed, closing)
+                found = report("final-output", detail, item.closed, closing)
                 yield msgspec.structs.replace(found, parts=parts)
 
 

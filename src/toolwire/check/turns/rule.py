@@ -8,8 +8,7 @@ from toolwire.check.turns.loose import Json
 from toolwire.core.events import Dialect
 
 Level: TypeAlias = Literal["MUST", "SHOULD"]
-"""MUST: clients lose or mangle calls where it is broken. SHOULD: some clients fail, or
-other information is lost."""
+"""MUST: clients lose or mangle calls if it is broken. SHOULD: some clients fail, or other information is lost."""
 
 ALL_APIS = "OpenAI Chat Completions, OpenAI Responses, Anthropic Messages"
 
@@ -22,7 +21,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     requirement: str
     """The requirement in one sentence."""
     harm: str
-    """Who is harmed where it is broken, and how."""
+    """Who is harmed if it is broken, and how."""
     level: Level
     required_by: str = ""
     """The specification or the client that requires it; empty if it is the specification of its area."""
@@ -61,7 +60,7 @@ class Finding(msgspec.Struct, frozen=True):
     frames: tuple[int, ...] = ()
     """The positions of the frames that show it."""
     parts: tuple[str, ...] = ()
-    """What is wrong in them: fields, as in the rule, or texts; those of the rule if there are none."""
+    """The faulty parts of these frames: fields, as in the rule, or texts; by default the fields of the rule."""
 
     def __str__(self) -> str:
         return f"{self.rule}: {self.detail}"
@@ -72,14 +71,14 @@ class RequestFacts(msgspec.Struct, frozen=True):
 
     api: Dialect
     tools: tuple[str, ...] | None = None
-    """The names of the declared tools; None if the request is not known."""
+    """The names of the declared tools; None if the request is unknown."""
     usage: bool | None = None
-    """Whether token counts were requested in a stream; None if the request is not known."""
+    """Whether token counts were requested in a stream; None if the request is unknown."""
     forced: bool = False
-    """Whether the request named the tool that is to be called."""
+    """Whether the request named the tool to call."""
     extended: bool = False
     """Whether events beyond the protocol were requested."""
     socket: bool = False
-    """A WebSocket carries the events: they have no names, and no marker ends them."""
+    """Whether the events come over a WebSocket, without names and without a final marker."""
     fields: Json = {}
-    """The request as it was sent; empty if it is not known."""
+    """The request as it was sent; empty if it is unknown."""

@@ -1,4 +1,4 @@
-"""A turn as a client has it at the end, independent of the API, and the rules that hold in every API."""
+"""A turn as a client received it, independent of the API, and the checks common to all APIs."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -111,7 +111,7 @@ class TurnForm(msgspec.Struct, frozen=True):
     usage_on_request: bool = False
     """A stream reports token counts only if the request asks for them."""
     forced_call_stops: bool = False
-    """A turn may end with `stop` after a call that the request has forced."""
+    """A turn may end with `stop` after a call that the request forced."""
 
 
 def check_turn(turn: ObservedTurn, facts: RequestFacts, form: TurnForm) -> Iterator[Finding]:
@@ -129,7 +129,7 @@ def check_turn(turn: ObservedTurn, facts: RequestFacts, form: TurnForm) -> Itera
             yield Finding("calls.json", detail, call.frames)
     may_stop = facts.forced and form.forced_call_stops
     if turn.finish == ("stop" if turn.calls else "calls") and not (turn.finish == "stop" and may_stop):
-        detail = f"A turn with {len(turn.calls)} calls ends as if there were {'none' if turn.calls else 'some'}."
+        detail = f"A turn with {len(turn.calls)} calls ends as if it had {'none' if turn.calls else 'some'}."
         yield Finding("calls.finish", detail, turn.last)
     leak = LEAKS.search(turn.text) if facts.tools else None
     if leak is not None:
