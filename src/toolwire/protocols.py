@@ -202,20 +202,15 @@ def _chatgpt_or_openai(settings: Mapping[str, object], login: str) -> responses_
 
 
 def _chat_facts(profile: chat_backend.Profile) -> ServerFacts:
-    return ServerFacts(
-        hosts_tools=chat_backend.HOSTS_TOOLS,
-        hosts=profile.hosts,
-        search=profile.limits.search,
-        results_anywhere=chat_backend.RESULTS_ANYWHERE,
-    )
+    return ServerFacts(hosts=profile.hosts, search=profile.limits.search)
 
 
 def _responses_facts(profile: responses_backend.Profile) -> ServerFacts:
     return ServerFacts(
         base_url=profile.base_url,
-        hosts_tools=responses_backend.HOSTS_TOOLS,
+        hosts_tools=("chat", "responses"),
         search=profile.limits.search,
-        results_anywhere=responses_backend.RESULTS_ANYWHERE,
+        results_anywhere=True,
         counts_tokens=profile.counts_tokens,
         compacts=profile.compacts,
         adds_include=True,
@@ -225,9 +220,8 @@ def _responses_facts(profile: responses_backend.Profile) -> ServerFacts:
 def _messages_facts(profile: messages_backend.Profile) -> ServerFacts:
     return ServerFacts(
         headers={"anthropic-version": profile.version},
-        hosts_tools=messages_backend.HOSTS_TOOLS,
+        hosts_tools=("messages",),
         search=profile.limits.search,
-        results_anywhere=messages_backend.RESULTS_ANYWHERE,
         counts_tokens=profile.counts_tokens,
         unsigned_reasoning=True,
     )

@@ -240,7 +240,7 @@ class TurnReader:
         if self._max_held:
             self._count_empty(frames, out)
         if self._after_finish:
-            finishing = self.conversation.finishing
+            finishing = self.conversation.decoder.finishing
             if finishing != self._finishing:
                 self._finishing = finishing
                 self.finish_over = self.heard_at + self._after_finish if finishing else 0.0
@@ -249,7 +249,7 @@ class TurnReader:
     def _count_empty(self, frames: Sequence[Frame], events: Sequence[Event]) -> None:
         """Raise if the backend has sent too many frames without content."""
         skipped = self._source.skipped if self._source is not None else 0
-        before, self._held = self._held, self.conversation.held
+        before, self._held = self._held, self.conversation.decoder.held
         if self._held > before:
             self._empty, self.progressed = -skipped, self.heard_at
             return
@@ -258,7 +258,7 @@ class TurnReader:
                 self._empty = -skipped
                 return
         self._empty += len(frames)
-        if self._empty + skipped > MAX_EMPTY_FRAMES and not self.conversation.ended:
+        if self._empty + skipped > MAX_EMPTY_FRAMES and not self.conversation.decoder.ended:
             message = f"The backend sent more than {MAX_EMPTY_FRAMES} frames in a row without content."
             raise BackendFault(Failure(502, "reply_without_content", message))
 

@@ -109,21 +109,21 @@ class ToyDecoder(TurnDecoder):
         return self.feed(Frame(b"", body))
 
     def end(self) -> Sequence[Event]:
-        return () if self.ended else self._cut()
+        return () if self.ended else self._fail_cut()
 
 
 class ToyConversation(LoweredConversation):
     def __init__(self, request: Request, seed: str, profile: ToyProfile | None = None) -> None:
         super().__init__(request, Limits())
-        self._decoder = ToyDecoder(seed)
+        self.decoder = ToyDecoder(seed)
         self._shouts = profile is not None and profile.shouts
 
     def start(self) -> Post:
-        [*_, last] = (entry for entry in self._request.entries if isinstance(entry, Message))
+        [*_, last] = (entry for entry in self.lowered.entries if isinstance(entry, Message))
         said = "".join(part.text for part in last.parts if isinstance(part, TextPart))
-        way = "stream" if self._request.stream else "whole"
+        way = "stream" if self.lowered.stream else "whole"
         body = msgspec.json.encode({"say": said.upper() if self._shouts else said})
-        return Post(f"/toy/{self._request.model}:{way}", body)
+        return Post(f"/toy/{self.lowered.model}:{way}", body)
 
 
 _DIALECT = ToyDialect()

@@ -159,7 +159,7 @@ class Talk:
 
     @property
     def is_over(self) -> bool:
-        return self._conversation.ended
+        return self._conversation.decoder.ended
 
     @property
     def turn(self) -> Turn:

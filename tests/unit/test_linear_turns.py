@@ -274,7 +274,7 @@ def test_replies(length: int) -> None:
                         passed += made.policies.feed(event)
                     for event in passed:
                         encoder.feed(event)
-                    conversation.reasoning()
+                    conversation.decoder.reasoning()
                     modules[f"dialects.{dialect}"].encode_turn(
                         modules["core.collect"].collect(passed), request, "id", 0
                     )

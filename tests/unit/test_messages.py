@@ -1099,7 +1099,7 @@ def test_frames_are_counted_from_the_stop_reason_on_and_heartbeats_are_not(
         line = Pipeline(FrameReader(), conversation)
         for piece in pieces:
             line.feed(piece)
-        return conversation.finishing
+        return conversation.decoder.finishing
 
     assert in_any_chunking(began() + b"".join(events), run) == frames
 

@@ -149,11 +149,11 @@ def request() -> Request:
 def test_app_server_says_how_many_tokens_the_model_takes(told: int | None, tokens: int):
     conversation = codex.Conversation(request(), "s")
     conversation.start()
-    assert conversation.context_window.tokens == 0
+    assert conversation.decoder.context_window.tokens == 0
     usage = {"total": {"inputTokens": 1}, "modelContextWindow": told}
     line = {"method": "thread/tokenUsage/updated", "params": {"threadId": "t", "turnId": "u", "tokenUsage": usage}}
     conversation.feed(Frame(b"", json.dumps(line).encode()))
-    assert conversation.context_window.tokens == tokens
+    assert conversation.decoder.context_window.tokens == tokens
 
 
 @pytest.mark.parametrize(("reason", "is_full"), [("max_context_length", True), ("max_output_tokens", False)])
@@ -162,4 +162,4 @@ def test_a_response_says_that_the_window_is_full(reason: str, is_full: bool):
     conversation.start()
     body = {"id": "resp_1", "status": "incomplete", "incomplete_details": {"reason": reason}, "output": []}
     conversation.feed(Frame(b"", json.dumps({"type": "response.incomplete", "response": body}).encode()))
-    assert conversation.context_window.is_full == is_full
+    assert conversation.decoder.context_window.is_full == is_full

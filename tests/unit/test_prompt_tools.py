@@ -414,7 +414,7 @@ def test_calls_of_a_profiles_notation_are_delivered_in_place_and_their_structure
     assert [(call.id, call.name) for call in turn.calls] == [("call_Snt01", "find"), ("call_Snt02", "now")]
     assert [note.code for note in turn.notes] == ["text_call_twin"]
     assert [event for event in events if isinstance(event, CallTwin)] == [CallTwin("call_Snt01", "c", '{"s": 1}')]
-    assert conversation.ended
+    assert conversation.decoder.ended
 
 
 def test_channels_are_read_without_tools_too():

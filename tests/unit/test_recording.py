@@ -51,8 +51,8 @@ def test_a_replayed_turn_is_the_recorded_turn(tmp_path, status):
     turn = collect([event for step in steps for event in line.feed(step)] + list(line.end()))
     assert [(made.id, made.arguments) for made in turn.calls] == [("c1", '{"q":"x"}')]
     assert [made.name for made in turn.calls] == ["find"]
-    assert conversation.ended
-    assert not conversation.finishing
+    assert conversation.decoder.ended
+    assert not conversation.decoder.finishing
 
 
 def test_the_original_timing_can_be_kept(tmp_path):
@@ -194,8 +194,8 @@ def test_a_replayed_turn_knows_what_its_backend_knows(tmp_path):
     recording = read_recording(recorded(tmp_path, TURN))
     conversation = replaying(recording)
     assert conversation.delta_fields
-    assert not conversation.context_window.is_full
-    assert conversation.reasoning() == ""
+    assert not conversation.decoder.context_window.is_full
+    assert conversation.decoder.reasoning() == ""
     conversation.stand_in("a", "b")
 
 

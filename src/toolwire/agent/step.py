@@ -108,7 +108,7 @@ class Step:
             await self._task.events.wait_for_room()
         for note in run.assembly.stats.notes:
             self._task.put(agent_events.Noted(note.code, note.subject))
-        self.context_window = run.conversation.context_window
+        self.context_window = run.conversation.decoder.context_window
         if failure is None:
             await run.finish()
             await self._task.check_usage()

@@ -45,13 +45,17 @@ class TurnDecoder(ABC):
         self._table = CallTable(seed, names, with_items=keeps_frames and self.has_items)
         self._sequencer = OneCallAtATime()
         self._surrogates = SurrogateHalves()
-        self._opening: list[Event] = []
+        self.opening: list[Event] = []
+        """The notes to be delivered at the start of the turn."""
         self._started = False
         self._unreadable = 0
         self._failure: Failure | None = None  # of a finish reason; an error that follows is more exact
         self.ended = False
-        self.finishing = 0  # frames after the finish reason of every choice, heartbeats excluded
+        """Whether the backend's stream has ended the turn."""
+        self.finishing = 0
+        """Frames since every choice has its finish reason, without heartbeats; 0 before that."""
         self.context_window = ContextWindow()
+        """The size and state of the model's context window, as far as the reply reported them."""
 
     @abstractmethod
     def feed(self, frame: Frame) -> Sequence[Event]:
@@ -68,15 +72,6 @@ class TurnDecoder(ABC):
         """The events of a reply that is not streamed."""
         ...
 
-    def begin(self, notes: Sequence[Event]) -> None:
-        """Deliver these notes about the request at the start of the turn."""
-        self._opening.extend(notes)
-
-    @property
-    def opening(self) -> Sequence[Event]:
-        """The notes to be delivered at the start of the turn."""
-        return self._opening
-
     @property
     def held(self) -> int:
         """A counter that grows with content that waits for its turn to be delivered."""
@@ -91,7 +86,7 @@ class TurnDecoder(ABC):
         return [out for each in events for out in feed(each)]
 
     def _take_opening(self) -> list[Event]:
-        opening, self._opening = self._opening, []
+        opening, self.opening = self.opening, []
         return opening
 
     def _read_plain(self, body: bytes, decode: Callable[[bytes], Read]) -> tuple[bytes, Read | None]:
@@ -108,7 +103,7 @@ class TurnDecoder(ABC):
         """
         lost = self._surrogates.lost
         data = self._surrogates.repair(data) or data
-        self._opening += [Note("letter_replaced")] * (self._surrogates.lost - lost)
+        self.opening += [Note("letter_replaced")] * (self._surrogates.lost - lost)
         try:
             return data, decode(data)
         except UNREADABLE:
@@ -117,7 +112,7 @@ class TurnDecoder(ABC):
     def _skip_frame(self, frame: Frame) -> None:
         """Note an unreadable frame; an open call may have a gap there."""
         self._unreadable += 1
-        self._opening.append(Note("frame_skipped"))
+        self.opening.append(Note("frame_skipped"))
         if not frame.data.lstrip().startswith(b":") and frame.event != b"ping":  # `data: : keepalive` is harmless
             self._table.gap()
 

@@ -15,7 +15,7 @@ from toolwire.adapt.names import Limits
 from toolwire.backends.decoder import TurnDecoder
 from toolwire.backends.failures import http_failure
 from toolwire.backends.originals import restore_original_fields
-from toolwire.core.backend import ContextWindow, Opening
+from toolwire.core.backend import Opening
 from toolwire.core.errors import Failure
 from toolwire.core.events import Event, Note
 from toolwire.core.raw import fields_of, to_json
@@ -40,49 +40,34 @@ def select_fields(body: bytes, names: frozenset[str]) -> bytes:
 
 
 class LoweredConversation:
-    """One request to one backend and everything it answers. A backend adds its decoder and `start`."""
+    """One request to one backend and everything it answers. A backend sets `decoder` and adds `start`."""
 
-    _decoder: TurnDecoder
+    decoder: TurnDecoder
 
     def __init__(self, request: Request, limits: Limits) -> None:
-        self._request, self._restore = fit_request(request, limits)
-        self._names = [tool.name for tool in self._request.tools]
-        dropped = self._request.notes[len(request.notes) :]
-        self._notes: Sequence[Note] = (*dropped, *self._restore.notes)  # are delivered with the turn
-        self._stages = Pipeline(self._restore) if self._restore.table else None
+        self.lowered, self.restore = fit_request(request, limits)
+        """The request as it is written for the server, and the stage that restores the calls of the answer."""
+        dropped = self.lowered.notes[len(request.notes) :]
+        self._notes: Sequence[Note] = (*dropped, *self.restore.notes)  # are delivered with the turn
+        self._stages = Pipeline(self.restore) if self.restore.table else None
 
     @property
     def delta_fields(self) -> Sequence[bytes]:
         """The opening bytes of the fields whose text may be read in batches of frames.
 
-        None if there are stages behind the decoder, because they read delta by delta.
+        Empty if there are stages behind the decoder, because they read delta by delta.
         """
-        return self._decoder.delta_fields if self._stages is None else ()
-
-    @property
-    def lowered(self) -> Request:
-        """The request as it is written for the server."""
-        return self._request
-
-    @property
-    def restore(self) -> Restore:
-        """The stage that restores the calls of the answer."""
-        return self._restore
+        return self.decoder.delta_fields if self._stages is None else ()
 
     @property
     def notes(self) -> tuple[Note, ...]:
         """Notes about fields that the encoded request lacks; complete after `start`."""
-        written = (event for event in self._decoder.opening if isinstance(event, Note))
+        written = (event for event in self.decoder.opening if isinstance(event, Note))
         return (*self._notes, *written)
 
     def begin(self, notes: Sequence[Note]) -> None:
         """Deliver these notes with the turn, for a request that another conversation encoded."""
         self._notes = notes
-
-    @property
-    def context_window(self) -> ContextWindow:
-        """The size and state of the model's context window, as far as the reply reported them."""
-        return self._decoder.context_window
 
     def start(self) -> Opening:
         """The opening message to the backend."""
@@ -90,42 +75,22 @@ class LoweredConversation:
 
     def feed(self, frame: Frame) -> Sequence[Event]:
         """The events of one frame of a streamed reply."""
-        return self._restore_calls(self._decoder.feed(frame))
-
-    @property
-    def ended(self) -> bool:
-        """Whether the backend's stream has ended the turn."""
-        return self._decoder.ended
-
-    @property
-    def finishing(self) -> int:
-        """Frames since every choice has its finish reason, without heartbeats; 0 before that."""
-        return self._decoder.finishing
-
-    @property
-    def held(self) -> int:
-        """A counter that grows with content that waits for its turn to be delivered."""
-        return self._decoder.held
+        return self._restore_calls(self.decoder.feed(frame))
 
     def end(self) -> Sequence[Event]:
         """The events caused by the end of the stream."""
-        return self._restore_calls(self._decoder.end())
+        return self._restore_calls(self.decoder.end())
 
     def feed_plain(self, body: bytes) -> Sequence[Event]:
         """The events of a reply that is not streamed."""
-        return self._restore_calls(
-            self._decoder.feed_plain(on_one_line(body))
-        )  # parts of it may be written to a stream
+        # Parts of the body may be written to a stream.
+        return self._restore_calls(self.decoder.feed_plain(on_one_line(body)))
 
     def stand_in(self, call: str, delivered: str) -> None:
         """Answer a call that was not delivered with the result of the call that was delivered in its place.
 
         By default nothing is needed: the next request has the whole history with the client's ids.
         """
-
-    def reasoning(self) -> str:
-        """The reasoning so far as a chat server wrote it: the fields of its message as JSON; empty for others."""
-        return self._decoder.reasoning()
 
     def read_error(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
         """The failure of an HTTP error of the backend."""

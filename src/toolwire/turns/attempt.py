@@ -148,7 +148,7 @@ class Attempt:
     async def finish(self) -> None:
         """Read the rest of the reply after the end of the turn, so that its connection can be reused."""
         reply = self._reply
-        if reply is not None and not reply.is_whole() and self.conversation.ended and not self.reader.left_open:
+        if reply is not None and not reply.is_whole() and self.conversation.decoder.ended and not self.reader.left_open:
             try:
                 async with asyncio.timeout(1.0):
                     while await reply.read():
@@ -230,7 +230,7 @@ class Attempt:
                 # The stream was left open. What has arrived since still counts, unless it is a heartbeat.
                 data = reply.read_nowait()
                 events = self._feed(data) if data else ()
-                is_over = not (self.conversation.ended or reader.finish_over > now or reader.has_more)
+                is_over = not (self.conversation.decoder.ended or reader.finish_over > now or reader.has_more)
                 return [*events, *reader.end_left_open()] if is_over else events
             if now < deadline:
                 return None if first == until else ()

@@ -192,7 +192,7 @@ def _make_question(engine: Engine, request: Request, caller: Caller, options: Op
     conversation = route.converse(msgspec.structs.replace(request, model=model), seed, owner)
     last = [make() for make in options.policies]
     carried = request.carries_signatures
-    last.append(KeepReasoning(reasoning, name, owner, entries, conversation.reasoning, is_carried=carried))
+    last.append(KeepReasoning(reasoning, name, owner, entries, conversation.decoder.reasoning, is_carried=carried))
     if is_same_dialect and route.facts.unsigned_reasoning:
         last.append(KeepUnsigned(reasoning, name, owner))
     if not carried and request.tools:

@@ -22,14 +22,10 @@ from toolwire.notations.reasoning import ReadReasoning
 from toolwire.notations.registry import CALLS, HERMES, REASONING
 from toolwire.notations.values import Schemas
 
-__all__ = ["HOSTS_TOOLS", "OPENAI", "PATH", "RESULTS_ANYWHERE", "Conversation", "Profile", "profile_from"]
+__all__ = ["OPENAI", "PATH", "Conversation", "Profile", "profile_from"]
 
 PATH = "/chat/completions"
 """The path below the base URL."""
-HOSTS_TOOLS: tuple[str, ...] = ()
-"""Dialects whose hosted tools, such as web search, it supports by name."""
-RESULTS_ANYWHERE = False
-"""Whether results may come anywhere after their calls; if not, they must follow them directly."""
 
 
 class Conversation(LoweredConversation):
@@ -37,23 +33,22 @@ class Conversation(LoweredConversation):
 
     def __init__(self, request: Request, seed: str, profile: Profile = OPENAI) -> None:
         super().__init__(request, profile.limits)
+        names = [tool.name for tool in self.lowered.tools]
         keeps, snapshots = request.dialect == DIALECT, profile.arguments == "snapshot"
-        self._decoder = Decoder(seed, self._names, snapshots=snapshots, keeps_frames=keeps, choices=request.choices)
-        if readers := make_text_readers(profile, self._request, seed):
-            self._stages = Pipeline(*readers, self._restore)
+        self.decoder = Decoder(seed, names, snapshots=snapshots, keeps_frames=keeps, choices=request.choices)
+        if readers := make_text_readers(profile, self.lowered, seed):
+            self._stages = Pipeline(*readers, self.restore)
         self._profile = profile
-        self._declared = self._restore.declared
 
     def start(self) -> Post:
-        if self._profile.tools == "prompt":
-            self._request, notes = move_tools_to_prompt(self._request, self._profile.prompt_notation)
-            self._declared = self._request.tools
-            self._decoder.begin(notes)
-        request = self._request
-        body, notes = encode_request(request, self._profile, stream=request.stream, declared=self._declared)
-        self._decoder.begin(notes)
-        accept = "text/event-stream" if self._request.stream else "application/json"
-        return Post(PATH, body, {"accept": accept})
+        profile, declared = self._profile, self.restore.declared
+        if profile.tools == "prompt":
+            self.lowered, notes = move_tools_to_prompt(self.lowered, profile.prompt_notation)
+            self.decoder.opening += notes
+            declared = self.lowered.tools
+        body, notes = encode_request(self.lowered, profile, stream=self.lowered.stream, declared=declared)
+        self.decoder.opening += notes
+        return Post(PATH, body, {"accept": "text/event-stream" if self.lowered.stream else "application/json"})
 
 
 def make_text_readers(profile: Profile, request: Request, seed: str) -> list[Stage[Event, Event]]:

@@ -143,7 +143,7 @@ class Decoder(TurnDecoder):
             # Older vLLM has the error in the chunk itself.
             return self.fail(stream_failure(chunk.message if chunk.error is None else chunk.error))
         out: list[Event] = [] if self._started else self._start(chunk)
-        if self._opening:
+        if self.opening:
             out += self._take_opening()
         for choice in check_count(chunk.choices or ()) if self._failure is None else ():
             if choice.finish_reason is not None and choice.finish_reason not in NULL_LIKE:
@@ -287,7 +287,7 @@ class Decoder(TurnDecoder):
         if not self._started:
             return self.fail(Failure(502, "stream_cut", "The backend ended its stream without a turn.", retryable=True))
         self.ended = True
-        out: list[Event] = [*self._opening]
+        out: list[Event] = [*self.opening]
         if self._surrogates.half:
             out.append(Note("letter_replaced"))
         if self._reason is None:

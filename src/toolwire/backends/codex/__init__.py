@@ -43,8 +43,8 @@ class Conversation(LoweredConversation):
     ) -> None:
         super().__init__(request, LIMITS)
         self._entries = request.entries
-        self._opening = encode_thread(self._request, profile, provider)
-        entries, setting = self._request.entries, self._opening.setting
+        self._opening = encode_thread(self.lowered, profile, provider)
+        entries, setting = self.lowered.entries, self._opening.setting
         fitting = ((each, resume) for each in waiting if (resume := find_continuation(each.state, entries, setting)))
         found, self._resume = next(fitting, (None, None))
         self._dialogue = Dialogue(request.model, owner, found, self._pending)
@@ -52,10 +52,10 @@ class Conversation(LoweredConversation):
         self._stand_ins: dict[str, str] = {}
         shown = [tool["name"] for tool in self._opening.start["dynamicTools"]]
         send = self._dialogue.outbox.append
-        self._decoder = self._turn = Decoder(seed, shown, send, self._read_answer, self._resume)
+        self.decoder = self._turn = Decoder(seed, shown, send, self._read_answer, self._resume)
 
     def start(self) -> Dialogue:
-        self._turn.begin(self._opening.notes)
+        self._turn.opening += self._opening.notes
         outbox, resume = self._dialogue.outbox, self._resume
         if resume is None:
             outbox.append(protocol.start_thread(self._opening.start))
@@ -93,7 +93,7 @@ class Conversation(LoweredConversation):
         decoder, calls = self._turn, self._turn.calls
         if not decoder.ended or not calls.are_all_here or calls.share_an_id:
             return None
-        entries = drop_reasoning(self._request.entries)
+        entries = drop_reasoning(self.lowered.entries)
         state = ThreadState(
             decoder.turn,
             self._opening.setting,
@@ -106,7 +106,7 @@ class Conversation(LoweredConversation):
             self._stand_ins,
         )
         delivered = {call: delivered for delivered, call in self._stand_ins.items()}
-        keys, name = CallKeys(self._dialogue.owner, self._entries), self._restore.name
+        keys, name = CallKeys(self._dialogue.owner, self._entries), self.restore.name
         found = [keys.key(delivered.get(call.id, call.id), name(call.namespace, call.name)) for call in state.calls]
         return PendingTurn(self._thread, tuple(found), state)
 

@@ -188,7 +188,7 @@ class Decoder(TurnDecoder):
                 self._total = params.token_usage.total.usage
                 self.context_window = ContextWindow(params.token_usage.model_context_window or 0)
             case "warning":
-                self._opening.append(Note("backend_warning", params.message or ""))
+                self.opening.append(Note("backend_warning", params.message or ""))
                 return self._take_opening() if self._started else ()
             case "model/rerouted":
                 return self._after_start([Note("model_changed", params.to_model or "")])

@@ -17,10 +17,8 @@ from toolwire.core.request import Request
 
 __all__ = [
     "ANTHROPIC",
-    "HOSTS_TOOLS",
     "MODELS_PATH",
     "PATH",
-    "RESULTS_ANYWHERE",
     "Conversation",
     "Profile",
     "count_tokens",
@@ -29,11 +27,6 @@ __all__ = [
 
 PATH = "/messages"
 """The path below the base URL."""
-HOSTS_TOOLS: tuple[str, ...] = ("messages",)
-"""Dialects whose hosted tools, such as web search, it supports by name."""
-RESULTS_ANYWHERE = False
-"""Whether results may come anywhere after their calls; if not, they must follow them directly."""
-
 MODELS_PATH = "/models?limit=1000"
 """The list of its models. Anthropic gives twenty at a time unless more are asked for."""
 
@@ -44,17 +37,18 @@ class Conversation(LoweredConversation):
     def __init__(self, request: Request, seed: str, profile: Profile = ANTHROPIC) -> None:
         super().__init__(request, profile.limits)
         keeps, snapshots = request.dialect == ORIGIN, profile.arguments == "snapshot"
-        self._decoder = Decoder(seed, self._names, snapshots=snapshots, keeps_frames=keeps)
+        names = [tool.name for tool in self.lowered.tools]
+        self.decoder = Decoder(seed, names, snapshots=snapshots, keeps_frames=keeps)
         self._profile = profile
 
     def start(self) -> Post:
-        body, notes = encode_request(self._request, self._profile, stream=self._request.stream)
-        self._decoder.begin(notes)
-        return Post(PATH, body, _headers(self._request, self._profile))
+        body, notes = encode_request(self.lowered, self._profile, stream=self.lowered.stream)
+        self.decoder.opening += notes
+        return Post(PATH, body, _headers(self.lowered, self._profile))
 
     def read_error(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
         failure = super().read_error(status, headers, body)
-        if status == 529 and self._request.dialect != ORIGIN:  # Anthropic's status for overload
+        if status == 529 and self.lowered.dialect != ORIGIN:  # Anthropic's status for overload
             return msgspec.structs.replace(failure, status=503, code="server_is_overloaded")
         return failure
 

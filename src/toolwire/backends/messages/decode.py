@@ -126,7 +126,7 @@ class Decoder(TurnDecoder):
             events = handler(self, event) if not self._keeps_frames else self._read_with_frame(event, frame)
         if self._reason and handler is not Decoder._ignore:
             self.finishing += 1
-        if self._started and self._opening:
+        if self._started and self.opening:
             behind = 1 if events and isinstance(events[0], TurnStarted) else 0
             events = [*events[:behind], *self._take_opening(), *events[behind:]]
         return self._in_sequence(events) if len(events) != 1 else self._sequencer.feed(events[0])

@@ -18,10 +18,8 @@ from toolwire.core.request import Request
 
 __all__ = [
     "CHATGPT",
-    "HOSTS_TOOLS",
     "OPENAI",
     "PATH",
-    "RESULTS_ANYWHERE",
     "USAGE_PATH",
     "Conversation",
     "Profile",
@@ -31,10 +29,6 @@ __all__ = [
 
 PATH = "/responses"
 """The path below the base URL."""
-HOSTS_TOOLS: tuple[str, ...] = ("chat", "responses")
-"""Dialects whose hosted tools, such as web search, it supports by name."""
-RESULTS_ANYWHERE = True
-"""Whether results may come anywhere after their calls; if not, they must follow them directly."""
 
 
 class Conversation(LoweredConversation):
@@ -43,13 +37,13 @@ class Conversation(LoweredConversation):
     def __init__(self, request: Request, seed: str, profile: Profile = OPENAI) -> None:
         super().__init__(request, profile.limits)
         keeps, snapshots = request.dialect == DIALECT, profile.arguments == "snapshot"
-        self._decoder = Decoder(seed, self._request.tool_names, snapshots=snapshots, keeps_frames=keeps)
+        self.decoder = Decoder(seed, self.lowered.tool_names, snapshots=snapshots, keeps_frames=keeps)
         self._profile = profile
 
     def start(self) -> Opening:
-        streamed = self._request.stream or self._profile.always_streams
-        body, notes = encode_request(self._request, self._profile, stream=streamed)
-        self._decoder.begin(notes)
+        streamed = self.lowered.stream or self._profile.always_streams
+        body, notes = encode_request(self.lowered, self._profile, stream=streamed)
+        self.decoder.opening += notes
         accept = "text/event-stream" if streamed else "application/json"
         return Post(PATH, body, {"accept": accept, **self._profile.headers})
 

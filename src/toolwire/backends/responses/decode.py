@@ -178,14 +178,14 @@ class Decoder(TurnDecoder):
             return data, None
         if ending.type not in ENDINGS:
             return data, None
-        self._opening.append(Note("frame_skipped"))
+        self.opening.append(Note("frame_skipped"))
         response = Response(status=ending.response.status, error=ending.response.error)
         return data, StreamEvent(ending.type, response=response)
 
     def _give_up_half(self, event: StreamEvent) -> None:
         """Replace half a character whose other half did not come."""
         self._surrogates.half = ""
-        self._opening.append(Note("letter_replaced"))
+        self.opening.append(Note("letter_replaced"))
         if event.delta is not None:
             event.delta = "\ufffd" + event.delta
 
@@ -206,7 +206,7 @@ class Decoder(TurnDecoder):
 
     def _finish_open(self) -> Sequence[Event]:
         """End the turn, with open items as incomplete."""
-        self._opening.append(Note("end_missing"))
+        self.opening.append(Note("end_missing"))
         reason: Reason = "length" if self._output.is_cut else "stop"
         return self._in_sequence([*self._finish_calls(self._take_opening(), cut=True), TurnEnded(reason)])
 
