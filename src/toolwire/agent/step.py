@@ -20,7 +20,7 @@ from toolwire.core import events
 from toolwire.core.backend import ContextWindow
 from toolwire.core.errors import BackendFault, BadRequest, Failure, InternalError
 from toolwire.core.events import Event, RawFrame, Reason, TurnEnded, TurnFailed, Usage
-from toolwire.dialects.responses.items import DONE, CallItem, MessageItem, OtherItem, OutputItem
+from toolwire.dialects.responses.items import ITEM_DONE, CallItem, MessageItem, OtherItem, OutputItem
 from toolwire.turns.tools.call import LocalShellPayload, ToolCall
 from toolwire.turns.tools.registry import tool_call_from
 
@@ -141,7 +141,7 @@ class Step:
             self.reason = event.reason
         elif isinstance(event, RawFrame):
             # No other event announces a shell command. Some servers report the end of an item twice.
-            if event.type == DONE and event.item not in self._commands:
+            if event.type == ITEM_DONE and event.item not in self._commands:
                 for item in _history_items(each for each in self._encoder.items if each.name == event.item):
                     if _is_command(item):
                         self._commands.add(event.item)

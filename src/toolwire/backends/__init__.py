@@ -1,1 +1,1 @@
-"""The protocols we speak to a model. Each module exports a `Conversation`; `replay` makes one from a recording."""
+"""The protocols that we speak to a model. Each package exports a `Conversation`."""

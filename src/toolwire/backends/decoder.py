@@ -1,4 +1,4 @@
-"""The base of all backends' decoders: the table of calls, the notes that open a turn, its one end."""
+"""The base of all decoders: the table of calls, the notes at the start of a turn, and its end."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -17,7 +17,6 @@ from toolwire.core.surrogates import SurrogateHalves
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """The errors of decoding JSON that is invalid or nested too deep."""
 
-
 Read = TypeVar("Read")
 
 
@@ -31,9 +30,9 @@ class TurnDecoder(ABC):
     delta_fields: Sequence[bytes] = ()
     """The opening bytes of the fields whose text may be read in batches of frames."""
     snapshot_fields: Sequence[bytes] = ()
-    """The `delta_fields` that hold no totals even with `snapshots`, and may still be joined."""
+    """The `delta_fields` that hold increments even with `snapshots`, and may still be read in batches."""
     has_items = False
-    """Its calls are items with ids of their own, which clients of the same dialect see."""
+    """Whether its calls are items with ids of their own, which clients of the same dialect see."""
 
     def __init__(
         self, seed: str, names: Sequence[str] = (), *, snapshots: bool = False, keeps_frames: bool = False
@@ -49,7 +48,7 @@ class TurnDecoder(ABC):
         """The notes to be delivered at the start of the turn."""
         self._started = False
         self._unreadable = 0
-        self._failure: Failure | None = None  # of a finish reason; an error that follows is more exact
+        self._failure: Failure | None = None  # of a finish reason; an error event that follows is more exact
         self.ended = False
         """Whether the backend's stream has ended the turn."""
         self.finishing = 0
@@ -60,17 +59,14 @@ class TurnDecoder(ABC):
     @abstractmethod
     def feed(self, frame: Frame) -> Sequence[Event]:
         """The events of one frame."""
-        ...
 
     @abstractmethod
     def end(self) -> Sequence[Event]:
         """The events caused by the end of the stream."""
-        ...
 
     @abstractmethod
     def feed_plain(self, body: bytes) -> Sequence[Event]:
         """The events of a reply that is not streamed."""
-        ...
 
     @property
     def held(self) -> int:
@@ -78,7 +74,7 @@ class TurnDecoder(ABC):
         return self._sequencer.held
 
     def reasoning(self) -> str:
-        """The reasoning so far, as the fields in which the server needs it back, if its protocol has such fields."""
+        """The reasoning so far as JSON, in the fields in which a chat server needs it back; empty for other servers."""
         return ""
 
     def _in_sequence(self, events: Iterable[Event]) -> list[Event]:
@@ -90,7 +86,7 @@ class TurnDecoder(ABC):
         return opening
 
     def _read_plain(self, body: bytes, decode: Callable[[bytes], Read]) -> tuple[bytes, Read | None]:
-        """A body and its decoded value, repaired if necessary; None if it cannot be read."""
+        """A body and its decoded value, after a repair if necessary; the value is None if it cannot be read."""
         try:
             return body, decode(body)
         except UNREADABLE:
@@ -110,7 +106,7 @@ class TurnDecoder(ABC):
             return data, None
 
     def _skip_frame(self, frame: Frame) -> None:
-        """Note an unreadable frame; an open call may have a gap there."""
+        """Note an unreadable frame, which may have held arguments of an open call."""
         self._unreadable += 1
         self.opening.append(Note("frame_skipped"))
         if not frame.data.lstrip().startswith(b":") and frame.event != b"ping":  # `data: : keepalive` is harmless
@@ -132,7 +128,7 @@ class TurnDecoder(ABC):
 
 
 def check_count(items: Sequence[Read]) -> Sequence[Read]:
-    """The items. Raises `TooManyCalls` if there are more than any model makes."""
+    """Return the items. Raises `TooManyCalls` if there are more than a model makes."""
     if len(items) > MAX_CALLS:
         raise TooManyCalls
     return items

@@ -1,16 +1,13 @@
-"""Helpers of the encoders of several backends."""
+"""Helpers of the backends' encoders."""
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 
 from toolwire.core.events import Note
-from toolwire.core.raw import as_object, wrap_arguments
+from toolwire.core.raw import Json, as_object, wrap_arguments
 from toolwire.core.request import CallEntry, Entry, Message, OtherPart, Part, Role
-
-Json: TypeAlias = dict[str, Any]
-"""A JSON object that is being written."""
 
 
 def without_none(**fields: Any) -> Json:

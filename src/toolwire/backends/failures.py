@@ -3,7 +3,7 @@
 Three shapes occur: `{"error": {"message", "type", "param", "code"}}`, the ChatGPT backend's `{"detail": "…"}`, and
 anything that a proxy may send. The status is kept; a body that is not JSON is quoted, shortened.
 
-One failure has the same code from every server, because clients react to it: `context_length_exceeded`.
+A full context window has the code `context_length_exceeded` whatever the server calls it, because clients react to it.
 """
 
 import re
@@ -49,7 +49,6 @@ _RATE_LIMITS = frozenset(("rate_limit_exceeded", "rate_limit_error"))
 _RETRYABLE = _RATE_LIMITS | {"api_error", "overloaded_error", "server_error", "server_is_overloaded", "slow_down"}
 RETRYABLE_STATUS = frozenset((408, 409, 429, 500, 502, 503, 504, 529))
 _FINAL = FILTER_REASONS | {"insufficient_quota", "usage_limit_reached", "usage_not_included"}
-
 
 NO_SUCH_ENDPOINT = "no_such_endpoint"
 """The failure code for a path that the server does not have."""
@@ -215,7 +214,6 @@ def mark_context_overflow(failure: Failure, kind: str = "") -> Failure:
 _PAUSE = re.compile(r"try again in (\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|seconds?|milliseconds?)\b", re.IGNORECASE)
 """The pause in the message of a rate limit inside a stream; an HTTP error has a header for it."""
 
-
 _SECONDS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 _MAX_DATE_CHARS = 40
 
@@ -253,7 +251,7 @@ def _read_error(body: bytes) -> Error:
         if not isinstance(message, str):  # FastAPI's list of problems
             message = msgspec.json.encode(message)[:300].decode("utf-8", "replace")
         return Error(message=message)
-    # An error in the form of a turn, as some filters answer: its finish reason and its text.
+    # Some filters answer with a turn instead of an error: its finish reason and its text.
     try:
         turn = _decode_turn(body)
     except msgspec.ValidationError:

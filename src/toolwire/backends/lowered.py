@@ -1,6 +1,6 @@
 """A conversation with a backend about one request, without IO.
 
-A server supports less than a `Request` holds: the request is lowered, and the calls of the answer are restored.
+Servers do not support everything that a `Request` can hold, so it is lowered, and the calls of the answer are restored.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ from toolwire.core.stage import Pipeline
 
 
 def fit_request(request: Request, limits: Limits) -> tuple[Request, Restore]:
-    """The request as the server accepts it, with the client's JSON where possible, and how to restore its calls."""
+    """The request as the server accepts it, in the client's JSON where possible, and the stage that restores calls."""
     entries, notes = drop_empty_messages(request.entries)
     if entries is not request.entries:
         request = msgspec.structs.replace(request, entries=entries, notes=(*request.notes, *notes))

@@ -1,4 +1,4 @@
-"""The client's original JSON, with only those parts changed that must change.
+"""The client's original JSON, with only the necessary changes.
 
 A server that speaks the client's dialect gets the client's fields, tools and messages, so that unknown fields survive.
 A tool that had to be renamed, or to lose a part of its schema, is changed in that JSON as well.
@@ -10,8 +10,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from toolwire.backends.encoding import Json
-from toolwire.core.raw import NULL, Fields, fields_of, list_of, objects_of, to_raw
+from toolwire.core.raw import NULL, Fields, Json, fields_of, list_of, objects_of, to_raw
 from toolwire.core.request import NO_PARAMETERS, Entry, Message, Request, ResultEntry, Tool, ToolsEntry
 
 Changes: TypeAlias = dict[tuple[str, str], tuple[Tool, Tool]]
@@ -37,7 +36,7 @@ def restore_original_fields(request: Request, lower: Request, declared: tuple[To
         return lower
     fields = {**request.fields}
     if bytes(fields.get("tools", b"")).startswith(b"["):
-        fields["tools"] = _tools(fields["tools"], "", changes, schema_field)
+        fields["tools"] = _change_tools(fields["tools"], "", changes, schema_field)
     choice = fields.get("tool_choice", b"")
     if bytes(choice).startswith(b"{"):
         names = {tool.name: new.name for tool, new in changes.values()}
@@ -45,20 +44,20 @@ def restore_original_fields(request: Request, lower: Request, declared: tuple[To
     entries = [*lower.entries]
     for index, entry in enumerate(entries):
         if isinstance(entry, ToolsEntry):
-            tools = _tools(entry.tools, "", changes, schema_field)
+            tools = _change_tools(entry.tools, "", changes, schema_field)
             entries[index] = ToolsEntry(tools, to_raw({**fields_of(entry.raw), "tools": tools}))
     return msgspec.structs.replace(lower, fields=fields, entries=tuple(entries))
 
 
-def _tools(raw: msgspec.Raw, namespace: str, changes: Changes, schema_field: str) -> msgspec.Raw:
-    return to_raw([_tool(each, namespace, changes, schema_field) for each in list_of(raw)])
+def _change_tools(raw: msgspec.Raw, namespace: str, changes: Changes, schema_field: str) -> msgspec.Raw:
+    return to_raw([_change_tool(each, namespace, changes, schema_field) for each in list_of(raw)])
 
 
-def _tool(raw: msgspec.Raw, namespace: str, changes: Changes, schema_field: str) -> Any:
+def _change_tool(raw: msgspec.Raw, namespace: str, changes: Changes, schema_field: str) -> Any:
     fields: Json = {**fields_of(raw)}
     name = _name(fields.get("name", NULL)) or ""
     if fields.get("tools", NULL) != NULL and fields.get("type") == _NAMESPACE:
-        return {**fields, "tools": _tools(fields["tools"], name, changes, schema_field)}
+        return {**fields, "tools": _change_tools(fields["tools"], name, changes, schema_field)}
     is_null, is_changed = fields.get(schema_field) == NULL, (namespace, name) in changes
     is_client_tool = fields.get("type", NULL) in _CLIENT_TYPES  # servers identify their own tools by name
     if not is_client_tool or not (is_null or is_changed):
@@ -120,6 +119,6 @@ class Originals:
         return self._counts[entries[0].message] == len(entries) and all(map(self.has, entries))
 
     def unread(self, until: int | None = None) -> Iterator[Fields]:
-        """The messages before this one, or all, from which no entry was decoded, each once."""
+        """The messages before this one (or all) that no entry was decoded from. Each is returned once."""
         while self._unread and (until is None or self._unread[0] < until):
             yield self.messages[self._unread.popleft()]

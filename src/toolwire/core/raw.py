@@ -6,7 +6,12 @@ import msgspec
 
 from toolwire.core.text import is_blank, replace_lone_surrogates
 
+Json: TypeAlias = dict[str, Any]
+"""A JSON object that is being written."""
 Fields: TypeAlias = dict[str, msgspec.Raw]
+"""A JSON object whose values stay undecoded."""
+Maybe: TypeAlias = msgspec.Raw | msgspec.UnsetType
+"""Undecoded JSON of an optional field."""
 NULL = msgspec.Raw(b"null")
 
 to_json = msgspec.json.Encoder().encode

@@ -1,4 +1,4 @@
-"""The protocols clients speak to us.
+"""The protocols that clients speak to us.
 
-Each module exports PATH, decode_request, StreamEncoder, encode_turn, encode_error and new_id.
+Each package exports PATH, decode_request, StreamEncoder, encode_turn, encode_error, new_id and recognises.
 """

@@ -1,10 +1,10 @@
 """Objects and checks that Chat Completions and Responses share."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from toolwire.core.errors import BadRequest, Failure
-from toolwire.core.request import ToolChoice, ToolMode
+from toolwire.core.raw import Json
+from toolwire.core.request import Role, ToolChoice, ToolMode
 from toolwire.dialects.reading import DeclaredTools
 
 _TYPES = {
@@ -16,7 +16,7 @@ _TYPES = {
 }
 
 
-def error_object(failure: Failure) -> dict[str, Any]:
+def error_object(failure: Failure) -> Json:
     """A failure as OpenAI's error object."""
     default = "server_error" if failure.status >= 500 else "invalid_request_error"
     return {
@@ -27,16 +27,17 @@ def error_object(failure: Failure) -> dict[str, Any]:
     }
 
 
-def encode_model(name: str, owner: str) -> dict[str, Any]:
+def encode_model(name: str, owner: str) -> Json:
     """A model with its name and the name of its backend."""
     return {"id": name, "object": "model", "created": 0, "owned_by": owner}
 
 
-def encode_models(found: Sequence[tuple[str, str]], query: Mapping[str, str]) -> dict[str, Any]:
+def encode_models(found: Sequence[tuple[str, str]], query: Mapping[str, str]) -> Json:
     """A list of models, each with the name of its backend. OpenAI's list has no pages."""
     return {"object": "list", "data": [encode_model(*each) for each in found]}
 
 
+ROLES: dict[str, Role] = {"system": "system", "developer": "developer", "user": "user", "assistant": "assistant"}
 MODES: dict[str, ToolMode] = {"auto": "auto", "none": "none", "required": "required"}
 
 

@@ -9,12 +9,10 @@ import msgspec
 from toolwire.core.cache import Cache
 from toolwire.core.errors import BadRequest, validation_message
 from toolwire.core.events import Note
-from toolwire.core.raw import NULL, Fields, list_of
+from toolwire.core.raw import NULL, Fields, Maybe, list_of
 from toolwire.core.request import HostedTool, Tool
 
 T = TypeVar("T")
-Maybe = msgspec.Raw | msgspec.UnsetType
-"""Undecoded JSON of an optional field; `value_of` tells a value from null and absence."""
 
 
 def value_of(raw: Maybe) -> msgspec.Raw | None:

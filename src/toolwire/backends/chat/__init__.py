@@ -52,9 +52,9 @@ class Conversation(LoweredConversation):
 
 
 def make_text_readers(profile: Profile, request: Request, seed: str) -> list[Stage[Event, Event]]:
-    """The stages that read reasoning and calls which the model writes into its text.
+    """The stages that read reasoning and calls in the model's text.
 
-    Without tools, of the notations for calls only those are read that divide text into channels.
+    Without tools, only those call notations are read that divide the text into channels.
     """
     stages: list[Stage[Event, Event]] = [
         ReadReasoning(REASONING[name]) for name in profile.notations if name in REASONING

@@ -1,6 +1,6 @@
 """Chat Completions chunks (or one plain completion) to turn events.
 
-Servers differ in everything a chunk may omit or repeat. The table decides which call a fragment belongs to.
+Servers omit and repeat fields in every possible way. The table of calls decides which call a fragment belongs to.
 The turn ends with the stream, not with a finish reason, because some servers send one in every chunk.
 """
 
@@ -53,7 +53,6 @@ _REASONS: dict[str, Reason] = {
     "model_length": "length",
     **dict.fromkeys(FILTER_REASONS, "filter"),
 }
-
 
 _UNSET = msgspec.UNSET
 _TEXT = delta_fields("content", "reasoning_content", "reasoning")
@@ -142,7 +141,8 @@ class Decoder(TurnDecoder):
         if chunk.error is not None or chunk.object == "error":
             # Older vLLM has the error in the chunk itself.
             return self.fail(stream_failure(chunk.message if chunk.error is None else chunk.error))
-        out: list[Event] = [] if self._started else self._start(chunk)
+        out: list[Event] = [] if self._started else [TurnStarted(chunk.id or "", chunk.model or "")]
+        self._started = True
         if self.opening:
             out += self._take_opening()
         for choice in check_count(chunk.choices or ()) if self._failure is None else ():
@@ -183,7 +183,7 @@ class Decoder(TurnDecoder):
             self.finishing += chunk.usage is not None or any(has_news)
 
     def _end_choice(self, choice: ReplyChoice, out: list[Event]) -> Failure | None:
-        """Read the finish reason of a choice; returns a failure if it is one."""
+        """Read the end of a choice, and return its error as a failure."""
         if choice.error is not None:
             return stream_failure(choice.error)
         given = choice.finish_reason or ""
@@ -206,7 +206,7 @@ class Decoder(TurnDecoder):
 
     def _read_with_frame(self, chunk: Chunk, frame: Frame) -> Sequence[Event]:
         """The events of a chunk, with its frame in the delta if it holds nothing else, or as a `RawFrame`."""
-        text = _only_text(chunk)
+        text = _find_only_text(chunk)
         if text is not None:
             return [
                 msgspec.structs.replace(event, frame=frame)
@@ -223,10 +223,6 @@ class Decoder(TurnDecoder):
         """The events of a batch, each frame read separately."""
         datas = batched.batch.each_frame() if batched.batch is not None else ()
         return [event for data in datas for event in self.feed(Frame(batched.event, data))]
-
-    def _start(self, chunk: Chunk) -> list[Event]:
-        self._started = True
-        return [TurnStarted(chunk.id or "", chunk.model or "")]
 
     def _read_message(self, message: ReplyMessage, out: list[Event], *, whole: bool) -> None:
         feed = self._sequencer.feed
@@ -249,15 +245,15 @@ class Decoder(TurnDecoder):
         if message.refusal:
             out += feed(RefusalDelta(message.refusal))
         if message.tool_calls or message.function_call is not None or type(message) is LooseMessage:
-            more = self._more_arguments(message.tool_calls) if message.tool_calls and not whole else None
+            more = self._extend_call(message.tool_calls) if message.tool_calls and not whole else None
             if more is not None:
                 out += self._flush_late_reasoning()
                 out += feed(more)
             else:
                 self._read_calls(message, out, whole=whole)
 
-    def _more_arguments(self, calls: list[ToolCall]) -> CallArgs | None:
-        """The most frequent case: more arguments of one open call."""
+    def _extend_call(self, calls: list[ToolCall]) -> CallArgs | None:
+        """The usual case: more arguments of one open call; None in any other case."""
         call = calls[0]
         function, index = call.function, call.index
         if function is None or index is None or len(calls) > 1 or self._snapshots:
@@ -267,7 +263,7 @@ class Decoder(TurnDecoder):
         return self._table.extend_at(index, arguments_text(function.arguments))
 
     def _read_calls(self, message: ReplyMessage, out: list[Event], *, whole: bool) -> None:
-        fragments = check_count(_fragments(message, whole=whole))
+        fragments = check_count(_read_fragments(message, whole=whole))
         if fragments:
             out += self._flush_late_reasoning()
         for fragment in fragments:
@@ -275,13 +271,13 @@ class Decoder(TurnDecoder):
             out += self._in_sequence(self._table.feed(fed))
 
     def _flush_late_reasoning(self) -> list[Event]:
-        """Deliver reasoning that came during the text after it, so that it does not split the text."""
+        """Deliver, behind the text, the reasoning that came in the middle of it."""
         late, self._late_reasoning = self._late_reasoning, []
         self._in_text = False
         return self._sequencer.feed(ReasoningDelta("".join(late), "content")) if late else []
 
     def _finish(self) -> Sequence[Event]:
-        """End the turn with the stream. Without a finish reason it has stopped."""
+        """End the turn with the stream. Without a finish reason, the reason is `stop`."""
         if self._failure is not None:
             return self._fail_cut()
         if not self._started:
@@ -307,10 +303,10 @@ def _has_content(choice: ReplyChoice) -> bool:
     if message is None:
         return False
     texts = (message.content, message.reasoning_content, message.reasoning, message.refusal)
-    return any(texts) or bool(_fragments(message, whole=False))
+    return any(texts) or bool(_read_fragments(message, whole=False))
 
 
-def _only_text(chunk: Chunk) -> str | None:
+def _find_only_text(chunk: Chunk) -> str | None:
     """The text of a chunk that holds nothing but one delta and can be forwarded as it is."""
     if chunk.usage is not None or chunk.choices is None or len(chunk.choices) != 1:
         return None
@@ -334,22 +330,22 @@ def _only_text(chunk: Chunk) -> str | None:
     return arguments_text(function.arguments) if is_bare and bytes(function.arguments).startswith(b'"') else None
 
 
-def _fragments(message: ReplyMessage, *, whole: bool) -> Sequence[Fragment]:
+def _read_fragments(message: ReplyMessage, *, whole: bool) -> Sequence[Fragment]:
     """The calls of a message."""
     if isinstance(message, LooseMessage):
         return message.fragments
     calls, legacy = message.tool_calls, message.function_call
     if calls:
         if len(calls) == 1:
-            return [_fragment(calls[0], 0 if whole else None, whole=whole)]
-        return [_fragment(call, index, whole=whole) for index, call in enumerate(calls)]
+            return [_read_fragment(calls[0], 0 if whole else None, whole=whole)]
+        return [_read_fragment(call, index, whole=whole) for index, call in enumerate(calls)]
     if legacy is None:
         return ()
     name = legacy.name or ""
     return [Fragment(arguments_text(legacy.arguments), "function_call", name=name, total=whole and bool(name))]
 
 
-def _fragment(call: ToolCall, position: int | None, *, whole: bool) -> Fragment:
+def _read_fragment(call: ToolCall, position: int | None, *, whole: bool) -> Fragment:
     function, signed = call.function or _NO_FUNCTION, call.extra_content
     return Fragment(
         arguments_text(function.arguments),

@@ -1,4 +1,4 @@
-"""Encodes a request for the Chat Completions API: the client's JSON where it speaks the same dialect, or translated."""
+"""Encodes a request for the Chat Completions API: translated, or the JSON of a client of the same dialect."""
 
 from collections import Counter, defaultdict, deque
 from typing import Any
@@ -8,10 +8,10 @@ import msgspec
 from toolwire.adapt.history import OPENING
 from toolwire.backends.chat.fold import DIALECT, Fold, is_acceptable
 from toolwire.backends.chat.profile import Profile
-from toolwire.backends.encoding import Json, split_opening, system_text, without_none
+from toolwire.backends.encoding import split_opening, system_text, without_none
 from toolwire.backends.originals import Originals, change_fields
 from toolwire.core.events import Note
-from toolwire.core.raw import NULL, Fields, fields_of, list_of, objects_of, to_json
+from toolwire.core.raw import NULL, Fields, Json, fields_of, list_of, objects_of, to_json
 from toolwire.core.request import (
     NO_PARAMETERS,
     Message,
@@ -23,13 +23,15 @@ from toolwire.core.request import (
 )
 from toolwire.core.text import hash_long_user_id
 
+_FLAT = frozenset(("type", "function", "custom", "name", "description", "parameters", "strict", "format"))
+"""The fields of a flat declaration that a nested one replaces."""
 _name = msgspec.json.Decoder(str | None).decode
 
 
 def encode_request(
     request: Request, profile: Profile, *, stream: bool, declared: tuple[Tool, ...] | None = None
 ) -> tuple[bytes, list[Note]]:
-    """The body to post, and notes of what it could not hold. `declared`: the tools before they were lowered."""
+    """The body to post, and notes about what it lacks. `declared`: the tools before they were lowered."""
     notes: list[Note] = []
     if profile.system == "first":
         request = _join_system_messages(request)
@@ -54,7 +56,7 @@ def encode_request(
         "reasoning_effort": sampling.effort,
         "verbosity": sampling.verbosity,
         "service_tier": sampling.service_tier,
-        "response_format": _output_format(request.output_format) if request.output_format else None,
+        "response_format": _encode_output_format(request.output_format) if request.output_format else None,
         "user": caller.user if request.dialect == DIALECT else hash_long_user_id(caller.user),
         "safety_identifier": caller.safety_identifier,
         "prompt_cache_key": caller.prompt_cache_key,
@@ -71,7 +73,7 @@ def encode_request(
     if request.entries and not body["messages"]:
         body["messages"] = [{"role": "user", "content": OPENING}]
         notes.append(Note("message_added", "user"))
-    tools = _tools(request, original, profile, request.tools if declared is None else declared)
+    tools = _encode_tools(request, original, profile, request.tools if declared is None else declared)
     if tools:
         body["tools"] = tools
         choice = request.tool_choice or ToolChoice()
@@ -94,21 +96,23 @@ def _join_system_messages(request: Request) -> Request:
     entries, instructions = [*opening, *rest], request.instructions
     for index, entry in enumerate(rest, len(opening)):
         if isinstance(entry, Message) and entry.role in ("system", "developer"):
-            text = TextPart(system_text(_text(entry)))
+            text = TextPart(system_text(_join_texts(entry)))
             entries[index] = msgspec.structs.replace(entry, role="user", parts=(text,), raw=None)
     if len(opening) > 1 or (opening and instructions):
-        text = "\n\n".join(text for text in (instructions, *map(_text, opening)) if text)
+        text = "\n\n".join(text for text in (instructions, *map(_join_texts, opening)) if text)
         entries[: len(opening)] = [Message("system", (TextPart(text),), message=opening[0].message)]
         instructions = ""
     return msgspec.structs.replace(request, entries=tuple(entries), instructions=instructions)
 
 
-def _text(message: Message) -> str:
+def _join_texts(message: Message) -> str:
     return "".join(part.text for part in message.parts if isinstance(part, TextPart))
 
 
-def _tools(request: Request, original: Fields, profile: Profile, declared: tuple[Tool, ...]) -> msgspec.Raw | list[Any]:
-    """The tools as the client declared them, with only those changed that must change."""
+def _encode_tools(
+    request: Request, original: Fields, profile: Profile, declared: tuple[Tool, ...]
+) -> msgspec.Raw | list[Any]:
+    """The tools as the client declared them, with only the necessary changes."""
     count = len(declared) + len(request.hosted_tools)
     if count and request.allowed_tools is declared and b"null" not in bytes(original.get("tools", b"null")):
         tools = objects_of(original["tools"])
@@ -124,41 +128,27 @@ def _tools(request: Request, original: Fields, profile: Profile, declared: tuple
     hosted = Counter(bytes(tool.raw) for tool in request.hosted_tools)
     out: list[Any] = []
     for raw in list_of(original["tools"]) if bytes(original.get("tools", b"")).startswith(b"[") else ():
-        declaration = _DeclaredTool(raw)
+        fields = fields_of(raw)
+        kind = next((kind for kind in ("function", "custom") if bytes(fields.get(kind, b"")).startswith(b"{")), "")
+        inner = fields_of(fields[kind]) if kind else fields
         if hosted[bytes(raw)]:
             hosted[bytes(raw)] -= 1
             out.append(raw)
-        elif found := indexes.get(declaration.name):
-            out.append(declaration.merge(*pairs.pop(found.popleft()), profile))
-    return [*out, *(_tool(lower, profile) for _, lower in pairs.values()), *map(msgspec.Raw, hosted.elements())]
+        elif found := indexes.get(_name(inner.get("name", NULL)) or ""):
+            tool, new = pairs.pop(found.popleft())
+            if kind != new.kind:  # declared flat, or as another kind
+                unknown = {name: value for name, value in fields.items() if name not in _FLAT}
+                out.append({**unknown, **_encode_tool(new, profile)})
+            elif inner.get("parameters") == NULL:
+                out.append({**fields, kind: {**inner, **_encode_tool(new, profile)[kind]}})
+            elif new is tool:
+                out.append(raw)
+            else:
+                out.append({**fields, kind: change_fields(inner, tool, new, "parameters")})
+    return [*out, *(_encode_tool(lower, profile) for _, lower in pairs.values()), *map(msgspec.Raw, hosted.elements())]
 
 
-class _DeclaredTool:
-    """A tool as a client declared it."""
-
-    def __init__(self, raw: msgspec.Raw) -> None:
-        self._raw = raw
-        self._fields = fields_of(raw)
-        objects = (kind for kind in ("function", "custom") if bytes(self._fields.get(kind, b"")).startswith(b"{"))
-        self._kind = next(objects, "")
-        self._inner = fields_of(self._fields[self._kind]) if self._kind else self._fields
-        self.name = _name(self._inner.get("name", NULL)) or ""
-
-    def merge(self, tool: Tool, new: Tool, profile: Profile) -> Any:
-        """The tool as the server accepts it, with the unknown fields of the client's declaration."""
-        if self._kind != new.kind:  # declared flat, or as another kind
-            return {**{name: self._fields[name] for name in self._fields if name not in _FLAT}, **_tool(new, profile)}
-        if self._inner.get("parameters") == NULL:
-            return {**self._fields, self._kind: {**self._inner, **_tool(new, profile)[self._kind]}}
-        if new is tool:
-            return self._raw
-        return {**self._fields, self._kind: change_fields(self._inner, tool, new, "parameters")}
-
-
-_FLAT = frozenset(("type", "function", "custom", "name", "description", "parameters", "strict", "format"))
-
-
-def _tool(tool: Tool, profile: Profile) -> Json:
+def _encode_tool(tool: Tool, profile: Profile) -> Json:
     named = without_none(name=tool.name, description=tool.description or None)
     if tool.kind == "custom":
         return {"type": "custom", "custom": {**named, **without_none(format=tool.format)}}
@@ -166,7 +156,7 @@ def _tool(tool: Tool, profile: Profile) -> Json:
     return {"type": "function", "function": {**named, **without_none(parameters=parameters, strict=strict)}}
 
 
-def _output_format(format: OutputFormat) -> Json:
+def _encode_output_format(format: OutputFormat) -> Json:
     if format.schema is None:
         return {"type": "json_object"}
     name, description = format.name or "answer", format.description or None

@@ -1,7 +1,7 @@
 """Folds a flat history into the messages of the API.
 
-Parallel calls are in one assistant message, their results follow at once, and what came between is put after them.
-Messages of a client of the same dialect are sent as they are; in one that must change, only what must.
+Parallel calls are in one assistant message, directly followed by their results, and anything between them comes after.
+Messages of a client of the same dialect are sent unchanged where possible; others keep all fields that need no change.
 """
 
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ import msgspec
 
 from toolwire.backends.chat.profile import Profile
 from toolwire.backends.chat.reasoning import DETAILS, FIELDS, TEXTS
-from toolwire.backends.encoding import Json, note_dropped_part
+from toolwire.backends.encoding import note_dropped_part
 from toolwire.backends.originals import Originals
 from toolwire.core.events import Note
-from toolwire.core.raw import Fields, fields_of, list_of, objects_of, text_of, to_raw
+from toolwire.core.raw import Fields, Json, fields_of, list_of, objects_of, text_of, to_raw
 from toolwire.core.request import (
     AudioPart,
     CallEntry,
@@ -105,7 +105,7 @@ class Fold:
             self._out[start] = self._merge(originals, index, self._out[start], entries)
 
     def _merge(self, originals: Originals, index: int, message: Json, entries: Sequence[Entry]) -> Json:
-        """A rewritten message, merged with everything of the original that did not have to change."""
+        """A rewritten message, with the original's fields where they need no change."""
         original = originals.messages[index]
         if "tool_calls" in message:
             calls = [entry for entry in entries if isinstance(entry, CallEntry)]
@@ -140,7 +140,7 @@ class Fold:
                     call["extra_content"] = msgspec.Raw(entry.signature.encode())
                 self._open().setdefault("tool_calls", []).append({"id": entry.id, **call})
             case ResultEntry():
-                self._result(entry)
+                self._add_result(entry)
             case Message(role="assistant"):
                 self._flush_attachments()
                 self._add_text(entry)
@@ -151,7 +151,7 @@ class Fold:
                 named = {"name": entry.name} if entry.name else {}
                 content: Any = "".join(part.text for part in entry.parts if isinstance(part, TextPart))
                 if not all(isinstance(part, TextPart) for part in entry.parts):
-                    content = [written for part in entry.parts if (written := self._part(part))]
+                    content = [written for part in entry.parts if (written := self._encode_part(part))]
                 if content:
                     self._out.append({"role": role, "content": content, **named})
             case ReasoningEntry():
@@ -194,7 +194,7 @@ class Fold:
         return self._texts.setdefault(name, StringIO())
 
     def _add_reasoning(self, entry: ReasoningEntry) -> None:
-        is_own = entry.origin == DIALECT  # as far as is known; a server with a configured field gets all reasoning
+        is_own = entry.origin == DIALECT  # or may be; a server with a configured field gets all reasoning
         may_be_own = is_own or not entry.id or bool(self._profile.reasoning)
         is_returnable = is_own if entry.signature else bool(entry.text) and may_be_own
         if self._profile.reasoning == "drop" or not is_returnable:
@@ -212,16 +212,16 @@ class Fold:
                 message[name] += list_of(value)
             elif name in TEXTS and bytes(value).startswith(b'"'):
                 text, more = self._text(message, self._profile.reasoning or name), text_of(value)
-                if text.tell() != len(more) or text.getvalue() != more:  # it may be there in both fields
+                if text.tell() != len(more) or text.getvalue() != more:  # both fields may hold the same text
                     text.write(("\n\n" if text.tell() else "") + more)
             else:
                 message[name] = value
 
-    def _result(self, entry: ResultEntry) -> None:
+    def _add_result(self, entry: ResultEntry) -> None:
         self._close()
         texts = [part.text for part in entry.parts_with_error if isinstance(part, TextPart)]
         others = [part for part in entry.parts_with_error if not isinstance(part, TextPart)]
-        shown = [written for part in others if (written := self._part(part))]
+        shown = [written for part in others if (written := self._encode_part(part))]
         if shown:
             texts.append(f"(The result of {entry.call_id} is shown in the next message.)")
             self._attachments += [{"type": "text", "text": f"The result of {entry.call_id}:"}, *shown]
@@ -229,12 +229,12 @@ class Fold:
         self._out.append({"role": "tool", "tool_call_id": entry.call_id, "content": text})
 
     def _flush_attachments(self) -> None:
-        """Write other parts of results in a user message after them, because tool messages are text only."""
+        """Write images and files of results in a user message after them, because tool messages hold only text."""
         attachments, self._attachments = self._attachments, []
         if attachments:
             self._out.append({"role": "user", "content": attachments})
 
-    def _part(self, part: Part) -> Json | None:
+    def _encode_part(self, part: Part) -> Json | None:
         match part:
             case TextPart(text) | RefusalPart(text):
                 return {"type": "text", "text": text}
@@ -258,8 +258,8 @@ def _merge_calls(original: Fields, calls: list[Json], unchanged: list[bool]) -> 
     merged: list[Any] = []
     for raw, call, is_same in zip(raws, calls, unchanged, strict=True):
         kind = call["type"]
-        inner = _object_in(raw, kind)
-        arguments = bytes(_object_in(raw, "function").get("arguments", b'""')).decode()
+        inner = _read_object(raw, kind)
+        arguments = bytes(_read_object(raw, "function").get("arguments", b'""')).decode()
         if is_same and not ("function" in raw and is_blank(arguments.strip('"'))):  # servers refuse blank arguments
             merged.append(raw)
         else:
@@ -268,5 +268,5 @@ def _merge_calls(original: Fields, calls: list[Json], unchanged: list[bool]) -> 
     return merged
 
 
-def _object_in(fields: Fields, name: str) -> Fields:
+def _read_object(fields: Fields, name: str) -> Fields:
     return fields_of(fields[name]) if bytes(fields.get(name, b"")).startswith(b"{") else {}

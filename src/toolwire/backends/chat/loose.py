@@ -1,4 +1,4 @@
-"""Reads a chunk, or a completion, whose fields have other names or types than documented, as far as possible.
+"""Reads chunks and completions whose fields have undocumented names or types, as far as possible.
 
     {"choices": [{"delta": {"content": [{"type": "text", "text": "Hi"}]}}]}
     {"choices": [{"delta": {"tool_calls": [{"id": "c", "function": {"name": "f"}, "arguments": {"a": 1}}]}}]}
@@ -48,53 +48,53 @@ def read_loose(data: bytes) -> Chunk | None:
         return None
     if not isinstance(payload, dict):
         return None
-    choices = _of(payload, "choices")
+    choices = _get(payload, "choices")
     return Chunk(
-        _as(str, _of(payload, "id")),
-        _as(str, _of(payload, "model")),
-        [_choice(each) for each in cast("list[Any]", choices)] if isinstance(choices, list) else None,
-        _as(TokenUsage, _of(payload, "usage")),
-        _of(payload, "error"),
-        _as(str, _of(payload, "object")),
-        _as(str, _of(payload, "message")),
+        _convert(str, _get(payload, "id")),
+        _convert(str, _get(payload, "model")),
+        [_read_choice(each) for each in cast("list[Any]", choices)] if isinstance(choices, list) else None,
+        _convert(TokenUsage, _get(payload, "usage")),
+        _get(payload, "error"),
+        _convert(str, _get(payload, "object")),
+        _convert(str, _get(payload, "message")),
     )
 
 
-def _choice(choice: Any) -> ReplyChoice:
-    index, message = _of(choice, "index"), _of(choice, "delta") or _of(choice, "message")
-    content, details = _of(message, "content"), _of(message, "reasoning_details")
+def _read_choice(choice: Any) -> ReplyChoice:
+    index, message = _get(choice, "index"), _get(choice, "delta") or _get(choice, "message")
+    content, details = _get(message, "content"), _get(message, "reasoning_details")
     return ReplyChoice(
-        index=_as(int, index),
+        index=_convert(int, index),
         delta=LooseMessage(
-            content=_text(content),
-            refusal=_text(_of(message, "refusal")),
-            reasoning_content=_text(_of(message, "reasoning_content")) or None,
-            reasoning=_text(_of(message, "reasoning")) or None,
+            content=_join_texts(content),
+            refusal=_join_texts(_get(message, "refusal")),
+            reasoning_content=_join_texts(_get(message, "reasoning_content")) or None,
+            reasoning=_join_texts(_get(message, "reasoning")) or None,
             reasoning_details=details if isinstance(details, msgspec.Raw) else msgspec.UNSET,
-            thinking=_text(content, "thinking"),
+            thinking=_join_texts(content, "thinking"),
             # Without an end: the end of the turn decides whether a call was cut.
             fragments=[msgspec.structs.replace(each, ended=not each.complete) for each in read_fragments(choice)],
         ),
-        finish_reason=_as(str, _of(choice, "finish_reason")),
-        error=_of(choice, "error"),
-        usage=_as(TokenUsage, _of(choice, "usage")),
+        finish_reason=_convert(str, _get(choice, "finish_reason")),
+        error=_get(choice, "error"),
+        usage=_convert(TokenUsage, _get(choice, "usage")),
     )
 
 
-def _of(payload: Any, key: str) -> Any:
+def _get(payload: Any, key: str) -> Any:
     return cast("dict[str, Any]", payload).get(key) if isinstance(payload, dict) else None
 
 
-def _text(content: Any, key: str = "text") -> str:
-    """Text that may come in parts, of which those with this key are joined."""
+def _join_texts(content: Any, key: str = "text") -> str:
+    """A text, or the joined texts of its parts that have this key."""
     if isinstance(content, str):
         return content if key == "text" else ""
     if not isinstance(content, list):
         return ""
-    return "".join(_text(_of(part, key)) for part in cast("list[Any]", content))
+    return "".join(_join_texts(_get(part, key)) for part in cast("list[Any]", content))
 
 
-def _as(type: type[Value], value: Any) -> Value | None:
+def _convert(type: type[Value], value: Any) -> Value | None:
     """The value if it is of this type, or an object that can be read as such."""
     if value is None:
         return None

@@ -10,8 +10,8 @@
                Nothing.
                </tool_response>
 
-No text of the client can pass for a call or a result, because markers in it are escaped. The request that the server
-gets has no tools.
+Markers in the client's texts are escaped, so that none of them can pass for a call or a result. The server gets no
+tools.
 """
 
 from collections.abc import Iterable
@@ -43,7 +43,7 @@ _FIELDS = frozenset(("tools", "tool_choice", "parallel_tool_calls", "functions",
 
 
 def move_tools_to_prompt(request: Request, prompt_notation: PromptNotation) -> tuple[Request, list[Note]]:
-    """The same request with tools, calls and results as text, and notes of what was changed for that."""
+    """The request with its tools, calls and results as text, and notes about the changes."""
     notes = [Note("tool_dropped", tool.type) for tool in request.hosted_tools]
     if request.choices > 1:
         notes.append(Note("field_dropped", "n"))  # the text of one answer is read for calls
@@ -131,7 +131,7 @@ class _HistoryAsText:
                     self._results.append(entry)
                 case CallEntry():
                     self._answer(())
-                    self._call(entry)
+                    self._add_call(entry)
                 case ReasoningEntry():
                     self._answer(())
                     self._out.append(entry)
@@ -154,7 +154,7 @@ class _HistoryAsText:
         self._close()
         return tuple(self._out)
 
-    def _call(self, entry: CallEntry) -> None:
+    def _add_call(self, entry: CallEntry) -> None:
         written = self._notation.write(entry.name, bytes(object_arguments(entry, self._notes)).decode())
         if written.changed:
             self._notes.append(Note("value_changed", entry.id))
@@ -165,7 +165,7 @@ class _HistoryAsText:
         self._message.append(TextPart(gap + written.text))
 
     def _settle(self) -> None:
-        """Escape the text of the open message as a whole, however many parts it came in."""
+        """Escape the text of the open message as a whole, because a marker may span its parts."""
         unguarded, self._unguarded = self._unguarded, []
         if unguarded:
             self._message += self._guard(sorted(unguarded, key=lambda part: not isinstance(part, TextPart)), "message")

@@ -4,14 +4,13 @@
     {"reasoning": "…"}                                                 vLLM, Ollama, Cerebras
     {"reasoning": "…", "reasoning_details": [{"type": …, "index": …}]}  OpenRouter
 
-A stream brings the items of `reasoning_details` in fragments: those with the same type and index are one item.
+In a stream the items of `reasoning_details` come in fragments: those with the same type and index are one item.
 """
 
 import msgspec
 
 from toolwire.backends.chat.wire import ReplyMessage
-from toolwire.backends.encoding import Json
-from toolwire.core.raw import NULL, Fields, fields_of, list_of, text_of, to_json
+from toolwire.core.raw import NULL, Fields, Json, fields_of, list_of, text_of, to_json
 
 TEXTS = ("reasoning_content", "reasoning")
 """The fields that hold the text."""

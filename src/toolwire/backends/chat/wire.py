@@ -7,9 +7,7 @@ import msgspec
 
 from toolwire.backends.decoder import TokenDetails
 from toolwire.core.call_index import Fragment
-
-Maybe = msgspec.Raw | msgspec.UnsetType
-
+from toolwire.core.raw import Maybe
 
 OptionalText = str | None | msgspec.UnsetType
 

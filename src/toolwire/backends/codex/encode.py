@@ -11,9 +11,10 @@ import msgspec
 
 from toolwire.adapt.history import BEGINNING
 from toolwire.backends.codex.config import PROVIDER, Profile
-from toolwire.backends.encoding import Json, note_dropped_part, split_opening, without_none
+from toolwire.backends.encoding import note_dropped_part, split_opening, without_none
 from toolwire.backends.responses.encode import as_developer, drop_foreign_parts, drop_unusable_reasoning, encode_entry
 from toolwire.core.events import Note
+from toolwire.core.raw import Json
 from toolwire.core.request import (
     NO_PARAMETERS,
     AudioPart,

@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 
 from toolwire.backends.decoder import UNREADABLE
-from toolwire.backends.encoding import Json
 from toolwire.core import jsonrpc
 from toolwire.core.backend import Ask
 from toolwire.core.events import Usage
 from toolwire.core.jsonrpc import Id
+from toolwire.core.raw import Json
 
 CALL = "item/tool/call"
 TURN_COMPLETED = "turn/completed"

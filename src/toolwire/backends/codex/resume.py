@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from toolwire.backends.codex.protocol import encode_failed_call
-from toolwire.backends.encoding import Json
 from toolwire.core import jsonrpc
 from toolwire.core.backend import PendingTurn
 from toolwire.core.events import Usage
 from toolwire.core.jsonrpc import Id
+from toolwire.core.raw import Json
 from toolwire.core.request import (
     CallEntry,
     Entry,

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from toolwire.backends.encoding import Json
 from toolwire.core import sse
+from toolwire.core.raw import Json
 from toolwire.core.request import Request, Tool
 from toolwire.core.tokens import estimate_tokens
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from toolwire.backends.lowered import LoweredConversation, fit_request, select_fields
-from toolwire.backends.messages.decode import ORIGIN, Decoder
+from toolwire.backends.messages.decode import DIALECT, Decoder
 from toolwire.backends.messages.encode import encode_request
 from toolwire.backends.messages.profile import ANTHROPIC, Profile
 from toolwire.core.backend import Post
@@ -36,7 +36,7 @@ class Conversation(LoweredConversation):
 
     def __init__(self, request: Request, seed: str, profile: Profile = ANTHROPIC) -> None:
         super().__init__(request, profile.limits)
-        keeps, snapshots = request.dialect == ORIGIN, profile.arguments == "snapshot"
+        keeps, snapshots = request.dialect == DIALECT, profile.arguments == "snapshot"
         names = [tool.name for tool in self.lowered.tools]
         self.decoder = Decoder(seed, names, snapshots=snapshots, keeps_frames=keeps)
         self._profile = profile
@@ -44,17 +44,17 @@ class Conversation(LoweredConversation):
     def start(self) -> Post:
         body, notes = encode_request(self.lowered, self._profile, stream=self.lowered.stream)
         self.decoder.opening += notes
-        return Post(PATH, body, _headers(self.lowered, self._profile))
+        return Post(PATH, body, _make_headers(self.lowered, self._profile))
 
     def read_error(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
         failure = super().read_error(status, headers, body)
-        if status == 529 and self.lowered.dialect != ORIGIN:  # Anthropic's status for overload
+        if status == 529 and self.lowered.dialect != DIALECT:  # Anthropic's status for overload
             return msgspec.structs.replace(failure, status=503, code="server_is_overloaded")
         return failure
 
 
-def _headers(request: Request, profile: Profile) -> dict[str, str]:
-    betas = {"anthropic-beta": request.betas} if request.betas and request.dialect == ORIGIN else {}
+def _make_headers(request: Request, profile: Profile) -> dict[str, str]:
+    betas = {"anthropic-beta": request.betas} if request.betas and request.dialect == DIALECT else {}
     return {"anthropic-version": profile.version, **profile.headers, **betas}
 
 
@@ -65,7 +65,7 @@ def count_tokens(request: Request, profile: Profile) -> Post:
     """The HTTP request that asks how many tokens a request has."""
     lower, _ = fit_request(request, profile.limits)
     body, _ = encode_request(lower, profile, stream=False)
-    return Post("/messages/count_tokens", select_fields(body, _COUNTED), _headers(request, profile))
+    return Post("/messages/count_tokens", select_fields(body, _COUNTED), _make_headers(request, profile))
 
 
 def profile_from(settings: Mapping[str, object]) -> Profile:

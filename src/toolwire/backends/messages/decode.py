@@ -1,8 +1,11 @@
 """Messages events (or one plain message) to turn events.
 
-Some servers have several blocks open at once, some never stop one. So the first open block is read as it comes, and
-the events of later blocks wait until it ends: with its stop, when its input or its signature is complete and another
-block starts, when it is no call and has not grown since the start of a block that grows, or with the turn.
+Some servers have several blocks open at once, and some never stop a block. So the first open block is read as it comes,
+and the events of later blocks wait until it ends:
+
+- with its stop, or with the turn;
+- when another block starts and its input or signature is complete;
+- when a later block grows, and it is no call and has not grown since that block started.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +15,7 @@ import msgspec
 
 from toolwire.backends.decoder import UNREADABLE, TurnDecoder, as_count, check_count
 from toolwire.backends.failures import FAILED_REASONS, finish_failure, stream_failure
-from toolwire.backends.messages.wire import Block, RawContent, ReplyMessage, StreamEvent, TokenUsage
+from toolwire.backends.messages.wire import Block, ReplyMessage, StreamEvent, TokenUsage
 from toolwire.core.backend import ContextWindow
 from toolwire.core.batch import delta_fields
 from toolwire.core.call_index import Fragment
@@ -33,19 +36,19 @@ from toolwire.core.events import (
     TurnStarted,
     Usage,
 )
-from toolwire.core.raw import arguments_text
+from toolwire.core.raw import arguments_text, fields_of, list_of
 from toolwire.core.sequence import MAX_HELD_CHARS
 from toolwire.core.sse import Frame
 from toolwire.core.text import is_json
 
-ORIGIN = "messages"
+DIALECT = "messages"
+"""The dialect of this backend's protocol, and the origin of its signatures."""
 _KNOWN_BLOCKS = ("text", "thinking", "redacted_thinking", "tool_use")
 """The types of blocks that there are events for."""
 
 _decode_event = msgspec.json.Decoder(StreamEvent).decode
 _decode_lax = msgspec.json.Decoder(StreamEvent, strict=False).decode  # numbers may be strings
 _decode_message = msgspec.json.Decoder(ReplyMessage).decode
-_decode_raw_content = msgspec.json.Decoder(RawContent).decode
 
 _TEXT = delta_fields("text", "thinking")
 _INPUT = delta_fields("partial_json")
@@ -63,7 +66,6 @@ _REASONS: dict[str, Reason] = {
 _STARTS = ("content_block_start", b"content_block_start")
 _OF_BLOCKS = frozenset(("content_block_start", "content_block_delta", "content_block_stop"))
 _COUNTS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "thinking_tokens")
-
 
 EVENTS_BEFORE_SIGNATURE = 64
 """Events of a block behind open reasoning, after which no signature of that reasoning is expected."""
@@ -98,7 +100,7 @@ class Decoder(TurnDecoder):
         self._grown = 0  # the number of the latest start when the open block grew last
         self._held_bytes = 0  # of the events that wait
         self._held_deltas = 0  # that had to wait so far
-        self._was_tested = False  # whether the open block is over, when another one started
+        self._was_tested = False  # `_is_over` has tested the open block
 
     @property
     def held(self) -> int:
@@ -119,12 +121,15 @@ class Decoder(TurnDecoder):
         type = event.type or frame.event.decode("latin-1")
         handler = self._HANDLERS.get(type)
         if handler is None:
-            return self._fail_with(event) if event.error is not None else ()
+            if event.error is None and type != "error":
+                return ()  # a ping, or an event that we do not know
+            notes = self._take_opening() if self._started else []
+            return [*notes, *self.fail(stream_failure(event.error))]
         if type == "content_block_start" or ((self._waiting or self._left) and type in _OF_BLOCKS):
             events = self._in_order(event, frame)
         else:
             events = handler(self, event) if not self._keeps_frames else self._read_with_frame(event, frame)
-        if self._reason and handler is not Decoder._ignore:
+        if self._reason:
             self.finishing += 1
         if self._started and self.opening:
             behind = 1 if events and isinstance(events[0], TurnStarted) else 0
@@ -175,7 +180,7 @@ class Decoder(TurnDecoder):
         return [*out, *self._next_blocks()]
 
     def _leave_for(self, index: int) -> list[Event]:
-        """Close open blocks that have not grown since the start of this one, which grows."""
+        """Close open blocks that have not grown since the start of this one, which is growing."""
         out: list[Event] = []
         if index in self._blocks:
             self._grown = self._starts
@@ -187,7 +192,7 @@ class Decoder(TurnDecoder):
         return out
 
     def _is_left(self, waiting: _Waiting) -> bool:
-        """Whether the open block needs no more, or has not grown since the start of this one.
+        """Whether the open block is complete, or has not grown since the start of this one.
 
         A call waits for its input; reasoning waits a while for its signature.
         """
@@ -200,7 +205,7 @@ class Decoder(TurnDecoder):
         return is_late and self._grown < waiting.start
 
     def _read_late(self, event: StreamEvent) -> list[Event] | None:
-        """Handle the stop, or a late delta, of a block that was closed without a stop; None if it is continued."""
+        """Handle the stop or a late delta of a block that was closed without a stop; None if it has more content."""
         delta, left = event.delta, self._left[event.index]
         if delta is None:
             del self._left[event.index]
@@ -212,7 +217,7 @@ class Decoder(TurnDecoder):
         return [Note("annotations_dropped")] if delta.type == "citations_delta" else []
 
     def _is_over(self) -> bool:
-        """Whether the open block needs no more, tested when the first of others starts."""
+        """Whether the open block is complete. Tested once, when another block starts."""
         if self._was_tested:
             return False
         self._was_tested = True
@@ -260,17 +265,13 @@ class Decoder(TurnDecoder):
                         return events
                 return (RawFrame(type, item, frame.data),)
             case "content_block_start":
-                shown = _block_start(item, frame.data, event.content_block or Block())
+                shown = _make_block_start(item, frame.data, event.content_block or Block())
                 return [*self._close_blocks(), shown, *handler(self, event)]
             case "content_block_stop":
                 ended = [MessageEnded(item)] if self._type_at(event.index) == "text" else []
                 return [*ended, RawFrame(type, item, frame.data), *handler(self, event)]
-            case "message_start" | "message_delta" | "message_stop":
-                events = handler(self, event)
-                has_failed = self.ended and type != "message_stop"
-                return events if has_failed else [RawFrame(type, "", frame.data), *events]
-            case _:
-                return handler(self, event)
+            case _:  # about the message
+                return [RawFrame(type, "", frame.data), *handler(self, event)]
 
     def _type_at(self, index: int) -> str | None:
         block = self._blocks.get(index)
@@ -287,14 +288,14 @@ class Decoder(TurnDecoder):
         if message.content is None:
             return self.fail(Failure(502, "bad_reply", "The backend's reply holds no content."))
         out: list[Event] = [*self._start(StreamEvent(message=message)), *self._take_opening()]
-        raws = _decode_raw_content(body).content if self._keeps_frames else ()
+        raws = list_of(fields_of(body)["content"]) if self._keeps_frames else ()
         if self._keeps_frames:
             out.insert(0, RawFrame("message", "", body))
         for index, block in enumerate(check_count(message.content)):
             if self._keeps_frames:
                 out += self._close_blocks()
                 data = b'{"content_block":' + bytes(raws[index]) + b"}"
-                out.append(_block_start(f"{index}", data, block))
+                out.append(_make_block_start(f"{index}", data, block))
             out += self._open_block(StreamEvent(index=index, content_block=block))
             out += self._close_block(StreamEvent(index=index))
         self._reason, self._explanation = message.stop_reason or "", _explanation(message.stop_details)
@@ -393,9 +394,9 @@ class Decoder(TurnDecoder):
         self._left.pop(event.index, None)
         match block.type:
             case "thinking":
-                return [ReasoningEnded("", block.signature or "", ORIGIN)]
+                return [ReasoningEnded("", block.signature or "", DIALECT)]
             case "redacted_thinking":
-                return [ReasoningEnded("", block.data or "", ORIGIN, redacted=True)]
+                return [ReasoningEnded("", block.data or "", DIALECT, redacted=True)]
             case "tool_use":
                 return self._table.end_block(Fragment("", f"{event.index}", ended=True, early=True))
             case _:
@@ -449,12 +450,6 @@ class Decoder(TurnDecoder):
             out.append(RefusalDelta(self._explanation))
         return reason or "stop"
 
-    def _fail_with(self, event: StreamEvent) -> Sequence[Event]:
-        return self.fail(stream_failure(event.error))
-
-    def _ignore(self, event: StreamEvent) -> Sequence[Event]:
-        return ()
-
     def _count(self, usage: TokenUsage | None) -> None:
         """Store token counts. They are running totals: the last number wins, and a missing one changes nothing."""
         if usage is None:
@@ -469,8 +464,6 @@ class Decoder(TurnDecoder):
         "message_start": _start,
         "message_delta": _change,
         "message_stop": _stop,
-        "error": _fail_with,
-        "ping": _ignore,
     }
 
 
@@ -485,7 +478,7 @@ def _is_signed(block: Block) -> bool:
 
 
 def _is_blank(block: Block) -> bool:
-    """Whether nothing of the reasoning has come."""
+    """Whether the block has neither reasoning nor a signature."""
     return not (block.thinking or block.signature)
 
 
@@ -502,7 +495,7 @@ def _input_of(block: Block) -> str:
     return "" if text.strip() in ("", "{}", "null") else text
 
 
-def _block_start(about: str, data: bytes, block: Block) -> RawFrame:
+def _make_block_start(about: str, data: bytes, block: Block) -> RawFrame:
     """A frame in which a block begins."""
     call = block.tool_use_id or ""
     answers = call if block.type == "tool_result" and isinstance(call, str) else None

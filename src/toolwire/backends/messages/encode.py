@@ -1,16 +1,16 @@
-"""Encodes a request for the Messages API: the client's JSON, where it speaks the same dialect, or translated."""
+"""Encodes a request for the Messages API: translated, or the JSON of a client of the same dialect."""
 
 from typing import Any
 
 import msgspec
 
-from toolwire.backends.encoding import Json, without_none
-from toolwire.backends.messages.decode import ORIGIN
+from toolwire.backends.encoding import without_none
+from toolwire.backends.messages.decode import DIALECT
 from toolwire.backends.messages.fold import Fold, is_foreign, is_refused
 from toolwire.backends.messages.profile import Profile
 from toolwire.backends.originals import Originals
 from toolwire.core.events import Note
-from toolwire.core.raw import fields_of, object_in, objects_of, to_json
+from toolwire.core.raw import Json, fields_of, object_in, objects_of, to_json
 from toolwire.core.request import NO_PARAMETERS, CallEntry, Message, Request, Tool, ToolChoice
 
 _ENABLED = msgspec.Raw(b'"enabled"')
@@ -20,9 +20,9 @@ _EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", 
 
 
 def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple[bytes, list[Note]]:
-    """The body to post, and notes of what it could not hold."""
+    """The body to post, and notes about what it lacks."""
     notes: list[Note] = []
-    build = _original_body if request.dialect == ORIGIN else _translate
+    build = _encode_original if request.dialect == DIALECT else _translate
     body = build(request, profile, notes)
     body |= {"model": request.model, "stream": stream}
     refused = [name for name in profile.refuses if _remove(body, name)]
@@ -30,11 +30,11 @@ def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple
     return to_json(without_none(**body)), notes
 
 
-def _original_body(request: Request, profile: Profile, notes: list[Note]) -> Json:
-    """The body of a client of the same dialect: its fields as they came, with messages changed where they must be."""
+def _encode_original(request: Request, profile: Profile, notes: list[Note]) -> Json:
+    """The body of a client of the same dialect: its fields, with only the necessary changes to messages."""
     body: Json = {"max_tokens": profile.max_tokens, **request.fields}
     if request.tools_changed:
-        body["tools"] = _tools(request.tools, request)
+        body["tools"] = _encode_tools(request.tools, request)
     if not request.history_unchanged or any(map(is_refused, request.entries)):
         originals = Originals(request, request.fields["messages"])
         body["messages"] = Fold(notes, profile, originals).messages(request)
@@ -66,8 +66,8 @@ def _translate(request: Request, profile: Profile, notes: list[Note]) -> Json:
         notes.append(Note("value_changed", "temperature"))
     tools = request.allowed_tools  # the API has no `allowed_tools`, so the others are omitted
     if tools or request.hosted_tools:
-        body["tools"] = _tools(tools, request)
-        body["tool_choice"] = _tool_choice(request)
+        body["tools"] = _encode_tools(tools, request)
+        body["tool_choice"] = _encode_tool_choice(request)
     elif called := {entry.name: None for entry in request.entries if isinstance(entry, CallEntry)}:
         # Calls in a history need their tools declared, even if none may be called any more.
         body["tools"] = [{"name": name, "input_schema": NO_PARAMETERS} for name in called]
@@ -112,13 +112,13 @@ def _add_reasoning(body: Json, request: Request, profile: Profile, notes: list[N
     else:
         body["thinking"] = {"type": "adaptive"}
         body["output_config"] = {"effort": _EFFORTS[effort]}
-        for field, least in (("temperature", 1.0), ("top_p", 0.95)):  # thinking models refuse less
+        for field, least in (("temperature", 1.0), ("top_p", 0.95)):  # thinking models refuse lower values
             if body[field] is not None and body[field] < least:
                 body[field] = None
                 notes.append(Note("field_dropped", field))
 
 
-def _tools(tools: tuple[Tool, ...], request: Request) -> list[Any]:
+def _encode_tools(tools: tuple[Tool, ...], request: Request) -> list[Any]:
     """These tools and the hosted ones; tools that a search found come last, so that the list only grows."""
     hosted, written = [tool.raw for tool in request.hosted_tools], list[Any]()
     for tool in tools:
@@ -127,7 +127,7 @@ def _tools(tools: tuple[Tool, ...], request: Request) -> list[Any]:
     return [*hosted, *written] if request.tools_changed else [*written, *hosted]
 
 
-def _tool_choice(request: Request) -> Json | None:
+def _encode_tool_choice(request: Request) -> Json | None:
     choice = request.tool_choice or ToolChoice()
     written: Json
     if choice.hosted is not None:

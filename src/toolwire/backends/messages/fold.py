@@ -1,7 +1,7 @@
 """Folds a flat history into the messages of the API, which alternate.
 
-All results of parallel calls are in one user message, before any text of it; reasoning, text and calls of one answer
-are in one assistant message, in their order.
+All results of parallel calls are in one user message, before its text; the reasoning, text and calls of an answer are
+in one assistant message, in their order.
 """
 
 from base64 import b64encode
@@ -12,12 +12,12 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 
 from toolwire.adapt.history import OPENING
-from toolwire.backends.encoding import Json, note_dropped_part, object_arguments, split_opening, system_text
-from toolwire.backends.messages.decode import ORIGIN
+from toolwire.backends.encoding import note_dropped_part, object_arguments, split_opening, system_text
+from toolwire.backends.messages.decode import DIALECT
 from toolwire.backends.messages.profile import Profile
 from toolwire.backends.originals import Originals
 from toolwire.core.events import Note
-from toolwire.core.raw import fields_of, objects_of, text_of
+from toolwire.core.raw import Json, fields_of, objects_of, text_of
 from toolwire.core.request import (
     CallEntry,
     Entry,
@@ -40,7 +40,7 @@ _RESULT = msgspec.Raw(b'"tool_result"')
 def is_foreign(entry: Entry) -> bool:
     """Whether this is reasoning of another server, or of unknown origin."""
     return isinstance(entry, ReasoningEntry) and (
-        entry.origin != ORIGIN or not (entry.signature or entry.from_this_backend)
+        entry.origin != DIALECT or not (entry.signature or entry.from_this_backend)
     )
 
 
@@ -76,7 +76,7 @@ class Fold:
         if self._originals is not None:
             return self._merge(request, self._originals)
         opening, rest = split_opening(request.entries, "system", "developer")
-        self._system = [TextPart(_text(entry.parts), _cache(entry.parts)) for entry in opening]
+        self._system = [_join_texts(entry.parts) for entry in opening]
         for entry in rest:
             self._add(entry)
         if request.entries:
@@ -86,7 +86,7 @@ class Fold:
         return self._out
 
     def _merge(self, request: Request, originals: Originals) -> list[Json]:
-        """The client's messages, rebuilt where something in them must change."""
+        """The client's messages; those in which something must change are rebuilt."""
         out: list[Json] = []
         joined: dict[int, Json] = {}  # messages joined from several
         whole = False  # the last message is an original
@@ -106,10 +106,10 @@ class Fold:
                     _put_results_first(message)
             for message in made:
                 # All results belong in one message, before anything else.
-                if out and _role(message) == _role(out[-1]) == "user" and not (whole and is_whole):
+                if out and _role_of(message) == _role_of(out[-1]) == "user" and not (whole and is_whole):
                     if len(out) not in joined:
-                        joined[len(out)] = out[-1] = {**out[-1], "content": [*_content(out[-1])]}
-                    out[-1]["content"] += _content(message)
+                        joined[len(out)] = out[-1] = {**out[-1], "content": [*_content_of(out[-1])]}
+                    out[-1]["content"] += _content_of(message)
                     whole = False
                     continue
                 out.append(message)
@@ -123,7 +123,7 @@ class Fold:
     def _ensure_user_first(self) -> None:
         """Add a user message if needed: the API refuses conversations that are empty or begin with the assistant."""
         if not self._out and self._system:
-            self._blocks("user", [_text_block(self._system.pop())])
+            self._add_blocks("user", [_text_block(self._system.pop())])
         elif not self._out or self._out[0]["role"] == "assistant":
             self._out.insert(0, {"role": "user", "content": [{"type": "text", "text": OPENING}]})
             self._notes.append(Note("message_added", "user"))
@@ -134,27 +134,27 @@ class Fold:
             return
         match entry:
             case Message(role="assistant"):
-                text = TextPart(_text(entry.parts), _cache(entry.parts))
-                self._blocks("assistant", [_text_block(text)] if text.text.strip() else [])
+                text = _join_texts(entry.parts)
+                self._add_blocks("assistant", [_text_block(text)] if text.text.strip() else [])
             case Message(role="user"):
-                self._blocks("user", [block for part in entry.parts if (block := self._part(part))])
+                self._add_blocks("user", [block for part in entry.parts if (block := self._encode_part(part))])
             case Message():
                 # An instruction in the middle of the conversation, for which not every model has a role.
-                if text := _text(entry.parts):
-                    self._blocks("user", [{"type": "text", "text": system_text(text)}])
+                if text := _join_texts(entry.parts).text:
+                    self._add_blocks("user", [{"type": "text", "text": system_text(text)}])
             case CallEntry():
                 arguments = object_arguments(entry, self._notes)
                 block = {"type": "tool_use", "id": entry.id, "name": entry.name, "input": arguments}
-                self._blocks("assistant", [block])
+                self._add_blocks("assistant", [block])
             case ResultEntry():
-                self._blocks("user", [self._result(entry)])
+                self._add_blocks("user", [self._encode_result(entry)])
             case ReasoningEntry() if is_foreign(entry):
                 is_empty = not (entry.signature or entry.summary or entry.content)
                 self._notes += [] if is_empty else [Note("reasoning_dropped", entry.id)]
             case ReasoningEntry(signature=signature):
                 thinking = "".join(entry.summary + entry.content)
                 shown = {"type": "thinking", "thinking": thinking, "signature": signature}
-                self._blocks(
+                self._add_blocks(
                     "assistant", [{"type": "redacted_thinking", "data": signature} if entry.redacted else shown]
                 )
             case OtherEntry():
@@ -168,18 +168,18 @@ class Fold:
             case Message(role="system" | "developer"):
                 self._out.append({"role": "system", "content": raw})
             case Message(role, parts):
-                written = objects_of(raw) if bytes(raw).startswith(b"[") else [_text_block(TextPart(_text(parts)))]
-                self._blocks(role, [*written])
+                written = objects_of(raw) if bytes(raw).startswith(b"[") else [_text_block(_join_texts(parts))]
+                self._add_blocks(role, [*written])
             case ResultEntry(call_id):
                 changed = {"tool_use_id": call_id} if is_changed else {}
-                self._blocks("user", [{**fields_of(raw), **changed}])
+                self._add_blocks("user", [{**fields_of(raw), **changed}])
             case CallEntry(id, name):
                 changed = {"id": id, "name": name} if is_changed else {}
-                self._blocks("assistant", [{**fields_of(raw), **changed}])
+                self._add_blocks("assistant", [{**fields_of(raw), **changed}])
             case _:
-                self._blocks("assistant", [fields_of(raw)])
+                self._add_blocks("assistant", [fields_of(raw)])
 
-    def _blocks(self, role: str, blocks: list[Any]) -> None:
+    def _add_blocks(self, role: str, blocks: list[Any]) -> None:
         if not blocks:
             return
         if self._out and self._out[-1]["role"] == role:
@@ -187,8 +187,8 @@ class Fold:
         else:
             self._out.append({"role": role, "content": blocks})
 
-    def _result(self, entry: ResultEntry) -> Json:
-        content = [block for part in entry.parts if (block := self._part(part))]
+    def _encode_result(self, entry: ResultEntry) -> Json:
+        content = [block for part in entry.parts if (block := self._encode_part(part))]
         if not content and self._profile.empty_result:
             content = [{"type": "text", "text": self._profile.empty_result}]
         result: Json = {"type": "tool_result", "tool_use_id": entry.call_id, "content": content}
@@ -199,14 +199,14 @@ class Fold:
             result["content"] = content[0]["text"]
         return {**result, "is_error": True} if entry.failed else result
 
-    def _part(self, part: Part) -> Json | None:
+    def _encode_part(self, part: Part) -> Json | None:
         match part:
             case TextPart(text) | RefusalPart(text):
                 return _text_block(part) if text.strip() else None
             case ImagePart(url, _, id):
-                return {"type": "image", "source": _source(url) if url else {"type": "file", "file_id": id}}
+                return {"type": "image", "source": _encode_source(url) if url else {"type": "file", "file_id": id}}
             case FilePart(data, id, name, url):
-                source = _source(data or url) if data or url else {"type": "file", "file_id": id}
+                source = _encode_source(data or url) if data or url else {"type": "file", "file_id": id}
                 titled = {"title": name} if name else {}
                 return {"type": "document", "source": source, **titled}
             case _:
@@ -214,12 +214,12 @@ class Fold:
                 return None
 
 
-def _role(message: Json) -> str:
+def _role_of(message: Json) -> str:
     role = message["role"]
     return text_of(role) if isinstance(role, msgspec.Raw) else role
 
 
-def _content(message: Json) -> list[Any]:
+def _content_of(message: Json) -> list[Any]:
     """The blocks of a message, which may be raw JSON of the client."""
     content = message["content"]
     if not isinstance(content, msgspec.Raw):
@@ -229,7 +229,7 @@ def _content(message: Json) -> list[Any]:
 
 def _put_results_first(message: Json) -> None:
     """Sort results before all other blocks, as the API requires."""
-    if _role(message) == "user":
+    if _role_of(message) == "user":
         blocks: list[Json] = message["content"]
         blocks.sort(key=lambda block: block["type"] not in ("tool_result", _RESULT))
 
@@ -239,12 +239,14 @@ def _text_block(part: TextPart | RefusalPart) -> Json:
     return {**block, "cache_control": part.cache} if isinstance(part, TextPart) and part.cache else block
 
 
-def _cache(parts: tuple[Part, ...]) -> msgspec.Raw | None:
-    """The last cache marker of these parts, which are joined."""
-    return next((part.cache for part in reversed(parts) if isinstance(part, TextPart) and part.cache), None)
+def _join_texts(parts: tuple[Part, ...]) -> TextPart:
+    """The texts of these parts as one, with their last cache marker."""
+    markers = (part.cache for part in reversed(parts) if isinstance(part, TextPart) and part.cache)
+    text = "".join(part.text for part in parts if isinstance(part, TextPart | RefusalPart))
+    return TextPart(text, next(markers, None))
 
 
-def _source(url: str) -> dict[str, str]:
+def _encode_source(url: str) -> dict[str, str]:
     if not url.startswith("data:"):
         return {"type": "url", "url": url}
     kind, comma, data = url.removeprefix("data:").partition(",")
@@ -252,7 +254,3 @@ def _source(url: str) -> dict[str, str]:
     if comma and not coded:
         data = b64encode(unquote_to_bytes(data)).decode()
     return {"type": "base64", "media_type": kind.partition(";")[0], "data": data}
-
-
-def _text(parts: tuple[Part, ...]) -> str:
-    return "".join(part.text for part in parts if isinstance(part, TextPart | RefusalPart))

@@ -54,12 +54,6 @@ class ReplyMessage(msgspec.Struct, gc=False):
     error: Any = None
 
 
-class RawContent(msgspec.Struct, gc=False):
-    """The blocks of a message as raw JSON."""
-
-    content: list[msgspec.Raw]
-
-
 class StreamEvent(msgspec.Struct, gc=False):
     """Any event of a stream. Which fields are there depends on its type."""
 

@@ -1,8 +1,8 @@
 """Responses events (or one plain response) to turn events.
 
-The same content comes up to four times: as deltas, in a `.done`, in `output_item.done` and in the final `output`. What
-comes first is delivered; the rest adds only what was missing. Servers leave out any of the four. Frames about calls are
-read as in the public aggregator (`core/call_shapes.py`).
+The same content comes up to four times: as deltas, in a `.done`, in `output_item.done` and in the final `output`.
+Servers leave out any of the four. The first is delivered; the others add only what was missing. Frames about calls are
+read by `core/call_shapes.py`, as in the public aggregator.
 
 For a client that speaks Responses too, deltas keep their frames and every other frame becomes a `RawFrame`.
 """
@@ -21,7 +21,6 @@ from toolwire.backends.responses.wire import (
     DIALECT,
     ENDINGS,
     Ending,
-    RawOutput,
     ReplyItem,
     Response,
     StreamEvent,
@@ -50,13 +49,13 @@ from toolwire.core.events import (
     TurnEnded,
     TurnStarted,
 )
+from toolwire.core.raw import NULL, fields_of, list_of, object_in
 from toolwire.core.sse import Frame
 
 _decode_event = msgspec.json.Decoder(StreamEvent).decode
 _decode_lax = msgspec.json.Decoder(StreamEvent, strict=False).decode  # numbers may be strings
 _decode_ending = msgspec.json.Decoder(Ending).decode
 _decode_response = msgspec.json.Decoder(Response).decode
-_decode_output = msgspec.json.Decoder(RawOutput).decode
 
 _REASONS: dict[str | None, Reason] = {
     **dict.fromkeys(FILTER_REASONS, "filter"),
@@ -69,7 +68,6 @@ _FAILURES = frozenset(("error", "response.failed", "response.cancelled"))
 
 # Items that need no note when nothing is delivered of them.
 _IGNORED_ITEMS = frozenset(("compaction", "message", "reasoning"))
-
 
 SHELL_CALL = "local_shell_call"
 SUMMARY_DELTA = "response.reasoning_summary_text.delta"
@@ -99,7 +97,7 @@ class Decoder(TurnDecoder):
         self._message: TrackedItem | None = None  # the message that the last text belongs to
         self._open_reasoning: TrackedItem | None = None
         self._phases: PhasedMessages | None = None
-        self._error: Error | None = None  # of a failure whose reason is not complete
+        self._error: Error | None = None  # of a failure whose reason is still incomplete
 
     def feed(self, frame: Frame) -> Sequence[Event]:
         if self.ended:
@@ -119,7 +117,7 @@ class Decoder(TurnDecoder):
         handler = self._HANDLERS.get(event.type)
         if handler is None or (self._error is not None and event.type not in _FAILURES):
             self._frame = None
-            return self._other(event, frame)
+            return self._read_other(event, frame)
         if self._frame is not None and event.response is not None:
             self._final = frame.data
         events = handler(self, event)
@@ -143,12 +141,12 @@ class Decoder(TurnDecoder):
             return self.fail(Failure(502, "bad_reply", "The backend's reply holds no output."))
         # Whole items never interleave: there is nothing to put in sequence.
         if not self._keeps_frames:
-            return [*self._start(event), *self._completed(event)]
+            return [*self._start(event), *self._end_response(event)]
         self._final = b'{"response":' + body + b"}"
-        return [RawFrame(event.type, "", self._final), *self._start(event), *self._completed(event)]
+        return [RawFrame(event.type, "", self._final), *self._start(event), *self._end_response(event)]
 
     def _item_name(self, event: StreamEvent) -> str:
-        """The name of the item that a frame is about, if it is about one. Its handler must have run."""
+        """The name of the item that a frame is about, if any. The frame must have been handled."""
         if event.item is not None:
             return self._item.name
         if event.item_id or event.output_index is not None:
@@ -168,7 +166,7 @@ class Decoder(TurnDecoder):
         return [TurnStarted(response.id or "", response.model or ""), *self._take_opening()]
 
     def _repair_event(self, frame: Frame) -> tuple[bytes, StreamEvent | None]:
-        """Read a malformed frame: one with split characters, with numbers as strings, or one that ends the turn."""
+        """Read a frame with split characters or numbers as strings; of one that ends the turn, the status and error."""
         data, event = self._read_mended(frame.data, _decode_lax)
         if event is not None or data is not frame.data:
             return data, event
@@ -196,7 +194,7 @@ class Decoder(TurnDecoder):
                 return self.end()
             self._is_done = self._started
             has_begun = self._output.is_begun or self._table.calls
-            return self._finish_open() if has_begun else ()  # it comes too early, unless nothing else follows
+            return self._finish_open() if has_begun else ()  # without content it is premature
         try:
             data.decode()
         except UnicodeDecodeError:
@@ -210,9 +208,9 @@ class Decoder(TurnDecoder):
         reason: Reason = "length" if self._output.is_cut else "stop"
         return self._in_sequence([*self._finish_calls(self._take_opening(), cut=True), TurnEnded(reason)])
 
-    def _other(self, event: StreamEvent, frame: Frame) -> Sequence[Event]:
+    def _read_other(self, event: StreamEvent, frame: Frame) -> Sequence[Event]:
         if not event.type and event.error is not None:
-            return self._error_event(event)
+            return self._read_failure(event)
         if self._error is not None:
             return ()  # only the reason of the failure matters
         if event.type == "response.required_action":
@@ -226,19 +224,19 @@ class Decoder(TurnDecoder):
 
     # Deltas
 
-    def _arguments_delta(self, event: StreamEvent) -> Sequence[Event]:
+    def _read_arguments_delta(self, event: StreamEvent) -> Sequence[Event]:
         if event.call_id is None and not self._snapshots:
             more = self._table.extend(event.item_id or "", event.delta or "", self._frame)
             if more is not None:
                 return (more,)
-        events = self._call_event(event)
+        events = self._read_call_event(event)
         if self._frame is not None and len(events) == 1:
             only = events[0]
             if isinstance(only, CallArgs) and only.text == event.delta:
                 return (CallArgs(only.id, only.text, self._frame),)
         return events
 
-    def _call_event(self, event: StreamEvent) -> list[Event]:
+    def _read_call_event(self, event: StreamEvent) -> list[Event]:
         """Read an event with some or all arguments of a call."""
         fragment = read_documented_event(event)
         if fragment is None:
@@ -248,7 +246,7 @@ class Decoder(TurnDecoder):
             fragment = msgspec.structs.replace(fragment, total=True)
         return self._table.feed(fragment)
 
-    def _text_delta(
+    def _read_text_delta(
         self, event: StreamEvent, kind: type[TextDelta] | type[RefusalDelta] = TextDelta
     ) -> Sequence[Event]:
         item = self._find_item(event)
@@ -263,11 +261,11 @@ class Decoder(TurnDecoder):
         return (delta,) if item is self._message else self._separate(delta)
 
     def _separate(self, delta: TextDelta | RefusalDelta) -> Sequence[Event]:
-        """A delta of the selected item, after the end of the previous message if it was another."""
+        """A delta of the selected item, after the end of the previous message if that was another item."""
         earlier, self._message = self._message, self._item
         return (delta,) if self._keeps_frames or earlier in (None, self._item) else (MessageEnded(""), delta)
 
-    def _reasoning_delta(self, event: StreamEvent) -> Sequence[Event]:
+    def _read_reasoning_delta(self, event: StreamEvent) -> Sequence[Event]:
         item = self._find_item(event)
         if not event.delta:
             return ()
@@ -296,16 +294,16 @@ class Decoder(TurnDecoder):
 
     # Beginnings and ends
 
-    def _created(self, event: StreamEvent) -> Sequence[Event]:
+    def _read_created(self, event: StreamEvent) -> Sequence[Event]:
         return () if self._started else self._start(event)
 
-    def _item_added(self, event: StreamEvent) -> Sequence[Event]:
+    def _begin_item(self, event: StreamEvent) -> Sequence[Event]:
         item = event.item
         if item is None:
-            return self._without_item()
+            return self._ignore_frame()
         self._select(self._output.begin(item.type, item.id, event.output_index))
         self._begin_phase(item)
-        return self._call_item(item, event.output_index, ADDED) if item.type in CALL_TYPES else ()
+        return self._read_call_item(item, event.output_index, ADDED) if item.type in CALL_TYPES else ()
 
     def _begin_phase(self, item: ReplyItem) -> None:
         """Store the phase of a message. Messages are compared from the first commentary on."""
@@ -325,7 +323,7 @@ class Decoder(TurnDecoder):
         self._item = item
         self._delta_key = None
 
-    def _part_added(self, event: StreamEvent) -> Sequence[Event]:
+    def _begin_part(self, event: StreamEvent) -> Sequence[Event]:
         part = event.part
         if part is None or part.type not in CALL_TYPES:
             return ()
@@ -337,15 +335,15 @@ class Decoder(TurnDecoder):
         }
         return self._read_loosely(payload)
 
-    def _part_done(self, event: StreamEvent) -> Sequence[Event]:
+    def _end_part(self, event: StreamEvent) -> Sequence[Event]:
         item, number = self._output.find(event.item_id, event.output_index), event.content_index or 0
         item.ended_parts.add(number)
         self._select(item)
         if event.type == "response.refusal.done":
-            return self._whole_part(number, RefusalDelta, event.refusal)
-        return self._whole_part(number, TextDelta, event.text)
+            return self._add_part(number, RefusalDelta, event.refusal)
+        return self._add_part(number, TextDelta, event.text)
 
-    def _whole_part(self, number: int, kind: type[TextDelta] | type[RefusalDelta], text: str | None) -> Sequence[Event]:
+    def _add_part(self, number: int, kind: type[TextDelta] | type[RefusalDelta], text: str | None) -> Sequence[Event]:
         """A whole part of the selected item, if no delta of it was delivered."""
         item = self._item
         if number in item.seen_parts:
@@ -357,41 +355,41 @@ class Decoder(TurnDecoder):
             return ()
         return self._separate(kind(text, item.name, number) if self._keeps_frames else kind(text))
 
-    def _item_done(self, event: StreamEvent) -> Sequence[Event]:
+    def _end_item(self, event: StreamEvent) -> Sequence[Event]:
         item = event.item
         if item is None:
-            return self._without_item()
+            return self._ignore_frame()
         self._select(self._output.end(item.type, item.id, event.output_index))
-        return self._whole_item(item, event.output_index)
+        return self._complete_item(item, event.output_index)
 
-    def _without_item(self) -> Sequence[Event]:
-        """A frame without its item has no content, and is not forwarded."""
+    def _ignore_frame(self) -> Sequence[Event]:
+        """Ignore a frame without its item, and do not forward it."""
         self._frame = None
         return ()
 
-    def _whole_item(self, item: ReplyItem, index: int | None) -> Sequence[Event]:
+    def _complete_item(self, item: ReplyItem, index: int | None) -> Sequence[Event]:
         """Read a whole item. `index` is used to find a call."""
         tracked = self._item
         tracked.was_forwarded = tracked.was_forwarded or self._frame is not None
         if item.type in CALL_TYPES:
-            return self._call_item(item, index, DONE)
+            return self._read_call_item(item, index, DONE)
         if tracked.ended:
             return ()
         tracked.ended = True
         match item.type:
             case "message":
-                return self._message_item(item, index)
+                return self._read_message_item(item, index)
             case "reasoning":
                 return self._end_reasoning(item, tracked)
             case _ if self._keeps_frames:
                 is_nameless = item.type == SHELL_CALL and not (item.call_id or item.id)
                 return [Note("id_missing", item.type)] if is_nameless else ()
             case _ if item.content:
-                return self._message_item(item, index)
+                return self._read_message_item(item, index)
             case _:
                 return [Note("item_dropped", item.type)] if item.type not in _IGNORED_ITEMS else ()
 
-    def _message_item(self, item: ReplyItem, index: int | None) -> list[Event]:
+    def _read_message_item(self, item: ReplyItem, index: int | None) -> list[Event]:
         out: list[Event] = []
         self._begin_phase(item)
         for number, part in enumerate(item.content or ()):
@@ -401,9 +399,9 @@ class Decoder(TurnDecoder):
                 whole = {"type": "message", "id": item.id, "content": [loose_payload(part)]}
                 out += self._read_loosely({"type": DONE, "output_index": index, "item": whole})
             elif part.refusal:
-                out += self._whole_part(number, RefusalDelta, part.refusal)
+                out += self._add_part(number, RefusalDelta, part.refusal)
             else:
-                out += self._whole_part(number, TextDelta, part.text)
+                out += self._add_part(number, TextDelta, part.text)
         if self._keeps_frames and self._item.name:
             out.append(MessageEnded(self._item.name))
         return [*out, *self._end_phase(self._item.name)]
@@ -423,7 +421,7 @@ class Decoder(TurnDecoder):
             out.append(ReasoningEnded(item.id or "", signature, DIALECT if signature else ""))
         return out
 
-    def _call_item(self, item: ReplyItem, index: int | None, type: str) -> Sequence[Event]:
+    def _read_call_item(self, item: ReplyItem, index: int | None, type: str) -> Sequence[Event]:
         ended, is_listing = type == DONE, self._listed is not None
         if self._listed is not None:
             self._listed += 1
@@ -449,10 +447,11 @@ class Decoder(TurnDecoder):
             ]
         return [event for fragment in fragments for event in self._table.feed(fragment)]
 
-    def _completed(self, event: StreamEvent) -> Sequence[Event]:
+    def _end_response(self, event: StreamEvent) -> Sequence[Event]:
         response = event.response or Response()
         out = self._take_opening()
-        raws = _decode_output(self._final).response.output if self._final else None
+        listed = object_in(fields_of(self._final), "response").get("output", NULL) if self._final else NULL
+        raws = list_of(listed) if listed != NULL else []
         self._listed = 0
         is_all_new = not self._output.is_begun
         for index, item in enumerate(check_count(response.output or ())):
@@ -460,8 +459,8 @@ class Decoder(TurnDecoder):
             self._select(tracked)
             if raws and not tracked.was_forwarded:
                 out.append(RawFrame(DONE, tracked.name, b'{"item":' + raws[index] + b"}", item.answers))
-            # The final list may leave items out, so a call with an id is not looked for by its index.
-            out += self._whole_item(item, None if item.call_id else index)
+            # The final list may lack items, so a call with an id is not found by its index.
+            out += self._complete_item(item, None if item.call_id else index)
         incomplete = response.status == "incomplete" or event.type == "response.incomplete"
         reason: Reason = "stop"
         if incomplete:
@@ -481,15 +480,11 @@ class Decoder(TurnDecoder):
         out += self._end_phase(held) if held is not None else ()
         return [*out, *self._table.drop_unclaimed(), *self._table.finish(cut=cut)]
 
-    def _failed(self, event: StreamEvent) -> Sequence[Event]:
-        return self._fail_with(event.response.error if event.response else event.error)
-
-    def _error_event(self, event: StreamEvent) -> Sequence[Event]:
-        return self._fail_with(event.error or Error(event.message, None, event.param, event.code))
-
-    def _fail_with(self, error: Error | None) -> Sequence[Event]:
+    def _read_failure(self, event: StreamEvent) -> Sequence[Event]:
         """Fail the turn, or wait for the event that completes the reason: `error` or `response.failed`."""
-        first, known = self._error, complete_error(self._error or Error(), error or Error())
+        given = event.response.error if event.response is not None else event.error
+        error = given or Error(event.message, None, event.param, event.code)
+        first, known = self._error, complete_error(self._error or Error(), error)
         if first is not None or (known.message and (known.code or known.type)):
             return self.fail(stream_failure(known))
         self._error = known
@@ -497,28 +492,28 @@ class Decoder(TurnDecoder):
         return ()
 
     _HANDLERS: ClassVar[dict[str, Callable[[Any, StreamEvent], Sequence[Event]]]] = {
-        SNAPSHOT: _arguments_delta,
-        "response.output_text.delta": _text_delta,
-        SUMMARY_DELTA: _reasoning_delta,
-        "response.reasoning_text.delta": _reasoning_delta,
-        "response.reasoning.delta": _reasoning_delta,
-        "response.refusal.delta": partial(_text_delta, kind=RefusalDelta),
-        "response.custom_tool_call_input.delta": _arguments_delta,
-        "response.created": _created,
-        "response.in_progress": _created,
-        "response.queued": _created,
-        "response.output_item.added": _item_added,
-        "response.content_part.added": _part_added,
-        "response.function_call_arguments.done": _call_event,
-        "response.custom_tool_call_input.done": _call_event,
-        "response.output_text.done": _part_done,
-        "response.refusal.done": _part_done,
-        "response.output_item.done": _item_done,
-        "response.completed": _completed,
-        "response.done": _completed,
-        "response.incomplete": _completed,
-        "response.failed": _failed,
-        "response.cancelled": _failed,
-        "error": _error_event,
+        SNAPSHOT: _read_arguments_delta,
+        "response.output_text.delta": _read_text_delta,
+        SUMMARY_DELTA: _read_reasoning_delta,
+        "response.reasoning_text.delta": _read_reasoning_delta,
+        "response.reasoning.delta": _read_reasoning_delta,
+        "response.refusal.delta": partial(_read_text_delta, kind=RefusalDelta),
+        "response.custom_tool_call_input.delta": _read_arguments_delta,
+        "response.created": _read_created,
+        "response.in_progress": _read_created,
+        "response.queued": _read_created,
+        "response.output_item.added": _begin_item,
+        "response.content_part.added": _begin_part,
+        "response.function_call_arguments.done": _read_call_event,
+        "response.custom_tool_call_input.done": _read_call_event,
+        "response.output_text.done": _end_part,
+        "response.refusal.done": _end_part,
+        "response.output_item.done": _end_item,
+        "response.completed": _end_response,
+        "response.done": _end_response,
+        "response.incomplete": _end_response,
+        "response.failed": _read_failure,
+        "response.cancelled": _read_failure,
+        "error": _read_failure,
     }
     _DELTAS: ClassVar = frozenset(type for type in _HANDLERS if type.endswith(".delta"))

@@ -9,12 +9,12 @@ import msgspec
 
 from toolwire.adapt.history import BEGINNING
 from toolwire.adapt.names import is_minted_item_id
-from toolwire.backends.encoding import Json, split_opening, without_none
+from toolwire.backends.encoding import split_opening, without_none
 from toolwire.backends.responses.profile import Profile
 from toolwire.backends.responses.wire import DIALECT
 from toolwire.core.cache import BoundedDict, size_of
 from toolwire.core.events import CallKind, Note
-from toolwire.core.raw import NULL, fields_of, to_json, to_raw
+from toolwire.core.raw import NULL, Json, fields_of, to_json, to_raw
 from toolwire.core.request import (
     NO_PARAMETERS,
     AudioPart,
@@ -53,7 +53,7 @@ MIN_OUTPUT_TOKENS = 16
 
 
 def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple[bytes, list[Note]]:
-    """The body to post, and notes of what it could not hold. Nothing is stored at the backend: `store` is false."""
+    """The body to post, and notes about what it lacks. The backend stores nothing: `store` is false."""
     if request.dialect == DIALECT:
         return _encode_original(request, profile, stream=stream)
     entries, instructions = request.entries, None
@@ -79,14 +79,14 @@ def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple
         store=False,
         instructions=instructions,
         stream=stream or None,
-        tools=_all_tools(request) or None,
-        tool_choice=_tool_choice(request.tool_choice, request.tools) if request.tool_choice else None,
+        tools=_encode_tools(request) or None,
+        tool_choice=_encode_tool_choice(request.tool_choice, request.tools) if request.tool_choice else None,
         parallel_tool_calls=request.parallel_calls,
         temperature=sampling.temperature,
         top_p=sampling.top_p,
         max_output_tokens=sampling.max_tokens,
         reasoning=without_none(effort=sampling.effort or None, summary=profile.summary or None) or None,
-        text=without_none(format=_format(request.output_format), verbosity=sampling.verbosity) or None,
+        text=without_none(format=_encode_format(request.output_format), verbosity=sampling.verbosity) or None,
         service_tier=sampling.service_tier,
         metadata=caller.metadata,
         user=hash_long_user_id(caller.user),
@@ -115,7 +115,7 @@ _STATE = frozenset(("previous_response_id", "conversation", "background"))
 
 
 def _encode_original(request: Request, profile: Profile, *, stream: bool) -> tuple[bytes, list[Note]]:
-    """The body of a client of the same dialect: all its fields, except for those that we decide."""
+    """The body of a client of the same dialect, with all fields that we do not decide."""
     notes: list[Note] = []
     idle = () if request.tools or request.hosted_tools else ("tools", "tool_choice")  # some servers refuse them empty
     fields = {name: value for name, value in request.fields.items() if name not in _STATE and name not in idle}
@@ -123,16 +123,16 @@ def _encode_original(request: Request, profile: Profile, *, stream: bool) -> tup
     body: Json = {
         **fields,
         "model": request.model,
-        "input": _items(request, entries, profile),
+        "input": _encode_items(request, entries, profile),
         "store": False,
         "stream": stream,
     }
     if request.tools_changed and not idle:
-        body["tools"] = _all_tools(request)
+        body["tools"] = _encode_tools(request)
     if any(isinstance(entry, ToolsEntry) for entry in entries):
         if request.tools_changed or not profile.additional_tools:
             shown = [entry for entry in entries if not isinstance(entry, ToolsEntry)]
-            body |= {"tools": _all_tools(request), "input": _items(request, shown, profile)}
+            body |= {"tools": _encode_tools(request), "input": _encode_items(request, shown, profile)}
         elif fields.get("tools") in _NO_TOOLS:
             del body["tools"]
     if request.parallel_calls is not None:
@@ -149,18 +149,18 @@ def _encode_original(request: Request, profile: Profile, *, stream: bool) -> tup
 _NO_TOOLS = [msgspec.Raw(b"[]"), NULL]
 
 
-def _items(request: Request, entries: Sequence[Entry], profile: Profile) -> list[Any]:
+def _encode_items(request: Request, entries: Sequence[Entry], profile: Profile) -> list[Any]:
     read = {id(entry) for entry in request.original_entries or ()}
-    return [_original_item(entry, profile, is_changed=id(entry) not in read) for entry in entries]
+    return [_encode_original_item(entry, profile, is_changed=id(entry) not in read) for entry in entries]
 
 
 def drop_unusable_reasoning(entries: Sequence[Entry], notes: list[Note]) -> list[Entry]:
-    """The entries that a server which stores nothing accepts: without reasoning that no output of the model follows."""
+    """The entries without reasoning that the server refuses: it cannot use it, or no output of the model follows."""
     out: list[Entry] = []
-    leads_on = False  # what follows is output of the model
+    leads_on = False  # the next entry is output of the model
     for entry in reversed(entries):
         if isinstance(entry, ToolsEntry):
-            pass  # belongs to neither side
+            pass  # neither of the model nor of the user
         elif not isinstance(entry, ReasoningEntry):
             leads_on = not isinstance(entry, ResultEntry) and not (
                 isinstance(entry, Message) and entry.role != "assistant"
@@ -194,7 +194,7 @@ def drop_foreign_parts(entry: Entry, notes: list[Note]) -> Entry | None:
     return entry
 
 
-def _original_item(entry: Entry, profile: Profile, *, is_changed: bool) -> Any:
+def _encode_original_item(entry: Entry, profile: Profile, *, is_changed: bool) -> Any:
     """An entry as the client wrote it, except for what has changed in it."""
     raw = entry.raw
     if profile.system == "instructions" and isinstance(entry, Message) and entry.role == "system":
@@ -202,7 +202,7 @@ def _original_item(entry: Entry, profile: Profile, *, is_changed: bool) -> Any:
     if raw is None:
         return encode_entry(entry)
     data = bytes(raw)
-    dropped = [name for name in profile.item_fields_dropped if _key(name).search(data)]
+    dropped = [name for name in profile.item_fields_dropped if _compile_key(name).search(data)]
     dropped += ["namespace"] if is_changed and isinstance(entry, CallEntry) and not entry.namespace else []
     changed: dict[str, str] = {}
     if is_changed and isinstance(entry, CallEntry):
@@ -220,7 +220,7 @@ def _original_item(entry: Entry, profile: Profile, *, is_changed: bool) -> Any:
 
 
 @lru_cache(maxsize=64)
-def _key(name: str) -> re.Pattern[bytes]:
+def _compile_key(name: str) -> re.Pattern[bytes]:
     """Finds a field's name. In items of some kilobytes this is several times faster than `in`."""
     return re.compile(b'"%b"' % re.escape(name.encode()))
 
@@ -235,7 +235,11 @@ def as_developer(entry: Entry) -> Entry:
 def encode_entry(entry: Entry) -> Any:
     """The input item of an entry."""
     if isinstance(entry, Message):
-        return {"type": "message", "role": entry.role, "content": [_part(part, entry.role) for part in entry.parts]}
+        return {
+            "type": "message",
+            "role": entry.role,
+            "content": [_encode_part(part, entry.role) for part in entry.parts],
+        }
     match entry:
         case CallEntry(id, name, arguments, kind, namespace):
             called = {"call_id": id, "name": name, **({"namespace": namespace} if namespace else {})}
@@ -246,7 +250,7 @@ def encode_entry(entry: Entry) -> Any:
             parts = entry.parts_with_error
             texts = [part.text for part in parts if isinstance(part, TextPart)]
             is_text = len(texts) == len(parts)
-            output = "\n".join(texts) if is_text else [_part(part, "user") for part in parts]
+            output = "\n".join(texts) if is_text else [_encode_part(part, "user") for part in parts]
             return {"type": OUTPUTS[kind], "call_id": call_id, "output": output}
         case ReasoningEntry(id, summary, _, signature):
             shown = [{"type": "summary_text", "text": text} for text in summary]
@@ -255,7 +259,7 @@ def encode_entry(entry: Entry) -> Any:
             return entry.raw  # always of this dialect: others were left out
 
 
-def _part(part: Part, role: str) -> Json:
+def _encode_part(part: Part, role: str) -> Json:
     if isinstance(part, TextPart):
         return {"type": "output_text" if role == "assistant" else "input_text", "text": part.text}
     match part:
@@ -275,7 +279,7 @@ def _part(part: Part, role: str) -> Json:
             return {"type": type}
 
 
-def _all_tools(request: Request) -> list[msgspec.Raw]:
+def _encode_tools(request: Request) -> list[msgspec.Raw]:
     """All tools; tools that a search found come last, so that the list only grows.
 
     The same tuple comes with every request of an agent, so it is encoded once.
@@ -286,7 +290,7 @@ def _all_tools(request: Request) -> list[msgspec.Raw]:
         namespaces = dict.fromkeys(tool.namespace for tool in tools)
         declared: list[Any] = []
         for namespace in namespaces:
-            inner = [_tool(tool) for tool in tools if tool.namespace == namespace]
+            inner = [_encode_tool(tool) for tool in tools if tool.namespace == namespace]
             whole = {"type": "namespace", "name": namespace, "description": "", "tools": inner}
             declared += [whole] if namespace else inner
         cached = tools, tuple(map(to_raw, declared))
@@ -297,7 +301,7 @@ def _all_tools(request: Request) -> list[msgspec.Raw]:
 _encoded: BoundedDict[int, tuple[tuple[Tool, ...], Sequence[msgspec.Raw]]] = BoundedDict(lambda _, made: size_of(made))
 
 
-def _tool(tool: Tool) -> Json:
+def _encode_tool(tool: Tool) -> Json:
     if tool.kind == "custom":
         described = without_none(
             description=tool.description or None, format=tool.format, defer_loading=tool.deferred or None
@@ -317,7 +321,7 @@ def _tool(tool: Tool) -> Json:
     }
 
 
-def _tool_choice(choice: ToolChoice, tools: tuple[Tool, ...]) -> Any:
+def _encode_tool_choice(choice: ToolChoice, tools: tuple[Tool, ...]) -> Any:
     if choice.hosted is not None:
         return choice.hosted
     if choice.name:
@@ -328,7 +332,7 @@ def _tool_choice(choice: ToolChoice, tools: tuple[Tool, ...]) -> Any:
     return choice.mode
 
 
-def _format(format: OutputFormat | None) -> Json | None:
+def _encode_format(format: OutputFormat | None) -> Json | None:
     if format is None:
         return None
     if format.schema is None:

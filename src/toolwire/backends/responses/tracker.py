@@ -1,7 +1,7 @@
 """Finds the item of the output that a frame belongs to. (Calls have a table of their own.)
 
 Servers identify an item by its id, by its index, by both, or by a new id in every event. Some give every item the
-index 0, and some give several items one id. So an id decides while its item is open; an index decides for a new id.
+index 0, and some give several items one id. So an id counts while its item is open; for a new id the index counts.
 """
 
 import msgspec

@@ -8,7 +8,7 @@ from toolwire.backends.decoder import TokenDetails
 from toolwire.backends.failures import Error
 from toolwire.core.call_index import Fragment
 from toolwire.core.events import CallKind
-from toolwire.core.raw import arguments_text
+from toolwire.core.raw import Maybe, arguments_text
 
 DIALECT = "responses"
 """The dialect of this backend's protocol."""
@@ -16,16 +16,13 @@ _RESULTS = ("function_call_output", "custom_tool_call_output")
 """The types of items that are results of calls."""
 
 
-MaybeText = msgspec.Raw | msgspec.UnsetType
-
-
 class NestedFunction(msgspec.Struct, gc=False):
     """The inner object of a call in the form of Chat Completions."""
 
     id: Any = None
     name: Any = None
-    arguments: MaybeText = msgspec.UNSET
-    input: MaybeText = msgspec.UNSET
+    arguments: Maybe = msgspec.UNSET
+    input: Maybe = msgspec.UNSET
 
 
 class CallHolder(msgspec.Struct, gc=False):
@@ -34,8 +31,8 @@ class CallHolder(msgspec.Struct, gc=False):
     type: str = ""
     call_id: str | None = None
     name: str | None = None
-    arguments: MaybeText = msgspec.UNSET
-    input: MaybeText = msgspec.UNSET
+    arguments: Maybe = msgspec.UNSET
+    input: Maybe = msgspec.UNSET
     function_name: str | None = None
     tool_name: str | None = None
     call_name: str | None = None
@@ -121,7 +118,7 @@ _CALL_FIELDS = ("type", "id", "call_id", "name", "function_name", "tool_name", "
 
 
 def loose_payload(holder: CallHolder) -> dict[str, Any]:
-    """The fields that describe a call, as a payload for `core/call_shapes.py`. Arguments are text, as they came."""
+    """The fields that describe a call, as a payload for `core/call_shapes.py`. Its arguments are text."""
     given = {name: value for name in _CALL_FIELDS if (value := getattr(holder, name, None)) is not None}
     if isinstance(holder.function, NestedFunction):
         given["function"] = {"id": holder.function.id, "name": holder.function.name, **_texts(holder.function)}
@@ -214,13 +211,3 @@ class Ending(msgspec.Struct, gc=False):
 
     type: str
     response: _EndingResponse
-
-
-class _RawResponse(msgspec.Struct, gc=False):
-    output: list[msgspec.Raw] | None = None
-
-
-class RawOutput(msgspec.Struct, gc=False):
-    """The items of a final response as raw JSON."""
-
-    response: _RawResponse

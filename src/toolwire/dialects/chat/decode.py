@@ -53,11 +53,13 @@ def decode_steps(body: bytes, bounds: Bounds = UNBOUNDED, head: RequestHead = NO
     field = "tools" if has_tools else "functions"
     schemas = [each.parameters for each in read.functions or ()] if read.tools is msgspec.UNSET else [read.tools]
     bounds.check_preamble(sum(len(each) for each in schemas if each is not msgspec.UNSET), field)
-    declared = _declared_tools(read)
+    declared = _read_declared_tools(read)
     bounds.check_tools(len(declared.tools) + len(declared.hosted), field)
     yield
     notes: list[Note] = []
-    entries = yield from take_bounded(_entries(read, notes), bounds.entries, "messages" if read.messages else "input")
+    entries = yield from take_bounded(
+        _decode_entries(read, notes), bounds.entries, "messages" if read.messages else "input"
+    )
     messages = enumerate(read.messages or ())
     rewritten = {index for index, message in messages if message.tool_calls and needs_rewriting(message)}
     original = tuple(None if entry.message in rewritten else entry for entry in entries) if rewritten else entries
@@ -71,9 +73,9 @@ def decode_steps(body: bytes, bounds: Bounds = UNBOUNDED, head: RequestHead = NO
         stream=bool(read.stream),
         tools=declared.tools,
         hosted_tools=declared.hosted,
-        tool_choice=_tool_choice(read, declared),
+        tool_choice=_read_tool_choice(read, declared),
         parallel_calls=False if read.functions and not has_tools else read.parallel_tool_calls,
-        output_format=_output_format(read.response_format),
+        output_format=_read_output_format(read.response_format),
         sampling=Sampling(
             temperature=read.temperature,
             top_p=read.top_p,
@@ -100,7 +102,7 @@ def decode_steps(body: bytes, bounds: Bounds = UNBOUNDED, head: RequestHead = NO
 
 
 def _read_body(body: bytes) -> Steps[tuple[wire.Body, Fields]]:
-    """The body, and those of its fields that have no counterpart in a `Request`."""
+    """The body, and its fields without a counterpart in `Request`."""
     try:
         return _decode_known_body(body), {}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -117,7 +119,7 @@ def _read_body(body: bytes) -> Steps[tuple[wire.Body, Fields]]:
     return read, extra_fields(fields_of(body), _KNOWN, _DEFAULTS)
 
 
-def _entries(read: wire.Body, notes: list[Note]) -> Iterator[Entry]:
+def _decode_entries(read: wire.Body, notes: list[Note]) -> Iterator[Entry]:
     """The conversation, which some clients send in the `input` field of Responses."""
     input = reading.value_of(read.input)
     if read.messages is None and input is not None:
@@ -132,7 +134,7 @@ def _entries(read: wire.Body, notes: list[Note]) -> Iterator[Entry]:
     return decode_messages(read.messages)
 
 
-def _read_function(function: wire.FunctionTool, path: str) -> Tool:
+def _read_function(function: wire.ToolFields, path: str) -> Tool:
     name = require_tool_name(function.name, path)
     return Tool(name, function.description or "", reading.value_of(function.parameters), function.strict)
 
@@ -161,7 +163,7 @@ def _read_tool(raw: msgspec.Raw, path: str) -> Tool | HostedTool:
 _tool_lists = cache_tools(_read_tool)
 
 
-def _declared_tools(read: wire.Body) -> DeclaredTools:
+def _read_declared_tools(read: wire.Body) -> DeclaredTools:
     raw = reading.value_of(read.tools)
     if raw is not None and bytes(raw) != b"[]":
         return _tool_lists[bytes(raw)]
@@ -169,7 +171,7 @@ def _declared_tools(read: wire.Body) -> DeclaredTools:
     return DeclaredTools(tuple(_read_function(function, f"functions[{index}]") for index, function in functions))
 
 
-def _tool_choice(read: wire.Body, declared: DeclaredTools) -> ToolChoice | None:
+def _read_tool_choice(read: wire.Body, declared: DeclaredTools) -> ToolChoice | None:
     field, raw = "tool_choice", reading.value_of(read.tool_choice)
     if raw is not None:
         given = read_at(_decode_choice, raw, field)
@@ -201,7 +203,7 @@ def _tool_choice(read: wire.Body, declared: DeclaredTools) -> ToolChoice | None:
     return check_choice(choice, declared, field)
 
 
-def _output_format(format: wire.ResponseFormat | None) -> OutputFormat | None:
+def _read_output_format(format: wire.ResponseFormat | None) -> OutputFormat | None:
     if format is None or format.type == "text":
         return None
     if format.type == "json_object":

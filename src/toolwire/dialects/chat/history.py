@@ -27,6 +27,7 @@ from toolwire.core.request import (
 )
 from toolwire.dialects import reading
 from toolwire.dialects.chat import wire
+from toolwire.dialects.openai import ROLES
 
 UNNAMED = "call_unnamed_"
 """The prefix of ids that we give to calls without one."""
@@ -43,7 +44,7 @@ def decode_messages(messages: Sequence[wire.ChatMessage]) -> Iterator[Entry]:
             kind: CallKind = call.kind if call is not None else "function"
             yield ResultEntry(call_id, tuple(_decode_parts(message.content, path)), kind, message=index)
             continue
-        role = wire.ROLES.get(message.role)
+        role = ROLES.get(message.role)
         if role is None:
             roles = "system, developer, user, assistant, tool or function"
             raise BadRequest(f"{path}.role must be {roles}; received {message.role!r}.", f"{path}.role")
@@ -56,17 +57,13 @@ def decode_messages(messages: Sequence[wire.ChatMessage]) -> Iterator[Entry]:
             parts.append(RefusalPart(message.refusal))
         if role == "assistant":
             yield from _decode_reasoning(message, index)
-        if parts or role != "assistant" or _is_empty(message):
+        others = (message.audio, message.reasoning_content, message.reasoning, message.reasoning_details)
+        is_empty = not (message.tool_calls or message.function_call or any(map(reading.value_of, others)))
+        if parts or role != "assistant" or is_empty:
             yield Message(role, tuple(parts), message.name or "", message=index)
         for call in _decode_calls(message, index):
             unanswered[call.id] = call
             yield call
-
-
-def _is_empty(message: wire.ChatMessage) -> bool:
-    """Whether a message without content holds nothing else either."""
-    others = (message.audio, message.reasoning_content, message.reasoning, message.reasoning_details)
-    return not message.tool_calls and message.function_call is None and not any(map(reading.value_of, others))
 
 
 def needs_rewriting(message: wire.ChatMessage) -> bool:

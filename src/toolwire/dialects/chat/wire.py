@@ -4,8 +4,7 @@ from typing import Any
 
 import msgspec
 
-from toolwire.core.request import Role
-from toolwire.dialects.reading import Maybe
+from toolwire.core.raw import Maybe
 
 
 class ImageUrl(msgspec.Struct, gc=False):
@@ -91,49 +90,37 @@ class NamedTool(msgspec.Struct, gc=False):
     name: str | None = None
 
 
-class FunctionTool(NamedTool):
-    """The declaration of a function."""
+class ToolFields(NamedTool):
+    """The declaration of a function or of a custom tool."""
 
     description: str | None = None
     parameters: Maybe = msgspec.UNSET
     strict: bool | None = None
-
-
-class CustomTool(NamedTool):
-    """The declaration of a custom tool."""
-
-    description: str | None = None
     format: Maybe = msgspec.UNSET
 
 
-class ToolDeclaration(FunctionTool):
+class ToolDeclaration(ToolFields):
     """A tool: nested under its type as the API documents it, or flat as many clients send it."""
 
     type: str | None = None
-    function: FunctionTool | None = None
-    custom: CustomTool | None = None
-    format: Maybe = msgspec.UNSET
+    function: ToolFields | None = None
+    custom: ToolFields | None = None
     cache_control: Maybe = msgspec.UNSET
-
-
-class AllowedTool(NamedTool):
-    """One tool of `allowed_tools`, nested or flat."""
-
-    type: str | None = None
-    function: NamedTool | None = None
-    custom: NamedTool | None = None
 
 
 class AllowedTools(msgspec.Struct, gc=False):
     """A tool choice that limits the model to some of the tools."""
 
     mode: str = "auto"
-    tools: list[AllowedTool] = []
+    tools: list["ToolChoiceParam"] = []
 
 
-class ToolChoiceParam(AllowedTool):
-    """A `tool_choice` that is an object."""
+class ToolChoiceParam(NamedTool):
+    """A `tool_choice` that is an object, or one tool of its `allowed_tools`; nested or flat."""
 
+    type: str | None = None
+    function: NamedTool | None = None
+    custom: NamedTool | None = None
     allowed_tools: AllowedTools | None = None
 
 
@@ -172,7 +159,7 @@ class Body(msgspec.Struct, gc=False):
     tools: Maybe = msgspec.UNSET
     tool_choice: Maybe = msgspec.UNSET
     parallel_tool_calls: bool | None = None
-    functions: list[FunctionTool] | None = None
+    functions: list[ToolFields] | None = None
     function_call: NamedTool | str | None = None
     response_format: ResponseFormat | None = None
     n: int | None = None
@@ -192,6 +179,3 @@ class Body(msgspec.Struct, gc=False):
 
 class KnownBody(Body, forbid_unknown_fields=True):
     """A request without other fields. Most are of this type, and are decoded only once."""
-
-
-ROLES: dict[str, Role] = {"system": "system", "developer": "developer", "user": "user", "assistant": "assistant"}

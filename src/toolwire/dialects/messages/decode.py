@@ -77,7 +77,7 @@ def decode_steps(body: bytes, bounds: Bounds = UNBOUNDED, head: RequestHead = NO
         stream=bool(parsed.stream),
         tools=declared.tools,
         hosted_tools=declared.hosted,
-        tool_choice=_tool_choice(choice, declared),
+        tool_choice=_read_tool_choice(choice, declared),
         parallel_calls=False if choice is not None and choice.disable_parallel_tool_use else None,
         output_format=OutputFormat(schema, "answer") if schema is not None else None,
         sampling=Sampling(
@@ -109,7 +109,7 @@ def _read_tool(raw: msgspec.Raw, path: str) -> Tool | HostedTool:
 _tool_lists = cache_tools(_read_tool)
 
 
-def _tool_choice(choice: wire.ToolChoiceParam | None, declared: DeclaredTools) -> ToolChoice | None:
+def _read_tool_choice(choice: wire.ToolChoiceParam | None, declared: DeclaredTools) -> ToolChoice | None:
     if choice is None:
         return None
     if choice.type in _MODES:

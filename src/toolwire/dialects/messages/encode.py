@@ -4,13 +4,18 @@ r"""Encodes turn events as Messages events, a failure as an error object.
     data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hi"}}
 
 One block is open at a time, and blocks are numbered as they open.
+
+If the backend speaks Messages too, a delta that no policy touched is written as its original event, with our index.
+Blocks without turn events (server tools and their results) are forwarded whole, in their position. The unknown fields
+of other blocks, of the message and of its end are kept.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, cast
+from typing import cast
 
 from toolwire.adapt.unwrap import wrap
 from toolwire.core import sse
+from toolwire.core.batch import BatchWriter
 from toolwire.core.errors import Failure, InternalError
 from toolwire.core.events import (
     CallArgs,
@@ -19,6 +24,7 @@ from toolwire.core.events import (
     Event,
     MessageEnded,
     RawFrame,
+    Reason,
     ReasoningDelta,
     ReasoningEnded,
     RefusalDelta,
@@ -29,19 +35,19 @@ from toolwire.core.events import (
     Usage,
 )
 from toolwire.core.notes import TurnStats
-from toolwire.core.raw import Fields, as_object, fields_of, object_in, to_json, without_nulls
+from toolwire.core.raw import Fields, Json, as_object, fields_of, object_in, to_json, without_nulls
 from toolwire.core.request import Request
-from toolwire.dialects.messages.forward import DeltaForwarder, set_index, type_of
+from toolwire.core.sse import Frame
 from toolwire.dialects.messages.message import (
     BLOCK_FIELDS,
     NULL_FIELDS,
     NULL_FINAL_USAGE,
     NULL_USAGE,
-    Json,
     encode_head,
     encode_stop,
     encode_thinking,
     encode_usage,
+    type_of,
 )
 
 _DELTA_HEAD = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{"type":%b'
@@ -97,13 +103,48 @@ class StreamEncoder:
         self._early_deltas: list[RawFrame] = []  # citations of a text that has not begun
 
     def feed(self, event: Event) -> Sequence[bytes]:
+        # Nearly all events of a stream are of these types, so they bypass the match.
         kind = type(event)
-        if kind is CallArgs and self._head:
-            return (self._delta(cast("CallArgs", event)),)
+        if kind is CallArgs:
+            arguments = cast("CallArgs", event)
+            return (self._encode_delta(arguments),) if self._head else self._add_arguments(arguments)
         if kind is TextDelta and self._open == "text":
-            return (self._delta(cast("TextDelta", event)),)
-        handler = self._HANDLERS.get(kind)
-        return handler(self, event) if handler is not None else ()
+            return (self._encode_delta(cast("TextDelta", event)),)
+        if kind is ReasoningDelta:
+            return self._add_thinking(cast("ReasoningDelta", event))
+        return self._feed_other(event)
+
+    def _feed_other(self, event: Event) -> Sequence[bytes]:
+        match event:
+            case TurnStarted():
+                return self._begin()
+            case TextDelta() | RefusalDelta():
+                return self._add_text(event)
+            case MessageEnded(item):
+                # Each message has its own block. The server's own blocks end with its event.
+                ends_block = self._open == "text" and (not item or item != self._server_block)
+                return self._close() if ends_block else ()
+            case ReasoningEnded():
+                return self._end_thinking(event)
+            case CallStarted(id, name):
+                block: Json = {"type": "tool_use", "id": id, "name": name, "input": {}}
+                out = self._open_block(block, b'"input_json_delta","partial_json":')
+                self._call, self._arguments_head, self._head = event, self._head, b""
+                self._pieces, self._holds_arguments = [], event.kind == "custom"
+                return out
+            case CallEnded():
+                return self._end_call()
+            case RawFrame():
+                return self._take_raw_frame(event)
+            case Usage():
+                self._usage = event
+            case TurnEnded(reason):
+                return self._end_turn(reason)
+            case TurnFailed(failure):
+                return sse.write_comment(self._stats.comment()), sse.write_named("error", encode_error(failure))
+            case _:
+                pass
+        return ()
 
     def keepalive(self, silent: float) -> Sequence[bytes]:
         """A ping, which keeps the connection open after this many seconds of silence."""
@@ -113,7 +154,7 @@ class StreamEncoder:
         """The end of a stream whose encoding failed."""
         return (sse.write_named("error", encode_error(InternalError().failure)),)
 
-    def _begin(self, event: TurnStarted | None = None) -> list[bytes]:
+    def _begin(self) -> list[bytes]:
         if self._started:
             return []
         self._started = True
@@ -164,13 +205,9 @@ class StreamEncoder:
             out += self._open_block({"type": "text", "text": ""}, _TEXT)
             early, self._early_deltas = self._early_deltas, []
             out += [set_index(frame.type, frame.data, self._index) for frame in early]
-        return [*out, self._delta(event)]
+        return [*out, self._encode_delta(event)]
 
-    def _end_message(self, event: MessageEnded) -> Sequence[bytes]:
-        """Close the text: each message has its own block. The server's own blocks end with its event."""
-        return self._close() if self._open == "text" and (not event.item or event.item != self._server_block) else ()
-
-    def _delta(self, event: TextDelta | RefusalDelta | ReasoningDelta | CallArgs) -> bytes:
+    def _encode_delta(self, event: TextDelta | RefusalDelta | ReasoningDelta | CallArgs) -> bytes:
         """A delta, in its original events if the backend speaks this dialect."""
         if event.frame is not None:
             return self._forwarder.write(event.frame, self._index)
@@ -191,7 +228,7 @@ class StreamEncoder:
             self._thinking_parts.append([])
             text = "\n\n" + text
         self._thinking_parts[-1].append(event.text)
-        return [*out, self._delta(event) if text is event.text else self._head + to_json(text) + self._tail]
+        return [*out, self._encode_delta(event) if text is event.text else self._head + to_json(text) + self._tail]
 
     def _end_thinking(self, event: ReasoningEnded) -> Sequence[bytes]:
         parts = tuple("".join(part) for part in self._thinking_parts) if self._open == "thinking" else ()
@@ -206,13 +243,6 @@ class StreamEncoder:
             out.append(self._event("content_block_delta", {"index": self._index, "delta": delta}))
         return [*out, *self._close()]
 
-    def _start_call(self, event: CallStarted) -> Sequence[bytes]:
-        block: Json = {"type": "tool_use", "id": event.id, "name": event.name, "input": {}}
-        out = self._open_block(block, b'"input_json_delta","partial_json":')
-        self._call, self._arguments_head, self._head = event, self._head, b""
-        self._pieces, self._holds_arguments = [], event.kind == "custom"
-        return out
-
     def _add_arguments(self, event: CallArgs) -> Sequence[bytes]:
         """Write arguments as they arrive. Those of a custom tool, or a JSON string, are held until the call ends."""
         self._pieces.append(event.text)
@@ -221,9 +251,12 @@ class StreamEncoder:
             return ()
         pieces, self._pieces = self._pieces, []
         self._call, self._head = None, self._arguments_head
-        return [*(self._delta(CallArgs(event.id, text)) for text in pieces[:-1] if text), self._delta(event)]
+        return [
+            *(self._encode_delta(CallArgs(event.id, text)) for text in pieces[:-1] if text),
+            self._encode_delta(event),
+        ]
 
-    def _end_call(self, event: CallEnded) -> Sequence[bytes]:
+    def _end_call(self) -> Sequence[bytes]:
         out: list[bytes] = []
         call, self._call = self._call, None
         text = "".join(self._pieces)
@@ -233,21 +266,14 @@ class StreamEncoder:
             out.append(self._event("content_block_delta", {"index": self._index, "delta": delta}))
         return [*out, *self._close()]
 
-    def _count(self, event: Usage) -> Sequence[bytes]:
-        self._usage = event
-        return ()
-
-    def _end_turn(self, event: TurnEnded) -> Sequence[bytes]:
+    def _end_turn(self, reason: Reason) -> Sequence[bytes]:
         out = [*self._begin(), *self._close()]
         container = self._original_message.get("container")
-        stop = encode_stop(event.reason, self._original_delta, refused=self._refused)
+        stop = encode_stop(reason, self._original_delta, refused=self._refused)
         delta: Json = {"container": container, "stop_details": None, **self._original_delta, **stop}
         usage = {**NULL_FINAL_USAGE, **self._original_usage, **encode_usage(self._usage or Usage())}
         out.append(self._event("message_delta", {"delta": delta, "usage": usage}))
         return [*out, sse.write_comment(self._stats.comment()), self._event("message_stop", {})]
-
-    def _fail_turn(self, event: TurnFailed) -> Sequence[bytes]:
-        return [sse.write_comment(self._stats.comment()), sse.write_named("error", encode_error(event.failure))]
 
     def _open_block(self, block: Json, delta: bytes) -> list[bytes]:
         out = [*self._begin(), *self._close()]
@@ -265,23 +291,6 @@ class StreamEncoder:
         self._head = b""
         return [self._event("content_block_stop", {"index": self._index})]
 
-    # A lookup by type is several times faster than a match.
-    _HANDLERS: ClassVar[dict[type[Event], Callable[[Any, Any], Sequence[bytes]]]] = {
-        TurnStarted: _begin,
-        TextDelta: _add_text,
-        RefusalDelta: _add_text,
-        MessageEnded: _end_message,
-        ReasoningDelta: _add_thinking,
-        ReasoningEnded: _end_thinking,
-        CallStarted: _start_call,
-        CallArgs: _add_arguments,
-        CallEnded: _end_call,
-        RawFrame: _take_raw_frame,
-        Usage: _count,
-        TurnEnded: _end_turn,
-        TurnFailed: _fail_turn,
-    }
-
 
 def encode_error(failure: Failure) -> bytes:
     """Encode a failure as an error object."""
@@ -290,3 +299,31 @@ def encode_error(failure: Failure) -> bytes:
     if failure.code == THREADS:  # on which Anthropic's SDKs send the whole conversation
         error["details"] = {"error_code": THREADS, "unsupported": ["thread"]}
     return to_json({"type": "error", "error": error})
+
+
+class DeltaForwarder:
+    """Writes deltas as the events they came in."""
+
+    def __init__(self) -> None:
+        self._index = -1
+        self._lead = b""
+        self._batch_writer = BatchWriter()
+
+    def write(self, frame: Frame, index: int) -> bytes:
+        """Write a frame or a batch, with our index of its block."""
+        if index != self._index:
+            self._index = index
+            self._lead = b'{"type":"content_block_delta","index":%d,' % index
+        if frame.batch is None:
+            return self._event(frame.data)
+        return self._batch_writer.write(frame.batch, self._event, index)
+
+    def _event(self, data: bytes) -> bytes:
+        if not data.startswith(self._lead):
+            return set_index("content_block_delta", data, self._index)
+        return b"event: content_block_delta\ndata: " + data + b"\n\n"
+
+
+def set_index(type: str, data: bytes, index: int) -> bytes:
+    """Encode an event about a block with our index."""
+    return sse.write_named(type, to_json({**fields_of(data), "type": type, "index": index}))

@@ -162,10 +162,9 @@ def _decode_entry(block: wire.Block, path: str, raw: msgspec.Raw, message: int, 
             parts = tuple(_decode_result(block, path))
             return ResultEntry(block.tool_use_id, parts, raw=raw, failed=bool(block.is_error), message=message)
         case "thinking":
-            reasoning = _decode_reasoning(block.thinking or "", block.signature or "", raw, redacted=False)
-            return msgspec.structs.replace(reasoning, message=message)
+            return _decode_reasoning(block.thinking or "", block.signature or "", raw, message)
         case "redacted_thinking":
-            return msgspec.structs.replace(_decode_reasoning("", block.data or "", raw, redacted=True), message=message)
+            return _decode_reasoning("", block.data or "", raw, message, redacted=True)
         case "server_tool_use" if (block.name or "").startswith(SEARCH):
             arguments, _ = _decode_arguments(block, raw, tools)
             id = (block.id or "").removeprefix(SERVER_ID)
@@ -192,16 +191,18 @@ def _decode_search_output(block: wire.Block, message: int) -> ResultEntry | None
     return ResultEntry(id, parts, "search", failed=failed, message=message)
 
 
-def _decode_reasoning(text: str, signature: str, raw: msgspec.Raw, *, redacted: bool) -> ReasoningEntry:
+def _decode_reasoning(
+    text: str, signature: str, raw: msgspec.Raw, message: int, *, redacted: bool = False
+) -> ReasoningEntry:
     """Reasoning with its signature. A packed signature has its own text, which wins over that of the block."""
     packed = unpack(signature)
     if packed is not None:
-        signature, origin = packed.signature, packed.origin
-        return ReasoningEntry(packed.id, packed.text, signature=signature, origin=origin, redacted=packed.redacted)
+        signature, origin, redacted = packed.signature, packed.origin, packed.redacted
+        return ReasoningEntry(packed.id, packed.text, (), signature, origin, redacted, message=message)
     summary = (text,) if text else ()
     if is_packed(signature):  # but damaged
-        return ReasoningEntry(summary=summary)
-    return ReasoningEntry(summary=summary, signature=signature, origin=ORIGIN, redacted=redacted, raw=raw)
+        return ReasoningEntry(summary=summary, message=message)
+    return ReasoningEntry("", summary, (), signature, ORIGIN, redacted, raw, message)
 
 
 def _decode_arguments(block: wire.Block, raw: msgspec.Raw, tools: Sequence[Tool]) -> tuple[str, msgspec.Raw]:

@@ -7,21 +7,36 @@ A search for tools that the gateway has run is encoded as a server would:
 """
 
 from collections.abc import Iterator
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 
 from toolwire.adapt.unwrap import wrap
 from toolwire.core.collect import Call, Item, Reasoning, Refusal, Text, Turn
 from toolwire.core.events import MessageEnded, RawFrame, Reason, ReasoningEnded, Usage
-from toolwire.core.raw import Fields, as_object, fields_of, object_in, to_json, without_nulls, wrap_arguments
+from toolwire.core.raw import (
+    NULL,
+    Fields,
+    Json,
+    as_object,
+    fields_of,
+    object_in,
+    text_of,
+    to_json,
+    without_nulls,
+    wrap_arguments,
+)
 from toolwire.core.request import CallEntry, Request, ResultEntry, SearchOutcome, TextPart, ToolPart
 from toolwire.core.signatures import PackedSignature, pack
-from toolwire.dialects.messages.forward import original_reason_for, type_of
 from toolwire.dialects.messages.history import ORIGIN, SERVER_ID
 
-Json: TypeAlias = dict[str, Any]
-
+_REASONS: dict[str, Reason] = {
+    "end_turn": "stop",
+    "tool_use": "calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "filter",
+}
 _STOP: dict[Reason, str] = {"stop": "end_turn", "calls": "tool_use", "length": "max_tokens", "filter": "refusal"}
 
 # Fields that Anthropic's specification requires and allows to be null, unless the server sends a value.
@@ -37,7 +52,12 @@ NULL_USAGE: Json = {
 NULL_FINAL_USAGE: Json = {"output_tokens_details": None, "server_tool_use": None}
 
 BLOCK_FIELDS: dict[str, Json] = {"text": {"citations": None}, "tool_use": {"caller": {"type": "direct"}}}
-"""Fields that Anthropic's specification requires of blocks, for blocks of other backends."""
+"""Fields that Anthropic's specification requires of blocks. Other backends do not send them."""
+
+
+def type_of(block: Fields) -> str:
+    """The type of a block, or the empty string."""
+    return text_of(block.get("type", b'""'))
 
 
 def encode_head(id: str, model: str) -> Json:
@@ -54,10 +74,10 @@ def encode_head(id: str, model: str) -> Json:
 
 
 def encode_stop(reason: Reason, original: Fields, *, refused: bool) -> Json:
-    """Encode why the turn ended: the server's own fields if they agree with the reason."""
-    stop_reason = original_reason_for(reason, original)
-    if stop_reason:
-        return {"stop_reason": stop_reason, "stop_sequence": original.get("stop_sequence")}
+    """Encode why the turn ended: the server's own fields, if they mean the same or are unknown."""
+    given = original.get("stop_reason", NULL)
+    if given not in (NULL, b'""') and _REASONS.get(text_of(given), "stop") == reason:
+        return {"stop_reason": given, "stop_sequence": original.get("stop_sequence")}
     return {"stop_reason": "refusal" if refused and reason == "stop" else _STOP[reason], "stop_sequence": None}
 
 

@@ -5,15 +5,15 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from toolwire.core.errors import BadRequest
+from toolwire.core.raw import Json
 
 MAX_PAGE_SIZE, DEFAULT_PAGE_SIZE = 1000, 20
 """Models per page, as at Anthropic."""
 
 # Fields of a model that we do not know. Anthropic uses the epoch for an unknown release date.
-_UNKNOWN: dict[str, Any] = {
+_UNKNOWN: Json = {
     "created_at": "1970-01-01T00:00:00Z",
     "lifecycle": "active",
     "capabilities": None,
@@ -25,12 +25,12 @@ _UNKNOWN: dict[str, Any] = {
 }
 
 
-def encode_model(name: str, owner: str = "") -> dict[str, Any]:
+def encode_model(name: str, owner: str = "") -> Json:
     """Encode a model. The format has no field for the name of its backend."""
     return {"type": "model", "id": name, "display_name": name, **_UNKNOWN}
 
 
-def encode_models(found: Sequence[tuple[str, str]], query: Mapping[str, str]) -> dict[str, Any]:
+def encode_models(found: Sequence[tuple[str, str]], query: Mapping[str, str]) -> Json:
     """Encode the page that the query asks for: the first, or the one after or before a model. Raises `BadRequest`."""
     names = [name for name, _ in found]
     limit = query.get("limit", str(DEFAULT_PAGE_SIZE))

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from toolwire.dialects.reading import Maybe
+from toolwire.core.raw import Maybe
 
 
 class Source(msgspec.Struct, gc=False):

@@ -1,8 +1,8 @@
 """Decodes a Responses body to a `Request`. Raises a `BadRequest` that names the field.
 
-Stored items are looked up halfway: `read_request` gives a `ParsedRequest`, which names the earlier response;
-`ParsedRequest.decode` takes the earlier items and gives the request. Each has a twin that works in steps, so that a
-large body does not block other tasks.
+`read_request` returns a `ParsedRequest`, which names the earlier response; once its items are found in the store,
+`ParsedRequest.decode` returns the request. Both have a variant that works in steps, so that a large body does not block
+other tasks.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ from toolwire.dialects import reading
 from toolwire.dialects.openai import MODES, check_choice
 from toolwire.dialects.reading import DeclaredTools, extra_fields, read, read_at, require_tool_name
 from toolwire.dialects.responses import wire
-from toolwire.dialects.responses.history import decode_items, found_tools
+from toolwire.dialects.responses.history import decode_items, read_found_tools
 from toolwire.dialects.responses.tools import read_tools
 
 _decode_body = msgspec.json.Decoder(wire.Body).decode
@@ -67,7 +67,7 @@ class ParsedRequest(msgspec.Struct, frozen=True):
         items = decode_items((*earlier, *self.items), len(earlier), notes)
         entries = yield from take_bounded(items, bounds.entries, "input")
         added = [bytes(entry.tools) for entry in entries if isinstance(entry, ToolsEntry)]
-        found = [bytes(tools) for entry in entries if (tools := found_tools(entry)) is not None]
+        found = [bytes(tools) for entry in entries if (tools := read_found_tools(entry)) is not None]
         bounds.check_preamble(sum(map(len, (*added, *found))), "input")
         tools = reading.value_of(body.tools)
         declared = read_tools[(bytes(tools) if tools is not None else b"[]", *added), tuple(found)]
@@ -89,9 +89,9 @@ class ParsedRequest(msgspec.Struct, frozen=True):
             stream=bool(body.stream),
             tools=declared.tools,
             hosted_tools=declared.hosted,
-            tool_choice=_tool_choice(body, declared),
+            tool_choice=_read_tool_choice(body, declared),
             parallel_calls=body.parallel_tool_calls,
-            output_format=_output_format(body.text.format if body.text else None),
+            output_format=_read_output_format(body.text.format if body.text else None),
             sampling=Sampling(
                 temperature=body.temperature,
                 top_p=body.top_p,
@@ -128,7 +128,7 @@ def decode_whole(body: bytes) -> Request:
 
 
 def read_request(data: bytes, *, needs_input: bool = True) -> ParsedRequest:
-    """Read a body up to the look-up of its earlier items. Raises `BadRequest`."""
+    """Read a body, without its earlier items. Raises `BadRequest`."""
     return run_steps(read_request_steps(data, needs_input=needs_input))
 
 
@@ -181,7 +181,7 @@ def read_tool_outputs(data: bytes) -> wire.ToolOutputs:
     return read(_decode_outputs, data)
 
 
-def _tool_choice(body: wire.Body, declared: DeclaredTools) -> ToolChoice | None:
+def _read_tool_choice(body: wire.Body, declared: DeclaredTools) -> ToolChoice | None:
     raw = reading.value_of(body.tool_choice)
     if raw is None:
         return None
@@ -208,7 +208,7 @@ def _tool_choice(body: wire.Body, declared: DeclaredTools) -> ToolChoice | None:
     return check_choice(choice, declared, needs_tools=choice.limited)
 
 
-def _output_format(format: wire.Format | None) -> OutputFormat | None:
+def _read_output_format(format: wire.Format | None) -> OutputFormat | None:
     if format is None or format.type == "text":
         return None
     if format.type == "json_object":

@@ -9,7 +9,7 @@ too, a delta that no policy touched is written unchanged, and the unknown fields
 
 from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import Any, ClassVar, TypeVar, cast
+from typing import TypeVar, cast
 
 import msgspec
 
@@ -40,9 +40,9 @@ from toolwire.core.signatures import PackedSignature, pack
 from toolwire.dialects.openai import error_object
 from toolwire.dialects.responses import wire
 from toolwire.dialects.responses.items import (
-    ADDED,
     CALL_FORMS,
-    DONE,
+    ITEM_ADDED,
+    ITEM_DONE,
     REASONING,
     REFUSAL,
     TEXT,
@@ -69,7 +69,6 @@ ITEM_BYTES = 1024
 EVENT_KEEPALIVE_AFTER = 60.0
 """Seconds of silence after which a keepalive is an event, because Codex ignores comments."""
 
-
 Parted = TypeVar("Parted", bound=PartedItem)
 
 
@@ -95,7 +94,6 @@ class StreamEncoder:
         self.stats = stats
         self._clock = clock or (lambda: created)
         self.extended = extended
-        """Whether the events of the older contract are added."""
         self._socket = socket
         self._writer = Writer(socket=socket)
         self._seed = id.partition("_")[2]
@@ -110,9 +108,8 @@ class StreamEncoder:
         self._reasoning_item: str | None = None  # the same of reasoning
         self._reasoning_kind = ""
         self._part = 0
-        self._closing: tuple[TurnEnded | None, int, int] | None = (
-            None  # the end, the number of its first event, its number of events
-        )
+        # The end, the number of its first event, its number of events.
+        self._closing: tuple[TurnEnded | None, int, int] | None = None
 
     def feed(self, event: Event) -> Sequence[bytes]:
         # Nearly all events of a stream are deltas of the open part, so they bypass the match.
@@ -131,16 +128,45 @@ class StreamEncoder:
                 and reasoning.kind == self._reasoning_kind
             ):
                 return self._writer.delta(reasoning)
-        handler = self._HANDLERS.get(kind)
-        return handler(self, event) if handler is not None else ()
+        return self._feed_other(event)
+
+    def _feed_other(self, event: Event) -> Sequence[bytes]:
+        match event:
+            case TurnStarted():
+                return self.begin()
+            case TextDelta() | RefusalDelta() | ReasoningDelta():
+                return self._add_delta(event)
+            case MessageEnded(item):
+                return self._end_message(item)
+            case ReasoningEnded():
+                return self._end_reasoning(event)
+            case CallStarted():
+                return self._start_call(event)
+            case CallEnded(complete=complete):
+                return self._close("completed" if complete else "incomplete")
+            case RawFrame():
+                return self._take_raw_frame(event)
+            case Usage():
+                self.response.usage = event
+            case TurnEnded():
+                return self._end_turn(event)
+            case TurnFailed(failure):
+                out = self.begin()
+                self._abandon()
+                out.append(self._write_error(failure))
+                self.response.fail(failure, self.output)
+                return [*out, *self._conclude(None)]
+            case _:
+                pass
+        return ()
 
     def keepalive(self, silent: float) -> Sequence[bytes]:
-        """What keeps the connection open after this many seconds of silence: a comment or an event."""
+        """A comment or an event that keeps the connection open after this many seconds of silence."""
         if self.extended:
             opening = self.begin()
             return [*opening, self._writer.write("ping", {})] if silent else opening
         if self._socket or silent >= EVENT_KEEPALIVE_AFTER:
-            return self.begin() or [self._lifecycle("response.in_progress")]
+            return self.begin() or [self._write_lifecycle("response.in_progress")]
         return (sse.write_comment(b"keepalive"),)
 
     def break_off(self) -> Sequence[bytes]:
@@ -149,7 +175,7 @@ class StreamEncoder:
         failure = InternalError().failure
         self.response.fail(failure, [])
         self.response.leave_unstored()  # it may still be stored, but the answer does not wait for that
-        return [self._error(failure), *self._conclude(None)]
+        return [self._write_error(failure), *self._conclude(None)]
 
     def mark_unstored(self, pieces: Sequence[bytes]) -> list[bytes]:
         """Replace the closing events at the end of `pieces` by those of a response that could not be stored."""
@@ -165,23 +191,19 @@ class StreamEncoder:
 
     # The turn
 
-    def begin(self, event: TurnStarted | None = None) -> list[bytes]:
+    def begin(self) -> list[bytes]:
         """The opening events; none if they were written before."""
         if self._started:
             return []
         self._started = True
-        out = [self._lifecycle("response.created")]
+        out = [self._write_lifecycle("response.created")]
         if self.response.status == "queued":
-            out.append(self._lifecycle("response.queued"))
+            out.append(self._write_lifecycle("response.queued"))
             self.response.status = "in_progress"
-        return [*out, self._lifecycle("response.in_progress")]
+        return [*out, self._write_lifecycle("response.in_progress")]
 
-    def _lifecycle(self, type: str) -> bytes:
+    def _write_lifecycle(self, type: str) -> bytes:
         return self._writer.write(type, {"response": self.response.encode()})
-
-    def _count(self, event: Usage) -> Sequence[bytes]:
-        self.response.usage = event
-        return ()
 
     def _end_turn(self, event: TurnEnded) -> Sequence[bytes]:
         # Only the last item can have been cut off.
@@ -190,15 +212,8 @@ class StreamEncoder:
         out += self._writer.write_all(self._end_others())
         return [*out, *self._conclude(event)]
 
-    def _fail_turn(self, event: TurnFailed) -> Sequence[bytes]:
-        out = self.begin()
-        self._abandon()
-        out.append(self._error(event.failure))
-        self.response.fail(event.failure, self.output)
-        return [*out, *self._conclude(None)]
-
     def _conclude(self, event: TurnEnded | None) -> list[bytes]:
-        """The closing events of a turn that ended, or failed if there is no `event`."""
+        """The closing events of the turn, which has failed if there is no `event`."""
         number, response = self._writer.number, self.response
         type = "response.failed"
         out: list[bytes] = []
@@ -214,13 +229,13 @@ class StreamEncoder:
                 out.append(self._writer.write("response.required_action", fields))
         if self._socket:
             response.notes = self.stats.comment()
-            out.append(self._lifecycle(type))
+            out.append(self._write_lifecycle(type))
         else:
-            out += (self._lifecycle(type), sse.write_comment(self.stats.comment()), sse.DONE)
+            out += (self._write_lifecycle(type), sse.write_comment(self.stats.comment()), sse.DONE)
         self._closing = event, number, len(out)
         return out
 
-    def _error(self, failure: Failure) -> bytes:
+    def _write_error(self, failure: Failure) -> bytes:
         error = error_object(failure)
         return self._writer.write("error", {**error, "error": error})
 
@@ -254,7 +269,7 @@ class StreamEncoder:
     def _take_raw_frame(self, event: RawFrame) -> Sequence[bytes]:
         """Keep a frame for its unknown fields, or pass it on if no turn event represents it."""
         self._writer.held += len(event.data)
-        if event.type not in (ADDED, DONE):
+        if event.type not in (ITEM_ADDED, ITEM_DONE):
             if event.item in self._others:
                 return self._pass_on(event, self._others[event.item])
             if event.type in PASSED_INSIDE:
@@ -274,7 +289,7 @@ class StreamEncoder:
             id = self._name(event.item, "item")
             other = self._others[event.item] = OtherItem(event.item, id, len(self._items), fields_of(item))
             self._add(other, out)
-        if event.type == DONE and not other.is_closed:
+        if event.type == ITEM_DONE and not other.is_closed:
             other.fields = fields_of(item)
             out += self._writer.write_all(other.close(self._original_fields, "completed"))
         return out
@@ -289,7 +304,7 @@ class StreamEncoder:
         return (self._writer.write(event.type, {**fields, **position}),)
 
     def _original_fields(self, type: str, item: str) -> Fields:
-        frame = self._frames.get((type, item)) if type == DONE else self._frames.pop((type, item), None)
+        frame = self._frames.get((type, item)) if type == ITEM_DONE else self._frames.pop((type, item), None)
         return fields_of(frame) if frame else {}
 
     # Items
@@ -316,16 +331,16 @@ class StreamEncoder:
         self._add(item, out)
         return item
 
-    def _end_message(self, event: MessageEnded) -> Sequence[bytes]:
-        if isinstance(self._open, MessageItem) and self._open.name == event.item:
+    def _end_message(self, name: str) -> Sequence[bytes]:
+        if isinstance(self._open, MessageItem) and self._open.name == name:
             return self._close()
-        if event.item in self._closed:
+        if name in self._closed:
             return ()  # it was closed when another item opened
-        item = self._original_fields(DONE, event.item).get("item", b"{}")
+        item = self._original_fields(ITEM_DONE, name).get("item", b"{}")
         if fields_of(item).get("content") != msgspec.Raw(b"[]"):
             return ()
         out: list[bytes] = []
-        self._open_item(MessageItem, event.item, out)  # an empty message is still an item
+        self._open_item(MessageItem, name, out)  # an empty message is still an item
         return [*out, *self._close()]
 
     def _end_reasoning(self, event: ReasoningEnded) -> Sequence[bytes]:
@@ -347,9 +362,6 @@ class StreamEncoder:
         self._add(item, out)
         self._prepare(item)
         return out
-
-    def _end_call(self, event: CallEnded) -> Sequence[bytes]:
-        return self._close("completed" if event.complete else "incomplete")
 
     def _add(self, item: OutputItem, out: list[bytes]) -> None:
         out += self.begin()
@@ -377,7 +389,7 @@ class StreamEncoder:
         if item is not None:
             yield from item.close(self._original_fields, status)
             self._closed.add(item.name)
-            self._frames.pop((DONE, item.name), None)
+            self._frames.pop((ITEM_DONE, item.name), None)
 
     def _end_others(self) -> PendingEvents:
         """End items of other kinds that the backend never closed, as failed."""
@@ -395,22 +407,6 @@ class StreamEncoder:
                 self._text_item = item.name
             elif isinstance(item, ReasoningItem):
                 self._reasoning_item, self._reasoning_kind = item.name, item.kind.list
-
-    # A lookup by type is several times faster than a match.
-    _HANDLERS: ClassVar[dict[type[Event], Callable[[Any, Any], Sequence[bytes]]]] = {
-        TurnStarted: begin,
-        TextDelta: _add_delta,
-        RefusalDelta: _add_delta,
-        MessageEnded: _end_message,
-        ReasoningDelta: _add_delta,
-        ReasoningEnded: _end_reasoning,
-        CallStarted: _start_call,
-        CallEnded: _end_call,
-        RawFrame: _take_raw_frame,
-        Usage: _count,
-        TurnEnded: _end_turn,
-        TurnFailed: _fail_turn,
-    }
 
 
 def encode_turn(turn: Turn, request: Request, id: str, created: int) -> bytes:

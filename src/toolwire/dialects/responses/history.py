@@ -23,13 +23,13 @@ from toolwire.core.request import (
     ReasoningEntry,
     RefusalPart,
     ResultEntry,
-    Role,
     TextPart,
     ToolPart,
     ToolsEntry,
 )
 from toolwire.core.signatures import is_packed, unpack
 from toolwire.dialects import reading
+from toolwire.dialects.openai import ROLES
 from toolwire.dialects.reading import as_bad_request, read_at
 from toolwire.dialects.responses import compaction, wire
 from toolwire.dialects.responses.tools import read_tools
@@ -38,16 +38,15 @@ _decode_item = msgspec.json.Decoder(wire.InputItem).decode
 _decode_output = msgspec.json.Decoder(str | list[wire.Part]).decode
 _decode_audio = msgspec.json.Decoder(wire.Audio).decode
 
-_ROLES: dict[str, Role] = {"system": "system", "developer": "developer", "user": "user", "assistant": "assistant"}
-CALLS = frozenset(("function_call", "custom_tool_call"))
+_CALLS = frozenset(("function_call", "custom_tool_call"))
 _OUTPUTS = frozenset(("function_call_output", "tool_output", "custom_tool_call_output"))
-READ_TYPES = CALLS | _OUTPUTS | {"", "message", "reasoning", "compaction", "item_reference", "additional_tools"}
+_READ_TYPES = _CALLS | _OUTPUTS | {"", "message", "reasoning", "compaction", "item_reference", "additional_tools"}
 """Types of items that become entries of their own kind."""
-SEARCH_OUTPUT = f"{SEARCH}_output"
+_SEARCH_OUTPUT = f"{SEARCH}_output"
 
 
 def decode_items(items: Sequence[msgspec.Raw], first: int, notes: list[Note], field: str = "input") -> Iterator[Entry]:
-    """The entries of these items; the first `first` of them are stored ones, which paths in errors do not count.
+    """The entries of these items; the first `first` are stored ones, which do not count in the paths of errors.
 
     Calls that were not completed are dropped with a note. Raises `BadRequest`.
     """
@@ -62,11 +61,11 @@ def decode_items(items: Sequence[msgspec.Raw], first: int, notes: list[Note], fi
                 item = wire.InputItem(wire.decode_item_type(raw).type)
             except msgspec.ValidationError:
                 item = wire.InputItem("")
-            if item.type in READ_TYPES:  # the fields of other types are not ours to judge
+            if item.type in _READ_TYPES:  # the fields of other types are not checked
                 raise as_bad_request(error, path) from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise BadRequest(f"{path} is not valid JSON: {error}", path, "invalid_json") from None
-        if item.type in CALLS and item.status == "incomplete":
+        if item.type in _CALLS and item.status == "incomplete":
             notes.append(Note("call_dropped", item.call_id or ""))
             continue
         entry = _decode_search(item, raw, index, searches) or _decode_entry(item, raw, path)
@@ -88,21 +87,21 @@ def _decode_search(item: wire.InputItem, raw: msgspec.Raw, index: int, searches:
         given = reading.value_of(item.arguments)
         arguments = arguments_text(given) if given is not None else "{}"
         return OtherEntry(item.type or "", raw, means=CallEntry(id, SEARCH, arguments, "search"))
-    tools = reading.value_of(item.tools) if item.type == SEARCH_OUTPUT else None
+    tools = reading.value_of(item.tools) if item.type == _SEARCH_OUTPUT else None
     if tools is None or not (item.call_id or searches):
         return None
     try:
         found = read_tools[(bytes(tools),), ()].tools
     except BadRequest:
-        return None  # readable to its own server only
+        return None  # only its own server can read it
     parts = tuple(ToolPart(tool.name, tool.namespace) for tool in found)
     id = item.call_id or searches.popleft()
-    return OtherEntry(SEARCH_OUTPUT, raw, means=ResultEntry(id, parts, "search", failed=item.status == "incomplete"))
+    return OtherEntry(_SEARCH_OUTPUT, raw, means=ResultEntry(id, parts, "search", failed=item.status == "incomplete"))
 
 
-def found_tools(entry: Entry) -> msgspec.Raw | None:
+def read_found_tools(entry: Entry) -> msgspec.Raw | None:
     """The tools in the output of a search, as JSON; None for any other entry."""
-    if not isinstance(entry, OtherEntry) or entry.type != SEARCH_OUTPUT or entry.means is None:
+    if not isinstance(entry, OtherEntry) or entry.type != _SEARCH_OUTPUT or entry.means is None:
         return None
     return fields_of(entry.raw)["tools"]
 
@@ -110,12 +109,12 @@ def found_tools(entry: Entry) -> msgspec.Raw | None:
 def _decode_entry(item: wire.InputItem, raw: msgspec.Raw, path: str) -> Entry:
     type = item.type or ("message" if item.role else "")
     if type == "message":
-        role = _ROLES.get(item.role or "")
+        role = ROLES.get(item.role or "")
         if role is None:
             names = "system, developer, user or assistant"
             raise BadRequest(f"{path}.role must be {names}; received {item.role!r}.", f"{path}.role")
         return Message(role, tuple(_decode_parts(item.content, f"{path}.content")), raw=raw)
-    if type in CALLS:
+    if type in _CALLS:
         return _decode_call(item, raw, path)
     if type in _OUTPUTS and (item.call_id or item.tool_call_id or not item.name):
         return _decode_result(item, raw, path)

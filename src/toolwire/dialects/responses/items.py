@@ -11,19 +11,27 @@ from typing import Any, ClassVar, TypeAlias, cast
 import msgspec
 
 from toolwire.core.events import CallKind, CallStarted, ReasoningKind
-from toolwire.core.raw import NULL, as_object, fields_of, list_of, text_of, to_raw, without_nulls, wrap_arguments
+from toolwire.core.raw import (
+    NULL,
+    Fields,
+    Json,
+    as_object,
+    fields_of,
+    list_of,
+    text_of,
+    to_raw,
+    without_nulls,
+    wrap_arguments,
+)
 
-Fields: TypeAlias = dict[str, Any]
-Received: TypeAlias = dict[str, msgspec.Raw]
-"""Fields that the backend sent."""
-OriginalFields: TypeAlias = Callable[[str, str], Received]
+OriginalFields: TypeAlias = Callable[[str, str], Fields]
 """Gives the fields of the backend's frame of this type about this item, or none."""
-PendingEvents: TypeAlias = Iterator[tuple[str, Fields]]
+PendingEvents: TypeAlias = Iterator[tuple[str, Json]]
 """Events to write: type and fields."""
 
 _INCOMPLETE = msgspec.Raw(b'"incomplete"')
-ADDED = "response.output_item.added"
-DONE = "response.output_item.done"
+ITEM_ADDED = "response.output_item.added"
+ITEM_DONE = "response.output_item.done"
 
 
 class OutputItem:
@@ -46,8 +54,8 @@ class OutputItem:
 
     def open(self, original: OriginalFields) -> PendingEvents:
         """Open the item."""
-        frame = original(ADDED, self.name)
-        yield ADDED, {**frame, "output_index": self.index, "item": self._encode(_non_null(frame.get("item")))}
+        frame = original(ITEM_ADDED, self.name)
+        yield ITEM_ADDED, {**frame, "output_index": self.index, "item": self._encode(_non_null(frame.get("item")))}
 
     def close_part(self, original: OriginalFields) -> PendingEvents:
         """Close the open part, if there is one."""
@@ -56,12 +64,12 @@ class OutputItem:
     def close(self, original: OriginalFields, status: str) -> PendingEvents:
         """Close the open part and the item."""
         yield from self.close_part(original)
-        frame = original(DONE, self.name)
+        frame = original(ITEM_DONE, self.name)
         self._original = frame.get("item")
         received = _non_null(self._original)
         self.status = "incomplete" if self.keeps_incomplete and received.get("status") == _INCOMPLETE else status
         self.encoded = self._encode(received)
-        yield DONE, {**frame, "output_index": self.index, "item": self.encoded}
+        yield ITEM_DONE, {**frame, "output_index": self.index, "item": self.encoded}
 
     @property
     def as_received(self) -> msgspec.Raw:
@@ -75,21 +83,21 @@ class OutputItem:
         """The fields of a delta that say which part of the item it belongs to."""
         return b""
 
-    def _our_fields(self) -> Fields:
+    def _our_fields(self) -> Json:
         raise NotImplementedError
 
-    def _encode(self, received: Received) -> msgspec.Raw:
+    def _encode(self, received: Fields) -> msgspec.Raw:
         """The item as JSON: the backend's fields of it, replaced by ours where we have them."""
         return to_raw({**received, "id": self.id, **self._our_fields(), "status": self.status})
 
-    def _position(self) -> Fields:
+    def _position(self) -> Json:
         return {"item_id": self.id, "output_index": self.index}
 
     def _text(self) -> str:
         return "".join(self.pieces)
 
 
-def _non_null(raw: msgspec.Raw | None) -> Received:
+def _non_null(raw: msgspec.Raw | None) -> Fields:
     """The fields of an object that are not null, because clients mistake null for a value."""
     return without_nulls(fields_of(raw)) if raw is not None and raw != NULL else {}
 
@@ -97,7 +105,7 @@ def _non_null(raw: msgspec.Raw | None) -> Received:
 def _contains(theirs: Any, ours: Any) -> bool:
     """Whether our value contains all of theirs, except for nulls and ids."""
     if isinstance(theirs, dict) and isinstance(ours, dict):
-        first, second = cast("Fields", theirs), cast("Fields", ours)
+        first, second = cast("Json", theirs), cast("Json", ours)
         return all(first[name] is None or name == "id" or _contains(first[name], second.get(name)) for name in first)
     if isinstance(theirs, list) and isinstance(ours, list):
         pairs = zip_longest(cast("list[Any]", theirs), cast("list[Any]", ours))
@@ -127,7 +135,7 @@ class PartKind:
         self.list, self.index = list, f"{list}_index"
         self._fields = {"type": type, text_field: "", **more}
 
-    def part(self, text: str) -> Fields:
+    def part(self, text: str) -> Json:
         """A part with this text."""
         return {**self._fields, self.text_field: text}
 
@@ -166,7 +174,7 @@ class PartedItem(OutputItem):
         self.delta_type = kind.delta
         self.delta_extra = b',"logprobs":[]' if kind is TEXT else b""
         frame = original(kind.part_added, self.name)
-        empty: Fields = {**_non_null(frame.get("part")), **kind.part("")}
+        empty: Json = {**_non_null(frame.get("part")), **kind.part("")}
         yield kind.part_added, {**frame, **self._part_position(kind), "part": empty}
 
     def close_part(self, original: OriginalFields) -> PendingEvents:
@@ -175,12 +183,12 @@ class PartedItem(OutputItem):
             return
         text, position = self._text(), self._part_position(kind)
         self.pieces.clear()  # frees memory: from here on copies of the text are made
-        extra: Fields = {"logprobs": []} if kind is TEXT else {}
+        extra: Json = {"logprobs": []} if kind is TEXT else {}
         yield kind.done, {**extra, **original(kind.done, self.name), **position, kind.text_field: text}
         frame = original(kind.part_done, self.name)
         received = frame.get("part")
         if received is None:  # without a frame about the part, its form in the backend's finished item counts
-            listed = list_of(_non_null(original(DONE, self.name).get("item")).get(kind.list, b"[]"))
+            listed = list_of(_non_null(original(ITEM_DONE, self.name).get("item")).get(kind.list, b"[]"))
             index = len(self._parts[kind.list])
             received = listed[index] if index < len(listed) else None
         part = to_raw(self._whole_part(kind, text, _non_null(received)))
@@ -195,10 +203,10 @@ class PartedItem(OutputItem):
         assert self.kind is not None
         return b',"%b":%d' % (self.kind.index.encode(), len(self._parts[self.kind.list]))
 
-    def _part_position(self, kind: PartKind) -> Fields:
+    def _part_position(self, kind: PartKind) -> Json:
         return {**self._position(), kind.index: len(self._parts[kind.list])}
 
-    def _whole_part(self, kind: PartKind, text: str, received: Received) -> Fields:
+    def _whole_part(self, kind: PartKind, text: str, received: Fields) -> Json:
         """A part with this text and the unknown fields of the backend's part."""
         raise NotImplementedError
 
@@ -213,14 +221,13 @@ class MessageItem(PartedItem):
         """Number of closed parts."""
         return len(self._parts["content"])
 
-    def _whole_part(self, kind: PartKind, text: str, received: Received) -> Fields:
+    def _whole_part(self, kind: PartKind, text: str, received: Fields) -> Json:
         said = received.get(kind.text_field)
-        is_same = (
-            said is not None and msgspec.json.decode(said) == text
-        )  # otherwise its annotations belong to another text
+        # The annotations of the backend's part belong to its text.
+        is_same = said is not None and msgspec.json.decode(said) == text
         return {**kind.part(text), **(received if is_same else {})}
 
-    def _our_fields(self) -> Fields:
+    def _our_fields(self) -> Json:
         return {"type": "message", "role": "assistant", "content": self._parts["content"]}
 
 
@@ -236,11 +243,11 @@ class ReasoningItem(PartedItem):
         texts = [text_of(fields_of(part)["text"]) for parts in self._parts.values() for part in parts]
         return tuple([*texts, self._text()] if self.kind is not None else texts)
 
-    def _whole_part(self, kind: PartKind, text: str, received: Received) -> Fields:
+    def _whole_part(self, kind: PartKind, text: str, received: Fields) -> Json:
         return {**received, **kind.part(text)}
 
-    def _our_fields(self) -> Fields:
-        fields: Fields = {"type": "reasoning", "summary": self._parts["summary"]}
+    def _our_fields(self) -> Json:
+        fields: Json = {"type": "reasoning", "summary": self._parts["summary"]}
         if self._parts["content"]:
             fields["content"] = self._parts["content"]
         if self.signature:
@@ -282,12 +289,11 @@ class CallItem(OutputItem):
             fields["name"] = self.call.name
         yield type, {**original(type, self.name), **self._position(), **fields}
 
-    def _encode(self, received: Received) -> msgspec.Raw:
-        return super()._encode(
-            received if self.call.kind != "search" else {}
-        )  # the backend calls a search as a function
+    def _encode(self, received: Fields) -> msgspec.Raw:
+        # The backend calls a search as a function.
+        return super()._encode(received if self.call.kind != "search" else {})
 
-    def as_tool_call(self) -> Fields:
+    def as_tool_call(self) -> Json:
         """The call in the form that `required_action` lists."""
         call, kind = self.call, self.call.kind
         named = {"namespace": call.namespace} if call.namespace else {}
@@ -300,19 +306,19 @@ class CallItem(OutputItem):
         call_id = fields_of(received).get("call_id", NULL)
         return received if msgspec.json.decode(call_id) == self.call.id else self.encoded
 
-    def _our_fields(self) -> Fields:
+    def _our_fields(self) -> Json:
         call, type = self.call, self._form.type
         if call.kind == "search":
             arguments = as_object(self._text()) or wrap_arguments(self._text())
             return {"type": type, "call_id": call.id, "execution": "client", "arguments": arguments}
-        fields: Fields = {"type": type, "call_id": call.id, "name": call.name, self._form.field: self._text()}
+        fields: Json = {"type": type, "call_id": call.id, "name": call.name, self._form.field: self._text()}
         return {**fields, "namespace": call.namespace} if call.namespace else fields
 
 
 class OtherItem(OutputItem):
     """An item that no turn event represents, as the backend sent it."""
 
-    def __init__(self, name: str, id: str, index: int, fields: Received) -> None:
+    def __init__(self, name: str, id: str, index: int, fields: Fields) -> None:
         super().__init__(name, id, index)
         self.fields = fields
 
@@ -321,8 +327,8 @@ class OtherItem(OutputItem):
         """Whether the item has ended."""
         return self.status != "in_progress"
 
-    def _encode(self, received: Received) -> msgspec.Raw:
-        fields: Fields = {**self.fields, "id": self.id}
+    def _encode(self, received: Fields) -> msgspec.Raw:
+        fields: Json = {**self.fields, "id": self.id}
         if self.status == "in_progress" or fields.get("status") == msgspec.Raw(b'"in_progress"'):
             fields["status"] = self.status
         fields.setdefault("status", self.status)

@@ -8,13 +8,12 @@ import msgspec
 from toolwire.core.cache import Cache
 from toolwire.core.errors import Failure
 from toolwire.core.events import Reason, Usage
-from toolwire.core.raw import NULL, Fields, fields_of, list_of, object_in, to_raw
+from toolwire.core.raw import NULL, Fields, Json, fields_of, list_of, object_in, to_raw
 from toolwire.core.request import Request
 from toolwire.core.sse import on_one_line
 
 TRUE = msgspec.Raw(b"true")
 
-Json: TypeAlias = dict[str, Any]
 Status: TypeAlias = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 
 # Every field of a response that repeats the request, with the value for requests that do not set it.

@@ -7,13 +7,13 @@
 
 from collections.abc import Sequence
 from itertools import chain, groupby
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 import msgspec
 
 from toolwire.core.cache import Cache
 from toolwire.core.events import Note, RawFrame
-from toolwire.core.raw import as_object, to_json
+from toolwire.core.raw import Json, as_object, to_json
 from toolwire.core.request import (
     NO_PARAMETERS,
     SEARCH,
@@ -27,9 +27,7 @@ from toolwire.core.request import (
 from toolwire.dialects import reading
 from toolwire.dialects.reading import DeclaredTools, read_at, require_tool_name
 from toolwire.dialects.responses import wire
-from toolwire.dialects.responses.items import DONE
-
-Json: TypeAlias = dict[str, Any]
+from toolwire.dialects.responses.items import ITEM_DONE
 
 _decode_tool = msgspec.json.Decoder(wire.ToolDeclaration).decode
 
@@ -131,7 +129,7 @@ def search_frames(
         {"id": f"tsc_{call.id}", **shared, "type": "tool_search_call", "arguments": arguments, "status": "completed"},
         {"id": f"tso_{call.id}", **shared, "type": "tool_search_output", "tools": listed, "status": status},
     )
-    return [RawFrame(DONE, item["id"], to_json({"item": item})) for item in items]
+    return [RawFrame(ITEM_DONE, item["id"], to_json({"item": item})) for item in items]
 
 
 def _encode_tool(tool: Tool) -> Json:

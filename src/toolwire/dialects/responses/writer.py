@@ -1,14 +1,14 @@
 """Encodes events as bytes with sequence numbers. The backend's own deltas are written unchanged where possible."""
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
 from toolwire.core import sse
 from toolwire.core.batch import Template
 from toolwire.core.events import Delta
-from toolwire.core.raw import Fields, fields_of, to_json
+from toolwire.core.raw import Fields, Json, fields_of, to_json
 from toolwire.core.sse import Frame
 from toolwire.dialects.responses.items import CallItem, PartedItem, PendingEvents
 
@@ -38,7 +38,7 @@ class Writer:
         self._template_fits = False
         self._name = self._head = self._position = self._tail = b""
 
-    def write(self, type: str, fields: dict[str, Any]) -> bytes:
+    def write(self, type: str, fields: Json) -> bytes:
         """Encode one event."""
         number, self.number = self.number, self.number + 1
         event = {"type": type, "sequence_number": number, **fields}
