@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from toolwire.core.errors import BadRequest, Failure
 from toolwire.core.raw import Json
 from toolwire.core.request import Role, ToolChoice, ToolMode
@@ -35,6 +37,13 @@ def encode_model(name: str, owner: str) -> Json:
 def encode_models(found: Sequence[tuple[str, str]], query: Mapping[str, str]) -> Json:
     """A list of models, each with the name of its backend. OpenAI's list has no pages."""
     return {"object": "list", "data": [encode_model(*each) for each in found]}
+
+
+class Audio(msgspec.Struct, gc=False):
+    """Audio as Base64."""
+
+    data: str
+    format: str
 
 
 ROLES: dict[str, Role] = {"system": "system", "developer": "developer", "user": "user", "assistant": "assistant"}

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from toolwire.backends.chat.decode import Decoder
-from toolwire.backends.chat.encode import encode_request
-from toolwire.backends.chat.fold import DIALECT
+from toolwire.backends.chat.encode import DIALECT, encode_request
 from toolwire.backends.chat.profile import OPENAI, Profile
 from toolwire.backends.chat.prompt import move_tools_to_prompt
 from toolwire.backends.lowered import LoweredConversation

@@ -1,28 +1,54 @@
-"""Encodes a request for the Chat Completions API: translated, or the JSON of a client of the same dialect."""
+"""Encodes a request for the Chat Completions API: translated, or the JSON of a client of the same dialect.
+
+The flat history is folded into messages. Parallel calls are in one assistant message, directly followed by their
+results, and anything between them comes after. Messages of a client of the same dialect are sent unchanged where
+possible; others keep all fields that need no change.
+"""
 
 from collections import Counter, defaultdict, deque
+from collections.abc import Sequence
+from io import StringIO
+from itertools import groupby
 from typing import Any
 
 import msgspec
 
 from toolwire.adapt.history import OPENING
-from toolwire.backends.chat.fold import DIALECT, Fold, is_acceptable
 from toolwire.backends.chat.profile import Profile
-from toolwire.backends.encoding import split_opening, system_text, without_none
+from toolwire.backends.chat.reasoning import DETAILS, FIELDS, TEXTS
+from toolwire.backends.encoding import note_dropped_part, split_opening, system_text, without_none
 from toolwire.backends.originals import Originals, change_fields
 from toolwire.core.events import Note
-from toolwire.core.raw import NULL, Fields, Json, fields_of, list_of, objects_of, to_json
+from toolwire.core.raw import NULL, Fields, Json, fields_of, list_of, objects_of, text_of, to_json, to_raw
 from toolwire.core.request import (
     NO_PARAMETERS,
+    AudioPart,
+    CallEntry,
+    Entry,
+    FilePart,
+    ImagePart,
     Message,
+    OtherEntry,
+    OtherPart,
     OutputFormat,
+    Part,
+    ReasoningEntry,
+    RefusalPart,
     Request,
+    ResultEntry,
     TextPart,
     Tool,
     ToolChoice,
+    ToolsEntry,
 )
-from toolwire.core.text import hash_long_user_id
+from toolwire.core.text import hash_long_user_id, is_blank
 
+DIALECT = "chat"
+"""The dialect of this backend's protocol, and the origin of its reasoning."""
+
+_WRITTEN_FIELDS = frozenset(("role", "content", "refusal", "tool_calls", "function_call", "tool_call_id", *FIELDS))
+"""Fields of a message that are rewritten when it changes; all others stay as they are."""
+_CALL_FIELDS = frozenset(("id", "type", "function", "custom", "name", "arguments", "extra_content"))
 _FLAT = frozenset(("type", "function", "custom", "name", "description", "parameters", "strict", "format"))
 """The fields of a flat declaration that a nested one replaces."""
 _name = msgspec.json.Decoder(str | None).decode
@@ -162,3 +188,231 @@ def _encode_output_format(format: OutputFormat) -> Json:
     name, description = format.name or "answer", format.description or None
     schema = without_none(name=name, schema=format.schema, strict=format.strict, description=description)
     return {"type": "json_schema", "json_schema": schema}
+
+
+def is_acceptable(entry: Entry, profile: Profile) -> bool:
+    """Whether the server accepts an entry as its client wrote it."""
+    match entry:
+        case Message(role):
+            return role != "developer" or profile.developer
+        case CallEntry():
+            return not is_blank(entry.arguments) and profile.content_beside_calls == "null"
+        case ResultEntry():
+            known = [part for part in entry.parts if not isinstance(part, OtherPart)]
+            return len(known) == 1 and isinstance(known[0], TextPart) and bool(known[0].text)
+        case ReasoningEntry():
+            return not profile.reasoning
+        case _:
+            return False
+
+
+class Fold:
+    """Folds a flat history into messages."""
+
+    def __init__(self, profile: Profile, notes: list[Note], originals: Originals | None = None) -> None:
+        self._profile = profile
+        self._notes = notes
+        self._originals = originals
+        self._out: list[Json] = []
+        self._assistant: Json | None = None  # the open assistant message
+        self._texts: dict[str, StringIO] = {}  # its text fields, which may still grow
+        self._attachments: list[Json] = []  # parts of results other than text, for a message after them
+
+    def messages(self, request: Request) -> list[Json]:
+        """The messages of a request."""
+        if request.instructions:
+            self._out.append({"role": "system", "content": request.instructions})
+        for index, entries in groupby(request.entries, lambda entry: entry.message):
+            if self._originals is not None and index >= 0:
+                self._add_message([*entries], self._originals, index)
+            else:
+                for entry in entries:
+                    self._add(entry)
+        self._flush_attachments()
+        self._close()
+        if self._originals is not None:
+            self._out += self._originals.unread()
+        return self._out
+
+    def _add_message(self, entries: list[Entry], originals: Originals, index: int) -> None:
+        """Add the entries of one message of the client: the original message, or a changed one."""
+        if not isinstance(entries[0], ResultEntry):
+            self._flush_attachments()
+        self._close()
+        self._out += originals.unread(index)
+        if originals.are_whole(entries) and all(is_acceptable(entry, self._profile) for entry in entries):
+            self._out.append(originals.messages[index])
+            return
+        start = len(self._out)
+        for entry in entries:
+            self._add(entry)
+        self._close()
+        if len(self._out) > start:
+            self._out[start] = self._merge(originals, index, self._out[start], entries)
+
+    def _merge(self, originals: Originals, index: int, message: Json, entries: Sequence[Entry]) -> Json:
+        """A rewritten message, with the original's fields where they need no change."""
+        original = originals.messages[index]
+        if "tool_calls" in message:
+            calls = [entry for entry in entries if isinstance(entry, CallEntry)]
+            message["tool_calls"] = _merge_calls(original, message["tool_calls"], [*map(originals.has, calls)])
+        with_content = [entry for entry in entries if isinstance(entry, Message | ResultEntry)]
+        if with_content:
+            is_accepted = all(isinstance(each, Message) or is_acceptable(each, self._profile) for each in with_content)
+        else:
+            is_accepted = self._profile.content_beside_calls == "null" or "tool_calls" not in original
+        if is_accepted and all(map(originals.has_parts, with_content)):
+            message.pop("content", None)
+            message |= {"content": original["content"]} if "content" in original else {}
+        elif any(isinstance(part, TextPart) and part.cache for entry in with_content for part in entry.parts):
+            self._notes.append(Note("field_dropped", "cache_control"))
+        ordered = {
+            name: message.get(name, original[name])
+            for name in original
+            if name in message or name not in _WRITTEN_FIELDS
+        }
+        return {**ordered, **message}
+
+    def _add(self, entry: Entry) -> None:
+        match entry:
+            case CallEntry():
+                self._flush_attachments()
+                if entry.kind == "custom":
+                    call: Json = {"type": "custom", "custom": {"name": entry.name, "input": entry.arguments}}
+                else:
+                    arguments = "{}" if is_blank(entry.arguments) else entry.arguments
+                    call = {"type": "function", "function": {"name": entry.name, "arguments": arguments}}
+                if entry.signature:
+                    call["extra_content"] = msgspec.Raw(entry.signature.encode())
+                self._open().setdefault("tool_calls", []).append({"id": entry.id, **call})
+            case ResultEntry():
+                self._add_result(entry)
+            case Message(role="assistant"):
+                self._flush_attachments()
+                self._add_text(entry)
+            case Message():
+                self._flush_attachments()
+                self._close()
+                role = "system" if entry.role == "developer" and not self._profile.developer else entry.role
+                named = {"name": entry.name} if entry.name else {}
+                content: Any = "".join(part.text for part in entry.parts if isinstance(part, TextPart))
+                if not all(isinstance(part, TextPart) for part in entry.parts):
+                    content = [written for part in entry.parts if (written := self._encode_part(part))]
+                if content:
+                    self._out.append({"role": role, "content": content, **named})
+            case ReasoningEntry():
+                self._add_reasoning(entry)
+            case OtherEntry():
+                self._notes.append(Note("item_dropped", entry.type))
+            case ToolsEntry():
+                pass  # declared with the others
+
+    def _open(self) -> Json:
+        if self._assistant is None:
+            self._assistant = {"role": "assistant"}
+        return self._assistant
+
+    def _close(self) -> None:
+        message, self._assistant = self._assistant, None
+        if message is None:
+            return
+        message |= {name: text.getvalue() for name, text in self._texts.items()}
+        self._texts = {}
+        if "tool_calls" in message and not message.get("content"):
+            message.pop("content", None)
+        if "content" not in message and "refusal" not in message:
+            if "tool_calls" not in message:
+                return  # reasoning alone is no message
+            if self._profile.content_beside_calls != "omit":
+                message["content"] = None if self._profile.content_beside_calls == "null" else ""
+        self._out.append(message)
+
+    def _add_text(self, entry: Message) -> None:
+        """Add text of the assistant. Text after its calls moves before them."""
+        for name, kind in (("content", TextPart), ("refusal", RefusalPart)):
+            if text := "".join(part.text for part in entry.parts if isinstance(part, kind)):
+                self._text(self._open(), name).write(text)
+        self._notes += [note_dropped_part(part) for part in entry.parts if not isinstance(part, TextPart | RefusalPart)]
+
+    def _text(self, message: Json, name: str) -> StringIO:
+        """The buffer of a text field of the open message, whose position among the fields is now fixed."""
+        message.setdefault(name, "")
+        return self._texts.setdefault(name, StringIO())
+
+    def _add_reasoning(self, entry: ReasoningEntry) -> None:
+        is_own = entry.origin == DIALECT  # or may be; a server with a configured field gets all reasoning
+        may_be_own = is_own or not entry.id or bool(self._profile.reasoning)
+        is_returnable = is_own if entry.signature else bool(entry.text) and may_be_own
+        if self._profile.reasoning == "drop" or not is_returnable:
+            if entry.text or entry.signature:
+                self._notes.append(Note("reasoning_dropped", entry.id))
+            return
+        shown = to_raw("\n\n".join(entry.content or entry.summary))
+        fields = fields_of(entry.signature) if entry.signature else {TEXTS[0]: shown}
+        self._flush_attachments()
+        message = self._open()
+        for name, value in fields.items():
+            if name == DETAILS and bytes(value).startswith(b"["):
+                if not isinstance(message.get(name), list):
+                    message[name] = []
+                message[name] += list_of(value)
+            elif name in TEXTS and bytes(value).startswith(b'"'):
+                text, more = self._text(message, self._profile.reasoning or name), text_of(value)
+                if text.tell() != len(more) or text.getvalue() != more:  # both fields may hold the same text
+                    text.write(("\n\n" if text.tell() else "") + more)
+            else:
+                message[name] = value
+
+    def _add_result(self, entry: ResultEntry) -> None:
+        self._close()
+        texts = [part.text for part in entry.parts_with_error if isinstance(part, TextPart)]
+        others = [part for part in entry.parts_with_error if not isinstance(part, TextPart)]
+        shown = [written for part in others if (written := self._encode_part(part))]
+        if shown:
+            texts.append(f"(The result of {entry.call_id} is shown in the next message.)")
+            self._attachments += [{"type": "text", "text": f"The result of {entry.call_id}:"}, *shown]
+        text = "\n".join(texts) or self._profile.empty_result
+        self._out.append({"role": "tool", "tool_call_id": entry.call_id, "content": text})
+
+    def _flush_attachments(self) -> None:
+        """Write images and files of results in a user message after them, because tool messages hold only text."""
+        attachments, self._attachments = self._attachments, []
+        if attachments:
+            self._out.append({"role": "user", "content": attachments})
+
+    def _encode_part(self, part: Part) -> Json | None:
+        match part:
+            case TextPart(text) | RefusalPart(text):
+                return {"type": "text", "text": text}
+            case ImagePart(url, detail) if url:
+                return {"type": "image_url", "image_url": {"url": url, "detail": detail or "auto"}}
+            case FilePart(data, id, name) if data or id:
+                named = {"file_id": id, "file_data": data, "filename": name}
+                return {"type": "file", "file": {key: value for key, value in named.items() if value}}
+            case AudioPart(data, format):
+                return {"type": "input_audio", "input_audio": {"data": data, "format": format}}
+            case _:
+                self._notes.append(note_dropped_part(part))
+                return None
+
+
+def _merge_calls(original: Fields, calls: list[Json], unchanged: list[bool]) -> list[Any]:
+    """The calls of a message, each merged with the client's original."""
+    raws = objects_of(original["tool_calls"]) if bytes(original.get("tool_calls", b"")).startswith(b"[") else []
+    if len(raws) != len(calls):
+        return calls
+    merged: list[Any] = []
+    for raw, call, is_same in zip(raws, calls, unchanged, strict=True):
+        kind = call["type"]
+        inner = _read_object(raw, kind)
+        arguments = bytes(_read_object(raw, "function").get("arguments", b'""')).decode()
+        if is_same and not ("function" in raw and is_blank(arguments.strip('"'))):  # servers refuse blank arguments
+            merged.append(raw)
+        else:
+            kept = {name: value for name, value in raw.items() if name not in _CALL_FIELDS}
+            merged.append({**kept, **call, kind: {**inner, **call[kind]}})
+    return merged
+
+
+def _read_object(fields: Fields, name: str) -> Fields:
+    return fields_of(fields[name]) if bytes(fields.get(name, b"")).startswith(b"{") else {}

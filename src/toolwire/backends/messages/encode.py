@@ -1,18 +1,43 @@
-"""Encodes a request for the Messages API: translated, or the JSON of a client of the same dialect."""
+"""Encodes a request for the Messages API: translated, or the JSON of a client of the same dialect.
 
+The flat history is folded into messages, which alternate. All results of parallel calls are in one user message, before
+its text; the reasoning, text and calls of an answer are in one assistant message, in their order.
+"""
+
+from base64 import b64encode
+from itertools import groupby
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from toolwire.backends.encoding import without_none
+from toolwire.adapt.history import OPENING
+from toolwire.backends.encoding import note_dropped_part, object_arguments, split_opening, system_text, without_none
 from toolwire.backends.messages.decode import DIALECT
-from toolwire.backends.messages.fold import Fold, is_foreign, is_refused
 from toolwire.backends.messages.profile import Profile
 from toolwire.backends.originals import Originals
 from toolwire.core.events import Note
-from toolwire.core.raw import Json, fields_of, object_in, objects_of, to_json
-from toolwire.core.request import NO_PARAMETERS, CallEntry, Message, Request, Tool, ToolChoice
+from toolwire.core.raw import Json, fields_of, object_in, objects_of, text_of, to_json
+from toolwire.core.request import (
+    NO_PARAMETERS,
+    CallEntry,
+    Entry,
+    FilePart,
+    ImagePart,
+    Message,
+    OtherEntry,
+    Part,
+    ReasoningEntry,
+    RefusalPart,
+    Request,
+    ResultEntry,
+    TextPart,
+    Tool,
+    ToolChoice,
+    ToolsEntry,
+)
 
+_RESULT = msgspec.Raw(b'"tool_result"')
 _ENABLED = msgspec.Raw(b'"enabled"')
 _NONE = msgspec.Raw(b'"none"')
 
@@ -139,3 +164,222 @@ def _encode_tool_choice(request: Request) -> Json | None:
     if request.parallel_calls is False and written["type"] != "none":
         return {**written, "disable_parallel_tool_use": True}
     return written if request.tool_choice is not None else None
+
+
+def is_foreign(entry: Entry) -> bool:
+    """Whether this is reasoning of another server, or of unknown origin."""
+    return isinstance(entry, ReasoningEntry) and (
+        entry.origin != DIALECT or not (entry.signature or entry.from_this_backend)
+    )
+
+
+def is_refused(entry: Entry) -> bool:
+    """Whether the API refuses an entry: reasoning of another origin, or a blank text."""
+    if isinstance(entry, Message):
+        return any(isinstance(part, TextPart) and not part.text.strip() for part in entry.parts)
+    return is_foreign(entry)
+
+
+class Fold:
+    """Folds a flat history into alternating messages; those of a client of the same dialect stay as they are."""
+
+    def __init__(self, notes: list[Note], profile: Profile, originals: Originals | None = None) -> None:
+        self._notes = notes
+        self._profile = profile
+        self._originals = originals
+        self._system: list[TextPart] = []
+        self._out: list[Json] = []
+
+    def system(self, request: Request) -> str | list[Json]:
+        """The instructions: one text, or blocks if one of them has a cache marker."""
+        format = request.output_format
+        texts = [TextPart(request.instructions), *self._system]
+        if format is not None and format.schema is None:
+            texts.append(TextPart("Answer with one JSON object and nothing else."))
+        if any(part.cache for part in texts):
+            return [_text_block(part) for part in texts if part.text]
+        return "\n\n".join(part.text for part in texts if part.text)
+
+    def messages(self, request: Request) -> list[Json]:
+        """The messages of a request."""
+        if self._originals is not None:
+            return self._merge(request, self._originals)
+        opening, rest = split_opening(request.entries, "system", "developer")
+        self._system = [_join_texts(entry.parts) for entry in opening]
+        for entry in rest:
+            self._add(entry)
+        if request.entries:
+            self._ensure_user_first()
+        for message in self._out:
+            _put_results_first(message)
+        return self._out
+
+    def _merge(self, request: Request, originals: Originals) -> list[Json]:
+        """The client's messages; those in which something must change are rebuilt."""
+        out: list[Json] = []
+        joined: dict[int, Json] = {}  # messages joined from several
+        whole = False  # the last message is an original
+        for index, group in groupby(request.entries, lambda entry: entry.message):
+            entries = [*group]
+            out += originals.unread(index) if index >= 0 else ()
+            is_whole = originals.are_whole(entries) and not any(map(is_refused, entries))
+            if is_whole:
+                made = [originals.messages[index]]
+            else:
+                for entry in entries:
+                    self._add(entry)
+                made, self._out = self._out, []
+                if index >= 0 and len(made) == 1:
+                    made = [{**originals.messages[index], "content": made[0]["content"]}]
+                for message in made:
+                    _put_results_first(message)
+            for message in made:
+                # All results belong in one message, before anything else.
+                if out and _role_of(message) == _role_of(out[-1]) == "user" and not (whole and is_whole):
+                    if len(out) not in joined:
+                        joined[len(out)] = out[-1] = {**out[-1], "content": [*_content_of(out[-1])]}
+                    out[-1]["content"] += _content_of(message)
+                    whole = False
+                    continue
+                out.append(message)
+                whole = is_whole
+        for message in joined.values():
+            _put_results_first(message)
+        if not out:
+            self._ensure_user_first()
+        return [*(out or self._out), *originals.unread()]
+
+    def _ensure_user_first(self) -> None:
+        """Add a user message if needed: the API refuses conversations that are empty or begin with the assistant."""
+        if not self._out and self._system:
+            self._add_blocks("user", [_text_block(self._system.pop())])
+        elif not self._out or self._out[0]["role"] == "assistant":
+            self._out.insert(0, {"role": "user", "content": [{"type": "text", "text": OPENING}]})
+            self._notes.append(Note("message_added", "user"))
+
+    def _add(self, entry: Entry) -> None:
+        if self._originals is not None and entry.raw is not None and not is_refused(entry):
+            self._add_original(entry, entry.raw, is_changed=not self._originals.has(entry))
+            return
+        match entry:
+            case Message(role="assistant"):
+                text = _join_texts(entry.parts)
+                self._add_blocks("assistant", [_text_block(text)] if text.text.strip() else [])
+            case Message(role="user"):
+                self._add_blocks("user", [block for part in entry.parts if (block := self._encode_part(part))])
+            case Message():
+                # An instruction in the middle of the conversation, for which not every model has a role.
+                if text := _join_texts(entry.parts).text:
+                    self._add_blocks("user", [{"type": "text", "text": system_text(text)}])
+            case CallEntry():
+                arguments = object_arguments(entry, self._notes)
+                block = {"type": "tool_use", "id": entry.id, "name": entry.name, "input": arguments}
+                self._add_blocks("assistant", [block])
+            case ResultEntry():
+                self._add_blocks("user", [self._encode_result(entry)])
+            case ReasoningEntry() if is_foreign(entry):
+                is_empty = not (entry.signature or entry.summary or entry.content)
+                self._notes += [] if is_empty else [Note("reasoning_dropped", entry.id)]
+            case ReasoningEntry(signature=signature):
+                thinking = "".join(entry.summary + entry.content)
+                shown = {"type": "thinking", "thinking": thinking, "signature": signature}
+                self._add_blocks(
+                    "assistant", [{"type": "redacted_thinking", "data": signature} if entry.redacted else shown]
+                )
+            case OtherEntry():
+                self._notes.append(Note("item_dropped", entry.type))
+            case ToolsEntry():
+                pass  # declared with the others
+
+    def _add_original(self, entry: Entry, raw: msgspec.Raw, *, is_changed: bool) -> None:
+        """Add an entry as the client wrote it, except for changed ids and names."""
+        match entry:
+            case Message(role="system" | "developer"):
+                self._out.append({"role": "system", "content": raw})
+            case Message(role, parts):
+                written = objects_of(raw) if bytes(raw).startswith(b"[") else [_text_block(_join_texts(parts))]
+                self._add_blocks(role, [*written])
+            case ResultEntry(call_id):
+                changed = {"tool_use_id": call_id} if is_changed else {}
+                self._add_blocks("user", [{**fields_of(raw), **changed}])
+            case CallEntry(id, name):
+                changed = {"id": id, "name": name} if is_changed else {}
+                self._add_blocks("assistant", [{**fields_of(raw), **changed}])
+            case _:
+                self._add_blocks("assistant", [fields_of(raw)])
+
+    def _add_blocks(self, role: str, blocks: list[Any]) -> None:
+        if not blocks:
+            return
+        if self._out and self._out[-1]["role"] == role:
+            self._out[-1]["content"] += blocks
+        else:
+            self._out.append({"role": role, "content": blocks})
+
+    def _encode_result(self, entry: ResultEntry) -> Json:
+        content = [block for part in entry.parts if (block := self._encode_part(part))]
+        if not content and self._profile.empty_result:
+            content = [{"type": "text", "text": self._profile.empty_result}]
+        result: Json = {"type": "tool_result", "tool_use_id": entry.call_id, "content": content}
+        marks = [block.pop("cache_control") for block in content if "cache_control" in block]
+        if marks:  # the block of the result is what the API caches
+            result["cache_control"] = marks[-1]
+        if len(content) == 1 and content[0]["type"] == "text":
+            result["content"] = content[0]["text"]
+        return {**result, "is_error": True} if entry.failed else result
+
+    def _encode_part(self, part: Part) -> Json | None:
+        match part:
+            case TextPart(text) | RefusalPart(text):
+                return _text_block(part) if text.strip() else None
+            case ImagePart(url, _, id):
+                return {"type": "image", "source": _encode_source(url) if url else {"type": "file", "file_id": id}}
+            case FilePart(data, id, name, url):
+                source = _encode_source(data or url) if data or url else {"type": "file", "file_id": id}
+                titled = {"title": name} if name else {}
+                return {"type": "document", "source": source, **titled}
+            case _:
+                self._notes.append(note_dropped_part(part))
+                return None
+
+
+def _role_of(message: Json) -> str:
+    role = message["role"]
+    return text_of(role) if isinstance(role, msgspec.Raw) else role
+
+
+def _content_of(message: Json) -> list[Any]:
+    """The blocks of a message, which may be raw JSON of the client."""
+    content = message["content"]
+    if not isinstance(content, msgspec.Raw):
+        return content
+    return [*objects_of(content)] if bytes(content).startswith(b"[") else [_text_block(TextPart(text_of(content)))]
+
+
+def _put_results_first(message: Json) -> None:
+    """Sort results before all other blocks, as the API requires."""
+    if _role_of(message) == "user":
+        blocks: list[Json] = message["content"]
+        blocks.sort(key=lambda block: block["type"] not in ("tool_result", _RESULT))
+
+
+def _text_block(part: TextPart | RefusalPart) -> Json:
+    block: Json = {"type": "text", "text": part.text}
+    return {**block, "cache_control": part.cache} if isinstance(part, TextPart) and part.cache else block
+
+
+def _join_texts(parts: tuple[Part, ...]) -> TextPart:
+    """The texts of these parts as one, with their last cache marker."""
+    markers = (part.cache for part in reversed(parts) if isinstance(part, TextPart) and part.cache)
+    text = "".join(part.text for part in parts if isinstance(part, TextPart | RefusalPart))
+    return TextPart(text, next(markers, None))
+
+
+def _encode_source(url: str) -> dict[str, str]:
+    if not url.startswith("data:"):
+        return {"type": "url", "url": url}
+    kind, comma, data = url.removeprefix("data:").partition(",")
+    kind, coded, _ = kind.partition(";base64")
+    if comma and not coded:
+        data = b64encode(unquote_to_bytes(data)).decode()
+    return {"type": "base64", "media_type": kind.partition(";")[0], "data": data}

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from toolwire.core.raw import Maybe
+from toolwire.dialects.openai import Audio
 
 
 class ImageUrl(msgspec.Struct, gc=False):
@@ -20,13 +21,6 @@ class File(msgspec.Struct, gc=False):
     file_data: str | None = None
     file_id: str | None = None
     filename: str | None = None
-
-
-class Audio(msgspec.Struct, gc=False):
-    """Audio as Base64."""
-
-    data: str
-    format: str
 
 
 class ContentPart(msgspec.Struct, gc=False):

@@ -28,7 +28,7 @@ from toolwire.core.raw import (
 )
 from toolwire.core.request import CallEntry, Request, ResultEntry, SearchOutcome, TextPart, ToolPart
 from toolwire.core.signatures import PackedSignature, pack
-from toolwire.dialects.messages.history import ORIGIN, SERVER_ID
+from toolwire.dialects.messages.decode import ORIGIN, SERVER_ID
 
 _REASONS: dict[str, Reason] = {
     "end_turn": "stop",

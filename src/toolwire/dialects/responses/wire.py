@@ -82,13 +82,6 @@ class Part(msgspec.Struct, gc=False):
     input_audio: Maybe = msgspec.UNSET
 
 
-class Audio(msgspec.Struct, gc=False):
-    """Audio as Base64."""
-
-    data: str
-    format: str
-
-
 class InputItem(msgspec.Struct, gc=False):
     """Any item of an input. Which fields are there depends on its type."""
 

@@ -122,7 +122,15 @@ class Writer:
                 fields.setdefault("logprobs", msgspec.Raw(b"[]"))
             return to_json({**fields, "sequence_number": msgspec.Raw(number), **self._position_fields})
         if not self._lead:
-            self._learn(data)
+            # Learn the bytes around the number, if they contain all position fields.
+            lead, found, rest = data.partition(NUMBER)
+            middle = rest[rest.find(b",") : rest.find(DELTA) + len(DELTA)]
+            try:
+                before = fields_of(lead + found + b"0" + middle + b"0}")
+            except msgspec.DecodeError:  # the number or the text is not where it usually is
+                before = {}
+            is_learned = lead.count(b"{") == 1 and self._position_fields.items() <= before.items()
+            self._lead, self._middle = (lead + found, middle) if is_learned else (NO_LEAD, b"")
             numbered = self._set_number(data, number)
         return numbered or to_json({**fields, "sequence_number": msgspec.Raw(number)})
 
@@ -133,14 +141,3 @@ class Writer:
         if lead and data.startswith(lead) and data[len(lead) : end].isdigit() and data.startswith(self._middle, end):
             return lead + number + data[end:]
         return None
-
-    def _learn(self, data: bytes) -> None:
-        """Remember the bytes around the number of a frame that fits, if they contain all position fields."""
-        lead, found, rest = data.partition(NUMBER)
-        middle = rest[rest.find(b",") : rest.find(DELTA) + len(DELTA)]
-        try:
-            before = fields_of(lead + found + b"0" + middle + b"0}")
-        except msgspec.DecodeError:  # the number or the text is not where it usually is
-            before = {}
-        is_learned = lead.count(b"{") == 1 and self._position_fields.items() <= before.items()
-        self._lead, self._middle = (lead + found, middle) if is_learned else (NO_LEAD, b"")
