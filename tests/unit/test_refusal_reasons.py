@@ -177,10 +177,10 @@ def test_an_error_event_completes_the_reason_of_a_failed_response(data: bytes, e
 def test_the_end_of_the_stream_is_waited_for_as_after_a_finish_reason():
     made = conversation("responses", ASK["chat"]())
     [frame] = FrameReader().feed(failed())
-    assert (made.feed(frame), made.ended, made.finishing) == ([], False, 1)
+    assert (made.feed(frame), made.decoder.ended, made.decoder.finishing) == ([], False, 1)
     [frame] = FrameReader().feed(failed(**LIMIT))
     assert made.feed(frame)
-    assert made.ended
+    assert made.decoder.ended
 
 
 ENDED_BADLY = {
