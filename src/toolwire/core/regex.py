@@ -82,6 +82,7 @@ _SPACE: Ranges = ((9, 13), (32, 32), (160, 160), (0x1680, 0x1680), (0x2000, 0x20
                   (0x205F, 0x205F), (0x3000, 0x3000), (0xFEFF, 0xFEFF))  # fmt: skip
 _NAMED = {"d": _DIGIT, "w": _WORD, "s": _SPACE}
 _CLASSES = {**_NAMED, **{name.upper(): _invert(ranges) for name, ranges in _NAMED.items()}}
+_CHARS_OF_WORDS = Chars(_WORD)
 _ANY = Chars(_invert(((10, 10), (13, 13), (0x2028, 0x2029))))
 _CONTROLS = {"n": 10, "r": 13, "t": 9, "f": 12, "v": 11, "0": 0, "b": 8}
 _COUNTS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
@@ -96,30 +97,19 @@ _TOKEN = re.compile(
 _MEMBER = re.compile(rf"\\[dwsDWS]|(?P<low>{_ESCAPE}|\\b|[^\\])(?:-(?P<high>{_ESCAPE}|\\b|[^\\]))?", re.DOTALL)
 
 
-class _Unsupported(Exception):
-    """The pattern uses a feature that is not supported."""
-
-
 def parse(pattern: str) -> Node | None:
     """The parsed pattern; None if it is invalid, too long or not supported."""
-    try:
-        return _parse(pattern) if len(pattern) <= MAX_PATTERN_CHARS else None
-    except _Unsupported:
-        return None
-
-
-def _parse(pattern: str) -> Node:
     groups: list[list[list[Node]]] = [[[]]]  # the open groups, each with its branches
     at, can_repeat = 0, False
+    if len(pattern) > MAX_PATTERN_CHARS:
+        return None
     while at < len(pattern):
         token = _TOKEN.match(pattern, at)
-        if token is None:
-            raise _Unsupported
+        if token is None or (token["count"] and not can_repeat) or (token["close"] and len(groups) == 1):
+            return None
         at = token.end()
         branch = groups[-1][-1]
         if token["count"]:
-            if not can_repeat:
-                raise _Unsupported
             low, high = _COUNTS.get(token["count"], (0, None))
             if token["low"] is not None:
                 low = int(token["low"])
@@ -130,108 +120,81 @@ def _parse(pattern: str) -> Node:
         elif token["or"]:
             groups[-1].append([])
         elif token["close"]:
-            if len(groups) == 1:
-                raise _Unsupported
             group = groups.pop()
             groups[-1][-1].append(Either(tuple(map(tuple, group))))
+        elif (node := _parse_char(token)) is not None:
+            branch.append(node)
         else:
-            branch.append(_parse_char(token))
+            return None
         can_repeat = not (token["count"] or token["open"] or token["or"])
         if len(groups) > MAX_GROUP_DEPTH + 1:
-            raise _Unsupported
-    if len(groups) > 1:
-        raise _Unsupported
-    return Either(tuple(map(tuple, groups[0])))
+            return None
+    return Either(tuple(map(tuple, groups[0]))) if len(groups) == 1 else None
 
 
-def _parse_char(token: re.Match[str]) -> Node:
-    """A boundary, a character or a character class."""
+def _parse_char(token: re.Match[str]) -> Node | None:
+    """A boundary, a character or a character class; None if it is not supported."""
     if token["boundary"]:
         return Boundary(token["boundary"][-1])
-    if token["members"] is None:
-        return _ANY if token["any"] else Chars(_ranges_of(token["char"]))
+    if token["any"]:
+        return _ANY
     ranges: list[tuple[int, int]] = []
-    for member in _MEMBER.finditer(token["members"]):
-        if member["high"] is None:
-            ranges += _ranges_of(member[0])
-            continue
-        low, high = _ranges_of(member["low"]), _ranges_of(member["high"])
-        if high in _CLASSES.values():
-            raise _Unsupported
-        ranges.append((low[0][0], high[0][1]))
+    for member in _MEMBER.finditer(token["char"] or token["members"]):
+        low = _ranges_of(member["low"] or member[0])
+        high = _ranges_of(member["high"]) if member["high"] else low
+        if not low or not high or (member["high"] and high in _CLASSES.values()):
+            return None
+        ranges += ((low[0][0], high[0][1]),) if member["high"] else low
     return Chars(_invert(tuple(ranges)) if token["inverse"] else tuple(ranges))
 
 
 def _ranges_of(char: str) -> Ranges:
-    """The code points that a character or an escape matches."""
-    name = char[1:] if len(char) > 1 else ""
+    """The code points that a character or an escape matches; none for a surrogate, which is not supported."""
+    name = char[1:]
     if name in _CLASSES:
         return _CLASSES[name]
     code = int(name[1:], 16) if len(name) > 1 else _CONTROLS.get(name, ord(char[-1]))
-    if 0xD800 <= code <= 0xDFFF:
-        raise _Unsupported
-    return ((code, code),)
+    return ((code, code),) if not 0xD800 <= code <= 0xDFFF else ()
 
 
-def ignore_case(node: Node) -> Node:
-    """The pattern for ASCII letters of either case."""
+def matches(node: Node, text: str, budget: Budget, *, ignore_case: bool = False) -> bool:
+    """Whether the pattern occurs anywhere in the text, perhaps in the other case of ASCII letters.
+
+    Raises `BudgetExceeded`.
+    """
+    chars = [char + char.swapcase() if ignore_case and char.isascii() else char for char in text]
+    return bool(_find_ends(node, frozenset(range(len(text) + 1)), chars, budget))
+
+
+def _find_ends(node: Node, starts: frozenset[int], chars: list[str], budget: Budget) -> frozenset[int]:
+    """Follow all branches at once: from these offsets to those after the node. `chars` are each offset's characters."""
+    budget.spend(1 + len(starts) // 8)
     match node:
-        case Chars(ranges):
-            other = [
-                (max(low, first) + shift, min(high, last) + shift)
-                for low, high in ranges
-                for first, last, shift in ((65, 90, 32), (97, 122, -32))
-                if low <= last and high >= first
-            ]
-            return Chars((*ranges, *other))
+        case Chars():
+            return frozenset(at + 1 for at in starts if at < len(chars) and any(map(node.has, chars[at])))
+        case Boundary(sign):
+            return frozenset(at for at in starts if _is_boundary(sign, at, chars))
         case Either(branches):
-            return Either(tuple(tuple(map(ignore_case, branch)) for branch in branches))
-        case Repeat():
-            return Repeat(ignore_case(node.node), node.low, node.high)
-        case Boundary():
-            return node
+            found = frozenset[int]()
+            for branch in branches:
+                reached = starts
+                for each in branch:
+                    reached = _find_ends(each, reached, chars, budget)
+                found |= reached
+            return found
+        case Repeat(inner, low, high):
+            for _ in range(low):
+                starts = _find_ends(inner, starts, chars, budget) if starts else starts
+            found, new, times = starts, starts, low
+            while new and (high is None or times < high):
+                new = _find_ends(inner, new, chars, budget) - found
+                found |= new
+                times += 1
+            return found
 
 
-def matches(node: Node, text: str, budget: Budget) -> bool:
-    """Whether the pattern occurs anywhere in the text. Raises `BudgetExceeded`."""
-    return bool(_Matcher(text, budget).ends(node, frozenset(range(len(text) + 1))))
-
-
-class _Matcher:
-    """Follows all branches of a pattern at once: from a set of offsets in the text to the offsets after a node."""
-
-    def __init__(self, text: str, budget: Budget) -> None:
-        self._text = text
-        self._budget = budget
-
-    def ends(self, node: Node, starts: frozenset[int]) -> frozenset[int]:
-        self._budget.spend(1 + len(starts) // 8)
-        match node:
-            case Chars():
-                return frozenset(at + 1 for at in starts if at < len(self._text) and node.has(self._text[at]))
-            case Boundary(sign):
-                return frozenset(at for at in starts if self._is_boundary(sign, at))
-            case Either(branches):
-                found = frozenset[int]()
-                for branch in branches:
-                    reached = starts
-                    for each in branch:
-                        reached = self.ends(each, reached)
-                    found |= reached
-                return found
-            case Repeat(inner, low, high):
-                for _ in range(low):
-                    starts = self.ends(inner, starts) if starts else starts
-                found, new, times = starts, starts, low
-                while new and (high is None or times < high):
-                    new = self.ends(inner, new) - found
-                    found |= new
-                    times += 1
-                return found
-
-    def _is_boundary(self, sign: str, at: int) -> bool:
-        if sign in "^$":
-            return at == (0 if sign == "^" else len(self._text))
-        sides = self._text[at - 1 : at] if at else "", self._text[at : at + 1]
-        before, after = (Chars(_WORD).has(char or " ") for char in sides)
-        return (before != after) == (sign == "b")
+def _is_boundary(sign: str, at: int, chars: list[str]) -> bool:
+    if sign in "^$":
+        return at == (0 if sign == "^" else len(chars))
+    before, after = (0 <= side < len(chars) and _CHARS_OF_WORDS.has(chars[side][0]) for side in (at - 1, at))
+    return (before != after) == (sign == "b")

@@ -92,7 +92,7 @@ def search_by_pattern(pattern: str, tools: Sequence[Tool], limit: int) -> list[T
     node = regex.parse(_FLAGS.sub("", pattern))
     if node is None:
         raise BadPattern(f"the regular expression {pattern!r} is not valid, or has look-around or back references")
-    node, budget, found = regex.ignore_case(node), Budget(MAX_STEPS), dict[int, Tool]()
+    budget, found = Budget(MAX_STEPS), dict[int, Tool]()
     names = [f"{tool.namespace}__{tool.name}" if tool.namespace else tool.name for tool in tools]
     others = [" ".join((tool.description[:MAX_CHARS], *_parameters(tool))) for tool in tools]
     try:
@@ -100,7 +100,7 @@ def search_by_pattern(pattern: str, tools: Sequence[Tool], limit: int) -> list[T
             for index, text in enumerate(texts):
                 if len(found) == limit:
                     break
-                if index not in found and regex.matches(node, text, budget):
+                if index not in found and regex.matches(node, text, budget, ignore_case=True):
                     found[index] = tools[index]
     except BudgetExceeded:
         if not found:
