@@ -13,7 +13,7 @@ from tests.support.console import PAGES, ConsoleClient
 from tests.support.frames import completed, created, rs, stream, text
 from tests.support.gateway import Gateway, backend, chat_body
 from tests.support.upstream import Reply, Upstream
-from toolwire.core.notes import ADVICE, CODES
+from toolwire.note_texts import NOTE_TEXTS
 
 NOTES = Path(__file__).parent.parent.parent / "docs" / "notes.md"
 KEYS = "\n".join(
@@ -368,7 +368,7 @@ def test_a_stored_response_leads_to_its_turn(seen):
 def test_a_note_says_what_to_do_in_the_words_of_its_page(seen):
     assert "What to do: Raise PROXY_TOOL_BLOCK_MAX, or allow parallel calls." in seen["note"]
     rows = re.findall(r"^\| `(\w+)` \| .* \| (.*) \|$", NOTES.read_text(), re.MULTILINE)
-    assert dict(rows) == {code: ADVICE.get(code, "Nothing.") for code in CODES}
+    assert dict(rows) == {code: text.advice for code, text in NOTE_TEXTS.items()}
 
 
 def test_the_sign_in_page_is_centred_and_leads_to_what_was_asked_for(keyed):

@@ -18,7 +18,8 @@ from toolwire.core.events import (
     TurnStarted,
     Usage,
 )
-from toolwire.core.notes import CODES, MAX_STORED_NOTES, TurnStats
+from toolwire.core.notes import MAX_STORED_NOTES, TurnStats
+from toolwire.note_texts import NOTE_TEXTS
 
 
 def test_items_keep_the_models_order():
@@ -104,4 +105,4 @@ def test_every_note_code_in_the_source_is_explained():
 
     source = Path(__file__).parent.parent.parent / "src"
     used = {code for path in source.rglob("*.py") for code in re.findall(r'Note\("(\w+)"', path.read_text())}
-    assert used == set(CODES)
+    assert used == set(NOTE_TEXTS)

@@ -14,8 +14,8 @@ from toolwire.backends.demo import MODELS
 from toolwire.cli import app
 from toolwire.config.flags import FLAGS
 from toolwire.config.settings import Backend, Debug, GatewayTools, Server, Settings, Store
-from toolwire.core.notes import CODES
 from toolwire.core.order import TRANSITIONS
+from toolwire.note_texts import NOTE_TEXTS
 from toolwire.upstream.reply import Timeouts
 
 ROOT = Path(__file__).parent.parent.parent
@@ -26,7 +26,7 @@ def text(name: str) -> str:
 
 
 def test_every_note_is_explained():
-    assert [code for code in CODES if f"`{code}`" not in text("docs/notes.md")] == []
+    assert [code for code in NOTE_TEXTS if f"`{code}`" not in text("docs/notes.md")] == []
 
 
 def test_every_flag_is_in_the_example_and_explained():

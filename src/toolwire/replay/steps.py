@@ -21,10 +21,10 @@ from toolwire.core.events import (
     TurnFailed,
     Usage,
 )
-from toolwire.core.notes import CODES
 from toolwire.core.order import TurnOrder
 from toolwire.core.recording import Line, Recording
 from toolwire.core.request import CallEntry, Message, Part, ReasoningEntry, Request, ResultEntry, TextPart
+from toolwire.note_texts import meaning_of
 from toolwire.protocols import converse_as, dialects
 from toolwire.reader import TurnReader
 
@@ -193,10 +193,10 @@ def _collect_steps(events: Iterable[tuple[float, Event]]) -> list[Step]:
             case CallArgs(id, text):
                 calls[id].text += text
             case CallEnded(complete=False):
-                steps.append(Step("received", "note", t, name="call_incomplete", text=CODES["call_incomplete"]))
+                steps.append(Step("received", "note", t, name="call_incomplete", text=meaning_of("call_incomplete")))
             case Note(code, subject):
                 about = f"{subject}: " if subject else ""
-                steps.append(Step("received", "note", t, name=code, text=about + CODES.get(code, "")))
+                steps.append(Step("received", "note", t, name=code, text=about + meaning_of(code)))
             case Usage():
                 parts = (("cached", event.cached), ("reasoning", event.reasoning))
                 details = ", ".join(f"{number} {word}" for word, number in parts if number)

@@ -14,7 +14,6 @@ from toolwire import __version__
 from toolwire.config.settings import CONSOLE_NAME
 from toolwire.core.cache import BoundedDict
 from toolwire.core.errors import BadRequest
-from toolwire.core.notes import ADVICE, CODES
 from toolwire.dialects.reading import read
 from toolwire.gateway.console.access import Access, Viewer
 from toolwire.gateway.console.backends import Checks, CheckState, ModelLists
@@ -36,6 +35,7 @@ from toolwire.gateway.console.store_browser import StoreBrowser
 from toolwire.gateway.keys import Caller
 from toolwire.gateway.memory_budget import Reservation
 from toolwire.gateway.shared import Shared
+from toolwire.note_texts import NOTE_TEXTS
 
 REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'; sandbox"
 MAX_FORM_SIZE = 4 * 1024 * 1024
@@ -124,14 +124,14 @@ class ConsoleApi:
             "has_keys": bool(settings.keys),
             "keeps_everything": self._recorder.keeps_everything,
             "max_size": str(settings.console.max_size),
-            "notes": CODES,
+            "notes": {code: text.meaning for code, text in NOTE_TEXTS.items()},
             "models": [*settings.model_names],
             "backends": [{"name": each.name, "kind": each.kind, "models": each.models} for each in settings.backends],
         }
 
     async def advice(self, request: Request, viewer: Viewer) -> object:
         """Advice for each note."""
-        return ADVICE
+        return {code: text.advice for code, text in NOTE_TEXTS.items()}
 
     async def turns(self, request: Request, viewer: Viewer) -> object:
         try:

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from toolwire.core.notes import CODES
 from toolwire.core.recording import Attempt, Head, Line, Sent
 from toolwire.gateway.console.content import (
     AttemptContent,
@@ -20,6 +19,7 @@ from toolwire.gateway.console.content import (
     unpack,
 )
 from toolwire.gateway.console.ring import RecordedTurn
+from toolwire.note_texts import meaning_of
 from toolwire.reader import ReplySplitter
 
 CONTEXT = 400
@@ -59,7 +59,7 @@ def view_turn(recorded: RecordedTurn) -> dict[str, object]:
             *_pair_calls(made, answer.calls, text),
         ],
         "text": text,
-        "notes": [{"code": code, "subject": subject, "says": CODES.get(code, "")} for code, subject in turn.notes],
+        "notes": [{"code": code, "subject": subject, "says": meaning_of(code)} for code, subject in turn.notes],
         "cut": turn.is_cut,
     }
     return {"row": row, "whole": msgspec.to_builtins(whole)}
