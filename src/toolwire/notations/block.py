@@ -47,30 +47,13 @@ class Block:
         return bool(self._ending) and self._ending.startswith(self._source.unread())
 
     def _read_single(self, notation: Notation) -> ReadSteps:
+        """Read one call, or a list of calls."""
         source = self._source
         first = yield from source.peek_char()
-        if first == "[" and notation.listed:
-            yield from self._read_list()
-        else:
+        if first != "[" or not notation.listed:
             yield from self._read_call(notation, first)
             self.made = self.channel is None
-
-    def _read_wrapped(self, wrapper: Wrapper) -> ReadSteps:
-        calls = {each.open: each for each in wrapper.calls}
-        markers = (wrapper.close, *calls)
-        while True:
-            yield from self._source.peek_char()
-            marker = yield from self._source.read_one_of(markers)
-            if marker == wrapper.close:
-                break
-            self._ending = ""
-            yield from self._read_call(calls[marker], (yield from self._source.peek_char()))
-            yield from self._finish_call_in_row(wrapper.close)
-        if not self._ending:
-            raise Malformed("no call")
-
-    def _read_list(self) -> ReadSteps:
-        source = self._source
+            return
         yield from source.read(1)
         while (char := (yield from source.peek_char())) != "]":
             if char == "{":
@@ -83,6 +66,20 @@ class Block:
             else:
                 raise Malformed("not a list of calls")
         yield from source.read(1)
+        if not self._ending:
+            raise Malformed("no call")
+
+    def _read_wrapped(self, wrapper: Wrapper) -> ReadSteps:
+        calls = {each.open: each for each in wrapper.calls}
+        markers = (wrapper.close, *calls)
+        while True:
+            yield from self._source.peek_char()
+            marker = yield from self._source.read_one_of(markers)
+            if marker == wrapper.close:
+                break
+            self._ending = ""
+            yield from self._read_call(calls[marker], (yield from self._source.peek_char()))
+            yield from self._finish_call_in_row(wrapper.close)
         if not self._ending:
             raise Malformed("no call")
 

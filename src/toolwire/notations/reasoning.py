@@ -5,7 +5,6 @@ read as a call, and white space after its markers belongs to them. Reasoning wit
 """
 
 import re
-from typing import TypeAlias
 
 import msgspec
 
@@ -26,8 +25,6 @@ _ENDS = (CallStarted, RefusalDelta, MessageEnded, TurnEnded, TurnFailed)
 
 _SPACE = re.compile(r"\s*")
 
-_Step: TypeAlias = tuple[Events, str, int]
-"""Events, and the text and offset at which to continue, or `_DONE`."""
 _DONE = -1
 
 MAX_LEADING_SPACE = 256
@@ -60,18 +57,33 @@ class ReadReasoning:
             text, offset = event.text, 0
             out: list[Event] = []
             while offset >= 0:
-                if self._inside is None:
+                inside = self._inside
+                if inside is None:
                     events, text, offset = self._find_opening(text, offset)
-                else:
-                    events, text, offset = self._read_inside(self._inside, text, offset)
-                out += events
+                    out += events
+                    continue
+                inside.feed(text, offset)
+                piece, marker = inside.read_piece(self._markers.close)
+                if self._bare:
+                    piece = piece.lstrip()
+                    self._bare = not piece
+                if piece:
+                    out.append(ReasoningDelta(piece, "content"))
+                if not marker:
+                    break
+                self._inside = None
+                self._bare = True
+                text, offset = inside.position()
             return out
         if isinstance(event, _ENDS):
             return (*self._leave(), event)
         return (event,)
 
-    def _find_opening(self, text: str, offset: int) -> _Step:
-        """Look for the opening marker: reasoning begins, may still begin, or the text is passed on."""
+    def _find_opening(self, text: str, offset: int) -> tuple[Events, str, int]:
+        """Look for the opening marker: reasoning begins, may still begin, or the text is passed on.
+
+        Returns events, and the text and offset at which to continue, or `_DONE`.
+        """
         if self._held:
             text, offset, self._held = self._held + text[offset:], 0, ""
         open = self._markers.open
@@ -95,20 +107,6 @@ class ReadReasoning:
         self._bare = True
         self._inside = Source()
         return offset
-
-    def _read_inside(self, inside: Source, text: str, offset: int) -> _Step:
-        """Read reasoning up to its end marker, if it is there."""
-        inside.feed(text, offset)
-        piece, marker = inside.read_piece(self._markers.close)
-        if self._bare:
-            piece = piece.lstrip()
-            self._bare = not piece
-        events = (ReasoningDelta(piece, "content"),) if piece else ()
-        if not marker:
-            return events, "", _DONE
-        self._inside = None
-        self._bare = True
-        return events, *inside.position()
 
     def _leave(self) -> Events:
         """Release held text, because no reasoning can follow."""

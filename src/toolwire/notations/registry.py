@@ -4,14 +4,11 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from toolwire.notations.glm import write_glm
-from toolwire.notations.harmony import HARMONY
+from toolwire.notations.control_tokens import HARMONY, KIMI, MISTRAL, write_kimi, write_mistral
 from toolwire.notations.invoke import INVOKE, MARKERS, write_invoke
-from toolwire.notations.kimi import KIMI, write_kimi
-from toolwire.notations.mistral import MISTRAL, write_mistral
 from toolwire.notations.reasoning import ReasoningMarkers
 from toolwire.notations.table import Opener
-from toolwire.notations.tool_call import TOOL_CALL, write_tool_call
+from toolwire.notations.tool_call import TOOL_CALL, write_glm, write_tool_call
 from toolwire.notations.write import Write
 
 NotationName: TypeAlias = Literal["think", "think-begun", "mistral", "harmony", "invoke", "glm", "kimi"]

@@ -14,7 +14,6 @@ can, and both are reported.
 
 import re
 from collections import Counter
-from collections.abc import Iterable
 from typing import ClassVar
 
 import msgspec
@@ -24,11 +23,11 @@ from toolwire.core.events import CallArgs, CallEnded, CallStarted, Event, Note, 
 from toolwire.core.policies import Events, Kinds
 from toolwire.core.raw import fields_of, text_of
 from toolwire.core.text import is_json
-from toolwire.notations.bodies import KEY, between
 from toolwire.notations.table import JS_SPACE
+from toolwire.notations.tool_call import KEY, calls_between
 from toolwire.notations.write import WrittenCall
 
-USE_TOOL = between("use_tool")
+USE_TOOL = calls_between("use_tool")
 
 _EMPTY_IS_LIST = frozenset(("chatHistory", "salientTerms"))
 _KEY = re.compile(KEY)
@@ -60,9 +59,13 @@ def write_use_tool(name: str, arguments: str) -> WrittenCall:
         shown = _break_pairs("name", name)
     lines = [USE_TOOL.open, f"<name>{shown}</name>"]
     parameters = _parameters_of(arguments)
-    keys = _Keys(parameter for parameter, _, _ in parameters)
+    taken, counts = {parameter for parameter, _, _ in parameters}, Counter[str]()
     for parameter, text, is_string in parameters:
-        key = parameter if _is_writable(parameter) else keys.make(parameter)
+        key = base = parameter if _is_writable(parameter) else _INVALID_CHARS.sub("_", parameter) or "_"
+        while not _is_writable(key) or (key != parameter and key in taken):
+            counts[base] += 1
+            key = f"{base}_{counts[base] if counts[base] > 1 else ''}"
+        taken.add(key)
         is_safe = not is_string or survives(key, text)
         if key != parameter or not is_safe:
             changed.append(parameter)
@@ -122,26 +125,20 @@ def _is_writable(parameter: str) -> bool:
     return bool(_KEY.fullmatch(parameter)) and f"<{parameter}>" != USE_TOOL.open
 
 
-class _Keys:
-    """Makes unique tags for parameters whose names cannot be tags."""
-
-    def __init__(self, taken: Iterable[str]) -> None:
-        self._taken = set(taken)
-        self._counts: Counter[str] = Counter()
-
-    def make(self, parameter: str) -> str:
-        key = base = _INVALID_CHARS.sub("_", parameter) or "_"
-        while key in self._taken or not _is_writable(key):
-            self._counts[base] += 1
-            count = self._counts[base]
-            key = f"{base}_{count if count > 1 else ''}"
-        self._taken.add(key)
-        return key
-
-
 def _stays_whole(parameter: str, value: str) -> bool:
-    """Whether nothing in a value ends it early or makes it an object."""
-    return f"</{parameter}>" not in value and USE_TOOL.close not in value and not _has_pair(value)
+    """Whether nothing in a value ends it early or, as a pair of tags with the same inner text, makes it an object."""
+    if f"</{parameter}>" in value or USE_TOOL.close in value:
+        return False
+    opened: set[str] = set()
+    for tag in value.split(">")[:-1]:
+        pieces = tag.split("<")[1:]
+        if len(pieces) > _MAX_OPEN_ANGLES:
+            return False
+        inner = ["<".join(pieces[index:]) for index in range(len(pieces))]
+        if any(each.startswith("/") and each[1:] in opened for each in inner):
+            return False
+        opened.update(filter(None, inner))
+    return True
 
 
 def _break_pairs(parameter: str, value: str) -> str:
@@ -154,17 +151,3 @@ def _break_pairs(parameter: str, value: str) -> str:
         closes = [tag.startswith("/", tag.rfind("<") + 1) and "<" in tag for tag in tags]
         guarded = ">".join((*(f"{tag} " if close else tag for tag, close in zip(tags, closes, strict=True)), rest))
     return value.replace("</", "< /")
-
-
-def _has_pair(value: str) -> bool:
-    """An opening tag whose exact inner text recurs in a later closing tag."""
-    opened: set[str] = set()
-    for tag in value.split(">")[:-1]:
-        pieces = tag.split("<")[1:]
-        if len(pieces) > _MAX_OPEN_ANGLES:
-            return True
-        inner = ["<".join(pieces[index:]) for index in range(len(pieces))]
-        if any(each.startswith("/") and each[1:] in opened for each in inner):
-            return True
-        opened.update(filter(None, inner))
-    return False
