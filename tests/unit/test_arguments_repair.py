@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolwire.adapt.repair import repair_json
-from toolwire.adapt.retype import Problem, retype
+from toolwire.adapt.repair import Problem, repair_json, retype
 
 MENDED = [
     ("{'city': 'Oslo'}", '{"city": "Oslo"}', "quotes"),

@@ -8,8 +8,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
 
-from toolwire.adapt.repair import RepairedJson, repair_json
-from toolwire.adapt.retype import Problem, retype
+from toolwire.adapt.repair import Problem, RepairedJson, repair_json, retype
 from toolwire.core.collect import Call, CallAssembler
 from toolwire.core.events import OUTPUT, CallArgs, CallEnded, CallStarted, Event, Note, TurnEnded, TurnFailed, Usage
 from toolwire.core.policies import Events, Kinds

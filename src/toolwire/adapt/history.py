@@ -220,28 +220,32 @@ def _find_early_results(history: tuple[Entry, ...]) -> dict[int, int]:
 
 def _make_ids_distinct(history: tuple[Entry, ...], notes: list[Note]) -> Iterator[Entry]:
     """Give unanswered calls distinct ids. A repeated call is dropped; results are assigned in order."""
-    waiting: dict[str, _SameId] = {}
+    waiting: dict[str, deque[CallEntry]] = {}
+    counts: Counter[tuple[str, ...]] = Counter()  # of waiting calls by id, name, kind, and by these and the arguments
     fresh = FreshIds(entry.id for entry in history if isinstance(entry, CallEntry))
     for entry in history:
         if isinstance(entry, CallEntry):
-            same = waiting.setdefault(entry.id, _SameId())
-            if same and same.has(entry):
+            key, same = (entry.id, entry.name), waiting.setdefault(entry.id, deque())
+            # Some clients send one call both as a function call and as a custom one.
+            other = "function" if entry.kind == "custom" else "custom"
+            if counts[*key, other] or counts[*key, entry.kind, entry.arguments]:
                 notes.append(Note("call_duplicate", entry.id))
                 continue
+            counts.update(((*key, entry.kind), (*key, entry.kind, entry.arguments)))
             if same:
-                renamed = msgspec.structs.replace(entry, id=fresh.make(entry.id))
-                notes.append(Note("id_reused", renamed.id))
-                same.add(renamed)
-                yield renamed
-                continue
-            same.add(entry)
+                entry = msgspec.structs.replace(entry, id=fresh.make(entry.id))  # noqa: PLW2901
+                notes.append(Note("id_reused", entry.id))
+            same.append(entry)
         elif isinstance(entry, ResultEntry) and waiting.get(entry.call_id):
-            answered = waiting[entry.call_id].take()
-            if answered.id != entry.call_id:
-                yield msgspec.structs.replace(entry, call_id=answered.id)
-                continue
+            call = waiting[entry.call_id].popleft()
+            key = (entry.call_id, call.name, call.kind)
+            counts.subtract((key, (*key, call.arguments)))
+            if call.id != entry.call_id:
+                entry = msgspec.structs.replace(entry, call_id=call.id)  # noqa: PLW2901
         elif _ends_turn(entry):
-            waiting = {id: calls for id, calls in waiting.items() if len(calls) > 1}
+            for id in [id for id, calls in waiting.items() if len(calls) < 2]:
+                for call in waiting.pop(id):
+                    counts.subtract(((id, call.name, call.kind), (id, call.name, call.kind, call.arguments)))
         yield entry
 
 
@@ -260,42 +264,6 @@ class FreshIds:
         self._counts[id] = count
         self._taken.add(f"{id}_{count}")
         return f"{id}_{count}"
-
-
-class _SameId:
-    """Unanswered calls with the same id. Nearly always it is one, so they are counted only when there is another."""
-
-    __slots__ = ("_calls", "_counts")
-
-    def __init__(self) -> None:
-        self._calls: deque[CallEntry] = deque()
-        self._counts: Counter[tuple[str, ...]] | None = None
-
-    def __len__(self) -> int:
-        return len(self._calls)
-
-    def has(self, call: CallEntry) -> bool:
-        """Whether one of them is this call, which some clients send both as a function call and as a custom one."""
-        if self._counts is None:
-            self._counts = Counter()
-            for other in self._calls:
-                self._count(other, 1)
-        other = "function" if call.kind == "custom" else "custom"
-        return bool(self._counts[call.name, other] or self._counts[call.name, call.kind, call.arguments])
-
-    def add(self, call: CallEntry) -> None:
-        self._calls.append(call)
-        self._count(call, 1)
-
-    def take(self) -> CallEntry:
-        call = self._calls.popleft()
-        self._count(call, -1)
-        return call
-
-    def _count(self, call: CallEntry, by: int) -> None:
-        if self._counts is not None:
-            self._counts[call.name, call.kind] += by
-            self._counts[call.name, call.kind, call.arguments] += by
 
 
 def _ends_turn(entry: Entry) -> bool:

@@ -16,7 +16,7 @@ from jsonschema.exceptions import SchemaError, UnknownType, ValidationError
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import EMPTY_REGISTRY
 
-from toolwire.adapt.retype import Problem
+from toolwire.adapt.repair import Problem
 from toolwire.core.cache import Cache
 
 MAX_SCHEMA_BYTES = 64 * 1024

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from toolwire.adapt.retype import Problem
+from toolwire.adapt.repair import Problem
 
 
 def validate(schema: bytes, arguments: str) -> Sequence[Problem] | None:

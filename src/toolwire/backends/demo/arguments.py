@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias, cast
 import msgspec
 
 from toolwire.adapt.arguments import Validate
-from toolwire.adapt.retype import Path, Problem
+from toolwire.adapt.repair import Path, Problem
 from toolwire.adapt.schemas_walk import Schema, list_under, mapping_under
 from toolwire.backends.demo.choosing import Ability
 from toolwire.backends.demo.prompt import QUESTIONS, RETRIEVING, Token, UserPrompt, ValueKind, concept, split_name
