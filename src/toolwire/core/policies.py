@@ -54,7 +54,7 @@ class Policies:
 
     def __init__(self, *policies: Policy) -> None:
         self._policies = policies
-        self._routes = _routes(tuple(map(type, policies)))
+        self._routes = _find_routes(tuple(map(type, policies)))
         self.closed = False
 
     def feed(self, event: Event) -> Events:
@@ -63,49 +63,36 @@ class Policies:
     def feed_all(self, events: Events) -> list[Event]:
         """The events that are left of these after all policies."""
         out: list[Event] = []
-        if self.closed:
-            return out
-        policies, routes = self._policies, self._routes
+        if not self.closed:
+            self._pass_all(events, 0, out)
+        return out
+
+    def _pass_all(self, events: Events, start: int, out: list[Event]) -> None:
+        """Pass these events through the policies from `start` on."""
+        policies, routes = self._policies, self._routes[start]
         for event in events:
             for index in routes.get(type(event), ()):
                 caused = policies[index].feed(event)
                 if caused is not None and (len(caused) != 1 or caused[0] is not event):
                     self._pass_all(caused, index + 1, out)
                     if self.closed:
-                        return out
+                        return
                     break
             else:
                 out.append(event)
                 if type(event) in _ENDINGS:
                     self.closed = True
-                    return out
-        return out
-
-    def _pass_all(self, events: Events, start: int, out: list[Event]) -> None:
-        """Pass events that a policy made through the policies behind it."""
-        for event in events:
-            for index in self._routes.get(type(event), ()):
-                if index < start:
-                    continue
-                caused = self._policies[index].feed(event)
-                if caused is not None and (len(caused) != 1 or caused[0] is not event):
-                    self._pass_all(caused, index + 1, out)
-                    break
-            else:
-                out.append(event)
-                self.closed = type(event) in _ENDINGS
-            if self.closed:
-                return
+                    return
 
 
 @lru_cache(maxsize=256)
-def _routes(kinds: tuple[type[Policy], ...]) -> dict[type[Event], tuple[int, ...]]:
-    """For each kind of event, the indexes of the policies that handle it."""
-    events: dict[type[Event], list[int]] = {}
-    for index, kind in enumerate(kinds):
-        for event in kind.handles:
-            events.setdefault(event, []).append(index)
-    return {event: tuple(indexes) for event, indexes in events.items()}
+def _find_routes(kinds: tuple[type[Policy], ...]) -> list[dict[type[Event], tuple[int, ...]]]:
+    """For each start, and each kind of event, the indexes of the policies that handle it."""
+    routes: list[dict[type[Event], tuple[int, ...]]] = [{}]
+    for index in reversed(range(len(kinds))):
+        later = routes[0]
+        routes.insert(0, later | {event: (index, *later.get(event, ())) for event in kinds[index].handles})
+    return routes
 
 
 class InferMissingName:
