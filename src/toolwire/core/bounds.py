@@ -78,13 +78,11 @@ def check_values(body: bytes, limit: int) -> Steps[None]:
     for start in range(0, len(body), BYTES_PER_STEP):
         seen += sum(body.count(mark, start, start + BYTES_PER_STEP) for mark in (b",", b"{", b"["))
         yield
-        if seen > limit:  # though some may stand inside strings
-            yield from _count_values(body, limit)
-            return
-
-
-def _count_values(body: bytes, limit: int) -> Steps[None]:
-    """Count the values, string by string."""
+        if seen > limit:
+            break
+    if seen <= limit:
+        return
+    # Some of the marks may be inside strings.
     seen, start, inside = 0, 0, b""
     while start < len(body):
         piece = body[start : start + BYTES_PER_STEP]

@@ -1,7 +1,7 @@
 """A finished turn as one value: the same events, collected."""
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, ClassVar, TypeAlias
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias
 
 import msgspec
 
@@ -177,11 +177,20 @@ class Collector:
         self._open_index = 0  # where the open item will be inserted
 
     def feed(self, event: Event) -> tuple[()]:
-        handler = self._HANDLERS.get(type(event))
-        if handler is not None:
-            handler(self, event)
-        else:
-            self._record(event)
+        match event:
+            case MessageDelta():
+                self._add_text(event)
+            case CallArgs():
+                self._calls.feed(event)
+                self.size += len(event.text)
+            case ReasoningDelta():
+                self._add_reasoning(event)
+            case CallStarted() | CallEnded():
+                self._feed_call(event)
+            case RawFrame():
+                self._add_raw_frame(event)
+            case _:
+                self._record(event)
         return ()
 
     def end(self) -> tuple[Turn]:
@@ -192,10 +201,6 @@ class Collector:
         items, notes = (*self._turn_frames, *self._items), tuple(self._notes)
         return (Turn(self._id, self._model, items, self._usage, notes, self._reason, self._failure),)
 
-    def _add_arguments(self, event: CallArgs) -> None:
-        self._calls.feed(event)
-        self.size += len(event.text)
-
     def _feed_call(self, event: CallStarted | CallEnded) -> None:
         if isinstance(event, CallStarted):
             self._close_item()
@@ -205,14 +210,20 @@ class Collector:
         if call is not None:
             self._items.insert(self._open_index, call)
 
-    def _end_message(self, event: MessageEnded) -> None:
-        if self._message is not None and self._message.item == event.item:
-            self._close_item()
-        self._items.append(event)
-
     def _record(self, event: Event) -> None:
-        """Record an event about the turn as a whole."""
+        """Record the end of a message or of reasoning, or an event about the turn as a whole."""
         match event:
+            case MessageEnded(item):
+                if self._message is not None and self._message.item == item:
+                    self._close_item()
+                self._items.append(event)
+            case ReasoningEnded(id, signature):
+                if not self._reasoning_parts or (self._reasoning_item and id not in ("", self._reasoning_item)):
+                    if not id and not signature:
+                        return
+                    self._close_item()
+                    self._open_index = len(self._items)
+                self._close_reasoning(event)
             case TurnStarted(id, model):
                 self._id, self._model = id, model
             case Usage():
@@ -250,14 +261,6 @@ class Collector:
         self._reasoning_parts.setdefault((event.kind, event.part), []).append(event.text)
         self.size += len(event.text)
 
-    def _end_reasoning(self, event: ReasoningEnded) -> None:
-        if not self._reasoning_parts or (self._reasoning_item and event.id not in ("", self._reasoning_item)):
-            if not event.id and not event.signature:
-                return
-            self._close_item()
-            self._open_index = len(self._items)
-        self._close_reasoning(event)
-
     def _add_text(self, event: MessageDelta) -> None:
         message, kind = self._message, Text if isinstance(event, TextDelta) else Refusal
         if not (
@@ -292,18 +295,6 @@ class Collector:
         self._items.insert(self._open_index, item)
         self._reasoning_item = ""
 
-    _HANDLERS: ClassVar[dict[type[Event], Callable[[Any, Any], None]]] = {
-        TextDelta: _add_text,
-        RefusalDelta: _add_text,
-        MessageEnded: _end_message,
-        RawFrame: _add_raw_frame,
-        ReasoningDelta: _add_reasoning,
-        ReasoningEnded: _end_reasoning,
-        CallStarted: _feed_call,
-        CallArgs: _add_arguments,
-        CallEnded: _feed_call,
-    }
-
 
 def collect(events: Iterable[Event]) -> Turn:
     """The turn that these events describe."""
@@ -317,29 +308,25 @@ def events_of(turn: Turn) -> Iterator[Event]:
     """The events of this turn, which `collect` turns back into it."""
     yield TurnStarted(turn.id, turn.model)
     for item in turn.items:
-        yield from _events_of_item(item)
+        match item:
+            case Text(text, name, part):
+                yield TextDelta(text, name, part)
+            case Refusal(text, name, part):
+                yield RefusalDelta(text, name, part)
+            case Reasoning(summary, content, id, signature, origin, redacted, name):
+                for number, part in enumerate(summary):
+                    yield ReasoningDelta(part, "summary", number, name)
+                for number, part in enumerate(content):
+                    yield ReasoningDelta(part, "content", number, name)
+                yield ReasoningEnded(id, signature, origin, redacted)
+            case Call(id, name, arguments, kind, complete, namespace, item_name, signature):
+                yield CallStarted(id, name, kind, namespace, item_name, signature)
+                if arguments:
+                    yield CallArgs(id, arguments)
+                yield CallEnded(id, complete)
+            case MessageEnded() | RawFrame():
+                yield item
     if turn.usage is not None:
         yield turn.usage
     yield from turn.notes
     yield TurnEnded(turn.reason) if turn.failure is None else TurnFailed(turn.failure)
-
-
-def _events_of_item(item: Item) -> Iterator[Event]:
-    match item:
-        case Text(text, name, part):
-            yield TextDelta(text, name, part)
-        case Refusal(text, name, part):
-            yield RefusalDelta(text, name, part)
-        case Reasoning(summary, content, id, signature, origin, redacted, name):
-            for number, part in enumerate(summary):
-                yield ReasoningDelta(part, "summary", number, name)
-            for number, part in enumerate(content):
-                yield ReasoningDelta(part, "content", number, name)
-            yield ReasoningEnded(id, signature, origin, redacted)
-        case Call(id, name, arguments, kind, complete, namespace, item_name, signature):
-            yield CallStarted(id, name, kind, namespace, item_name, signature)
-            if arguments:
-                yield CallArgs(id, arguments)
-            yield CallEnded(id, complete)
-        case MessageEnded() | RawFrame():
-            yield item

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from enum import Enum
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 from toolwire.core.errors import OutOfOrder
 from toolwire.core.events import (
@@ -106,7 +106,10 @@ class TurnOrder:
                 raise OutOfOrder(state.name, type(event).__name__)
             state, moves, names_call = step
             if names_call and event.id != call:  # pyright: ignore
-                call = _check_call(event, call)
+                if not isinstance(event, CallStarted):
+                    opened = f"{State.CALLING.name} {call!r}"
+                    raise OutOfOrder(opened, f"{type(event).__name__} of {event.id!r}")  # pyright: ignore
+                call = event.id
         self.state, self._moves, self._call = state, moves, call
 
     def feed(self, event: Event) -> tuple[Event, ...]:
@@ -117,11 +120,3 @@ class TurnOrder:
         if self.state is not State.CLOSED:
             raise OutOfOrder(self.state.name, "end of stream", _NEEDED[self.state])
         return ()
-
-
-def _check_call(event: Event, open_call: str) -> str:
-    """The id of a call that starts. Any other event that names another call than the open one is out of order."""
-    if isinstance(event, CallStarted):
-        return event.id
-    named = cast("CallArgs | CallEnded", event)
-    raise OutOfOrder(f"{State.CALLING.name} {open_call!r}", f"{type(event).__name__} of {named.id!r}")

@@ -197,29 +197,23 @@ class FrameReader:
             frames.append(Frame(block[7:data], block[data + 7 :]))
         elif data < 0 and block.startswith(b"data: ") and block.find(b"\n") < 0:
             frames.append(Frame(b"", block[6:]))
-        else:
-            self._read_lines(block, frames)
-
-    def _read_lines(self, block: bytes, frames: list[Frame]) -> None:
-        if block.count(b"\n") > MAX_EVENT_LINES:
+        elif block.count(b"\n") > MAX_EVENT_LINES:
             message = f"One event of the backend has more than the limit of {MAX_EVENT_LINES} lines."
             raise BackendFault(Failure(502, "event_too_large", message))
-        event = b""
-        data: list[bytes] = []
-        for line in block.split(b"\n"):
-            if line.startswith(b"{"):
-                data.append(line)
-                continue
-            field, _, value = line.partition(b":")
-            value = value.removeprefix(b" ")
-            if field == b"data":
-                data.append(value)
-            elif field == b"event":
-                event = value
-        if data:
-            frames.append(Frame(event, on_one_line(b"\n".join(data)) if len(data) > 1 else data[0]))
         else:
-            self.skipped += 1
+            event, lines = b"", list[bytes]()
+            for line in block.split(b"\n"):
+                field, _, value = line.partition(b":")
+                if line.startswith(b"{"):
+                    lines.append(line)
+                elif field == b"data":
+                    lines.append(value.removeprefix(b" "))
+                elif field == b"event":
+                    event = value.removeprefix(b" ")
+            if lines:
+                frames.append(Frame(event, on_one_line(b"\n".join(lines))))
+            else:
+                self.skipped += 1
 
 
 def on_one_line(data: bytes) -> bytes:

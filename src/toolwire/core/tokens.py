@@ -2,7 +2,6 @@
 
 from toolwire.core.request import (
     CallEntry,
-    Entry,
     Message,
     OtherEntry,
     ReasoningEntry,
@@ -33,22 +32,21 @@ def estimate_tokens(request: Request) -> int:
             continue
         chars += len(tool.name) + len(tool.description) + len(tool.parameters or b"") + len(tool.format or b"")
     chars += sum(len(tool.raw) for tool in request.hosted_tools)
-    return chars // CHARS_PER_TOKEN + sum(_count_tokens(entry) for entry in request.entries)
-
-
-def _count_tokens(entry: Entry) -> int:
-    chars, images = 0, 0
-    match entry:
-        case Message(_, parts) | ResultEntry(_, parts):
-            texts = [part.text for part in parts if isinstance(part, TextPart | RefusalPart)]
-            tools = [part.name for part in parts if isinstance(part, ToolPart)]
-            chars, images = sum(map(len, (*texts, *tools))), len(parts) - len(texts) - len(tools)
-        case CallEntry():
-            chars = len(entry.name) + len(entry.arguments)
-        case ReasoningEntry():
-            chars = sum(map(len, entry.summary + entry.content))
-        case OtherEntry():
-            chars = len(entry.raw)
-        case ToolsEntry():
-            pass  # its tools are counted with the others
-    return TOKENS_PER_ENTRY + chars // CHARS_PER_TOKEN + TOKENS_PER_IMAGE * images
+    tokens = chars // CHARS_PER_TOKEN
+    for entry in request.entries:
+        chars = images = 0
+        match entry:
+            case Message(_, parts) | ResultEntry(_, parts):
+                texts = [part.text for part in parts if isinstance(part, TextPart | RefusalPart)]
+                tools = [part.name for part in parts if isinstance(part, ToolPart)]
+                chars, images = sum(map(len, (*texts, *tools))), len(parts) - len(texts) - len(tools)
+            case CallEntry():
+                chars = len(entry.name) + len(entry.arguments)
+            case ReasoningEntry():
+                chars = sum(map(len, entry.summary + entry.content))
+            case OtherEntry():
+                chars = len(entry.raw)
+            case ToolsEntry():
+                pass  # its tools are counted with the others
+        tokens += TOKENS_PER_ENTRY + chars // CHARS_PER_TOKEN + TOKENS_PER_IMAGE * images
+    return tokens
