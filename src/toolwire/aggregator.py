@@ -6,8 +6,8 @@
             print(delta.index, delta.id, delta.name, delta.arguments)
     calls = aggregator.snapshot()
 
-It reads every shape that `toolwire.core.call_shapes` and `toolwire.core.text_shapes` list. It never parses arguments,
-never changes a payload, and performs no IO. A delta holds what is new, never a running total.
+It reads every shape that `toolwire.core.shapes` lists. It never parses arguments, never changes a payload, and
+performs no IO. A delta holds what is new, never a running total.
 """
 
 from collections import Counter
@@ -18,14 +18,19 @@ from uuid import uuid4
 import msgspec
 
 from toolwire.core.call_index import CallRow, Fragment
-from toolwire.core.call_shapes import choice_of, ending_of, ends_with_blank_call, other_block_of, read_fragments
 from toolwire.core.calls import CallTable
 from toolwire.core.collect import Call, whole_calls
 from toolwire.core.events import CallArgs, CallEnded, CallKind, CallStarted, CallTwin, Event, TextDelta
-from toolwire.core.surrogates import join_surrogates
-from toolwire.core.text import canonical, check_names, is_json
-from toolwire.core.text_shapes import text_delta_of
-from toolwire.core.text_shapes import text_of_message as answer_text
+from toolwire.core.shapes import (
+    choice_of,
+    ending_of,
+    ends_with_blank_call,
+    other_block_of,
+    read_fragments,
+    text_delta_of,
+)
+from toolwire.core.shapes import text_of_message as answer_text
+from toolwire.core.text import canonical, check_names, is_json, join_surrogates
 from toolwire.notations.read import ReadTextCalls, extract_calls
 from toolwire.notations.tool_call import TOOL_CALL
 from toolwire.notations.use_tool import USE_TOOL

@@ -92,7 +92,12 @@ def test_the_wheel_says_who_made_it_and_holds_nothing_but_the_package(wheel: Pat
         names = archive.namelist()
         [metadata] = [archive.read(name).decode() for name in names if name.endswith("/METADATA")]
     assert {name.split("/")[0] for name in names} == {"toolwire", f"toolwire-{toolwire.__version__}.dist-info"}
-    assert {"toolwire/py.typed", "toolwire/note_texts.toml", "toolwire/check/rules.toml", "toolwire/check/report/style.css"} <= {*names}
+    assert {
+        "toolwire/py.typed",
+        "toolwire/note_texts.toml",
+        "toolwire/check/rules.toml",
+        "toolwire/check/report/style.css",
+    } <= {*names}
     assert {path.relative_to(ROOT / "src").as_posix() for path in ROOT.glob("src/toolwire/**/*.py")} <= {*names}
     for line in ("Author: Toolwire contributors", "License-Expression: Apache-2.0", "Requires-Python: >=3.11"):
         assert line in metadata.split("\n")

@@ -28,13 +28,13 @@ from toolwire import Call, CallDelta, ToolCallAggregator
 from toolwire.assembly import Assembly, ToolRules, policies_for
 from toolwire.backends.responses import OPENAI, Conversation, Profile
 from toolwire.backends.responses.encode import encode_request
-from toolwire.core.call_shapes import read_fragments
 from toolwire.core.calls import CallTable
 from toolwire.core.collect import Turn, collect
 from toolwire.core.events import Event, Reason, TurnEnded, TurnStarted
 from toolwire.core.order import TurnOrder
 from toolwire.core.request import Request
 from toolwire.core.sequence import OneCallAtATime
+from toolwire.core.shapes import read_fragments
 from toolwire.core.sse import Frame, FrameReader
 from toolwire.dialects import chat, messages, responses
 

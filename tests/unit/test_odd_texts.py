@@ -12,10 +12,9 @@ from toolwire.backends.failures import NO_SUCH_ENDPOINT, http_failure
 from toolwire.core.errors import BackendFault
 from toolwire.core.request import Tool
 from toolwire.core.secret_patterns import remove_secrets
+from toolwire.core.shapes import text_of_message
 from toolwire.core.sse import FrameReader
-from toolwire.core.surrogates import SurrogateHalves
-from toolwire.core.text import is_begun_object
-from toolwire.core.text_shapes import text_of_message
+from toolwire.core.text import SurrogateHalves, is_begun_object
 from toolwire.notations.values import Schemas
 
 DEEP = b'{"a":' * 100_000 + b"1" + b"}" * 100_000

@@ -1,6 +1,6 @@
 """A table that several owners share keeps to its bytes, and nobody is pushed out by somebody who has more."""
 
-from toolwire.core.tenant_cache import ENTRY_OVERHEAD, TenantCache
+from toolwire.core.cache import ENTRY_OVERHEAD, TenantCache
 
 ROOM = 10 * (ENTRY_OVERHEAD + 1000)
 

@@ -15,7 +15,7 @@ import msgspec
 from toolwire.backends.responses.encode import encode_entry
 from toolwire.core.raw import arguments_text
 from toolwire.core.request import ImagePart, Message, ResultEntry, TextPart
-from toolwire.core.surrogates import join_surrogates
+from toolwire.core.text import join_surrogates
 from toolwire.turns.tools.call import LOCAL_SHELL, CustomPayload, FunctionPayload, LocalShellPayload, ToolCall
 from toolwire.turns.tools.calls import failure, shorten
 from toolwire.turns.tools.registry import Result

@@ -18,7 +18,7 @@ from toolwire.agent.output import OutputTool
 from toolwire.agent.session import Session
 from toolwire.agent.task import AgentConfig, Task
 from toolwire.agent.tools.image import image_url
-from toolwire.core.surrogates import join_surrogates
+from toolwire.core.text import join_surrogates
 from toolwire.turns.tools.concurrency import wait_until_done
 from toolwire.turns.tools.registry import Registry, Tool, as_tool
 

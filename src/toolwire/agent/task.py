@@ -23,7 +23,7 @@ from toolwire.agent.step import Step
 from toolwire.backoff import retry_delay
 from toolwire.core.errors import CONTEXT_LENGTH_EXCEEDED, BackendFault, Failure, ToolwireError
 from toolwire.core.events import TurnFailed, Usage
-from toolwire.core.surrogates import join_surrogates
+from toolwire.core.text import join_surrogates
 from toolwire.core.tokens import CHARS_PER_TOKEN
 from toolwire.dialects.responses import compaction
 from toolwire.turns.tools.call import ToolCall

@@ -12,7 +12,7 @@ from toolwire.core.errors import MAX_CALLS, Failure, TooManyCalls
 from toolwire.core.events import Event, Note, TurnFailed, Usage
 from toolwire.core.sequence import OneCallAtATime
 from toolwire.core.sse import Frame
-from toolwire.core.surrogates import SurrogateHalves
+from toolwire.core.text import SurrogateHalves
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """The errors of decoding JSON that is invalid or nested too deep."""

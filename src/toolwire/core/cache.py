@@ -1,4 +1,6 @@
-"""Caches the results of functions by their argument. The arguments are clients' data, so caches are bounded in bytes.
+"""Caches that are bounded in bytes, because they hold clients' data.
+
+`Cache` stores the results of a function by its argument:
 
     @Cache
     def _tools(data: bytes) -> tuple[Tool, ...]: ...
@@ -6,11 +8,13 @@
     tools = _tools[data]
 
 A hit costs one lookup in a dict. An entry that was not used while half of the bytes were replaced is evicted.
+`TenantCache` divides its bytes fairly between tenants.
 """
 
-from collections.abc import Callable, Hashable
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
 from sys import getsizeof
-from typing import Any, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
@@ -21,7 +25,7 @@ MAX_CACHE_BYTES = 4 * 1024 * 1024
 """Maximum bytes of all entries of one cache."""
 
 ENTRY_OVERHEAD = 256
-"""Bytes that an entry costs beside its key and value."""
+"""Bytes that an entry costs beside its value."""
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
@@ -93,3 +97,52 @@ def size_of(thing: object) -> int:
     if isinstance(thing, msgspec.Struct):
         return sum((size_of(getattr(thing, name)) for name in thing.__struct_fields__), getsizeof(thing))
     return getsizeof(thing)
+
+
+class TenantCache(Generic[Key, Value]):
+    """Beyond `max_bytes`, the oldest value of the tenant with the most bytes is evicted.
+
+    So a tenant loses nothing to others while it uses no more than an equal share.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._size = 0
+        self._tenants: dict[Key, str] = {}
+        self._tables: dict[str, OrderedDict[Key, tuple[Value, int]]] = {}
+        self._sizes: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._tenants)
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._tenants)
+
+    def get(self, key: Key) -> Value | None:
+        """The value under a key, unless it was evicted."""
+        tenant = self._tenants.get(key)
+        return self._tables[tenant][key][0] if tenant is not None else None
+
+    def put(self, tenant: str, key: Key, value: Value, size: int) -> None:
+        """Store a value of `size` bytes as the tenant's newest; one that is larger than the cache is not stored."""
+        self.pop(key)
+        self._tenants[key] = tenant
+        self._tables.setdefault(tenant, OrderedDict())[key] = value, size + ENTRY_OVERHEAD
+        self._grow(tenant, size + ENTRY_OVERHEAD)
+        while self._size > self._max_bytes:
+            largest = max(self._sizes, key=self._sizes.__getitem__)
+            self.pop(next(iter(self._tables[largest])))
+
+    def pop(self, key: Key) -> None:
+        """Remove a value, if it is there."""
+        tenant = self._tenants.pop(key, None)
+        if tenant is None:
+            return
+        _, size = self._tables[tenant].pop(key)
+        self._grow(tenant, -size)
+        if not self._tables[tenant]:
+            del self._tables[tenant], self._sizes[tenant]
+
+    def _grow(self, tenant: str, size: int) -> None:
+        self._size += size
+        self._sizes[tenant] = self._sizes.get(tenant, 0) + size

@@ -1,14 +1,20 @@
-"""JSON text: whether it is complete, where a value ends, and whether two texts are the same value."""
+"""JSON text: whether it is complete, where a value ends, whether two texts are the same value, split characters.
+
+Some servers split strings between the two UTF-16 surrogates of one character:
+
+    {"delta": "\\ud83d"}   then   {"delta": "\\ude00"}
+
+Strict JSON readers refuse both. `SurrogateHalves` keeps the first half until the second arrives, and replaces a half
+without the other by U+FFFD.
+"""
 
 import json
 import re
 from collections.abc import Iterable
 from hashlib import sha256
-from typing import Any
+from typing import Any, cast
 
 import msgspec
-
-from toolwire.core.surrogates import join_surrogates
 
 _raw = msgspec.json.Decoder(msgspec.Raw)
 
@@ -28,6 +34,11 @@ def is_json(text: str) -> bool:
     return True
 
 
+def join_surrogates(text: str) -> str:
+    """The text with its surrogate halves joined where they stand side by side, and every other half replaced."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
 _SURROGATE_ESCAPES = re.compile(
     r"(\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
 )
@@ -39,6 +50,60 @@ def replace_lone_surrogates(text: str) -> str:
         return text
     whole = _SURROGATE_ESCAPES.sub(lambda found: found[1] or "\\ufffd", text)
     return text if whole == text else whole
+
+
+_ESCAPED_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
+_POSITION_FIELDS = ("index", "item_id", "output_index", "content_index", "summary_index")
+"""Fields that say which text a delta continues."""
+
+
+class SurrogateHalves:
+    """Joins surrogate halves across the frames of one turn."""
+
+    def __init__(self) -> None:
+        self.half = ""
+        """The first half of a character, until the second is received."""
+        self._path: tuple[Any, ...] = ()  # the field that it ended
+        self.lost = 0
+        """Number of halves without their other half."""
+
+    def repair(self, data: bytes) -> bytes | None:
+        """The frame with split characters joined, or None if it has none or is no JSON."""
+        if not self.half and _ESCAPED_HALF.search(data) is None:
+            return None
+        try:
+            value = json.loads(data, parse_float=lambda number: msgspec.Raw(number.encode()))
+            return msgspec.json.encode(self._repair_value(value, ()))
+        except (ValueError, RecursionError):
+            return None
+
+    def _repair_value(self, value: Any, path: tuple[Any, ...]) -> Any:
+        """The same value with split characters joined where possible and every other half replaced.
+
+        A half at the end of a delta waits for the next delta of the same field.
+        """
+        if isinstance(value, str):
+            if "delta" in path:
+                if self.half and path == self._path:
+                    value, self.half = self.half + value, ""
+                if "\ud800" <= value[-1:] <= "\udbff":
+                    self.lost += bool(self.half)
+                    value, self.half, self._path = value[:-1], value[-1], path
+            return self._replace_halves(value)
+        if isinstance(value, list):
+            return [self._repair_value(each, (*path, index)) for index, each in enumerate(cast("list[Any]", value))]
+        if isinstance(value, dict):
+            fields = cast("dict[str, Any]", value)
+            if "index" in fields and path:
+                path = path[:-1]  # the index identifies it, not its position in the list
+            path = (*path, *(fields.get(name) for name in _POSITION_FIELDS))
+            return {self._replace_halves(key): self._repair_value(each, (*path, key)) for key, each in fields.items()}
+        return value
+
+    def _replace_halves(self, text: str) -> str:
+        whole = join_surrogates(text)
+        self.lost += whole.count("\ufffd") - text.count("\ufffd")
+        return whole
 
 
 _ERROR_OFFSET = re.compile(r"\(byte (\d+)\)$")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from toolwire.config.settings import Server, Settings, bounds_of, bytes_of
 from toolwire.config.stores import AnyStore, make_store
-from toolwire.core.tenant_cache import TenantCache
+from toolwire.core.cache import TenantCache
 from toolwire.gateway.answer import Pace
 from toolwire.gateway.console.access import is_own_key, load_token
 from toolwire.gateway.console.recorder import TurnRecorder

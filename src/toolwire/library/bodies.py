@@ -12,7 +12,7 @@ from toolwire.core.errors import Failure, ToolwireError
 from toolwire.core.events import Dialect
 from toolwire.core.notes import TurnStats
 from toolwire.core.request import Request
-from toolwire.core.surrogates import join_surrogates
+from toolwire.core.text import join_surrogates
 from toolwire.library.options import DecodeOptions, EncodeOptions, TranslateOptions, check_options, new_seed
 from toolwire.library.reply import TurnStream, check_dialect, plan_reply
 from toolwire.library.writer import TurnWriter, check_reason, make_completion

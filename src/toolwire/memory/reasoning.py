@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import msgspec
 
-from toolwire.core.cache import size_of
+from toolwire.core.cache import TenantCache, size_of
 from toolwire.core.events import CallStarted, CallTwin, Event, Note, ReasoningDelta, ReasoningEnded, TurnEnded
 from toolwire.core.policies import Events, Kinds
 from toolwire.core.request import (
@@ -26,7 +26,6 @@ from toolwire.core.request import (
     ResultEntry,
     ToolsEntry,
 )
-from toolwire.core.tenant_cache import TenantCache
 from toolwire.memory.call_keys import CallKey, CallKeys, digest
 from toolwire.memory.write_behind import CachedTable, Wanted, WriteBehind
 

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from toolwire.core.tenant_cache import TenantCache
+from toolwire.core.cache import TenantCache
 from toolwire.memory.store import KeyValue, Store, StoreFailed
 
 STORE_TIMEOUT = 1.0

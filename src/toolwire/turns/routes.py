@@ -11,12 +11,11 @@ import msgspec
 from toolwire.backends.lowered import LoweredConversation
 from toolwire.backoff import RetryBudget
 from toolwire.config.settings import Settings, is_glob
-from toolwire.core.cache import size_of
+from toolwire.core.cache import TenantCache, size_of
 from toolwire.core.errors import BadRequest
 from toolwire.core.events import Note
 from toolwire.core.notes import TurnStats
 from toolwire.core.request import Request
-from toolwire.core.tenant_cache import TenantCache
 from toolwire.core.tokens import estimate_tokens
 from toolwire.protocols import PROTOCOLS, backend_kinds
 from toolwire.turns.backends import make_route

@@ -3,7 +3,7 @@
     {"choices": [{"delta": {"content": [{"type": "text", "text": "Hi"}]}}]}
     {"choices": [{"delta": {"tool_calls": [{"id": "c", "function": {"name": "f"}, "arguments": {"a": 1}}]}}]}
 
-Its calls are read by `core/call_shapes.py`, as in the aggregator.
+Its calls are read by `core/shapes.py`, as in the aggregator.
 """
 
 from typing import Any, TypeVar, cast
@@ -12,7 +12,7 @@ import msgspec
 
 from toolwire.backends.chat.wire import Chunk, LooseMessage, ReplyChoice, TokenUsage
 from toolwire.backends.decoder import UNREADABLE
-from toolwire.core.call_shapes import decode_payload, read_fragments
+from toolwire.core.shapes import decode_payload, read_fragments
 
 Value = TypeVar("Value")
 

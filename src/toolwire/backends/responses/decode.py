@@ -1,8 +1,8 @@
 """Responses events (or one plain response) to turn events.
 
-The same content comes up to four times: as deltas, in a `.done`, in `output_item.done` and in the final `output`.
-Servers leave out any of the four. The first is delivered; the others add only what was missing. Frames about calls are
-read by `core/call_shapes.py`, as in the public aggregator.
+The same content comes up to four times: as deltas, in a `.done`, in `output_item.done` and in the final `output`. What
+comes first is delivered; the rest adds only what was missing. Servers leave out any of the four. Frames about calls are
+read as in the public aggregator (`core/shapes.py`).
 
 For a client that speaks Responses too, deltas keep their frames and every other frame becomes a `RawFrame`.
 """
@@ -30,7 +30,6 @@ from toolwire.backends.responses.wire import (
 )
 from toolwire.core.backend import ContextWindow
 from toolwire.core.batch import delta_fields
-from toolwire.core.call_shapes import CALL_TYPES, read_fragments
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
     FILTER_REASONS,
@@ -50,6 +49,7 @@ from toolwire.core.events import (
     TurnStarted,
 )
 from toolwire.core.raw import NULL, fields_of, list_of, object_in
+from toolwire.core.shapes import CALL_TYPES, read_fragments
 from toolwire.core.sse import Frame
 
 _decode_event = msgspec.json.Decoder(StreamEvent).decode

@@ -118,7 +118,7 @@ _CALL_FIELDS = ("type", "id", "call_id", "name", "function_name", "tool_name", "
 
 
 def loose_payload(holder: CallHolder) -> dict[str, Any]:
-    """The fields that describe a call, as a payload for `core/call_shapes.py`. Its arguments are text."""
+    """The fields that describe a call, as a payload for `core/shapes.py`. Its arguments are text."""
     given = {name: value for name in _CALL_FIELDS if (value := getattr(holder, name, None)) is not None}
     if isinstance(holder.function, NestedFunction):
         given["function"] = {"id": holder.function.id, "name": holder.function.name, **_texts(holder.function)}
@@ -138,7 +138,7 @@ def read_documented_item(
 ) -> Fragment | None:
     """The call in an item of the documented shape, as nearly all are; None for any other.
 
-    The result is the same as that of `core/call_shapes.py` for the same item, at a fraction of its cost.
+    The result is the same as that of `core/shapes.py` for the same item, at a fraction of its cost.
     """
     kind = _KINDS.get(item.type)
     written, other = (item.arguments, item.input) if kind == "function" else (item.input, item.arguments)

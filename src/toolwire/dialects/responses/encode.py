@@ -14,7 +14,6 @@ from typing import TypeVar, cast
 import msgspec
 
 from toolwire.core import sse
-from toolwire.core.call_shapes import CALL_TYPES
 from toolwire.core.collect import Turn, events_of
 from toolwire.core.errors import Failure, InternalError
 from toolwire.core.events import (
@@ -36,6 +35,7 @@ from toolwire.core.events import (
 from toolwire.core.notes import TurnStats
 from toolwire.core.raw import Fields, fields_of, to_json
 from toolwire.core.request import Request
+from toolwire.core.shapes import CALL_TYPES
 from toolwire.core.signatures import PackedSignature, pack
 from toolwire.dialects.openai import error_object
 from toolwire.dialects.responses import wire

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from toolwire.core.tenant_cache import TenantCache
+from toolwire.core.cache import TenantCache
 from toolwire.gateway.responses.run_log import cut_chunk
 from toolwire.memory.store import Follow, Record, Store
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
+from toolwire.core.cache import TenantCache
 from toolwire.core.errors import Failure, ReplyTooLarge
 from toolwire.core.events import TurnFailed
-from toolwire.core.tenant_cache import TenantCache
 from toolwire.dialects.responses.encode import EVENT_KEEPALIVE_AFTER
 from toolwire.gateway.answer import Answer
 from toolwire.gateway.memory_budget import Reservation

@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from toolwire.core.tenant_cache import TenantCache
+from toolwire.core.cache import TenantCache
 
 Raw = msgspec.Raw
 

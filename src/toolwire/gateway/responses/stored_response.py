@@ -10,10 +10,10 @@ import msgspec
 
 from toolwire.backends.responses.decode import Decoder
 from toolwire.core import sse
-from toolwire.core.call_shapes import CALL_TYPES
 from toolwire.core.errors import BadRequest, Failure
 from toolwire.core.events import Event, TurnFailed
 from toolwire.core.notes import Figures, TurnStats
+from toolwire.core.shapes import CALL_TYPES
 from toolwire.dialects import responses
 from toolwire.gateway.http import cut_into_slices
 from toolwire.gateway.responses.run_log import cut_chunk, make_chunk, select_events

@@ -14,7 +14,7 @@ import msgspec
 
 from toolwire.core.collect import CallAssembler
 from toolwire.core.request import TextPart
-from toolwire.core.surrogates import join_surrogates
+from toolwire.core.text import join_surrogates
 from toolwire.turns.tools.call import FatalToolError, LocalShellPayload, ToolCall, ToolError
 from toolwire.turns.tools.registry import Context, Registry, Result, Tool, ignore
 

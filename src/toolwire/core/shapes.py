@@ -1,4 +1,4 @@
-"""Reads calls from payloads of any shape and spelling that clients, servers and proxies were seen to use.
+"""Reads calls and the answer's text from payloads of any shape and spelling that clients, servers and proxies use.
 
 | shape | example |
 | --- | --- |
@@ -10,6 +10,10 @@
 | Anthropic | `{"type": "tool_use", "id", "name", "input"}`, `content_block_start`, `input_json_delta` |
 | app-server | `dynamic_tool_call_request`, `item/tool/call` with `callId`, `tool`, `arguments` |
 | required action | `required_action.submit_tool_outputs.tool_calls` |
+
+The text is that of `content`, a string or parts, in `delta`; of `response.output_text.delta`; of a `text_delta` in
+`content_block_delta`; of `item/agentMessage/delta` and `agent_message_delta`. It is never reasoning or a message of
+another role, and events that repeat a whole text after its deltas are ignored.
 
 Strings are never parsed, and a payload is never changed. The depth of the walk is bounded.
 JSON text is read with `decode_payload`, so that arguments which are not a string keep their original text.
@@ -265,6 +269,48 @@ def _block_key(payload: Payload) -> str:
 
 def _read_request(request: Payload) -> Fragment:
     return msgspec.structs.replace(_read_entry(request, 0, total=True), index=None, item="")
+
+
+_TEXTS = frozenset(("text", "text_delta", "output_text"))
+_TEXT_DELTAS = frozenset(("response.output_text.delta", "agent_message_delta"))
+_TEXT_HOLDERS = ("delta", "msg", "params")
+_MAX_TEXT_DEPTH = 4
+
+
+def text_delta_of(payload: Any, depth: int = _MAX_TEXT_DEPTH) -> str:
+    """The new text in one streamed payload."""
+    if isinstance(payload, str):
+        return payload
+    payload = _mapping(payload)
+    if depth == 0 or payload.get("role") not in (None, "", "assistant"):
+        return ""
+    kind = str(payload.get("type") or payload.get("method") or "").removeprefix("codex/event/")
+    if kind in _TEXTS:
+        return _text(payload.get("text"))
+    if kind in _TEXT_DELTAS or kind == "item/agentMessage/delta":
+        return next((text for key in _TEXT_HOLDERS if (text := text_delta_of(payload.get(key), depth - 1))), "")
+    if kind == "content_block_delta" or not kind:
+        inside = payload.get("delta")
+        if inside:
+            return text_delta_of(inside, depth - 1)
+        content = payload.get("content")
+        if isinstance(content, list):
+            return "".join(text_delta_of(part) for part in cast("list[Any]", content))
+        return _text(content)
+    return ""
+
+
+def text_of_message(message: Any) -> str:
+    """The answer's text in a finished message of any shape."""
+    if isinstance(message, str):
+        return message
+    if isinstance(message, list):
+        return "".join(text_of_message(part) for part in cast("list[Any]", message))
+    message = _mapping(message)
+    for key in ("content", "text", "message", "choices", "output"):
+        if message.get(key):
+            return text_of_message(message[key])
+    return ""
 
 
 def _id(call: Payload) -> str:
