@@ -177,20 +177,19 @@ class Collector:
         self._open_index = 0  # where the open item will be inserted
 
     def feed(self, event: Event) -> tuple[()]:
-        match event:
-            case MessageDelta():
-                self._add_text(event)
-            case CallArgs():
-                self._calls.feed(event)
-                self.size += len(event.text)
-            case ReasoningDelta():
-                self._add_reasoning(event)
-            case CallStarted() | CallEnded():
-                self._feed_call(event)
-            case RawFrame():
-                self._add_raw_frame(event)
-            case _:
-                self._record(event)
+        if type(event) is TextDelta or type(event) is RefusalDelta:
+            self._add_text(event)
+        elif isinstance(event, CallArgs):
+            self._calls.feed(event)
+            self.size += len(event.text)
+        elif isinstance(event, ReasoningDelta):
+            self._add_reasoning(event)
+        elif isinstance(event, CallStarted | CallEnded):
+            self._feed_call(event)
+        elif isinstance(event, RawFrame):
+            self._add_raw_frame(event)
+        else:
+            self._record(event)
         return ()
 
     def end(self) -> tuple[Turn]:
