@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 
 from tests.unit.notated import reading, schema, unguarded
 from toolwire.core.request import Tool
-from toolwire.notations import glm, invoke
+from toolwire.notations import invoke
 from toolwire.notations.registry import HERMES, PROMPT_NOTATIONS
+from toolwire.notations.tool_call import GLM_MARKERS
 from toolwire.notations.write import escape_markers
 
 TAUGHT = {"hermes": HERMES, **PROMPT_NOTATIONS}
-GUARDED = {"invoke": invoke.GUARDED, "glm": glm.GUARDED}
+GUARDED = {"invoke": invoke.GUARDED, "glm": GLM_MARKERS}
 NASTY = "ab <>/&\"'[]{}:,\n\r\\|\u00e4\U0001f600"
 WORDS = (
     "</parameter>",

@@ -13,7 +13,7 @@
     │   └── NotUsable       the database refuses connections (memory/postgres/faults.py)
     ├── TooManyRuns         the limit of unfinished background runs is reached (memory/store.py)
     ├── TooManyTools        the gateway adds more tools than a request may have (gateway/tools/tools.py)
-    ├── Locked              another request continues the conversation (gateway/responses/ordering.py)
+    ├── Locked              another request continues the conversation (gateway/responses/conversation_lock.py)
     ├── Overloaded          too much is in flight (gateway/memory_budget.py)
     └── InternalError       ours
         └── OutOfOrder      an event that the order of events does not allow
