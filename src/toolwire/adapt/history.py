@@ -105,7 +105,7 @@ def repair_pairs(
 def _add_orphans(
     out: list[Entry], orphans: list[ResultEntry], notes: list[Note]
 ) -> tuple[tuple[Entry, ...], list[Note]]:
-    """If a history has nothing to answer, add the results without a call as user messages."""
+    """Add the results without a call as user messages, if the history has nothing else to answer."""
     for entry in out if orphans else ():
         if isinstance(entry, CallEntry) or (isinstance(entry, Message) and entry.role in ("user", "assistant")):
             orphans = []
@@ -152,7 +152,7 @@ class _Positions:
         return -1
 
     def end_of_turn(self, start: int) -> int:
-        """The index of the next message of another role. Text of the model after its calls belongs to their turn."""
+        """The index of the next message of another role. The model's text after its calls belongs to their turn."""
         found = bisect_left(self._ends, start)
         return self._ends[found] if found < len(self._ends) else len(self.history)
 

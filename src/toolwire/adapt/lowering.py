@@ -1,4 +1,4 @@
-"""Lowers a request to what a server supports: flat functions, short names, narrow ids; and restores its calls.
+"""Lowers a request to the features of a server (flat functions, short names, narrow ids) and restores its calls.
 
 Namespaces are flattened into names, custom tools become functions with one argument, schemas lose what the server
 refuses, and invalid names are replaced. Everything can be undone from the request alone, so no state is kept between
@@ -54,7 +54,7 @@ SEARCH_PARAMETERS = search_parameters("What the tool should do.")
 def lower_request(request: Request, limits: Limits) -> tuple[Request, "Restore"]:
     """Lower a request to the server's limits; returns it with the stage that restores its calls."""
     if limits.search and (limits.search != request.dialect or "tool_search" in request.without):
-        # A namespace would move its tools when one is found later, and it came with the search, which may be refused.
+        # A namespace would move its tools when one is found later. Servers without the search may refuse it too.
         namespaces = (
             limits.namespaces
             and "tool_search" not in request.without
@@ -117,7 +117,7 @@ class _LoweredTools:
         )
 
     def select(self, request: Request) -> tuple[tuple[Tool, ...], tuple[Tool, ...]]:
-        """The tools to declare, and their lowered form: of deferred ones, those that were found."""
+        """The tools to declare, and their lowered form. Of the deferred tools, only those that were found."""
         if not self._deferred or self._limits.search:
             return self.tools, self.lowered
         named = [*request.named_tools, *(key for key in self._deferred if key[1] == request.forced_tool)]
@@ -266,7 +266,7 @@ class Restore:
         self.table = table
         """The tools that have another name, namespace or kind at the server, by namespace and name there."""
         self.notes = notes
-        """Notes of what the request lost."""
+        """Notes about removed parts of the request."""
         self._unwrap: Unwrap | None = None
 
     @property

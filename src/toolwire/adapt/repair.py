@@ -62,7 +62,7 @@ _SPECIAL = re.compile(r'\\.|["\x00-\x1f]', re.DOTALL)
 _WORDS = {"true": "true", "false": "false", "null": "null", "True": "true", "False": "false", "None": "null"}
 _CLOSING = {"{": "}", "[": "]"}
 _NO_VALUE = ("", "{", "[", ",", ":")
-"""After these tokens a value is not complete."""
+"""Tokens after which a value is incomplete."""
 
 
 def _repair_tokens(text: str, fixes: Fixes) -> str | None:

@@ -1,7 +1,7 @@
 """Adjusts a tool's JSON Schema to a server that supports only part of JSON Schema.
 
-Each need of a server is the name of one small change in `CHANGES`. A schema that needs no change stays exactly as it
-is. A change that loses a keyword is noted, because the model then sees less than the client declared; an equivalent one
+Each need of a server is the name of one small change in `CHANGES`. A schema that needs no change is not rewritten.
+A change that loses a keyword is noted, because the model then sees less than the client declared; an equivalent change
 is not.
 """
 
@@ -70,7 +70,7 @@ def _adjusted(key: tuple[bytes, tuple[Need, ...]]) -> Adjusted | None:
 
 
 def _describe(words: str, lost: Schema) -> str:
-    """A sentence for the model about what was lost, unless that is too long."""
+    """A sentence that describes the lost keywords to the model, unless it is too long."""
     text = msgspec.json.encode(lost).decode()
     return f"{words}: {text}" if lost and len(text) <= MAX_REMARK_CHARS else ""
 

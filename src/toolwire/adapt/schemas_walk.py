@@ -63,7 +63,7 @@ def without(schema: Schema, *keys: str, **more: Any) -> Schema:
     return {**{key: value for key, value in schema.items() if key not in keys}, **more}
 
 
-# Any value in a client's schema may have a wrong type; these then return an empty value.
+# Any value in a client's schema may have a wrong type. These functions then return an empty value.
 
 
 def mapping_under(schema: Schema, key: str) -> Schema:

@@ -1,4 +1,4 @@
-"""The start of a conversation with a backend, and its exchange with the upstream that carries its bytes.
+"""How a conversation with a backend starts, and the messages that it exchanges with the upstream.
 
 An HTTP backend's conversation starts with a `Post`, a built-in model's with a `Script` that is played in this process,
 a worker's with a `Dialogue`, in which both sides send messages until the turn is over.
@@ -47,7 +47,7 @@ class Script(msgspec.Struct, frozen=True):
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """A request to a worker. Its answer comes with an id that ends in this `name`."""
+    """A request to a worker. The id of its response ends in this `name`."""
 
     name: str
     method: str
@@ -83,7 +83,7 @@ class Dialogue:
 
     @property
     def waiting(self) -> PendingTurn | None:
-        """The turn, if it is over for the client because its thread waits for results."""
+        """The turn, if it ended for the client because its thread waits for results."""
         return self._pending()
 
 

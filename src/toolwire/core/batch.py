@@ -3,9 +3,9 @@ r"""Batches: consecutive frames that differ in one text only, read as one frame 
     data: {"index":0,"delta":{"text":"Hel"}}\n\n
     data: {"index":0,"delta":{"text":"lo"}}\n\n      →  data: {"index":0,"delta":{"text":"Hello"}}, a batch of two
 
-In a burst most of a read is such frames: the same bytes around the text of a delta. Those bytes, the template, are
-learned from one frame; then all frames of a batch are read, and written again, without parsing each of them. The batch
-stores the exact text of every frame.
+In a burst, most frames of a read have the same bytes around the text of a delta. Those bytes, the template, are learned
+from one frame; then all frames of a batch are read and written without parsing each of them. The batch stores the exact
+text of every frame.
 """
 
 import re
@@ -112,7 +112,7 @@ MAX_NUMBER_DIGITS = 18
 MIN_WINDOW_BYTES = 16 * 1024
 """Minimum bytes that are split for one batch. The rest is not split, so that nothing is searched twice."""
 FRAMES_PER_WINDOW = 32
-"""The window holds this many frames of the size of the first, if that is more."""
+"""The window holds at least this many frames of the size of the first."""
 
 
 def read_batch(data: bytes, start: int, template: Template) -> tuple[FrameBatch, int] | None:

@@ -1,17 +1,17 @@
-"""Which call does a fragment belong to? Decided here and nowhere else.
+"""Finds the call that a fragment belongs to. No other module decides that.
 
 Backends identify a call in different ways: by item id, by call id, by index, by position in a list, or not at all.
-A decoder states what a frame says as a `Fragment`; the `CallIndex` finds the call. Calls may interleave.
+A decoder turns the content of a frame into a `Fragment`; the `CallIndex` finds its call. Calls may interleave.
 
-Rules, each for servers that were seen to do it:
+The rules, each for servers seen in the wild:
 
 - An empty string, null or a word for null counts as absent (`NULL_LIKE`), unless a tool is declared under that name.
-- An item or an index whose arguments are open is the call; ids are its attributes. A new id beside no name and
-  unfinished arguments continues it. A new id beside a new name, or after whole arguments, begins another call.
+- An item or an index whose arguments are open is the call; ids are its attributes. A new id without a name continues it
+  while its arguments are unfinished. A new id with a new name, or after complete arguments, begins another call.
 - The same id under another index, with a name, is another call whose id was not unique. So is an entry of a finished
-  list whose id an earlier entry of that list has.
+  list that repeats the id of an earlier entry.
 - One item may have several calls: a total that differs from the one it has is another call.
-- A fragment before its item waits for the id and the name that the item may bring. Argument text alone is no call.
+- A fragment that precedes its item waits for the item's id and name. Argument text alone is not a call.
 - Without id and index a fragment continues the last call, or begins one if it has a name and the last is done.
 """
 
@@ -24,7 +24,7 @@ from toolwire.core.events import CallKind
 from toolwire.core.text import FirstObject, is_begun_object, is_blank, is_json, json_values, same_json
 
 MAX_CALLS_PER_ITEM = 64
-"""Earlier calls that are searched per item: some servers give all calls of a turn the same item."""
+"""Maximum earlier calls that are searched per item: some servers give all calls of a turn the same item."""
 
 NULL_LIKE = frozenset(("", "null", "None", "undefined"))
 
@@ -38,7 +38,7 @@ def minted_prefix(seed: str) -> str:
 
 
 class Fragment(msgspec.Struct, frozen=True, gc=False):
-    """What one frame says about one call. A field at its default was absent."""
+    """The content of one frame about one call. A field at its default was absent."""
 
     text: str = ""
     item: str = ""
@@ -84,7 +84,7 @@ class CallRow(msgspec.Struct, eq=False):
     namespace: str = ""
     signature: str = ""
     parts: list[str] = []
-    """The arguments in the fragments that were received."""
+    """The arguments, in fragments as received."""
     surplus: list[str] = []
     """Text after the end of the arguments, which repeats or contradicts them."""
     default: str = ""
@@ -154,7 +154,7 @@ class CallRow(msgspec.Struct, eq=False):
         return found.is_closed
 
     def may_be_all(self) -> bool:
-        """Whether arguments that are not complete JSON may be all there are: none, or text that is not JSON at all."""
+        """Whether arguments that are not complete JSON may still be whole: there are none, or they are not JSON."""
         if self.broken or self.contradicts_itself():
             return False
         return self.is_blank() or not is_begun_object(self.text)
@@ -177,7 +177,7 @@ class CallRow(msgspec.Struct, eq=False):
 
 
 class CallIndex:
-    """The calls of one turn, found by what a fragment says of them.
+    """The calls of one turn, found by the keys in a fragment.
 
     `names` are the declared tools. `seed` makes minted ids unique.
     """
@@ -232,7 +232,7 @@ class CallIndex:
         return last if fragment.name in self._no_name and self._goes_on(last, fragment) else None
 
     def record(self, call: CallRow, fragment: Fragment) -> bool:
-        """Index a call under everything that a fragment says of it.
+        """Index a call under all keys in a fragment.
 
         Returns whether the fragment's id belongs to another call, so that a new one was minted.
         """

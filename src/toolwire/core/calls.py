@@ -1,10 +1,10 @@
-"""Grows calls from fragments: each call gets one id and one name for good, and new content becomes events.
+"""Builds calls from fragments: each call gets one permanent id and name, and new content becomes events.
 
 `call_index.py` finds the call that a fragment belongs to; `sequence.py` puts interleaved calls in sequence.
 
-Rules, each for servers that were seen to do it:
+The rules, each for servers seen in the wild:
 
-- A name may come whole, in fragments, repeated, late or never. It is announced once, when no more of it can follow.
+- A name may arrive whole, in fragments, repeated, late or never. It is announced once, when it is complete.
 - A total adds only what was missing; text that was passed on is never taken back. If the two contradict each other,
   the call ends incomplete.
 - After a lost frame no fragment is passed on: only a total closes the gap. Without one the call ends incomplete.
@@ -13,8 +13,7 @@ Rules, each for servers that were seen to do it:
 - Arguments that came with the start of a block count if no others follow.
 - A call without arguments has the arguments `{}`.
 - An item that ends without arguments waits for them until the turn ends or a final total comes.
-- A block that ends with arguments that are not JSON may have been cut: its call ends when the next block or the end of
-  the turn tells.
+- A block whose arguments are not JSON at its end may have been cut: the next block, or the end of the turn, decides.
 """
 
 from collections.abc import Collection
@@ -36,14 +35,14 @@ MAX_ARGUMENT_CHARS = 64 * 1024 * 1024
 
 @Cache
 def _unambiguous(names: frozenset[str]) -> frozenset[str]:
-    """The names that are no prefix of another: such a name is complete as soon as it is received."""
+    """The names that are not a prefix of another: such a name is complete as soon as it is received."""
     ordered = sorted(names)
     continued = {name for name, following in pairwise(ordered) if following.startswith(name)}
     return names - continued
 
 
 class CallTable(CallIndex):
-    """Fragments in, call events out, for one turn of one choice.
+    """Turns the fragments of one choice of a turn into call events.
 
     `names` are the declared tools, which tell when a name in fragments is complete. `with_items`: a `CallStarted`
     carries the id of the backend's item.
@@ -86,7 +85,7 @@ class CallTable(CallIndex):
         return events
 
     def _add_whole(self, fragment: Fragment) -> list[Event]:
-        """Add a whole call that needs none of the rules, the common case of a plain reply; [] for any other."""
+        """Add a whole call to which no rule applies, as in most plain replies; returns no events for any other."""
         if fragment.id in NULL_LIKE or fragment.id in self._by_id or fragment.kind != "function":
             return []
         is_named = fragment.name in self._names or (not self._names and fragment.name not in self._no_name)
@@ -103,7 +102,7 @@ class CallTable(CallIndex):
         return [self._start_event(call), CallArgs(call.id, fragment.text), CallEnded(call.id, fragment.complete)]
 
     def extend(self, item: str, text: str, frame: Frame | None = None) -> CallArgs | None:
-        """The same as `feed` for the most frequent case: more text of an open call, found by its item."""
+        """A faster `feed` for the most frequent case: more text of an open call, found by its item."""
         return self._extend(self._by_item.get(item), text, frame)
 
     def extend_at(self, index: int, text: str) -> CallArgs | None:
@@ -177,7 +176,7 @@ class CallTable(CallIndex):
         return events
 
     def _learn(self, call: CallRow, fragment: Fragment, events: list[Event]) -> None:
-        """Take over what a fragment says beside its arguments."""
+        """Record the content of a fragment beside its arguments."""
         if fragment.default:
             call.default = fragment.default
         if fragment.fallback and not (call.fallback and fragment.early):

@@ -42,7 +42,7 @@ FILTER_REASONS = frozenset(
         "spii",
     )
 )
-"""The words of servers for the reason `filter`: the model or a filter declined."""
+"""Finish reasons of servers that mean `filter`: the model or a filter declined."""
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
@@ -154,9 +154,9 @@ class RawFrame(Event, frozen=True, gc=False):
     item: str
     data: bytes
     answers: str | None = None
-    """The call whose result the server shows in it, if it shows one."""
+    """The call whose result it contains, if any."""
     is_unknown: bool = False
-    """It begins a block for whose type there are no events."""
+    """It begins a block of a type without events."""
 
 
 class Usage(Event, frozen=True, gc=False):

@@ -1,4 +1,4 @@
-"""Notes and figures: what a turn delivered, and what was changed on the way.
+"""Notes and figures: what a turn delivered, and what was changed in it.
 
 `TurnStats` is the one source of these figures; the telemetry comment, the response headers, the log line and the
 metrics all read it.

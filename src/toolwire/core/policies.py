@@ -1,7 +1,7 @@
 """Policies: stages that change a turn's events by decision, each named after its decision.
 
-A policy says in `handles` which events it wants to see; the others pass it by, which keeps the hot path short. One that
-has seen enough ends the turn; `Policies` is then `closed`, lets nothing more pass, and the reader of the backend stops.
+`handles` lists the events that a policy receives; all others skip it, which keeps the hot path short. When a policy
+ends the turn, `Policies` is `closed`: no more events pass, and the backend is no longer read.
 """
 
 from collections.abc import Callable, Sequence
@@ -124,7 +124,7 @@ class InferMissingName:
 
 
 class HoldCall:
-    """Lets a call pass only when it is whole: start, all arguments in one piece, end."""
+    """Holds a call back until it is whole; then its start, all arguments in one piece and its end pass."""
 
     handles: ClassVar[Kinds] = (CallStarted, CallArgs, CallEnded)
 
@@ -168,7 +168,7 @@ class DropDuplicates(HoldCall):
 
 
 class WithholdCalls:
-    """Withholds every call that `_refuse` gives a note about."""
+    """Withholds every call for which `_refuse` returns a note."""
 
     handles: ClassVar[Kinds] = (CallStarted, CallArgs, CallEnded)
     _dropping = False
@@ -243,7 +243,7 @@ class SuppressTail:
 
 
 class StopAfterFirstCall:
-    """Ends the turn where anything but its end would follow the first call."""
+    """Ends the turn after the first call, instead of any further output."""
 
     handles: ClassVar[Kinds] = (CallStarted, CallEnded, TextDelta, RefusalDelta, ReasoningDelta, ReasoningEnded)
 
@@ -388,7 +388,7 @@ class DropStrayOutputs:
     """Drops results in the server's output that answer no call of this turn.
 
     Codex reports its search for MCP servers in this way, and a client would take it for the result of a tool. Such
-    items only get here from servers of the client's dialect: results have no event.
+    items only come from servers of the client's dialect: results have no event.
     """
 
     handles: ClassVar[Kinds] = (CallStarted, RawFrame)

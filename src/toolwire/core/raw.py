@@ -1,4 +1,4 @@
-"""JSON that is only passed on: values stay `Raw`, in the bytes in which they were written."""
+"""JSON that is passed on unchanged: values stay `Raw`, the bytes that were received."""
 
 from typing import Any, TypeAlias
 

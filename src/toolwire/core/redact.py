@@ -21,12 +21,12 @@ from toolwire.core.cache import BoundedDict, size_of
 from toolwire.core.secret_patterns import REMOVED
 
 MIN_MIXED_CHARS, MIN_PLAIN_CHARS = 8, 16
-"""Minimum length of a credential with letters and digits, and of one without: placeholders such as `lm-studio`, and
-numbers, occur in other text too."""
+"""Minimum length of a credential with both letters and digits, and of any other: numbers, and placeholders such as
+`lm-studio`, occur in other text too."""
 MAX_CREDENTIAL_BYTES = 16 * 1024
 """Bytes of a credential that are searched for; a client's headers may hold more."""
 MAX_PATTERN_BYTES = 256
-"""Bytes of a credential in the pattern, which is slow to compile; the rest of a longer one is blanked with them."""
+"""Bytes of a credential in the pattern, which is slow to compile. The rest of a longer credential is blanked too."""
 MAX_ANCHOR_BYTES = 64
 PREFIX_BYTES = 8
 """Bytes of a credential that are searched for at the end of a chunk."""
@@ -214,7 +214,7 @@ def _spellings(secret: bytes) -> Iterator[bytes]:
 
 
 def _anchors(secret: bytes) -> Iterator[bytes]:
-    """Strings of which every spelling of a secret contains one, unless all of its bytes are escaped."""
+    """Strings such that every spelling of a secret contains one of them, unless all its bytes are escaped."""
     secret = secret[:MAX_PATTERN_BYTES]
     yield _longest_plain(secret)[-MAX_ANCHOR_BYTES:]  # keys of one vendor begin alike
     yield from (each[-MAX_ANCHOR_BYTES:] for each in _in_hex(secret))

@@ -158,7 +158,7 @@ class OtherEntry(msgspec.Struct, frozen=True, tag=True, tag_field="entry"):
     raw: msgspec.Raw
     message: int = -1
     means: CallEntry | ResultEntry | None = None
-    """The same for other backends: one half of a search for tools, of use where the history has both halves."""
+    """Its meaning for other backends: one half of a search for tools, used if the history has both halves."""
 
 
 class ToolsEntry(msgspec.Struct, frozen=True, tag=True, tag_field="entry"):
@@ -184,7 +184,7 @@ class Tool(msgspec.Struct, frozen=True):
     namespace: str = ""
     cache: msgspec.Raw | None = None
     deferred: bool = False
-    """The model sees it only once a search has found it."""
+    """The model sees it only after a search has found it."""
 
     @property
     def shown(self) -> "Tool":
@@ -297,7 +297,7 @@ class Request(msgspec.Struct, frozen=True):
     betas: str = ""
     """The client's `anthropic-beta` header."""
     choices: int = 1
-    """How many answers are wanted. More than one only where client and backend both speak Chat Completions."""
+    """Number of answers. More than one only if client and backend both speak Chat Completions."""
     extra: dict[str, msgspec.Raw] = {}
     """Fields of the client's dialect that have no counterpart here."""
     fields: dict[str, msgspec.Raw] = {}
@@ -311,7 +311,7 @@ class Request(msgspec.Struct, frozen=True):
     without: tuple[Omission, ...] = ()
     """Parts to leave out, because the server refuses them."""
     tools_changed: bool = False
-    """The tools are not those of the client's JSON any more, so they must be encoded."""
+    """The tools differ from the client's JSON, so they must be encoded."""
     continues: bool = False
     """The history begins with stored turns, so a result without its call is the client's mistake."""
     notes: tuple[Note, ...] = ()

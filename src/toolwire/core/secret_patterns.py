@@ -52,7 +52,7 @@ _NAMED_SECRETS = (
     ),
     *(_assignment(mark + name, 8) for mark in (b"?", b"&") for name in (b"token=", b"key=", b"sig=")),
 )
-"""Header lines, variables and parameters whose names say that they hold a secret."""
+"""Header lines, variables and parameters that hold a secret according to their name."""
 _NAMED_MARKS = (
     b"ion: ",
     b"key: ",
@@ -94,14 +94,14 @@ for the part after the name."""
 _HEADERS = re.compile(rb'"headers"\s*+:\s*+\{(?:[^"{}]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL)
 _HEADER = re.compile(rb'(:\s*")(?:[^"\\]|\\.)*')
 """All headers that a client declares for an MCP server. The end of the object is not part of the pattern, so that
-hostile text is not searched again and again."""
+hostile text is not searched repeatedly."""
 
 REMOVED = b"[removed]"
 """The replacement of a secret."""
 
 
 def remove_secrets(data: bytes, secrets: tuple[bytes, ...] = ()) -> str:
-    """The data as text, without these secrets and without anything that looks like one."""
+    """The data as text, without these secrets or anything that looks like one."""
     return remove_spans(data, find_secret_spans(data, secrets)).decode("utf-8", "replace")
 
 
@@ -139,7 +139,7 @@ def find_secret_spans(
 def _find_fields(
     data: bytes, lowered: bytes, start: int, end: int, quote: bytes, rest: re.Pattern[bytes]
 ) -> Iterator[tuple[int, int]]:
-    """The values of fields whose names say that they hold a secret; `lowered` is the data within the bounds."""
+    """The values of fields that hold a secret according to their name; `lowered` is the data within the bounds."""
     for name_end in _NAME_ENDS:
         at = lowered.find(name_end + quote)
         while at >= 0:

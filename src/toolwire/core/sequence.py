@@ -1,7 +1,7 @@
 """Puts interleaved calls in sequence: one call at a time, nothing between its start and its end.
 
-When another event arrives inside an open call, that call's arguments are tested once. If they are complete JSON, the
-call is over and later events pass at once; otherwise later events are held back until the call ends.
+When another event arrives inside an open call, the call's arguments are tested once. If they are complete JSON, the
+call ends and later events pass at once; otherwise they are held back until the call ends.
 """
 
 from toolwire.core.errors import BackendFault, Failure

@@ -79,7 +79,7 @@ def choice_of(payload: Any, *keys: str) -> int | None:
 
 _ENDINGS = {"response.completed": "stop", "response.incomplete": "length", "message_stop": "stop"}
 _CUT = FILTER_REASONS | {"length", "max_tokens", "model_length", "model_context_window_exceeded"}
-"""Finish reasons that mean the model had not finished."""
+"""Finish reasons of a truncated turn."""
 
 
 def ending_of(payload: Any) -> str:
@@ -230,7 +230,7 @@ def _read_item(payload: Payload, *, ended: bool) -> Iterator[Fragment]:
 
 
 def _read_item_call(call: Payload, item: str, *, ended: bool) -> Fragment:
-    """A call as its item states it: until the item ends, empty arguments or `{}` mean that they are yet to come."""
+    """A call in its item. Until the item ends, empty arguments or `{}` mean that the arguments follow."""
     fragment = _read_call(call)
     text = fragment.text if ended or "".join(fragment.text.split()) != "{}" else ""
     return msgspec.structs.replace(fragment, text=text, item=item, ended=ended, open=ended)

@@ -6,8 +6,8 @@ r"""Server-sent events: bytes in any chunking to frames, and frames to bytes.
 
 Reading follows the WHATWG rules (CR, LF and CRLF end a line, a comment starts with a colon, one BOM may lead)
 with two deliberate tolerances, both for servers seen in the wild: a last event that lacks its blank line is
-still delivered, and a line that is bare JSON counts as data, because that is how some servers report an error
-inside a stream. JSON over several lines of data becomes one line, so that it can be written as it was read.
+still delivered, and a line of bare JSON counts as data, because some servers report an error in a stream that way.
+JSON over several lines of data becomes one line, so that it can be written in one line again.
 Only ASCII bytes are ever searched for, so a multi-byte character is never cut.
 """
 
@@ -26,8 +26,8 @@ MAX_EVENT_LINES = 100_000
 """Maximum lines of one event; indented JSON has many."""
 
 TAIL_BYTES = 1024
-"""If a quarter of this many bytes at the end of a read is line feeds, its surplus blank lines are dropped, because each
-would cost as much as a frame."""
+"""If line feeds make up a quarter of this many bytes at the end of a read, its surplus blank lines are dropped, because
+each would cost as much as a frame."""
 
 _usual_blocks = re.compile(rb"event: ([^\n]*)\ndata: ([^\n]*)\n\n").findall
 _BLOCK_OVERHEAD = len(b"event: \ndata: \n\n")

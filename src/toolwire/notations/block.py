@@ -1,7 +1,7 @@
 """Reads the inside of one block incrementally, for any notation.
 
-The name is available as soon as it is complete, and argument text as soon as it is certain; only a possible marker is
-held back. A block may hold several calls: each is `made` before the next starts.
+The name is available as soon as it is complete, argument text as soon as it is certain; only a possible marker is held
+back. A block may hold several calls: `made` is set after each, before the next starts.
 """
 
 from toolwire.notations.draft import Draft
@@ -43,7 +43,7 @@ class Block:
 
     @property
     def is_complete_row(self) -> bool:
-        """Whether a list of calls lacks nothing but its end."""
+        """Whether only the end of a list of calls is missing."""
         return bool(self._ending) and self._ending.startswith(self._source.unread())
 
     def _read_single(self, notation: Notation) -> ReadSteps:

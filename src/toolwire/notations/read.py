@@ -129,7 +129,7 @@ class ReadTextCalls:
         return (event,)
 
     def recover(self) -> Events:
-        """The call of an open block, if the block lacks nothing but its end."""
+        """The call of an open block, if only the end of the block is missing."""
         out: list[Event] = []
         block = self._block
         if block is not None and (block.is_complete_row or (block.call.whole and self._close(block, out))):

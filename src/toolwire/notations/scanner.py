@@ -41,7 +41,7 @@ class Scanner:
         return bool(self._held or self._run)
 
     def passes(self, text: str) -> bool:
-        """Whether the text has no special character, as nearly all text, so that it passes unchanged."""
+        """Whether the text has no special character and passes unchanged, as nearly all text does."""
         if not text or self._held or self._run or self._find_special(text) is not None:
             return False
         if self._indented and not _LINE_PREFIX.fullmatch(text):

@@ -46,7 +46,7 @@ class Tags(msgspec.Struct, frozen=True):
 
 
 class Head(msgspec.Struct, frozen=True):
-    """Text before the arguments, with the name in the group `name`. `end` closes it; `stop` does too and is kept."""
+    """Text before the arguments, with the name in the group `name`. It ends after `end` or before `stop`."""
 
     pattern: re.Pattern[str]
     end: str = ""
@@ -56,7 +56,7 @@ class Head(msgspec.Struct, frozen=True):
     tags: Tags | None = None
     """They may follow as tags."""
     declared: bool = False
-    """Too weak a sign by itself: valid only where names are declared."""
+    """The head alone is ambiguous: it is valid only where names are declared."""
     channels: Mapping[str, Channel] = {}
     """Where the text after a head without a name goes, by the pattern's group `channel`."""
 

@@ -35,7 +35,7 @@ _INVALID_CHARS = re.compile(r"[<>\s]+|^/+")
 _MAX_SPACES = 8
 """Maximum spaces that are added to a closing tag; after that, all closing tags are broken in another way."""
 _MAX_OPEN_ANGLES = 64
-"""A value with more `<` before one `>` counts as unsafe without a comparison."""
+"""A value with more `<` before one `>` is unsafe without further checks."""
 
 
 def survives(parameter: str, value: str) -> bool:

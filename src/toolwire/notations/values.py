@@ -61,7 +61,7 @@ def _types(schema: Any) -> Types:
 
 
 def is_text(types: Types) -> bool:
-    """Whether a value can only be a string, so that it can be streamed."""
+    """Whether a value must be a string, so that it can be streamed."""
     return "string" in types and types <= _TEXTUAL
 
 
