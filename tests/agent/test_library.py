@@ -649,7 +649,7 @@ def test_overrides_at_the_same_time_do_not_mix_and_end_for_good() -> None:
         (lambda: Agent(tools="find"), "tools: a list is needed, not str"),
         (lambda: Agent(tools=get_weather), "tools: a list is needed, not FunctionTool"),
         (lambda: Agent(mcp_servers="npx"), "mcp_servers: a list is needed, not str"),
-        (lambda: Agent(max_turns=-1), "max_turns: -1 is less than 0, which is no limit"),
+        (lambda: Agent(max_turns=-1), "max_turns: -1 is less than 0; 0 means no limit"),
         (lambda: Agent(output_retries=-1), "output_retries: -1 is less than 0"),
         (lambda: Limits(tokens=-1), "tokens: -1 is less than 0"),
         (lambda: AgentConfig(approve="sometimes"), "approve: 'sometimes' is none of never, on-write, always"),

@@ -38,7 +38,7 @@ from toolwire.config.settings import Settings, load
 from toolwire.turns.tools.call import ToolError
 from toolwire.turns.tools.registry import Context, FunctionTool, Tool, Toolset, as_tool
 
-if TYPE_CHECKING:  # `typing` has defaults of type variables from Python 3.13 on only
+if TYPE_CHECKING:  # `typing.TypeVar` has no `default` before Python 3.13
     from typing_extensions import TypeVar
 
     DepsT = TypeVar("DepsT", default=None)
@@ -56,21 +56,21 @@ _NO_DEPS: Any = None
 
 
 class Agent(Generic[DepsT, OutputT]):
-    """A model with tools and instructions, which can work on any number of prompts, also at the same time.
+    """A model with tools and instructions. It can work on any number of prompts, even at the same time.
 
-    `model` is a model name as for the gateway, or a model in this process such as a `ScriptedModel`. A name is looked
-    up in `settings`, by default those of the user and the environment; on the `backend` with that name or `KIND:URL`;
-    or in a gateway at `base_url`, with `api_key`.
+    `model` is a model name, as clients of the gateway use it, or a model in this process, such as a `ScriptedModel`.
+    A name is looked up in `settings` (default: those of the user and the environment), on one `backend`, given by name
+    or as `KIND:URL`, or at `base_url`, the address of a gateway, with `api_key`.
     `tools` are tools, plain functions and toolsets. `instructions` may be a function of the dependencies.
-    `output_type` is the type of the output; a model whose output does not fit has `output_retries` more attempts.
-    `deps_type` is the type of the dependencies that runs are given for their tools.
+    `output_type` is the type of the output; a model whose output does not fit gets `output_retries` more attempts.
+    `deps_type` is the type of the `deps` of a run, which its tools receive.
     `approver` is asked before calls that need approval (`config.approve`). `before_call` and `after_call` receive
     every call.
 
-    Raises `ValueError` and `TypeError` for arguments that do not fit.
+    Raises `ValueError` and `TypeError` for invalid arguments.
     """
 
-    def __init__(  # noqa: PLR0913 - all but the first have names
+    def __init__(  # noqa: PLR0913 - all but the first are keyword-only
         self,
         model: str | LocalModel = "demo",
         *,
@@ -115,12 +115,12 @@ class Agent(Generic[DepsT, OutputT]):
         self._config = config or AgentConfig()
         if max_turns is not None:
             if max_turns < 0:
-                raise ValueError(f"max_turns: {max_turns} is less than 0, which is no limit")
+                raise ValueError(f"max_turns: {max_turns} is less than 0; 0 means no limit")
             limits = msgspec.structs.replace(self._config.limits, max_turns=max_turns)
             self._config = msgspec.structs.replace(self._config, limits=limits)
         self._calls = CallOptions(approver, before_call, after_call)
         self._resources = SharedResources(self._open)
-        self._overrides: tuple[Agent[DepsT, OutputT], ...] = ()  # agents that replace this one now, the newest last
+        self._overrides: tuple[Agent[DepsT, OutputT], ...] = ()  # agents that currently replace this one, newest last
 
     async def __aenter__(self) -> Self:
         """Keep the model, the toolsets and the MCP servers open for several runs."""
@@ -140,8 +140,8 @@ class Agent(Generic[DepsT, OutputT]):
     ) -> RunResult[OutputT]:
         """Work on a prompt until it is done. Raises an `AgentError`, or the `FatalToolError` of a tool.
 
-        With a `session` the run continues that conversation. Images are files, or URLs as text. Cancellation stops the
-        tools and the model.
+        With a `session` the run continues that conversation. Images are files as `Path`, or URLs as `str`. Cancellation
+        stops the tools and the model.
         """
         async with self.stream(prompt, session=session, deps=deps, images=images) as run:
             return await run.wait()
@@ -154,7 +154,7 @@ class Agent(Generic[DepsT, OutputT]):
         deps: DepsT = _NO_DEPS,
         images: Sequence[str | Path] = (),
     ) -> RunResult[OutputT]:
-        """The same as `run`, for a program without an event loop. Raises `RuntimeError` if one runs."""
+        """The same as `run`, for a program without an event loop. Raises `RuntimeError` if one is running."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -176,7 +176,7 @@ class Agent(Generic[DepsT, OutputT]):
             raise TypeError("session: a Session is needed, not its id; `Session.resume(id, directory)` gives one")
         if not isinstance(cast("object", session), Session | None):
             raise TypeError(f"session: a Session is needed, not {type(session).__name__}")
-        # The agent that replaces this one now: the override of this task, else the newest, else this agent.
+        # The agent that currently replaces this one: the override of this task, else the newest, else this agent.
         own = [each for each in _own_overrides.get() if each in self._overrides]
         agent: Agent[Any, Any] = [self, *self._overrides, *own][-1]
         if deps is None and agent._deps_type not in (None, type(None)):
@@ -207,10 +207,10 @@ class Agent(Generic[DepsT, OutputT]):
         return AgentRun(start)
 
     def as_tool(self, name: str, description: str, *, parallel: bool = True, writes: bool = False) -> Tool:
-        """A tool for other agents, which gives this one a prompt, in a session of its own.
+        """A tool with which other agents prompt this one. Each call has a session of its own.
 
-        It gets the dependencies of the calling run, and its tokens count for that run too. Its text is the progress of
-        the call, its output the result. An `AgentError` becomes a tool error; a `FatalToolError` ends both runs.
+        The call gets the dependencies of the calling run, and its tokens count towards that run too. Its text is
+        progress, its output the result. An `AgentError` becomes a tool error; a `FatalToolError` ends both runs.
         """
 
         async def delegate(prompt: str, context: Context[Any]) -> Any:
@@ -265,7 +265,7 @@ class Agent(Generic[DepsT, OutputT]):
             _own_overrides.reset(token)
 
     async def _open(self, stack: AsyncExitStack) -> Resources:
-        """Open the model, the toolsets and the MCP servers; the stack closes them. Raises what opening them raises."""
+        """Open the model, the toolsets and the MCP servers; the stack closes them. Errors are passed on."""
         given = self._arguments
         if not isinstance(self._model, str):
             model = Model.from_local(self._model)
@@ -290,5 +290,5 @@ class Agent(Generic[DepsT, OutputT]):
 
 
 _own_overrides: ContextVar[tuple[Agent[Any, Any], ...]] = ContextVar("own_overrides", default=())
-"""The overrides that the current task has begun. Tasks that it starts inherit them, even after they have ended."""
+"""The overrides begun by the current task. A task started inside one keeps it here even after it has ended."""
 _overrides_lock = threading.Lock()

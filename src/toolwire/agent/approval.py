@@ -1,4 +1,4 @@
-"""The functions of a user around calls: the approver, which decides whether a call may run, and two hooks.
+"""The user's functions around calls: the approver, which decides whether a call may run, and two hooks.
 
 Plain functions run in a thread, as tools do; async ones in the event loop.
 """
@@ -23,14 +23,14 @@ _Changed: TypeAlias = ToolCall | Result | str | None
 _Replaced: TypeAlias = Result | str | None
 
 BeforeCall: TypeAlias = Callable[[ToolCall, Context[Any]], _Changed | Awaitable[_Changed]]
-"""Receives a call before it runs. None runs it as it is, a `ToolCall` changes its arguments, and a text or a `Result`
-replaces the run of the tool."""
+"""Receives a call before it runs. None leaves it unchanged, a `ToolCall` changes its arguments, and a text or a
+`Result` becomes its result without running the tool."""
 AfterCall: TypeAlias = Callable[[ToolCall, Result, Context[Any]], _Replaced | Awaitable[_Replaced]]
-"""Receives a call and its result. None leaves it as it is; a text or a `Result` replaces it."""
+"""Receives a call and its result. None leaves the result unchanged; a text or a `Result` replaces it."""
 
 
 class CallOptions(msgspec.Struct, frozen=True):
-    """The functions of a user around calls, and the dependencies of their tools."""
+    """The user's functions around calls, and the dependencies that tools receive."""
 
     approver: Approver | None = None
     """Asked when the configuration requires approval."""
@@ -49,7 +49,7 @@ _DIRECTORIES = {"Bash": "cwd", "exec_command": "workdir", LOCAL_SHELL: "working_
 
 
 def escalates(call: ToolCall, context: Context) -> bool:
-    """Whether a call asks for more than the default: for permissions, or to start outside the roots."""
+    """Whether a call asks for more than the default: escalated permissions, or a start outside the roots."""
     if call.name not in _DIRECTORIES:
         return False
     arguments = call.arguments

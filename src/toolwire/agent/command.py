@@ -41,7 +41,7 @@ CONTINUE = "Go on."
 FAILED = 1
 """The exit code of a run that failed."""
 EXIT_CODES = {"failed": FAILED, REPEATED_CALLS: FAILED, "cancelled": CANCELLED}
-"""Exit codes by the reason for which a task ended; 0 for any other."""
+"""Exit codes by the reason why a task ended; 0 for any other."""
 
 
 class UsageError(Exception):
@@ -98,7 +98,7 @@ def run(options: RunOptions) -> int:
         print("toolwire: cancelled", file=sys.stderr)
         return CANCELLED
     except OSError as error:  # the output cannot be written
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nor what is still buffered
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # discards what is still buffered
         with contextlib.suppress(OSError):  # stderr may be on the same terminal
             if not isinstance(error, BrokenPipeError):
                 print(f"toolwire: {error.strerror or error}", file=sys.stderr, flush=True)

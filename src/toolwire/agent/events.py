@@ -29,7 +29,7 @@ class Window(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RateLimit(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A family of limits by name, such as `codex`."""
+    """A named family of limits, such as `codex`."""
 
     name: str
     primary: Window | None = None
@@ -71,7 +71,7 @@ class ItemStarted(_Base, frozen=True):
 
 
 class ItemCompleted(_Base, frozen=True):
-    """An item is complete, in the form of the Responses API. After a failed stream, an item is never completed."""
+    """An item is complete, in the form of the Responses API. An item whose stream breaks off is never completed."""
 
     item_id: str
     kind: str
@@ -87,7 +87,7 @@ class TextDelta(_Base, frozen=True):
 
 
 class ReasoningDelta(_Base, frozen=True):
-    """A fragment of reasoning, or of its summary, as `kind` says; `index` is that of the summary or content part."""
+    """A fragment of reasoning or of its summary, as `kind` says; `index` is the number of its part."""
 
     text: str
     item_id: str = ""
@@ -96,7 +96,7 @@ class ReasoningDelta(_Base, frozen=True):
 
 
 class CallStarted(_Base, frozen=True):
-    """The model has made a call, which is complete. Its tool has not started yet."""
+    """The model's call is complete. Its tool has not started yet."""
 
     call_id: str
     name: str
@@ -159,7 +159,7 @@ class Retrying(_Base, frozen=True):
 
 
 class Compacted(_Base, frozen=True):
-    """The history was summarised; `before` and `after` are its numbers of items."""
+    """The history was summarised; `before` and `after` count its items."""
 
     before: int
     after: int

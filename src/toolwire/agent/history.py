@@ -1,6 +1,6 @@
 """The history of a conversation: its items in order, every call with its result.
 
-An item is a struct that keeps its original JSON, which is what is sent back. The format is that of the Responses API,
+An item is a struct that keeps its original JSON, and is sent as that. The format is that of the Responses API,
 because every backend's turn can be expressed in it. Items of unknown types are kept unchanged.
 """
 
@@ -137,7 +137,7 @@ def _item(raw: msgspec.Raw, fields: _Fields) -> AnyItem:
 
 
 def user_message(text: str, images: tuple[str, ...] = ()) -> MessageItem:
-    """A user message, with images as data URLs."""
+    """A user message, with images as URLs."""
     raw = _encode(encode_entry(Message("user", (TextPart(text), *map(ImagePart, images)))))
     return MessageItem(raw, "user", text)
 
@@ -188,7 +188,7 @@ class History:
         for index, item in enumerate(self.items):
             if isinstance(item, ToolCallItem):
                 waiting[index] = item.call
-            elif isinstance(item, OutputItem):  # belongs to the first call with its id that waits
+            elif isinstance(item, OutputItem):  # belongs to the first waiting call with its id
                 answered = next((at for at, call in waiting.items() if call.call_id == item.call_id), None)
                 if answered is None:
                     early.append(item.call_id)
@@ -216,7 +216,7 @@ LEFT_OUT = user_message("(The beginning of this conversation is left out, becaus
 
 
 def size_of(items: Iterable[AnyItem]) -> int:
-    """The size of items as they are sent."""
+    """The size of items in bytes, as they are sent."""
     return sum(len(bytes(item.raw)) for item in items)
 
 
@@ -248,7 +248,7 @@ def _is_prompt(item: AnyItem) -> bool:
 
 
 def given_item(fields: Mapping[str, Any], index: int) -> AnyItem:
-    """An item from a program, in which a message may lack its type. Raises `ValueError`, which names the item."""
+    """An item that a program passed in; a message may lack its `type`. Raises `ValueError`, which names the item."""
     if not isinstance(cast("object", fields), Mapping) or not (fields.get("type") or fields.get("role")):
         raise ValueError(f"items[{index}]: a message with a role, or another item with a type, is needed")
     text = join_surrogates(json.dumps({"type": "message", **fields}, ensure_ascii=False))

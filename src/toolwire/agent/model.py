@@ -63,7 +63,7 @@ class _IdleTimeouts(Timeouts, frozen=True):
 
 
 class ModelTurn(msgspec.Struct, frozen=True):
-    """One request in progress: its run, and the encoder that makes items of its events."""
+    """One request in progress: its run, and the encoder that turns its events into items."""
 
     run: Run
     encoder: StreamEncoder
@@ -145,7 +145,7 @@ class Model:
         assert self._ticker is not None
         seed = token_hex(12)
         engine = Engine(self._settings, self._router, self._reasoning, recordings_of(self._settings))
-        # Settings that exist for the clients of a gateway are off.
+        # Settings meant for clients of a gateway are off.
         own = {"stop_after": False, "max_calls": 0, "suppress_tail": False, "finish_after_calls": False}
         rules = msgspec.structs.replace(self._settings.tools, output_mode="openai-json", **own)
         job = prepare(engine, request, _Caller(owner, self._key), Options(rules, seed, policies, retries=0))

@@ -1,6 +1,6 @@
 """The typed output of a run: the model gives it as the arguments of a call of `final_result`.
 
-That works on every server that supports tools, while some refuse `response_format` beside tools or do not support it.
+That works on every server that supports tools, while some do not support `response_format`, or not together with tools.
 Arguments that do not fit the type are a tool error that the model reads. An answer in text gets a reminder. The run
 fails after more than `retries` failures.
 """

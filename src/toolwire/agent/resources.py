@@ -33,7 +33,7 @@ class SharedResources:
         self._holders: dict[asyncio.AbstractEventLoop, _Holder] = {}
 
     async def acquire(self) -> Resources:
-        """The open resources, which the caller must release. Raises what opening them raises; nothing is held then."""
+        """The open resources, which the caller must release. If opening fails, raises that error, and holds nothing."""
         loop = asyncio.get_running_loop()
         holder = self._holders.get(loop)
         if holder is None or not holder.users:
@@ -60,7 +60,7 @@ class SharedResources:
 
 
 class _Holder:
-    """The task that opens and closes the resources, once the `previous` one has closed them."""
+    """The task that opens and closes the resources. It first waits for the `previous` one to close them."""
 
     def __init__(self, opening: Callable[[AsyncExitStack], Awaitable[Resources]], previous: "_Holder | None") -> None:
         loop = asyncio.get_running_loop()
@@ -87,7 +87,7 @@ class _Holder:
             self.opened.exception()  # marks it as retrieved: all users may be gone
 
     async def close(self) -> None:
-        """Close everything and wait for that, even if the caller is cancelled."""
+        """Close everything, and wait for that even if the caller is cancelled."""
         if self.opened.done():
             self._leaving.set()
         else:

@@ -1,4 +1,4 @@
-"""One run of an agent: its events, and then its result, or the error why there is none."""
+"""One run of an agent: its events, then its result or its error."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable

@@ -27,7 +27,7 @@ class Runner:
     """Works on one prompt after another, in one session.
 
     A `model` that is already open stays open. `tools` are tools or plain functions. `session` may be a resumed one;
-    without a session nothing is written to disk. With an `output` tool, the model has to give its output through it.
+    without a session nothing is written to disk. With an `output` tool, the model must call it to give its output.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Runner:
     def stream(self, prompt: str, images: Sequence[str | Path] = ()) -> AsyncGenerator[AgentEvent]:
         """Work on a prompt and yield the events. Leaving the iteration cancels the task.
 
-        Images are files, or URLs as text. Raises `ValueError` for one that cannot be used.
+        Images are files as `Path`, or URLs as `str`. Raises `ValueError` for one that cannot be used.
         """
 
         def begin(task: Task) -> Coroutine[Any, Any, None]:
@@ -88,7 +88,7 @@ class Runner:
         return self._run(begin)
 
     def compact(self) -> AsyncGenerator[AgentEvent]:
-        """Replace the conversation by a summary, and yield the events."""
+        """Replace the conversation with a summary, and yield the events."""
         return self._run(lambda task: task.run(task.compact))
 
     async def use_model(self, name: str) -> None:

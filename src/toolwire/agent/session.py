@@ -85,7 +85,7 @@ class Session:
         self.id = id or new_id()
         self.model = model
         self.cwd = cwd
-        """The working directory at its beginning."""
+        """The working directory in which it began."""
         self.history = History()
         self.usage = Tokens()
         self.last = UNKNOWN_USAGE
@@ -166,7 +166,7 @@ class Session:
     def hold(self) -> None:
         """Lock the file until `close`, so that two processes do not overwrite each other.
 
-        Raises `SessionError` if another process holds it, or has continued it since this one read it.
+        Raises `SessionError` if it is held elsewhere, or was continued elsewhere since it was read.
         """
         if self._path is None or self._lock is not None:
             return
@@ -183,7 +183,7 @@ class Session:
 
     @property
     def is_held(self) -> bool:
-        """Whether this process holds the lock on the file."""
+        """Whether this session holds the lock on its file."""
         return self._lock is not None
 
     @contextmanager

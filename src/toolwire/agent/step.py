@@ -1,8 +1,8 @@
-"""One turn of the model being read: deltas become agent events, calls are started while the stream continues, items are
-added to the session.
+"""Reads one turn of the model: deltas become agent events, calls start while the stream continues, and items are added
+to the session.
 
-However the stream ends, the history stays whole: completed items are kept, every call gets its result, and results
-stand in the order of the calls.
+However the stream ends, the history stays consistent: completed items are kept, and every call gets its result, in the
+order of the calls.
 """
 
 import asyncio
@@ -65,7 +65,7 @@ class Step:
         return "".join(self._text)
 
     async def take(self) -> None:
-        """Read the whole turn and run its calls. The history is whole when this returns or raises.
+        """Read the whole turn and run its calls. The history is consistent when this returns or raises.
 
         Raises `BackendFault` if the turn failed, and `FatalToolError` if a tool ends the run.
         """
@@ -198,7 +198,7 @@ def _history_items(items: Iterable[OutputItem]) -> list[AnyItem]:
     for each in filter(_is_complete, items):
         item = read_item(each.as_received)
         if _is_command(item) and not item.call.call_id:
-            item = read_item(each.encoded)  # a command without any id has the id that its item was given
+            item = read_item(each.encoded)  # a command without an id gets the one that its item was given
         if not isinstance(item, ToolCallItem) or not item.is_cut:
             found.append(item)
     return found

@@ -1,7 +1,7 @@
 """One task: the work on one prompt, turn by turn, until the model has nothing left to do.
 
 A task retries a stream that fails, and summarises a history that no longer fits into the model's context window.
-Limits, calls and repeated failures are those of the shared tool loop (`turns/tools`).
+The shared tool loop (`turns/tools`) handles limits, calls and repeated failures.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ MAX_HALVINGS = 6
 USAGE_INTERVAL_SECONDS = 60.0
 """Seconds between two requests for the usage of an account."""
 MAX_RESULT_CHARS = 64_000_000
-"""Characters of the results that a task keeps unshortened beside its session."""
+"""Characters of results that `Task.calls` keeps in full; further results are shortened."""
 MAX_SHORTENED_CHARS = 1000
 
 
@@ -87,12 +87,12 @@ class EventQueue:
         self._taken = asyncio.Event()
 
     def put(self, event: AgentEvent) -> None:
-        """Add an event without waiting; output of running tools is dropped when far too many events are queued."""
+        """Add an event without waiting; tool output is dropped while the queue is at twice its limit."""
         if not isinstance(event, ToolOutput) or self._events.qsize() < 2 * MAX_QUEUED_EVENTS:
             self._events.put_nowait(event)
 
     async def wait_for_room(self) -> None:
-        """Wait until fewer events are queued than the limit."""
+        """Wait until the queue is below its limit."""
         while self._events.qsize() >= MAX_QUEUED_EVENTS:
             self._taken.clear()
             await self._taken.wait()
@@ -108,7 +108,7 @@ class EventQueue:
 
 
 class Task:
-    """Works from a prompt in the history to the end of the model's work, and reports to its queue of events."""
+    """Works on the last prompt of a session, and reports to its queue of events."""
 
     def __init__(self, runner: "Runner") -> None:
         self.model = runner.model
@@ -132,13 +132,13 @@ class Task:
 
     @property
     def items(self) -> tuple[AnyItem, ...]:
-        """The items that the task added to the history; all items after a summary has replaced the earlier ones."""
+        """The items that the task added to the history; once a summary has replaced earlier ones, all items."""
         return tuple(self.session.history.items[self._first_item :])
 
     # Work
 
     def close(self, working: "asyncio.Task[None]") -> None:
-        """End the events of work that has ended with an error or was cancelled before it began."""
+        """End the queue of events if the work raised an error, or was cancelled before it began."""
         error = None if working.cancelled() else working.exception()
         if working.cancelled() or error is not None:
             self.error = error
@@ -162,7 +162,7 @@ class Task:
         self.put(TaskEnded(reason, self.text, self.tools.usage or Usage(), error))
 
     async def compact(self) -> str:
-        """Replace the whole history by a summary, and return the reason `done`."""
+        """Replace the whole history with a summary, and return the reason `done`."""
         self._replace_history(await self._summarise())
         return "done"
 
@@ -190,7 +190,7 @@ class Task:
         return stop_reason
 
     def _is_last(self, step: Step) -> bool:
-        """Whether the model has answered. A model that gives no typed output where one is wanted is reminded."""
+        """Whether the model has answered. If it owes a typed output, adds a reminder to the history."""
         output = self.output
         has_answered = not step.calls and step.reason != "length"
         if output is None or (has_answered and step.reason == "filter"):
@@ -202,7 +202,7 @@ class Task:
         return bool(output.outputs)
 
     async def _take_turn(self) -> Step:
-        """One turn. If the history does not fit into the model's window, it is summarised, once."""
+        """Take one turn. If the history does not fit into the model's window, it is summarised, once."""
         try:
             return await self._with_retries(self._step)
         except BackendFault as fault:
@@ -257,7 +257,7 @@ class Task:
         return bool(window) and used >= window * self._config.compact_at
 
     async def _compact(self, *, keeps_work: bool) -> None:
-        """Replace the history by a summary, but keep the last prompt, and the work on it if that is small."""
+        """Replace the history with a summary, but keep the last prompt, and the work on it if that is small."""
         tail = self.session.history.tail()
         summary = await self._summarise()
         window = self._config.context_window or await self.model.context_window()
@@ -272,7 +272,7 @@ class Task:
         self.put(events.Compacted(before, len(items)))
 
     async def _summarise(self) -> Sequence[AnyItem]:
-        """The history as one item, made by the model. If it is too long for that, only its newest part."""
+        """Let the model summarise the history in one item; if it is too long for that, only its newest part."""
         history = self.session.history
         items, chars = list(history.items), size_of(history.items)
         for _ in range(MAX_HALVINGS):
@@ -311,7 +311,7 @@ class Task:
     # Calls
 
     def log_calls(self, finished: Iterable[Finished]) -> None:
-        """Keep calls with their results. Once these have too many characters, they are shortened."""
+        """Record finished calls; results beyond `MAX_RESULT_CHARS` are shortened."""
         for each in finished:
             call, text = each.call, each.result.text
             self._result_chars += len(text)
@@ -320,7 +320,7 @@ class Task:
             self.calls.append(CompletedCall(call.call_id, call.name, call.text, text, each.result.failed, seconds))
 
     def _make_hooks(self, runner: "Runner") -> CallHooks:
-        """The user's functions around calls, which the call that gives the output does not have, and the reports."""
+        """The functions around calls: approval, the user's hooks and the reports. The output call has reports only."""
         settings, config, calls = runner.model.settings, runner.config, runner.calls
         exempt = FINAL_RESULT if self.output is not None else ""
         inherit = partial(inherited, settings.secret_variables, settings.agent.inherit)

@@ -104,7 +104,7 @@ class Connection:
                 await self._connect("auto")
                 return
             try:
-                # Servers made with rmcp before 3.0 exit when the first message is the one of newer clients.
+                # Servers built with rmcp before 3.0 exit on the first message of newer clients.
                 await self._connect("legacy")
             except (MCPError, RuntimeError, ExceptionGroup) as error:
                 if not needs_newer_protocol(error):
@@ -112,7 +112,7 @@ class Connection:
                 await self._connect("auto")
 
     async def _connect(self, mode: str) -> None:
-        """Open the connection, and keep it open until it is to be closed."""
+        """Open the connection, and keep it open until `_leaving` is set."""
         about = Implementation(name="toolwire", version=__version__)
         streams = open_transport(self._server, self._health)
         async with Client(
@@ -135,7 +135,7 @@ class Connection:
                 group.cancel_scope.cancel()
 
     def _leave_soon(self) -> None:
-        """Begin to close, if it was open: during opening, the end of the other side already raises an error."""
+        """Begin to close it if it is open. While it opens, the end of the other side raises an error anyway."""
         if self._client is not None and not self._leaving.is_set():
             self._leaving.set()
             self._scope.deadline = asyncio.get_running_loop().time() + CLOSE_TIMEOUT

@@ -1,4 +1,4 @@
-"""MCP servers and their tools: connected concurrently in the background, tools under names that models accept.
+"""MCP servers, connected concurrently in the background, and their tools, under names that models accept.
 
 async with Servers(read_config(text), say) as servers:
     await servers.ready()
@@ -164,7 +164,7 @@ class Remote:
     async def _open(self) -> "Connection":
         try:
             try:
-                # 0.7 s, which most sessions do not need
+                # takes 0.7 s, and most sessions do not need it
                 module = await asyncio.to_thread(import_module, "toolwire.agent.mcp.connection")
             except ImportError as error:
                 raise NotRunning(f"the package mcp cannot be loaded: {error}; try {install_command('mcp')}") from None
@@ -260,7 +260,7 @@ def require_package() -> None:
 
 
 class Servers:
-    """Any number of servers; leaving the context ends them and waits for that.
+    """Any number of servers; leaving the context ends them and waits for their end.
 
     `say` receives messages about servers. Raises `ServerFailed` without the package `mcp`, and `ValueError` if two
     servers have the same name.

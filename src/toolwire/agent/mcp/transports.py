@@ -169,7 +169,7 @@ async def open_transport(server: Server, health: Health) -> AsyncGenerator[tuple
         async with _run_process(server, health) as streams:
             yield streams
         return
-    # A stream of events may be silent for long; every call has a timeout of its own.
+    # A stream of events may be silent for a long time; every call has a timeout of its own.
     timeout = httpx2.Timeout(server.start_timeout, read=None)
     hooks = {"response": [health.check_response]}
     async with (
@@ -201,7 +201,7 @@ async def read_lines(stream: asyncio.StreamReader) -> AsyncIterator[bytes]:
 async def _run_process(server: Server, health: Health) -> AsyncGenerator[tuple[WatchedStream, Any]]:
     """Run a server as a process and exchange lines of JSON with it, until the context is left.
 
-    Not through the event loop's own subprocesses: a descendant that holds a pipe open would keep those open.
+    Does not use the event loop's subprocesses: a descendant that holds a pipe open would keep them open.
     """
     try:
         with await health.tail.open() as errors:
@@ -246,7 +246,7 @@ async def _pipes(process: "subprocess.Popen[bytes]", health: Health) -> AsyncGen
                     text = each.message.model_dump_json(by_alias=True, exclude_unset=True)
                     writer.write(text.encode(errors="replace") + b"\n")
                     await writer.drain()
-        except OSError:  # the process does not read any more: the session must not wait for an answer
+        except OSError:  # the process no longer reads, so the session must not wait for an answer
             await to_session.aclose()
         finally:
             flushed.set()

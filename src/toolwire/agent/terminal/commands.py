@@ -58,7 +58,7 @@ def list_arguments(agent: Runner, name: str) -> Iterable[tuple[str, str]]:
 
 
 def prompt_line(text: str) -> ConsoleRenderable:
-    """A prompt as it stands above its answer."""
+    """A prompt as shown above its answer."""
     return Text.assemble(("> ", "bold cyan"), clean(text).replace("\n", "\n  "))
 
 

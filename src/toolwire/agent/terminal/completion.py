@@ -66,7 +66,7 @@ class Files:
         self._read = float("-inf")
 
     def matching(self, typed: str) -> list[str]:
-        """The best matches: paths with this prefix, names with this prefix, then paths with the characters in order."""
+        """The best matches: by prefix of the path, prefix of the name, substring, then characters in order."""
         if time.monotonic() - self._read > FRESH_SECONDS:
             self._names = ["/".join(parts) for parts in islice(walk(self.cwd), MAX_FILES)]
             self._read = time.monotonic()

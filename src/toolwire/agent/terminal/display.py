@@ -14,7 +14,7 @@ from toolwire.core.display import clean, escape_invisible
 from toolwire.turns.tools.call import CustomPayload, ToolCall
 
 MAX_CHARS = 100
-"""Characters of a call or a result on one line of a file; in a terminal it is one row."""
+"""Characters of a call or a result in a file; a terminal shows as much as fits into one row."""
 MAX_ERROR_CHARS = 300
 """Characters shown of a failed result."""
 MAX_SPACES = 40
@@ -88,7 +88,7 @@ def collapse_padding(lines: Iterable[str]) -> Iterator[str]:
         short_line = _PADDING.sub(lambda spaces: f"⟨{len(spaces[0]):,} spaces⟩", line)
         yield from [short_line] * min(times, MAX_EQUAL)
         if times > MAX_EQUAL:
-            yield f"⟨the same line {times - MAX_EQUAL:,} times more⟩"
+            yield f"⟨the same line {times - MAX_EQUAL:,} more times⟩"
 
 
 _PADDING = re.compile(f" {{{MAX_SPACES},}}")

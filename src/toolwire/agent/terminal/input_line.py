@@ -1,6 +1,6 @@
 """The input line of an interactive session, with the changing rows above it, by prompt_toolkit.
 
-The line can always be edited, also while a task runs or a question is asked. To print permanent lines, the rows are
+The line can always be edited, even while a task runs or a question is asked. To print permanent lines, the rows are
 erased, the lines are written, and the rows are drawn again.
 """
 

@@ -1,4 +1,4 @@
-"""An interactive session: typed prompts and commands are worked on one after the other; the others are queued."""
+"""An interactive session: typed prompts and commands are queued, and handled one after the other."""
 
 import asyncio
 import time
@@ -139,7 +139,7 @@ class Interactive:
                 self._queue.clear()
 
     async def _handle(self, line: str) -> bool:
-        """Carry out a command or a prompt; whether the next one may follow."""
+        """Carry out a command or a prompt; returns whether the next one may follow."""
         agent, view = self._agent, self._view
         view.print(prompt_line(line))
         match parse_command(line):
@@ -174,7 +174,7 @@ class Interactive:
         return True
 
     async def _watch(self, events: AsyncIterator[AgentEvent]) -> bool:
-        """Show all events; whether the task ended well."""
+        """Show all events; returns whether the task ended well."""
         is_done = True
         async for event in events:
             await self._view.show_next(event)
@@ -182,7 +182,7 @@ class Interactive:
         return is_done
 
     def _show(self, name: str) -> bool:
-        """Carry out a command that only shows something; whether it is one."""
+        """Carry out a command that only shows something; returns whether it is one."""
         match name:
             case "/help":
                 self._table([*COMMANDS.items(), ("", ""), *KEYS.items()])
@@ -203,7 +203,7 @@ class Interactive:
         return True
 
     async def _answer(self, prompt: str) -> bool:
-        """Work on a prompt; whether the task ended well."""
+        """Work on a prompt; returns whether the task ended well."""
         agent = self._agent
         if self._servers is not None:
             self._view.wait_for("MCP servers")

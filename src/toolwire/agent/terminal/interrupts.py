@@ -25,7 +25,7 @@ class Interrupts:
         self.before_leaving: Callable[[], object] = lambda: None
         self._is_cancelled = False
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
                 asyncio.get_running_loop().add_signal_handler(number, self._handle)
 
     def cancel(self) -> None:
@@ -53,7 +53,7 @@ class Interrupts:
 
 def kill_children() -> None:
     """Kill commands and MCP servers with all their descendants."""
-    from toolwire.agent.tools.process_tree import ProcessTree, find_marked  # noqa: PLC0415 - as the tools
+    from toolwire.agent.tools.process_tree import ProcessTree, find_marked  # noqa: PLC0415 - only when used
 
     for children in Path("/proc/self/task").glob("*/children"):
         for pid in children.read_text().split():

@@ -155,7 +155,7 @@ class _Code(CodeBlock):
         self._is_fenced = token.type == "fence"
         self._has_beginning = not token.meta.get("continues")
         self._has_end = not token.meta.get("goes_on")
-        self._wraps = token.level > 0  # inside of a list or a quotation what is too wide would be cut off
+        self._wraps = token.level > 0  # inside a list or a quotation, long lines would be cut off
 
     @classmethod
     def create(cls, markdown: Markdown, token: Token) -> "_Code":  # noqa: ARG003 - as rich calls it

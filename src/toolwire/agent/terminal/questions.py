@@ -56,7 +56,7 @@ class Questions:
         self._one_question = asyncio.Lock()
 
     async def ask(self, tool: Tool, call: ToolCall) -> bool | str:
-        """Whether a call may run: yes, no, or why not. There is one question at a time."""
+        """Whether a call may run: True, False, or the reason why not. Asks one question at a time."""
         async with self._one_question:
             if tool.name in self.always and not escalates(call, Context(self._cwd())):
                 return True
@@ -69,7 +69,7 @@ class Questions:
                 raise asyncio.CancelledError from None
 
     async def _show_call(self, tool: Tool, call: ToolCall) -> bool:
-        """Show a call; whether the user has seen all of it."""
+        """Show a call; returns whether the user has seen all of it."""
         self._print(Text.assemble((escape_invisible(call.name), "bold yellow"), " wants to run:"))
         console, count = self._view.console, 0
         rows = await asyncio.to_thread(make_call_rows, tool, call, Context(self._cwd()), console.width)
@@ -137,7 +137,7 @@ class _Edit(msgspec.Struct):
 def plan_changes(tool: Tool, call: ToolCall, context: Context) -> list[FileChange]:
     """The changes that a call of Write, Edit or apply_patch would make; empty for other tools.
 
-    Raises `ToolError` if the call could not work.
+    Raises `ToolError` if the call would fail.
     """
     if tool is files.write:
         write = read_arguments(call, _Write)

@@ -61,7 +61,7 @@ class Keyboard:
             typed = os.read(self._terminal, 1024)
         finally:
             loop.remove_reader(self._terminal)
-        if not typed and not os.isatty(self._terminal):  # any more
+        if not typed and not os.isatty(self._terminal):  # it is no longer a terminal
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return typed
 
@@ -165,7 +165,7 @@ class Screen:
 
     def show_cancelling(self) -> None:
         """Show that the task is being cancelled."""
-        with contextlib.suppress(OSError):  # the terminal may be gone, and that be the reason
+        with contextlib.suppress(OSError):  # the terminal may be gone, which may be the reason
             self.view.show_cancelling()
 
     def close(self) -> None:

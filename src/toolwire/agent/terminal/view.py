@@ -70,7 +70,7 @@ class Canvas(Protocol):
 
 
 def print_lines(console: Console, lines: Sequence[ConsoleRenderable]) -> None:
-    """Print lines without cropping them: the terminal wraps a line that may not be wrapped here."""
+    """Print lines without cropping them: the terminal wraps the lines that rich does not."""
     if lines:
         console.print(Group(*lines), end="", crop=False, soft_wrap=not console.is_interactive)
 
@@ -78,7 +78,7 @@ def print_lines(console: Console, lines: Sequence[ConsoleRenderable]) -> None:
 class View:
     """Shows one task after the other; the owner runs `keep_refreshing` meanwhile.
 
-    `answer` is a file for the answer, which is not shown here then. `verbose` shows notes. `quiet` shows only the
+    `answer` is a file for the answer, which is then not shown here. `verbose` shows notes. `quiet` shows only the
     answer and failures. `sums` prints the token counts after each task.
     """
 
@@ -156,7 +156,7 @@ class View:
 
     @asynccontextmanager
     async def asking(self, call_id: str) -> AsyncGenerator[None]:
-        """Show everything so far before questions about a call. Events are shown after the answer."""
+        """Show everything so far, and hold back later events until the questions about a call are answered."""
         async with self._lock:
             self._finish_text()
             self.refresh()

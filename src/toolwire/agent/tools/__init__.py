@@ -23,7 +23,7 @@ class BuiltinTools(Toolset):
     """Tools for files and commands. Leaving the set ends the commands that still run."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        from toolwire.agent.tools.shell import Sessions  # noqa: PLC0415 - as below
+        from toolwire.agent.tools.shell import Sessions  # noqa: PLC0415 - only when used
 
         super().__init__()
         self._names = names
@@ -32,7 +32,7 @@ class BuiltinTools(Toolset):
     @property
     def tools(self) -> Sequence[Tool]:
         """The chosen tools."""
-        from toolwire.agent.tools import files, image, patch, search, shell  # noqa: PLC0415 - they are many
+        from toolwire.agent.tools import files, image, patch, search, shell  # noqa: PLC0415 - only when used
 
         known: dict[str, tuple[Tool, ...]] = {
             "read": (files.read,),

@@ -60,12 +60,12 @@ class FileContent(msgspec.Struct, frozen=True):
 
 
 def confine(name: str, context: Context) -> ConfinedPath:
-    """Check a path of the model. Raises `ToolError` for one outside the roots."""
+    """Check a path from the model. Raises `ToolError` for one outside the roots."""
     return ConfinedPath(_check_inside(name, _join(name, context), context), name)
 
 
 def confine_link(name: str, context: Context) -> ConfinedPath:
-    """Check a path of the model, without following a link at its end."""
+    """Check a path from the model, without following a link at its end."""
     path = _join(name, context)
     if path.name in ("", ".."):
         return confine(name, context)
@@ -73,7 +73,7 @@ def confine_link(name: str, context: Context) -> ConfinedPath:
 
 
 def is_outside(name: str, context: Context) -> bool:
-    """Whether a path of the model leads outside the roots; an unusable path does not."""
+    """Whether a path from the model leads outside the roots; an unusable path does not."""
     try:
         return bool(name) and not _is_inside(resolve(name, context), context)
     except ToolError:
@@ -81,7 +81,7 @@ def is_outside(name: str, context: Context) -> bool:
 
 
 def resolve(name: str, context: Context) -> Path:
-    """A path of the model without links and `..`, inside the roots or not. Raises `ToolError`."""
+    """A path from the model, without links and `..`, inside the roots or not. Raises `ToolError`."""
     return _resolve(name, _join(name, context))
 
 

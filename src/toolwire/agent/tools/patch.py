@@ -1,8 +1,8 @@
 """apply_patch: patches in the format of Codex, over several files at once.
 
-Patches are accepted and applied as by codex 0.166.0, with four exceptions. A patch is applied completely or not at all;
-Codex leaves half of a patch that fails. A move of a file onto itself keeps the file; Codex loses it. Bytes that are not
-UTF-8 are kept; Codex refuses the file. `*** Environment ID:` is not supported, as it is not in the grammar.
+Patches are accepted and applied as codex 0.166.0 does, with four exceptions. A patch is applied completely or not at
+all; Codex leaves a patch that fails half applied. A move of a file onto itself keeps the file; Codex loses it. Bytes
+that are not UTF-8 are kept; Codex refuses the file. `*** Environment ID:` is not supported: the grammar lacks it.
 """
 
 import errno
@@ -197,7 +197,7 @@ def _back_up(path: Path, undo: ExitStack) -> Path:
     """Keep a copy of a file under another name, so that it can be restored."""
     backup = path.parent / f".{token_hex(8)}.tmp"
     if path.is_dir() and not path.is_symlink():
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))  # it has replaced the file meanwhile
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))  # a directory has replaced the file meanwhile
     try:
         os.link(path, backup, follow_symlinks=False)
     except OSError:  # not every file system has hard links

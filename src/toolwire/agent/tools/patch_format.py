@@ -50,7 +50,7 @@ ADD, DELETE, UPDATE = "*** Add File: ", "*** Delete File: ", "*** Update File: "
 MOVE, END_OF_FILE = "*** Move to: ", "*** End of File"
 
 _WHITE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
-"""White space as Rust defines it; Python's own `strip` removes four control characters more."""
+"""White space as Rust defines it; Python's own `strip` removes four more control characters."""
 _PLAIN = str.maketrans(
     dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-")
     | dict.fromkeys("\u2018\u2019\u201a\u201b", "'")

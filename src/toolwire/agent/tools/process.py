@@ -221,7 +221,7 @@ class Process:
 
     def _clean_up(self, monitor: "asyncio.Task[None]") -> None:
         try:
-            if monitor.cancelled() or self._code is None:  # the loop is being closed, or it hangs in the kernel
+            if monitor.cancelled() or self._code is None:  # the loop is being closed, or a process hangs in the kernel
                 self._tree.signal(signal.SIGKILL)
             self._supervisor.kill()
             with suppress(subprocess.TimeoutExpired):
@@ -244,7 +244,7 @@ class Process:
         return self._over.is_set()
 
     async def wait(self, seconds: float) -> bool:
-        """Wait for the end of all its processes and output, at most this long; whether they have ended."""
+        """Wait at most this long for all its processes and output to end, and return whether they have."""
         return await _wait_for(seconds, self._over)
 
     async def stop(self) -> None:
@@ -264,7 +264,7 @@ class Process:
 def _start(command: Command, mark: str) -> tuple[subprocess.Popen[bytes], int, int]:
     """Start a command under a supervisor. Returns it, our end of its output, and the pipe for its exit code.
 
-    Not through the event loop: uvloop leaves copies of the pipe open in the command, and starting could be cancelled
+    Does not use the event loop: uvloop leaves copies of the pipe open in the command, and starting could be cancelled
     halfway. Raises `ToolError`.
     """
     environment = {**command.inherit(), **ENVIRONMENT, **command.env, MARK: mark}

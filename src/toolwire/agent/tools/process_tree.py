@@ -21,8 +21,8 @@ class ProcessTree:
     """A process with all its descendants, in its session or in others.
 
     Its process group is not enough: `timeout` and shells with job control create others. Descendants in other sessions
-    are found by their parents, and later by their mark. Without /proc only the group is known. With `keeps_leader` the
-    leader is a supervisor, which keeps running.
+    are found by their parents, or, if orphaned, by their mark. Without /proc only the group is known. With
+    `keeps_leader` the leader is a supervisor, which keeps running.
     """
 
     def __init__(self, leader: int, mark: str = "", *, keeps_leader: bool = False) -> None:

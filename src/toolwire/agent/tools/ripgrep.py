@@ -1,4 +1,4 @@
-"""Searches the contents of files: with ripgrep if it is installed, else with a Python process that writes the same.
+"""Searches the contents of files: with ripgrep if it is installed, else with a Python process that writes its format.
 
 With Python, patterns are those of `re`, and `.` also matches invalid UTF-8. It runs in a process, not a thread, because
 a bad pattern can occupy `re` forever, and a process can be killed.

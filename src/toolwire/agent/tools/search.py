@@ -1,4 +1,4 @@
-"""Glob and Grep: find files by name and by content. Both search the files that `walk` yields."""
+"""Glob and Grep: find files by name and by content. Both cover the files that `walk` yields."""
 
 import asyncio
 import os
@@ -60,7 +60,7 @@ def glob(pattern: str, path: str = ".", *, context: Context) -> str:
 
 
 class Grep:
-    """The Grep tool; a class, because the model has an argument `context` here."""
+    """The Grep tool; a class, because one of the model's arguments is named `context`."""
 
     name = "Grep"
     description = (
@@ -102,7 +102,7 @@ def _find_grep_target(arguments: GrepArguments, context: Context) -> tuple[Confi
 
 
 def _confine_folder(path: str, inner: str, context: Context) -> ConfinedPath:
-    """A readable directory: the fixed start of a pattern, from the path."""
+    """The directory to search: the path and the fixed start of a pattern. Raises `ToolError` if unreadable."""
     name = os.path.join("" if path == "." else path, inner) if inner else path
     target = confine(name, context)
     with explain_errors(target, context):

@@ -1,4 +1,4 @@
-"""Commands. `Bash` and `local_shell` run one to its end; one of `exec_command` may outlive the call that started it.
+"""Runs commands. `Bash` and `local_shell` run one to its end; `exec_command` may leave it running after the call.
 
 There is no sandbox: a command has all permissions of this process. So read-only mode refuses all commands. Only the
 directory in which a command starts is confined, unless calls are approved before they run.
@@ -157,7 +157,7 @@ def resolve_directory(context: Context, path: str) -> Path:
 
 
 class Sessions:
-    """The sessions of one agent, and the tools that share them."""
+    """The commands that `exec_command` has started, by session id, and the tools that share them."""
 
     def __init__(self, limit: int = MAX_SESSIONS) -> None:
         self._limit = limit

@@ -5,8 +5,8 @@ found. This is a program of its own, which imports only the standard library:
 
     python -I -S supervisor.py REPORT PROGRAM ARGUMENT …
 
-It writes the exit code to the file descriptor REPORT, a pipe. When that pipe has lost its reader, whose process was
-killed, the supervisor ends all processes of the command. On a system without subreapers it exits with the command.
+It writes the exit code to the file descriptor REPORT, a pipe. When that pipe loses its reader, because its process
+was killed, the supervisor ends all processes of the command. On a system without subreapers it exits with the command.
 """
 
 import contextlib
@@ -72,7 +72,7 @@ def main(report: int, argv: list[str]) -> None:
 def _end_all(*, adopts: bool) -> NoReturn:
     """End all processes of the command, SIGTERM first, and then this one.
 
-    Orphaned descendants become children of this process, so in the end all of them are.
+    Orphaned descendants become children of this process, so in the end it reaches all of them.
     """
     os.killpg(0, signal.SIGTERM)  # which is blocked here
     signalled: set[int] = set()

@@ -88,7 +88,7 @@ class PathPattern:
         self._first, *self._rest = runs
 
     def matches(self, parts: Parts) -> bool:
-        """Whether a path matches: each run where it is found first, the last one at the end."""
+        """Whether a path matches: each run at its first occurrence, the last one at the end."""
         if not _matches_at(self._first, parts, 0):
             return False
         at = len(self._first)
