@@ -63,7 +63,7 @@ def _complete(context: click.Context, parameter: click.Parameter, is_given: bool
         return
     shell = os.path.basename(os.environ.get("SHELL", ""))
     if shell not in SHELLS:
-        raise stop(f"completion: SHELL is {shell!r}, and none of {', '.join(SHELLS)}")
+        raise stop(f"completion: SHELL is {shell!r}, which is none of {', '.join(SHELLS)}")
     completion = get_completion_class(shell)
     assert completion is not None
     script = completion(context.command, {}, "toolwire", COMPLETION_VARIABLE).source()
@@ -115,7 +115,7 @@ def app(context: click.Context) -> None:
 def main() -> None:
     """Run the command line. An error in it is reported in one line."""
     without_working_directory()
-    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 - Python has none where it is closed
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 - None if it is closed
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -85,7 +85,7 @@ def _check_captured(options: CheckOptions) -> Report:
     path = options.file or options.har
     assert path is not None
     if options.url or (options.file and options.har):
-        raise CheckUsageError("give one of them: an address, --file or --har")
+        raise CheckUsageError("give only one of an address, --file and --har")
     apis = _choose_apis(options.api)
     data = _read(path)
     if options.har:

@@ -103,7 +103,7 @@ def find_key(backend: Backend) -> str:
 
 
 def find_key_variable(backend: Backend) -> str:
-    """The variable that holds this key: that of a preset at the same origin, so that no other server gets it."""
+    """The variable with the user's own key: that of a preset at the same origin, so that no other server gets it."""
     if backend.has_key or not backend.base_url:
         return ""
     origin = urlsplit(backend.base_url)[:2]
@@ -112,7 +112,7 @@ def find_key_variable(backend: Backend) -> str:
 
 
 def _find_backend(settings: Settings, model: str) -> tuple[Backend, str]:
-    """The first backend that serves a model, and the name it is asked for."""
+    """The first backend that serves a model, and the model's name there."""
     found = settings.serving(model)
     return found[0] if found else (DEMO, "")
 

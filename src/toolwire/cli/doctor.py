@@ -266,7 +266,7 @@ async def _examine_codex() -> Finding:
 
 
 async def _read_codex_version(command: tuple[str, ...]) -> tuple[str, str]:
-    """The version that this command prints, and its fault."""
+    """The version that this command prints, and what is wrong with it."""
     try:
         process = await asyncio.create_subprocess_exec(
             *command,
@@ -297,7 +297,7 @@ async def _read_codex_version(command: tuple[str, ...]) -> tuple[str, str]:
 
 
 def _read_codex_login() -> tuple[bool, str]:
-    """Whether there is a login, and of which kind."""
+    """Whether there is a usable login, and a description of it."""
     path = login_file()
     try:
         found = read_login(path)

@@ -24,7 +24,7 @@ MAX_MODELS_OFFERED = 20
 
 _HEAD = f"""\
 # Settings of Toolwire.
-#   toolwire config   shows what is in force, and every key that may stand here
+#   toolwire config   shows what is in force, and every key that may appear here
 #   toolwire doctor   says what is wrong
 #   toolwire models   lists the models
 
@@ -188,7 +188,7 @@ def _split_list(answer: str) -> tuple[str, ...]:
 
 
 def _ask_details(given: ServerChoice, questions: Questions) -> ServerChoice:
-    """Ask for the address, key and models of one server that are not given."""
+    """Ask for the address, key and models of one server, unless they are given."""
     name, preset = given.preset, PRESETS[given.preset]
     url, variable, models = given.base_url, given.key_env, given.models
     if not url and (preset.address or not preset.api_key_env):
@@ -197,13 +197,13 @@ def _ask_details(given: ServerChoice, questions: Questions) -> ServerChoice:
         variable = questions.ask("The variable that holds its key", preset.api_key_env, _find_variable_fault)
     if not models:
         offered: tuple[str, ...] = ()
-        if not preset.api_key_env:  # a server on this machine, which may run
+        if not preset.api_key_env:  # a server on this machine, which may be running
             from toolwire.cli.models import list_models
 
             backend = msgspec.convert(with_preset({"base_url": url or preset.base_url}, name), Backend)
             [listed] = asyncio.run(list_models(Settings(backends=(backend,)), name))
             offered = tuple(model.removeprefix(f"{name}/") for model in listed.models[:MAX_MODELS_OFFERED])
-        others = f"go there by {', '.join(preset.models)}" if preset.models else f"are asked for as {name}/MODEL"
+        others = f"are sent there by {', '.join(preset.models)}" if preset.models else f"are asked for as {name}/MODEL"
         question = f"Models by name, with commas; the first is the one to begin with (all others {others})"
         models = _split_list(questions.ask(question, ", ".join(offered) or NONE))
     return ServerChoice(name, url, variable, models)

@@ -1,4 +1,4 @@
-"""`toolwire serve`: runs the gateway. A terminal first shows its settings file, commands to try, and its backends."""
+"""`toolwire serve`: runs the gateway. A terminal shows the settings file, commands to try, and the backends."""
 
 import asyncio
 import json

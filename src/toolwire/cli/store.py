@@ -68,7 +68,7 @@ def _load_settings(config: str | None, *errors: type[Exception]) -> Generator[Se
 
 @asynccontextmanager
 async def _make_store(settings: Settings) -> AsyncGenerator[AnyStore]:
-    """Make the store of the settings, and close it in the end."""
+    """Make the store of the settings, and close it at the end."""
     store = make_store(settings)
     try:
         yield store
