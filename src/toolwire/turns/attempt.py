@@ -25,7 +25,7 @@ from toolwire.upstream.reply import Broken, Reply, Timeouts, Upstream
 from toolwire.upstream.scheduling import Alarm, give_way
 
 MAX_ERROR_BYTES = 64 * 1024
-"""Maximum bytes that are read of an error."""
+"""Maximum bytes read from an error reply."""
 
 Confirm: TypeAlias = Callable[[], Awaitable[None]]
 """Raises if this process may no longer continue the turn. Called before a backend is asked or a tool is run."""
@@ -39,7 +39,7 @@ class TurnGuard(Protocol):
         ...
 
     async def begin_action(self) -> None:
-        """Confirm, and record that something begins that must not be repeated."""
+        """Confirm, and record the start of an action that must not be repeated."""
         ...
 
 
@@ -55,11 +55,11 @@ class Question(msgspec.Struct, frozen=True):
     key: str
     timeouts: Timeouts
     max_reply: int
-    """Maximum bytes of a reply in memory: all of a plain one, or those of a stream since text was last shown."""
+    """Maximum bytes in memory: a whole plain reply, or the part of a stream since text was last shown."""
     batching: bool
-    """Whether frames of one read that differ in their text alone are read as one."""
+    """Whether frames of one read that differ only in their text are batched."""
     confirm: Confirm | None = None
-    """Called before the request is sent; raises if it must not be."""
+    """Called before the request is sent; raises to prevent it."""
     taps: Sequence[AttemptTap] = ()
 
 
@@ -99,7 +99,7 @@ class Attempt:
         return self._reply.headers if self._reply is not None else self._headers
 
     async def read(self, until: float) -> Sequence[Event] | None:
-        """The next events, which may be none; None if `until` comes first."""
+        """The next events, possibly empty; None if `until` comes first."""
         reply = self._reply
         try:
             if reply is None:
@@ -119,7 +119,7 @@ class Attempt:
             return (TurnFailed(fault.failure),)
 
     def read_nowait(self) -> Sequence[Event] | None:
-        """The events of bytes that have arrived; None if there are none."""
+        """The events of the bytes that have arrived; None if no bytes have."""
         try:
             if self.reader.has_more:
                 return self.reader.feed_more()
@@ -166,7 +166,7 @@ class Attempt:
             if until >= deadline:
                 with self._alarm.at(deadline):
                     reply = await (self._opening or self._ask())
-            else:  # in a task, which goes on if `until` comes first
+            else:  # in a task, which continues after `until`
                 self._opening = self._opening or self._loop.create_task(self._ask())
                 await asyncio.wait((self._opening,), timeout=max(0.0, until - self._loop.time()))
                 if not self._opening.done():
@@ -215,7 +215,7 @@ class Attempt:
         return body
 
     async def _wait(self, reply: Reply, until: float) -> Sequence[Event] | None:
-        """Wait for more of the reply, until the first of the deadlines."""
+        """Wait for more of the reply, until the earliest deadline."""
         limits, reader = self._question.timeouts, self.reader
         quiet_until = reader.heard_at + limits.idle if reader.heard_at else self._began + limits.first_byte
         deadline = min(quiet_until, reader.progressed + limits.progress, self._began + limits.total)

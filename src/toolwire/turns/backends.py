@@ -53,7 +53,7 @@ def check_backends(settings: Settings) -> None:
 def _http_route(backend: Backend, http: HttpBackend, settings: Settings, session: aiohttp.ClientSession) -> Route:
     profile = http.profile_from(backend.profile, backend.auth)
     facts, encode_count = http.facts(profile), http.count_tokens
-    own_key = "" if settings.keys else None  # with keys, that of the client is one of ours and stays here
+    own_key = "" if settings.keys else None  # with keys, the client's key is one of ours and is not passed on
     if backend.api_key_env:
         own_key = os.environ[backend.api_key_env].strip()
     credentials = CodexLogin() if backend.auth else ApiKey(backend.key_header or http.key_header, own_key)

@@ -4,7 +4,7 @@
 
 OpenAI's own list does not have it. Others have fields of their own: vLLM and SGLang `max_model_len`, OpenRouter,
 Together and Kimi `context_length`, Groq `context_window`, Mistral `max_context_length`, Anthropic `max_input_tokens`,
-llama.cpp `meta.n_ctx`; older versions of it have only the size that the model was trained with, `meta.n_ctx_train`.
+llama.cpp `meta.n_ctx`, in older versions only the size used in training, `meta.n_ctx_train`.
 """
 
 from typing import Any, cast
@@ -23,7 +23,7 @@ class _Models(msgspec.Struct):
 
 
 async def fetch_window(route: Route, model: str, key: str) -> int:
-    """The context window in tokens, by the list of the model's server; 0 if that does not have it."""
+    """The context window in tokens, from the server's list of models; 0 if the list lacks it."""
     if route.list_models is None or route.backend.auth:
         return 0  # the list behind a login has another form
     try:

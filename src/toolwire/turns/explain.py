@@ -18,7 +18,7 @@ _SYSTEM_FIRST = re.compile(
 """The error of chat templates that accept one system message, at the beginning."""
 
 KeySource: TypeAlias = Literal["environment", "login", "client", "none"]
-"""The source of the key for a backend: a variable, `codex login`, or the client."""
+"""The source of a backend's key: a variable, `codex login`, or the client."""
 
 _KEYS: dict[KeySource, tuple[str, str]] = {
     "environment": ("the key in {}", "Set {} to a key that this server takes."),
@@ -38,7 +38,7 @@ class AskedBackend(msgspec.Struct, frozen=True):
     key: KeySource = "none"
     key_variable: str = ""
     shows_url: bool = False
-    """Whether clients may see the address. On a gateway without keys they are its operator."""
+    """Whether clients may see the address. On a gateway without keys the client is its operator."""
 
 
 def explain_failure(failure: Failure, backend: AskedBackend) -> Failure:

@@ -139,7 +139,7 @@ class TurnObserver:
         """The head of a request has arrived. Returns a tap for the bytes of the turn, or None."""
 
     def start(self) -> None:
-        """A request is being served; a background turn counts beside the request that started it."""
+        """A request is being served. A background turn counts in addition to the request that started it."""
 
     def stop(self) -> None:
         """A request is no longer being served."""
@@ -161,7 +161,7 @@ class TurnObserver:
 
 
 class ObservedTurn:
-    """One turn and its observers. A request that is no turn, such as one for the list of models, is not reported."""
+    """One turn and its observers. A request that is not a turn, such as one for the list of models, is not reported."""
 
     __slots__ = ("head", "is_reported", "observers", "report", "taps")
 

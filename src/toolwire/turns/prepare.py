@@ -21,7 +21,7 @@ from toolwire.turns.routes import Router
 from toolwire.turns.validate import validate
 
 MAX_RETRY_DELAY = 5.0
-"""Seconds: if a backend requests a longer delay, the failure goes to the client instead."""
+"""Maximum seconds before a retry. If a backend requests a longer delay, the client gets the failure."""
 
 
 class Caller(Protocol):
@@ -39,7 +39,7 @@ class Caller(Protocol):
 
 
 class Engine(msgspec.Struct, frozen=True):
-    """Shared by all requests of a process."""
+    """The objects that all requests of a process share."""
 
     settings: Settings
     router: Router
@@ -55,9 +55,9 @@ class Options(msgspec.Struct, frozen=True):
     seed: str
     """The ids of the turn are derived from it."""
     policies: Sequence[Callable[[], Policy]] = ()
-    """Make the policies that come after all others, for each attempt."""
+    """Factories of the policies that come last; called for each attempt."""
     retries: int | None = None
-    """The maximum number of retries; None: that of the backend's settings."""
+    """The maximum number of retries; None for the backend's setting."""
     guard: TurnGuard | None = None
     """Asked before each request to a backend, if another process could take over the turn."""
     observers: Sequence[AttemptObserver] = ()
@@ -67,7 +67,7 @@ class Options(msgspec.Struct, frozen=True):
 
 
 Target = tuple[Route, str]
-"""A backend, and the model's name at it."""
+"""A route, and the model's name at its backend."""
 
 
 def prepare(engine: Engine, request: Request, caller: Caller, options: Options) -> "Job":
@@ -90,11 +90,11 @@ class Job(msgspec.Struct, frozen=True):
     targets: Sequence[Target]
     """The backends that serve the model, in the order to try them."""
     first: Question
-    """The first attempt."""
+    """What the first attempt needs."""
 
 
 class Attempts:
-    """The sequence of attempts at a job: retries, without a part that was refused, and at the next backend."""
+    """The attempts at a job, in order: retries, an attempt without a refused part, and failover."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -173,7 +173,7 @@ class Attempts:
 
 
 def _make_question(engine: Engine, request: Request, caller: Caller, options: Options, target: Target) -> Question:
-    """An attempt at one backend."""
+    """What an attempt at this backend needs."""
     route, model = target
     settings, reasoning, owner = engine.settings, engine.reasoning, caller.owner
     rules, seed, name = options.rules, options.seed, route.backend.name

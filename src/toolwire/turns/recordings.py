@@ -22,7 +22,7 @@ def recordings_of(settings: Settings) -> Sequence[AttemptObserver]:
 
 
 class Recordings:
-    """Records attempts, with one file for each turn: a later attempt replaces an earlier one."""
+    """Records attempts in one file for each turn: a later attempt replaces an earlier one."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -59,7 +59,7 @@ class AttemptRecording:
         elif not self._is_over:
             try:
                 self._write(self._splitter.feed(data))
-            except BackendFault:  # a frame that is too large, which the turn fails with, too
+            except BackendFault:  # a frame is too large; the turn fails too
                 self._is_over = True
 
     def send(self, messages: Sequence[Ask | bytes]) -> None:

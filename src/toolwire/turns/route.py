@@ -13,7 +13,7 @@ from toolwire.upstream.reply import Origin, Upstream
 
 
 class Route(msgspec.Struct, frozen=True):
-    """One backend with its upstream. The callables are None where its server has no such endpoint."""
+    """One backend with its upstream. An optional callable is None if the server has no such endpoint."""
 
     backend: Backend
     upstream: Upstream
@@ -50,5 +50,5 @@ class Route(msgspec.Struct, frozen=True):
 
     @property
     def takes_client_key(self) -> bool:
-        """Whether its server gets the key of a client that brings one."""
+        """Whether its server gets the client's own key."""
         return self.origin is not None and not self.backend.has_key

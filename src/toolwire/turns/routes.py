@@ -1,4 +1,4 @@
-"""The router: which backends serve a model, and which models there are."""
+"""The router: finds the backends that serve a model, and lists the models."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -30,7 +30,7 @@ MAX_MODEL_LIST_BYTES = 8 * 1024 * 1024
 """Maximum bytes of all cached lists."""
 
 COOLDOWN = 30.0
-"""Seconds for which a backend that failed is tried after the others that serve the model."""
+"""Seconds for which a failed backend is tried last."""
 
 MAX_MODEL_NAME_CHARS = 1024
 """Every event of a stream repeats the name."""
@@ -120,7 +120,7 @@ class Router:
         return BadRequest(message, "model", "model_not_found", status=404)
 
     def key_for(self, route: Route, model: str, key: str) -> str:
-        """The client's own key if it may go to this backend: the client means the first that serves the model."""
+        """The client's own key if this backend may get it: the key is for the first server of the model."""
         return key if key and self._serving(model)[0][0].origin == route.origin else ""
 
     def passes_key(self, model: str, key: str) -> bool:
@@ -128,11 +128,11 @@ class Router:
         return any(self.key_for(route, model, key) and route.takes_client_key for route, _ in self._serving(model))
 
     def cool(self, route: Route) -> None:
-        """Try a backend that failed after the others, for a while."""
+        """Try a failed backend last, for a while."""
         self._cooling[route.backend.name] = time.monotonic() + COOLDOWN
 
     def cooling(self, route: Route) -> float:
-        """Seconds for which a backend is still tried after the others."""
+        """The remaining seconds for which a backend is tried last."""
         return max(0.0, self._cooling.get(route.backend.name, 0.0) - time.monotonic())
 
     def url_of(self, name: str) -> str:
@@ -159,7 +159,7 @@ class Router:
         return estimate_tokens(request), {"x-toolwire-notes": msgspec.json.encode(stats.figures.notes).decode()}
 
     async def models(self, key: str, vendor: str) -> list[tuple[str, str]]:
-        """Every model and its backend, by name: literal names, aliases, and the models that match globs.
+        """Every model with the name of its backend: literal names, aliases, and the models that match globs.
 
         The client's own key goes to one origin only: that of a server of this vendor if there is one.
         """

@@ -1,7 +1,7 @@
 """A run: the production of one turn, and the source of its events.
 
 It makes attempts until one produces visible output, which is the commit. Before the commit a failure may lead to
-another attempt, afterwards it ends the turn.
+another attempt; afterwards it ends the turn.
 """
 
 import asyncio

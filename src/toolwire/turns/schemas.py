@@ -1,7 +1,7 @@
 """Checks arguments against JSON Schemas with the jsonschema library, within limits.
 
 The schema comes from a client and the arguments from a model, so neither is trusted: nothing is fetched, every step is
-counted, and of `pattern` only simple forms are checked. For a schema that cannot be used, the answer is None.
+counted, and only simple forms of `pattern` are checked. For an unusable schema the answer is None.
 """
 
 import re
@@ -27,7 +27,7 @@ MAX_WORK = 30_000_000
 """Maximum steps times characters of one validation: each step may look at all characters."""
 
 MAX_PROBLEMS = 8
-"""Maximum problems that are reported of one call."""
+"""Maximum problems reported for one call."""
 
 MAX_MATCHED_CHARS = 1000
 """Longer texts are not matched against a pattern."""
@@ -132,7 +132,7 @@ def _limit(draft: Any) -> Any:
 
 
 def _skip(validator: Any, value: Any, instance: Any, schema: Any) -> None:
-    """The check of a keyword that is not checked."""
+    """The check of a keyword that is skipped."""
 
 
 def _length(value: Any) -> int:
@@ -165,7 +165,7 @@ _PIECE = re.compile(
 
 
 def compile_simple_pattern(pattern: str) -> re.Pattern[str] | None:
-    """A cheap pattern that means the same in JavaScript and Python: `^`, pieces of which two may vary, `$`; or None."""
+    """Compile a pattern that is cheap and the same in JavaScript: `^`, pieces, of which two may vary, `$`; else None."""
     if len(pattern) > 200 or not (pattern.startswith("^") and pattern.endswith("$")):
         return None
     inside = pattern[1:-1]

@@ -1,4 +1,4 @@
-"""Calls in the form in which tools take them.
+"""Calls as tools receive them.
 
 Arguments stay text until the tool reads them. A call that cannot run, because its tool does not exist or its arguments
 do not fit, gets a result with the reason, and the turn continues.

@@ -19,14 +19,14 @@ from toolwire.turns.tools.call import FatalToolError, LocalShellPayload, ToolCal
 from toolwire.turns.tools.registry import Context, Registry, Result, Tool, ignore
 
 MAX_RESULT_CHARS = 400_000
-"""Characters of a result: more than any built-in tool returns, and about as much as a model's window may hold."""
+"""Maximum characters of a result: more than any built-in tool returns, and about as many as a model's window holds."""
 
 
 class Gate:
     """A fair lock for readers and writers: a waiting writer holds up the readers that come after it."""
 
     def __init__(self) -> None:
-        self._visits: list[tuple[bool, asyncio.Event]] = []  # holders and waiters: whether a reader, and its end
+        self._visits: list[tuple[bool, asyncio.Event]] = []  # (is_reader, ended) of holders and waiters
 
     @asynccontextmanager
     async def pass_through(self, *, shared: bool) -> AsyncGenerator[None]:
@@ -75,7 +75,7 @@ After: TypeAlias = Callable[[ToolCall, Result, Context], Awaitable[Result]]
 
 
 class CallHooks(msgspec.Struct, frozen=True):
-    """The callbacks of a turn's owner around its calls."""
+    """The callbacks around the calls of a turn."""
 
     context: Callable[[ToolCall], Context]
     """Makes the context of a call."""
@@ -98,7 +98,7 @@ class TurnCalls:
         self._gate = Gate()
         self._running: list[Running] = []
         self.assembler = CallAssembler()
-        """Takes the events of the turn, and returns the calls that they complete, for the owner to start."""
+        """Takes the events of the turn, and returns the calls that they complete. Pass each of them to `start`."""
         self.fatal: FatalToolError | None = None
         """The error of a tool that ends the turn."""
         self.was_cancelled = False
@@ -113,7 +113,7 @@ class TurnCalls:
     async def results(self) -> list[Finished]:
         """Wait for all results, in the order of the calls. `fatal` is set if one of them must end the turn.
 
-        Cancelling this cancels the calls; their results are waited for all the same, and `was_cancelled` is set.
+        If this is cancelled, it cancels the calls, still waits for their results, and sets `was_cancelled`.
         """
         while any(not each.task.done() for each in self._running):
             try:
@@ -230,7 +230,7 @@ def abort_message(call: ToolCall, seconds: float | None) -> str:
 
 
 def _bound(result: Result) -> Result:
-    """A result that fits into a request: of texts that are far too long, the beginning and the end."""
+    """The result, small enough for a request: only the beginning and the end of long texts are kept."""
     texts = [part.text for part in result.parts if isinstance(part, TextPart)]
     if sum(map(len, texts)) <= MAX_RESULT_CHARS:
         return result

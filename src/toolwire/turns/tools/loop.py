@@ -25,7 +25,7 @@ REPEATED_CALLS = "repeated_calls"
 
 
 class Prices(msgspec.Struct, frozen=True):
-    """Prices of a million tokens. Cached input is part of the input, and has its own price."""
+    """Prices per million tokens. Cached input is part of the input, and has its own price."""
 
     input: float = 0.0
     output: float = 0.0
@@ -39,7 +39,7 @@ class Prices(msgspec.Struct, frozen=True):
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """Limits at which a loop ends even if the work is not done; 0: no limit. Raises `ValueError` for less than 0."""
+    """Limits at which a loop ends even if the work is not done; 0: no limit. Raises `ValueError` if one is negative."""
 
     max_turns: int = 100
     """Turns of the model."""

@@ -1,4 +1,4 @@
-"""Tools, sets of tools, and the registry that holds them by name. `@tool` makes a tool of a typed Python function.
+"""Tools, sets of tools, and the registry that holds them by name. `@tool` makes a tool from a typed Python function.
 
 @tool(parallel=True)
 async def weather(city: str, unit: Literal["C", "F"] = "C") -> str:
@@ -24,7 +24,7 @@ from toolwire.turns.tools.concurrency import is_async_function, run_in_thread
 from toolwire.turns.tools.schema import encode_value, parameters_of, parse_docstring, schema_of, written_function
 from toolwire.upstream.credentials import inherited
 
-if TYPE_CHECKING:  # `typing` has defaults of type variables from Python 3.13 on only
+if TYPE_CHECKING:  # `typing` supports defaults of type variables only since Python 3.13
     from typing_extensions import ParamSpec, TypeVar
 
     Deps_co = TypeVar("Deps_co", default=Any, covariant=True)
@@ -42,7 +42,7 @@ Inherit: TypeAlias = Callable[[], dict[str, str]]
 Spend: TypeAlias = Callable[[Usage], None]
 
 NAME_PREFIXES = ("mcp__", f"functions{SEPARATOR}")
-"""Prefixes that some models put before the names of tools of MCP servers, and before those of other tools."""
+"""Prefixes that some models add to the names of MCP tools, and of other tools."""
 
 
 def ignore(_: object) -> None:
@@ -72,7 +72,7 @@ class Context(msgspec.Struct, Generic[Deps_co], frozen=True):
     roots: tuple[Path, ...] = ()
     """Directories whose files may be read and written; empty: the working directory."""
     approved: bool = False
-    """Every call is approved before it runs, so a command may start outside the roots."""
+    """Whether every call is approved before it runs; if so, a command may start outside the roots."""
     inherit: Inherit = inherited
     """Returns the environment variables for a process that the tool starts."""
     deps: Deps_co = cast("Any", None)
@@ -178,7 +178,7 @@ def as_result(value: Any) -> Result:
 
 
 class Decorator(Protocol):
-    """Makes a tool of a function."""
+    """Makes a tool from a function."""
 
     def __call__(self, function: Callable[Parameters, Value_co], /) -> FunctionTool[Parameters, Value_co]: ...
 
@@ -194,7 +194,7 @@ def tool(*, name: str = "", parallel: bool = False, writes: bool = False) -> Dec
 def tool(
     function: Callable[..., Any] | None = None, /, *, name: str = "", parallel: bool = False, writes: bool = False
 ) -> Any:
-    """Make a tool of a function: the schema from its signature, the description from its docstring.
+    """Make a tool from a function: its signature becomes the schema, its docstring the description.
 
     `parallel`: it may run beside other such tools. `writes`: it changes something, and may need approval.
     Raises `TypeError` if the function cannot be a tool.
@@ -204,7 +204,7 @@ def tool(
 
 
 def as_tool(each: Tool | Callable[..., Any]) -> Tool:
-    """A tool as it is, or one made of a plain function. Raises `TypeError` for anything else."""
+    """A tool as it is, or a plain function as a tool. Raises `TypeError` for anything else."""
     if hasattr(each, "as_tool"):
         raise TypeError("an agent is no tool by itself: give `agent.as_tool(name, description)`")
     if hasattr(each, "run"):
@@ -225,7 +225,7 @@ def declare(tool: Tool) -> dict[str, Any]:
 
 
 class Toolset:
-    """Tools with a lifetime: entered before the first run that uses them, left after the last.
+    """Tools with a lifetime: entered before the first run that uses them, exited after the last.
 
     A subclass opens what its tools need in `__aenter__` and closes it in `__aexit__`:
 

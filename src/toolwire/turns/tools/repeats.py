@@ -17,7 +17,7 @@ WARNING_THRESHOLD = 3
 """Number of equal failures at which the model is warned."""
 WARNING = (
     "The same call has now failed three times in the same way. "
-    "Do something else: if it fails so once more, the work ends here."
+    "Do something else: if it fails like this once more, the work ends here."
 )
 
 _VOLATILE = re.compile(r"^(?:Chunk ID|Wall time): .*$|(?<= after )\d+(?:\.\d+)?(?= ?s)", re.MULTILINE)
@@ -27,8 +27,8 @@ _VOLATILE = re.compile(r"^(?:Chunk ID|Wall time): .*$|(?<= after )\d+(?:\.\d+)?(
 class Repeats:
     """Counts equal failures of equal calls, turn by turn.
 
-    Equal calls of one turn count once, because the model has not seen any of their results when it makes the next. A
-    successful call of a tool that writes resets all counts, because trying again makes sense then.
+    Equal calls of one turn count once, because the model makes them all before it sees a result. A successful call of a
+    tool that writes resets all counts, because trying again makes sense then.
     """
 
     def __init__(self, registry: Registry) -> None:

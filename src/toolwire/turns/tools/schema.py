@@ -1,6 +1,6 @@
 """JSON Schemas of Python types and function signatures, and values of these types read from and written to JSON.
 
-msgspec supports Structs, dataclasses, TypedDicts and plain types. A pydantic model, alone or inside of these, and a
+msgspec supports Structs, dataclasses, TypedDicts and plain types. A pydantic model, alone or inside one of these, and a
 type with a pydantic `Field`, are left to pydantic, which is used only if the program has imported it.
 """
 
@@ -44,7 +44,7 @@ def decode_value(text: str, kind: type[T]) -> T:
 
 
 def encode_value(value: object) -> str:
-    """A value as JSON text; a part that JSON cannot express is written as `str` shows it."""
+    """A value as JSON text; a part that JSON cannot express is written as its `str`."""
 
     def encode_other(value: Any) -> Any:
         return value.model_dump(mode="json") if hasattr(value, "model_dump") else str(value)
@@ -110,7 +110,7 @@ def _extract_definitions(schema: Any) -> dict[str, Any]:
 def parameters_of(
     function: Callable[..., Any], name: str, descriptions: dict[str, str], injected_types: Sequence[type]
 ) -> tuple[dict[str, type], type[msgspec.Struct]]:
-    """The parameters that the engine fills in, by type, and a Struct of those that the model fills in.
+    """The parameters that the engine fills in, with their types, and a Struct of those that the model fills in.
 
     Raises `TypeError`, which names the tool and the parameter, if a model could not fill one of them in.
     """
