@@ -165,7 +165,7 @@ _PIECE = re.compile(
 
 
 def compile_simple_pattern(pattern: str) -> re.Pattern[str] | None:
-    """Compile a pattern that is cheap and the same in JavaScript: `^`, pieces, of which two may vary, `$`; else None."""
+    """Compile a pattern that is cheap and the same in JavaScript: `^`, pieces (two may vary), `$`; else None."""
     if len(pattern) > 200 or not (pattern.startswith("^") and pattern.endswith("$")):
         return None
     inside = pattern[1:-1]
