@@ -188,7 +188,7 @@ def test_a_finding_is_shown_with_the_rule_the_request_and_the_bytes(checker: Che
     assert ran.findings == ["choice.none", "choice.named"]
     out = ran.out
     assert "MUST choice.none on chat: `tool_choice` none prevents calls." in out
-    assert "Harm: A tool runs that the client has forbidden." in out
+    assert "Harm: Agents run a tool that the client has forbidden." in out
     assert "Seen: There is one call." in out
     assert f"> POST {url}/v1/chat/completions {{" in out
     assert '< data: {"id":"chatcmpl-' in out
@@ -495,7 +495,7 @@ def test_a_file_is_checked_by_the_real_program(checker: CheckRunner, recorded: P
 def test_a_capture_shows_nothing_of_the_wire(checker: CheckRunner, recorded: Path):
     ran = checker.run_in_process("--file", str(next(recorded.glob("*-messages-one-call.sse"))))
     out = " ".join(ran.out.split())
-    assert "a capture does not show it: messages: stream.whole, stream.live, sse.content-type" in out
+    assert "a capture cannot show it: messages: stream.whole, stream.live, sse.content-type" in out
     assert "choice." not in ran.out
 
 
@@ -529,7 +529,7 @@ def test_garbage_is_no_turn(checker: CheckRunner, data: bytes, word: str):
 
 def test_rules_of_behaviour_cannot_be_seen_in_a_file(checker: CheckRunner, recorded: Path):
     path = str(next(recorded.glob("*-chat-one-call.sse")))
-    checker.run_in_process("--file", path, "--only", "choice").refuses("choice cannot be seen in what was captured")
+    checker.run_in_process("--file", path, "--only", "choice").refuses("captured turns cannot test choice")
     assert checker.run_in_process("--file", path, "--only", "calls", "--only", "choice").code == 0
 
 

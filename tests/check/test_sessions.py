@@ -984,7 +984,7 @@ def test_a_server_that_cannot_stream_is_checked_as_far_as_it_goes(faulty: Faulty
     assert broken(report) == set()
     assert {"chat.completion", "choice.none", "history.result"} <= passed(report)
     not_seen = not_observed(report)
-    assert not_seen["chat.done-marker"] == not_seen["sse.json"] == "no stream came whole"
+    assert not_seen["chat.done-marker"] == not_seen["sse.json"] == "no stream was complete"
     assert not_seen["stream.disconnect"].startswith("status 400")
 
 
@@ -1080,7 +1080,7 @@ def test_a_model_that_repeats_something_else_is_spared(faulty: Faulty, said: str
 def test_a_call_that_meets_its_limit_is_no_lost_text(faulty: Faulty):
     url = faulty.add(Fault(where(contains("line-699"), put(model="demo-length"))))
     assert not_observed(run(url, "messages", only=["arguments.huge"]), "messages") == {
-        "arguments.huge": "the turn met its token limit"
+        "arguments.huge": "the turn reached its token limit"
     }
 
 

@@ -19,8 +19,8 @@ CONNECT_TIMEOUT = 10
 def normalise_url(url: str) -> str:
     """The base URL of an endpoint; `/v1` is added where it is missing, and the path of an API is removed.
 
-    Without a scheme it is http for an IP address and a name without a dot, and https for any other host, so that no key
-    is sent unencrypted through the internet by mistake. Raises `ValueError`.
+    Without a scheme it is http for an IP address or a local name, and https for any other host, so that no key is sent
+    unencrypted over the internet by mistake. Raises `ValueError`.
     """
     given = url.strip()
     if not _SCHEME.match(given):
@@ -59,7 +59,7 @@ _REASONS = {
 
 
 def explain_failure(error: Exception) -> str:
-    """Why a request got no answer, or only a part of one."""
+    """The reason for a missing or incomplete answer."""
     match error:
         case aiohttp.ConnectionTimeoutError():
             return f"no connection in {CONNECT_TIMEOUT} s: the host does not answer"
@@ -68,7 +68,7 @@ def explain_failure(error: Exception) -> str:
         case aiohttp.ClientConnectorCertificateError():
             return f"its certificate is not trusted ({error.certificate_error})"
         case aiohttp.ClientConnectorSSLError():
-            return f"it does not speak TLS: does its address begin with http://? ({_explain_tls(error)})"
+            return f"it does not speak TLS: should its address begin with http://? ({_explain_tls(error)})"
         case aiohttp.ClientConnectorError():
             known = _REASONS.get(error.os_error.errno or 0)
             return known or f"no connection ({error.os_error.strerror or error.os_error})"

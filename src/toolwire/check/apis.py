@@ -79,7 +79,7 @@ class Api:
         return {"authorization": f"Bearer {key}"} if key else {}
 
     def body(self, request: ProbeRequest, model: str) -> Json:
-        """The JSON body of a request, with long fields last: reports show only the beginning."""
+        """The JSON body of a request, with the tools last: reports show only the beginning."""
         fields: Json = {
             self.history_field: self.history(request.entries),
             **self.choice(request),
@@ -108,12 +108,12 @@ class Api:
         return self.function(msgspec.structs.asdict(tool))
 
     def choice(self, request: ProbeRequest) -> Json:
-        """The fields that say which tools may be called, and how many at once."""
+        """The fields for the tool choice and for parallel calls."""
         choice = self.function({"name": request.named}) if request.named else request.choice or None
         return {"tool_choice": choice, "parallel_tool_calls": request.parallel}
 
     def allow(self, allowed: Json) -> Json:
-        """The fields of a choice that allows some of the tools only."""
+        """The fields of a choice that allows only some of the tools."""
         return allowed
 
     def settings(self, request: ProbeRequest) -> Json:
@@ -121,7 +121,7 @@ class Api:
         return {}
 
     def error_fault(self, body: Json) -> str:
-        """What is wrong with the form of an error; empty if it is well formed."""
+        """The fault in the form of an error; empty if it is well formed."""
         has_message = as_text(as_object(body.get("error")).get("message"))
         return "" if has_message else "it has no object `error` with a message"
 

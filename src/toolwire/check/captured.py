@@ -18,7 +18,7 @@ from toolwire.protocols import dialect_of
 
 
 def check_stream(dialect: Dialect, chunks: Iterable[bytes], request: Body | None = None) -> list[Finding]:
-    """Check a captured stream; returns its violations of the rules. With the request more rules apply."""
+    """Check a captured stream; returns its violations of the rules. With the request, more rules apply."""
     check = StreamCheck(_facts(dialect, request))
     for chunk in check_chunks(chunks):
         check.feed(check_chunk(chunk))
@@ -26,7 +26,7 @@ def check_stream(dialect: Dialect, chunks: Iterable[bytes], request: Body | None
 
 
 def check_body(dialect: Dialect, body: Body, request: Body | None = None) -> list[Finding]:
-    """Check a captured plain reply; returns its violations of the rules. With the request more rules apply."""
+    """Check a captured plain reply; returns its violations of the rules. With the request, more rules apply."""
     found, _ = check_plain(as_bytes(body), _facts(dialect, request))
     return found
 
@@ -77,7 +77,7 @@ def _check(exchange: Exchange, *, is_stream: bool, is_named: bool = True) -> Exc
 def read_har(data: bytes) -> list[Exchange]:
     """Check the turns of an archive that a browser or a proxy wrote.
 
-    Skips refused requests, answers that are not stored, and other APIs.
+    Skips refused requests, entries without a stored answer, and other APIs.
     """
     exchanges: list[Exchange] = []
     for number, entry in enumerate(as_objects(as_object(_parse_object(data).get("log")).get("entries")), 1):

@@ -28,9 +28,9 @@ MAX_KEPT_BYTES = 64 * 1024
 TOO_LARGE = f"the answer has more than {MAX_BYTES} bytes"
 LATE = "no answer in time"
 USER_AGENT = "toolwire-check"
-"""The name by which server logs, and our console, recognise the requests of a check."""
+"""Identifies the requests of a check in server logs and in the console."""
 MAX_TIMEOUTS = 3
-"""Maximum number of timeouts before an API is given up, and of answers that are too large."""
+"""Maximum number of timeouts, or of oversized answers, before an API is given up."""
 
 
 class Unreachable(Exception):
@@ -120,7 +120,7 @@ class Endpoint:
             exchange.failure = exchange.failure or explain_failure(error)
         answer.end()
         self.add(exchange)
-        if facts is not None and exchange.status == 401:  # no further request would say more
+        if facts is not None and exchange.status == 401:  # further requests would be refused too
             raise GivenUp(self.explain_refusal(exchange))
         return exchange
 
@@ -129,7 +129,7 @@ class Endpoint:
         return {**api.headers(self.target.key), **self.target.headers}
 
     def explain_refusal(self, exchange: Exchange) -> str:
-        """What an answer with status 401 or 403 means."""
+        """Explain an answer with status 401 or 403."""
         status = describe_status(exchange)
         if self.target.key:
             return f"the key is refused ({status})"
@@ -173,7 +173,7 @@ def _record(exchange: Exchange, folder: Path) -> None:
 
 
 class _Answer:
-    """An answer while it arrives; it fills in its exchange."""
+    """Reads an answer and fills in its exchange."""
 
     def __init__(self, exchange: Exchange, key: str, leave_after: int) -> None:
         self._exchange = exchange
@@ -212,7 +212,7 @@ class _Answer:
         return self._exchange.status == 200 and is_event_stream(self._exchange.content_type)
 
     def end(self) -> None:
-        """The answer has ended: check it, if it should be a turn."""
+        """End the answer, and check it if it should be a turn."""
         exchange = self._exchange
         exchange.seconds = time.monotonic() - self._began
         self._take(self._redactor.end())
@@ -240,13 +240,13 @@ class _Answer:
 
 MIN_LIVE_SECONDS = 1.5
 MIN_LIVE_EVENTS = 10
-"""Streams that are shorter, or have no more events, are not tested for `stream.live`."""
+"""Shorter streams, and those with at most this many events, are not tested for `stream.live`."""
 MAX_MODEL_RATE = 1000
 """Events per second; no model is faster."""
 
 
 def _check_liveness(received: Sequence[ReceivedFrame]) -> Iterator[Finding]:
-    """A finding if all events came at once after a long silence. A model that reasons first is slower afterwards."""
+    """A finding if a burst of events follows a long silence. A model that reasons silently is slower afterwards."""
     times = [0.0, *(each.at for each in received)]
     silences = [after - before for before, after in pairwise(times)]
     if len(received) <= MIN_LIVE_EVENTS or times[-1] < MIN_LIVE_SECONDS:
@@ -268,7 +268,7 @@ def keep_frames(received: Sequence[ReceivedFrame], failure: str) -> tuple[Receiv
 
 
 def make_cut_finding(exchange: Exchange) -> Finding:
-    """The finding for an answer that stopped before its end."""
+    """The finding about a truncated answer."""
     last = tuple(each.position for each in exchange.received[-1:])
     return Finding("stream.whole", f"The answer broke off: {exchange.failure}.", last)
 

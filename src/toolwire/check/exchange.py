@@ -68,7 +68,7 @@ class Exchange(msgspec.Struct):
 
     @property
     def fields(self) -> Json:
-        """The answer as an object, if it is one."""
+        """The answer as an object; empty if it is not one."""
         return as_object(parse_json(self.body))
 
 

@@ -1,7 +1,7 @@
 """Finds the faulty parts of a frame or a request, so that reports can mark them.
 
-A part is the name of a JSON field, such as `sequence_number` or `tool_calls.id`, or a text. A field is marked where it
-is least nested: `id` means that of a chunk, not those of its calls.
+A part is the name of a JSON field, such as `sequence_number` or `tool_calls.id`, or a text. Of the fields with a name,
+the least nested are marked: `id` means that of a chunk, not those of its calls.
 """
 
 import json
@@ -21,7 +21,7 @@ _COLON = re.compile(r"\s*:\s*")
 _DECODER = json.JSONDecoder()
 
 PLAIN_LIMITS, MARKED_LIMITS = (120, 60, 40), (240, 180, 40)
-"""The maximum length of a piece shown whole, and the lengths of the beginning and the end shown of a longer one."""
+"""The maximum length of a piece that is shown whole; the lengths of head and tail that are shown of a longer one."""
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -32,7 +32,7 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 class _Key(msgspec.Struct, frozen=True):
-    """A field in a text: the names that lead to it, and where it begins and ends."""
+    """A field in a text: its path, and its span."""
 
     path: tuple[str, ...]
     start: int
@@ -42,7 +42,7 @@ class _Key(msgspec.Struct, frozen=True):
 def mark(text: str, finding: Finding) -> list[Piece]:
     """The text in pieces, with the parts of a finding marked.
 
-    These are the finding's own parts, or the fields of its rule that its detail names, or all fields of its rule.
+    These are the finding's own parts, else the fields of its rule that its detail names, else all fields of its rule.
     """
     fields = RULES[finding.rule].fields
     named = [field for field in fields if re.search(rf"\b{field.rpartition('.')[2]}\b", finding.detail)]
@@ -78,7 +78,7 @@ def _mark_parts(text: str, parts: Sequence[str]) -> list[Piece]:
 
 
 def _find_part(text: str, part: str, keys: Sequence[_Key]) -> list[tuple[int, int]]:
-    """The spans of a part: the least nested fields with its name inside its outer names, or else its text."""
+    """The spans of a part: its least nested fields, or else the first occurrence of its text."""
     *outer, name = part.split(".")
     fields: list[_Key] = []
     for key in keys:
@@ -93,7 +93,7 @@ def _find_part(text: str, part: str, keys: Sequence[_Key]) -> list[tuple[int, in
 
 
 def _find_keys(text: str) -> Iterator[_Key]:
-    """All fields of the JSON in a text, also where the JSON is incomplete."""
+    """All fields of the JSON in a text, even if the JSON is incomplete."""
     path: list[str] = []
     latest = ""
     for token in _TOKEN.finditer(text):

@@ -35,7 +35,7 @@ async def check(
 ) -> Report:
     """Check an endpoint. Raises `Unreachable`, and `ValueError` if no rule is left to test.
 
-    `on_progress` is called with the next probe, the number of probes done and the number of all.
+    `on_progress` is called with the next probe, the number of probes done and the total number.
     """
     chosen = choose_rules(only)
     wanted = [APIS[name] for name in apis if any(rule.id in chosen for rule in rules_for(APIS[name].name))]
@@ -187,7 +187,7 @@ _CONDITIONS: dict[str, Callable[[Exchange], object]] = {
     "stream.whole": lambda exchange: exchange.seconds,
     "sse.content-type": lambda exchange: exchange.content_type,
 }
-"""When an answer tests a rule: by what the rule needs, and by its id for rules with conditions of their own."""
+"""Conditions under which an answer tests a rule, by what the rule needs or by its id."""
 
 _SSE_RULES = ("responses.event-name", "responses.done-marker", "responses.sse-id")
 """Rules of Responses that do not apply to a WebSocket."""
@@ -228,7 +228,7 @@ def _explain_not_observed(rule: Rule, api: Dialect, report: Report) -> str:
     if api in report.ended:
         return report.ended[api]
     if rule.id in ("stream.live", "stream.whole", "sse.content-type") and not any(each.seconds for each in came):
-        return "a capture does not show it"
+        return "a capture cannot show it"
     if rule.on in ("stream", "plain") and rule.on not in kinds:
         return _REASONS[rule.on]
     return _REASONS[rule.needs or rule.on]
@@ -239,9 +239,9 @@ _REASONS = {
     "text": "no turn had text, with tools declared",
     "error": "no turn failed halfway",
     "time": f"no stream took longer than {MIN_LIVE_SECONDS:g} s",
-    "stream": "no stream came whole",
-    "plain": "no plain answer came whole",
-    "turn": "no turn came that shows it",
+    "stream": "no stream was complete",
+    "plain": "no plain answer was complete",
+    "turn": "no turn tests it",
     "conversation": "it was not tried",
 }
 """Why a rule was not observed, by what it needs."""
@@ -257,5 +257,5 @@ def check_captured(exchanges: Sequence[Exchange], origin: str, only: Sequence[st
     report = Report(origin, "", apis, time.time(), exchanges=[*exchanges])
     report.verdicts = complete_verdicts(report, verdicts, chosen)
     if not report.verdicts:
-        raise ValueError(f"{', '.join(only)} cannot be seen in what was captured")
+        raise ValueError(f"captured turns cannot test {', '.join(only)}")
     return report

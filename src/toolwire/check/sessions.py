@@ -24,7 +24,7 @@ class ProbeSession:
         self.is_demo = model == "demo" or model.endswith("/demo")
 
     async def ask(self, request: ProbeRequest, situation: str = "", *, leave_after: int = 0) -> Exchange:
-        """Send a request; after a server error once more. The demo model can be asked for a situation."""
+        """Send a request; a server error is retried once. The demo model can be asked for a situation."""
         model = self.model_for(situation)
         answer = await self.ask_once(request, model, leave_after=leave_after)
         if has_broken_down(answer):
@@ -46,7 +46,7 @@ class ProbeSession:
         )
 
     async def calls_made(self, request: ProbeRequest) -> int:
-        """How many calls the model makes for this request. It is sent once; the number is cached."""
+        """The number of calls that the model makes for this request. It is sent once; the number is cached."""
         if _key(request) not in self._call_counts:
             await self.ask(request)
         return self._call_counts.setdefault(_key(request), 0)
@@ -159,7 +159,7 @@ BUSY = (408, 429, 502, 503, 504, 529)
 
 
 def has_broken_down(exchange: Exchange) -> bool:
-    """Whether the server failed by itself; an overloaded server has another status."""
+    """Whether the server failed: status 500, or no answer for another reason than a timeout."""
     return exchange.status == 500 or (not exchange.status and exchange.failure != LATE)
 
 
@@ -168,7 +168,7 @@ def _is_inconclusive(exchange: Exchange) -> bool:
 
 
 def describe_failure(exchange: Exchange) -> str:
-    """Why an answer holds no complete turn."""
+    """The reason why an answer holds no complete turn."""
     if exchange.failure:
         return exchange.failure
     if exchange.status != 200:

@@ -103,7 +103,7 @@ class SocketConnection:
     async def _collect(self, received: list[ReceivedFrame], began: float) -> None:
         """Receive the messages of one turn. Raises `ConnectionError` if it is too large or the connection closes.
 
-        A closing event ends the turn, and so does an error before `response.created`, or without a following message.
+        A closing event ends the turn, and so does an error before `response.created`, or one that no message follows.
         """
         size, has_begun, timeout = 0, False, None
         while True:

@@ -33,7 +33,7 @@ class Verdict(msgspec.Struct):
 
 
 class Verdicts(dict[tuple[Dialect, str], Verdict]):
-    """All verdicts by API and rule; one that is missing is made."""
+    """All verdicts by API and rule; missing ones are created."""
 
     def __missing__(self, key: tuple[Dialect, str]) -> Verdict:
         api, rule = key
@@ -73,13 +73,13 @@ def order_by_cause(verdicts: Iterable[Verdict]) -> list[Verdict]:
     for each in verdicts:
         for number in {number for _, number in each.broken}:
             broken.setdefault(number, []).append(each.rule)
-    for each in verdicts:  # explained in every one of its exchanges
+    for each in verdicts:  # a consequence if it is explained in each of its exchanges
         found = {number: CAUSES[each.rule] & {*broken[number]} for _, number in each.broken}
         if found and all(found.values()):
             causes = [cause for number in found for cause in find_roots(broken[number]) if cause in found[number]]
             each.follows = [*dict.fromkeys(causes)]
     unexplained = [each for each in verdicts if each.broken and not each.follows]
-    for each in unexplained:  # implied in others
+    for each in unexplained:  # or if a rule that is broken in other exchanges implies it
         each.follows = [cause.rule for cause in unexplained if each.rule in RULES[cause.rule].implies]
     return [each for cause in verdicts if not cause.follows for each in (cause, *find_consequences(cause, verdicts))]
 
@@ -101,7 +101,7 @@ class Report(msgspec.Struct):
     exchanges: list[Exchange] = []
     verdicts: list[Verdict] = []
     absent: dict[str, str] = {}
-    """The APIs that it does not have, each with its answer instead."""
+    """The APIs that could not be checked, each with the reason."""
     spent: bool = False
     """Whether the budget of requests ran out before the probes did."""
     ended: dict[str, str] = {}
@@ -124,7 +124,7 @@ class Report(msgspec.Struct):
 
     @property
     def broken(self) -> list[Verdict]:
-        """The verdicts with findings: MUST rules first, then what most others follow from, each before those others."""
+        """The verdicts with findings: MUST rules first, then causes of many others; consequences follow their cause."""
         causes = [each for each in self.verdicts if each.broken and not each.follows]
         groups = [[cause, *find_consequences(cause, self.verdicts)] for cause in causes]
         sizes = Counter[str]()

@@ -53,7 +53,7 @@ def _list_calls(answer: Exchange) -> list[tuple[str, str]]:
 
 @probe_both("parallel", "parallel.calls", "history.results", TURNS)
 async def parallel_calls(session: ProbeSession, stream: bool) -> None:
-    """Two calls in one turn, and their results in the other order."""
+    """Two calls in one turn, and their results in reverse order."""
     first = await session.ask(ProbeRequest((TWO,), BOTH, stream=stream))
     calls = _list_calls(first)
     cities = "".join(arguments.lower() for _, arguments in calls)
@@ -104,7 +104,7 @@ async def _check_text(
     if text in map(_read_saved, answer.turn.calls):
         session.judge(rule, True, "", answer)
     elif answer.turn.finish == "length":
-        session.skip(rule, "the turn met its token limit")
+        session.skip(rule, "the turn reached its token limit")
     elif any(map(is_wrong, answer.turn.calls)):
         arrived = quote(answer.turn.calls[0].arguments)
         session.judge(rule, False, f"{len(text)} characters arrived as {arrived}.", answer)
@@ -156,14 +156,14 @@ def is_torn(arrived: str, text: str) -> bool:
 
 @probe_both("cut", "arguments.cut", TURNS)
 async def cut_call(session: ProbeSession, stream: bool) -> None:
-    """A call that meets the token limit."""
+    """A call that reaches the token limit."""
     answer = await session.ask(ProbeRequest((_ask_to_save(LONG),), (SAVE,), stream=stream, max_tokens=FEW), "length")
     if not session.require_turn("arguments.cut", answer):
         return
     turn = answer.turn
     is_reported = turn.finish == "length"
     is_at_limit = turn.usage is not None and abs(turn.usage.output - FEW) <= 2
-    # A server may complete the JSON of a truncated call, or drop the call. Only the demo model is known to make one.
+    # A server may complete the JSON of a truncated call, or drop the call. Only the demo model is sure to make one.
     is_cut = any(_is_torn(call) or (is_at_limit and LONG.startswith(_read_saved(call))) for call in turn.calls)
     if is_cut or (is_reported and (turn.calls or session.is_demo)):
         detail = f"A turn that was truncated in a call ends as {turn.finish!r}."
@@ -174,7 +174,7 @@ async def cut_call(session: ProbeSession, stream: bool) -> None:
 
 @probe("failed-tool", "history.error-result")
 async def failed_tool(session: ProbeSession) -> None:
-    """A result that reports a failed tool. Mistral accepts only ids of nine characters."""
+    """A result that reports a failed tool. Its id has nine characters because Mistral accepts no others."""
     calls = (ObservedCall("callcheck", "get_weather", '{"city":"Paris"}'),)
     result = ToolResult("callcheck", "Error: the weather service is down", failed=True)
     answer = await session.ask(ProbeRequest((ONE, AssistantCalls(calls), result), BOTH))

@@ -27,11 +27,11 @@ async def choice_required(session: ProbeSession, stream: bool) -> None:
 
 @probe_both("choice-named", "choice.named")
 async def choice_named(session: ProbeSession, stream: bool) -> None:
-    """A call to another tool than the model would choose is required."""
+    """A call is required to a tool that the model would not choose."""
     answer = await session.ask(ProbeRequest((ONE,), BOTH, named="get_time", stream=stream))
     if _could_call("choice.named", session, answer):
         names = sorted({call.name for call in answer.turn.calls})
-        session.judge("choice.named", names == ["get_time"], f"Called was {', '.join(names) or 'nothing'}.", answer)
+        session.judge("choice.named", names == ["get_time"], f"Tools called: {', '.join(names) or 'nothing'}.", answer)
 
 
 def _could_call(rule: str, session: ProbeSession, answer: Exchange) -> bool:
@@ -65,7 +65,7 @@ async def allowed_tools(session: ProbeSession, stream: bool) -> None:
     answer = await session.ask(ProbeRequest((ONE,), BOTH, stream=stream, more={"tool_choice": choice}))
     if await _could_break("choice.allowed", session, answer):
         others = [call.name for call in answer.turn.calls if call.name != "get_time"]
-        session.judge("choice.allowed", not others, f"Called was {', '.join(others)}.", answer)
+        session.judge("choice.allowed", not others, f"Tools called: {', '.join(others)}.", answer)
 
 
 async def _could_break(rule: str, session: ProbeSession, answer: Exchange) -> bool:
@@ -85,7 +85,7 @@ async def same_turn(session: ProbeSession) -> None:
     turns = [await session.ask(request), await session.ask(msgspec.structs.replace(request, stream=False))]
     if all(_could_call("stream.same", session, answer) for answer in turns):
         seen = [(answer.turn.finish, sorted({call.name for call in answer.turn.calls})) for answer in turns]
-        session.judge("stream.same", seen[0] == seen[1], f"Streamed it is {seen[0]}, plain {seen[1]}.", turns[1])
+        session.judge("stream.same", seen[0] == seen[1], f"Stream: {seen[0]}, plain answer: {seen[1]}.", turns[1])
 
 
 def _count(calls: int) -> str:

@@ -27,12 +27,12 @@ class Probe(msgspec.Struct, frozen=True):
 
 
 def probe(name: str, *rules: str) -> Callable[[Callable[[ProbeSession], Awaitable[None]]], Probe]:
-    """Decorator that makes a probe of a function."""
+    """Decorator that turns a function into a probe."""
     return lambda run: Probe(name, rules, run)
 
 
 def probe_both(name: str, *rules: str) -> Callable[[Callable[[ProbeSession, bool], Awaitable[None]]], Probe]:
-    """Decorator that makes a probe of a function, which runs twice: for a stream and for a plain answer."""
+    """Decorator that turns a function into a probe that calls it twice: for a stream and for a plain answer."""
 
     def decorate(run: Callable[[ProbeSession, bool], Awaitable[None]]) -> Probe:
         async def run_both(session: ProbeSession) -> None:

@@ -29,7 +29,7 @@ ENOUGH = 0.66
 
 @probe_both("cut-text", "limits.output", TURNS)
 async def cut_text(session: ProbeSession, stream: bool) -> None:
-    """A text that meets the token limit."""
+    """A text that reaches the token limit."""
     user = UserMessage(f'Repeat exactly this text, every letter of it, and nothing else: "{LONG}"')
     answer = await session.ask(ProbeRequest((user,), stream=stream, max_tokens=FEW), "short")
     if not session.require_turn("limits.output", answer):
@@ -88,11 +88,11 @@ async def bad_requests(session: ProbeSession) -> None:
     field = session.api.history_field
     sound = session.body(ProbeRequest((ONE,), (WEATHER,), stream=False))
     bodies: dict[str, Json | bytes] = {
-        "no JSON": b'{"model": ',
+        "invalid JSON": b'{"model": ',
         f"no {field}": {name: value for name, value in sound.items() if name != field},
-        f"{field} that are a number": {**sound, field: 7},
-        f"{field} that are a number, streamed": {**sound, "stream": True, field: 7},
-        "tools that are a text": {**sound, "tools": "get_weather"},
+        f"a number as {field}": {**sound, field: 7},
+        f"a number as {field}, streamed": {**sound, "stream": True, field: 7},
+        "a text as tools": {**sound, "tools": "get_weather"},
         "a tool without a name": {**sound, "tools": [session.api.function({"parameters": CITY})]},
     }
     for name, body in bodies.items():
@@ -125,7 +125,7 @@ async def legacy_functions(session: ProbeSession, stream: bool) -> None:
         return
     body = answer.body.replace(b" ", b"")
     is_legacy = b'"finish_reason":"function_call"' in body and b'"tool_calls":[' not in body
-    session.judge("legacy.functions", is_legacy, "The call or its finish reason are those of `tools`.", answer)
+    session.judge("legacy.functions", is_legacy, "The call or its finish reason is in the form of `tools`.", answer)
 
 
 @probe_both("broken-turn", "stream.failure", TURNS)
@@ -143,7 +143,7 @@ def judge_failure(session: ProbeSession, answer: Exchange) -> None:
     if 400 <= answer.status < 500:
         session.skip("stream.failure", describe_failure(answer))
     elif answer.failure and not session.has_answered_like(answer):
-        session.skip("stream.failure", "no turn comes whole")
+        session.skip("stream.failure", "no turn is complete")
     else:
         end = f"reported as finished: {answer.turn.finish}" if answer.ok else describe_failure(answer)
         is_reported = answer.turn.finish == "failed" or has_refused

@@ -62,7 +62,7 @@ async def continued(session: ProbeSession) -> None:
 def _judge_memory(session: ProbeSession, rule: str, first: Exchange, next: Exchange) -> None:
     """Judge whether a response knows the one that it continues: by its text, or by its token counts.
 
-    The name of the tool is a proof only if the request declares no tools.
+    The name of the tool is a proof only if the response repeats no tools.
     """
     before, after = first.turn.usage, next.turn.usage
     proofs = ("paris", WORD) if _response(next).get("tools") else ("paris", WORD, "get_weather")
@@ -85,7 +85,7 @@ def _response(answer: Exchange) -> Json:
 
 @probe("resumed", "state.resume")
 async def resumed(session: ProbeSession) -> None:
-    """A background response whose stream is resumed in its middle."""
+    """A background response whose stream is resumed from the middle."""
     first = await session.ask(ProbeRequest((ONE,), BOTH, named="get_weather", more={"store": True, "background": True}))
     wanted = [each.fields for each in first.received if each.is_event]
     numbers = [as_number(each.get("sequence_number")) for each in wanted]
@@ -100,7 +100,7 @@ async def resumed(session: ProbeSession) -> None:
         return
     rest = wanted[middle + 1 :]
     came = [each.fields for each in FrameCheck().feed(again.body) if each.is_event]
-    detail = f"Behind {numbers[middle]} came {_numbers(came)}, and there were {_numbers(rest)}."
+    detail = f"After {numbers[middle]} came {_numbers(came)} instead of {_numbers(rest)}."
     session.judge("state.resume", came == rest, detail, again)
 
 
@@ -127,7 +127,7 @@ async def echoed_settings(session: ProbeSession) -> None:
 
 @probe("compaction", *COMPACT_RULES, "errors.form", "errors.fields")
 async def compacted(session: ProbeSession) -> None:
-    """A conversation is compacted and goes on."""
+    """A conversation that is compacted and continued."""
     whole = session.body(ProbeRequest((REMEMBER,), stream=False))
     body: Json = {name: whole[name] for name in ("model", "input")}
     answer = await session.post(body, COMPACT_PATH)
@@ -183,7 +183,7 @@ async def over_socket(session: ProbeSession) -> None:
 
 
 async def _converse(session: ProbeSession, connection: SocketConnection) -> Exchange | None:
-    """The latest complete turn, if there is one."""
+    """Hold a conversation of two turns; returns the latest complete turn, if there is one."""
     first = await connection.ask(ProbeRequest((REMEMBER,), BOTH, named="get_weather"))
     if first.status >= 400:
         session.skip("socket.turn", describe_failure(first))

@@ -12,7 +12,7 @@ FORMS: dict[str, Callable[[Report], bytes]] = {".html": as_html, ".json": as_jso
 
 
 def write_report(report: Report, path: Path) -> None:
-    """Write a report in the form that the file's name asks for. Raises `ValueError` if it asks for none."""
+    """Write a report in the format of the file's extension. Raises `ValueError` for an unknown one."""
     form = FORMS.get(path.suffix)
     if form is None:
         raise ValueError(f"the name must end with one of {', '.join(FORMS)}")

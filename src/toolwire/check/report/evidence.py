@@ -22,7 +22,7 @@ def decode(data: bytes) -> str:
 
 
 def escape_surrogates(text: str) -> str:
-    """The text with surrogates escaped, which headers and file names may contain, so that it can be encoded."""
+    """The text with surrogates escaped so that it can be encoded; headers and file names may contain them."""
     return text.encode(errors="backslashreplace").decode()
 
 
@@ -33,7 +33,7 @@ def escape_invisible(text: str) -> str:
 
 
 def truncate(text: str, limit: int) -> str:
-    """The beginning of a long text, and how many characters are missing."""
+    """The beginning of a long text, and the number of missing characters."""
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit:,} more characters)"
 
 
@@ -48,7 +48,7 @@ def find_proof(finding: Finding, exchange: Exchange) -> list[str]:
 
 
 def escape(value: str) -> str:
-    """The text escaped for HTML, also inside of quotes."""
+    """The text escaped for HTML, including quotes."""
     return html.escape(escape_invisible(value))
 
 

@@ -65,7 +65,7 @@ def _make_box(name: str, inner: str) -> str:
 
 
 def _list_frames(received: Sequence[ReceivedFrame], offending: dict[int, Finding]) -> Iterator[str]:
-    """The marked frames with their neighbours; the beginning if none is marked."""
+    """The marked frames with their neighbours; the first frames if none is marked."""
     positions = [each.position for each in received]
     marked = sorted(offending)[:MAX_FRAMES]
     wanted = {near for at in marked for near in range(at - FRAMES_AROUND, at + FRAMES_AROUND + 1)}

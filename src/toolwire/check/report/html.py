@@ -95,7 +95,7 @@ def _make_table(report: Report) -> str:
                     chips.append(f'<a class="chip {kind}" {link}>{len(others)}</a>')
             cells.append(f'<td><div class="chips">{"".join(chips)}</div></td>')
         rows.append(f'<tr><th scope="row">{escape(area)}</th>{"".join(cells)}</tr>')
-    note = "Broken rules by name, the others by number; each leads to its rule."
+    note = "Broken rules by name, the others as a number; each leads to its rule."
     return f"""<section><h2>Rules by area</h2><p class="legend">{legend} <span class="soft">{note}</span></p>
 <div class="wide"><table class="areas"><thead><tr><th scope="col">Area</th>{heads}</tr></thead>
 <tbody>{"".join(rows)}</tbody></table></div></section>"""

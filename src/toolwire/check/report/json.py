@@ -4,19 +4,19 @@
     target        the address, or the name of the file that was checked
     model         empty if it is not known
     apis          those that were checked: `chat`, `responses`, `messages`
-    absent        the APIs that the endpoint does not have, each with its answer instead
+    absent        the APIs that could not be checked, each with the reason
     ended         the APIs whose probes did not all run, each with the reason
     began         the start time as ISO 8601 in UTC
     seconds       the duration; 0 for a captured file
     budget_spent  whether the budget of requests ran out before the probes did
     sound         whether no MUST rule is broken, as in the exit code
-    counts        `must_broken`, `should_broken`, `passed`, `not_observed`; `following`: how many of the broken rules
-                  are explained by others
+    counts        `must_broken`, `should_broken`, `passed`, `not_observed`; `following`: the number of
+                  broken rules that others explain
     verdicts      one for each rule on each API:
       rule          `id`, `level` (`MUST`, `SHOULD`), `area`, `requirement`, `source`, `harm`
       api
       outcome       `broken`, `passed` or `not observed`
-      seen          how often the rule was tested
+      seen          the number of times that the rule was tested
       reasons       why it was not observed; empty for the other outcomes
       follows       the rules that explain all of its findings, if any: then it is a consequence, and comes after the
                     first of them

@@ -31,7 +31,7 @@ _CHAT_FIELDS: tuple[tuple[Lane, tuple[str, ...]], ...] = (
     ("text", ("content", "refusal")),
     ("reasoning", ("reasoning_content", "reasoning", "reasoning_details", "thinking")),
 )
-"""Fields of a chat's deltas; the first match decides. Those for reasoning are inventions of servers."""
+"""Fields of a chat's deltas; the first match decides. Those for reasoning are not standard."""
 
 MIN_SECONDS = 0.1
 """The shortest stream that is drawn by time; a faster one is drawn by the order of its events."""

@@ -20,7 +20,7 @@ FINISHES: dict[str, Finish] = {
 
 
 class ChatStream:
-    """Reads a finished stream as the openai SDK does, and reports what is wrong."""
+    """Reads a finished stream as the openai SDK does, and reports its faults."""
 
     def __init__(self, facts: RequestFacts) -> None:
         self._facts = facts
@@ -32,7 +32,7 @@ class ChatStream:
         self._lacked: set[str] = set()
 
     def read(self, received: Sequence[ReceivedFrame]) -> Iterator[Finding]:
-        """What is wrong with the frames."""
+        """The findings about the frames."""
         events = [each for each in received if each.is_event]
         errors = [each for each in events if each.fields.get("error")]
         chunks = [each for each in events if not each.fields.get("error")]
@@ -68,7 +68,7 @@ class ChatStream:
         return ObservedTurn(tuple(choice.text_pieces), calls, finish, usage, self._id, last)
 
     def _read_chunk(self, each: ReceivedFrame) -> Iterator[Finding]:
-        """Read a chunk; a field that chunks lack is reported once."""
+        """Read a chunk; each missing field is reported only once."""
         chunk, choices = each.fields, each.fields.get("choices")
         self._id = self._id or as_text(chunk.get("id"))
         if chunk.get("object") != "chat.completion.chunk" or not isinstance(choices, list):
@@ -219,7 +219,7 @@ class _Fragments:
 
 
 def check_plain(body: Json, facts: RequestFacts) -> Iterator[Finding]:
-    """What is wrong with a plain answer."""
+    """The findings about a plain answer."""
     choices = as_objects(body.get("choices"))
     if body.get("object") != "chat.completion" or not choices:
         yield _report("completion", f"The answer is a {quote(body.get('object'))} with {len(choices)} choices.")

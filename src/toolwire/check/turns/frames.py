@@ -45,7 +45,7 @@ class ReceivedFrame(msgspec.Struct, frozen=True):
 
     @property
     def fields(self) -> Json:
-        """The data as an object; empty if it is none."""
+        """The data as an object; empty if it is not one."""
         return as_object(self.value)
 
     @property
@@ -64,7 +64,7 @@ class ReceivedFrame(msgspec.Struct, frozen=True):
         return self.type.rpartition(".")[2]
 
     def inner(self, key: str) -> Json:
-        """An object in the data; empty if it is none."""
+        """An object in the data; empty if it is not one."""
         return as_object(self.fields.get(key))
 
     def __str__(self) -> str:
@@ -80,7 +80,7 @@ def check_done_marker(rule: str, received: Sequence[ReceivedFrame]) -> Iterator[
 
 
 class FrameCheck:
-    """A stage from bytes in any chunking to frames; `findings` is complete when it has ended."""
+    """A stage that splits bytes, in any chunking, into frames; `findings` is complete after `end`."""
 
     def __init__(self) -> None:
         self.findings: list[Finding] = []
@@ -131,7 +131,7 @@ class FrameCheck:
             self.findings.append(Finding("sse.ended", detail, (self._position,)))
         else:
             self._read_fields(lines)
-        last = self._position - 1  # the latest frame: a finding about a frame that did not come is moved to it
+        last = self._position - 1  # the latest frame: a finding about a frame that was never completed is moved to it
         for number, finding in enumerate(self.findings):
             positions = tuple(min(position, last) for position in finding.frames) if last >= 0 else ()
             self.findings[number] = msgspec.structs.replace(finding, frames=positions)
@@ -171,11 +171,11 @@ class FrameCheck:
                 self._report("sse.utf8", f"{_quote_line(line)} is not UTF-8.")
             name, colon, value = text.partition(":")
             if name not in _FIELDS:
-                if name:  # a comment has none
+                if name:  # the name of a comment is empty
                     self._report("sse.field", f"{_quote_line(line)} is no field.", text)
                 continue
             if colon and value and not value.startswith(" "):
-                self._report("sse.space", f"{_quote_line(line)} has no space behind its colon.", f"{name}:")
+                self._report("sse.space", f"{_quote_line(line)} has no space after its colon.", f"{name}:")
             out.append((name, value.removeprefix(" ")))
         return out
 

@@ -52,7 +52,7 @@ def _report(rule: str, detail: str, *received: ReceivedFrame) -> Finding:
 
 
 class MessagesStream:
-    """Reads a finished stream as the anthropic SDK does, and reports what is wrong."""
+    """Reads a finished stream as the anthropic SDK does, and reports its faults."""
 
     def __init__(self, facts: RequestFacts) -> None:
         self._blocks: list[_Block] = []
@@ -63,7 +63,7 @@ class MessagesStream:
         self._failed = False
 
     def read(self, received: Sequence[ReceivedFrame]) -> Iterator[Finding]:
-        """What is wrong with the frames."""
+        """The findings about the frames."""
         for each in received:
             if each.is_done:
                 yield _report("unknown-event", "`[DONE]` is no event of the API.", each)
@@ -212,7 +212,7 @@ class _Block:
             self.pieces.append((each.position, text))
 
     def make_call(self) -> ObservedCall:
-        """The call as an SDK assembles it: without deltas its input is the one of the start."""
+        """The call as an SDK assembles it: without deltas its input is that of its start event."""
         call = _read_call(self.start)
         return msgspec.structs.replace(call, arguments=self.text or call.arguments, frames=tuple(self._frames))
 
@@ -250,7 +250,7 @@ def _check_fields(message: Json, what: str, *received: ReceivedFrame) -> Iterato
 
 
 def check_plain(body: Json, facts: RequestFacts) -> Iterator[Finding]:
-    """What is wrong with a plain answer."""
+    """The findings about a plain answer."""
     about = {key: body.get(key) for key in ("type", "role", "id", "stop_reason")}
     sound = about["type"] == "message" and about["role"] == "assistant" and as_text(about["id"])
     if not sound or as_text(about["stop_reason"]) not in STOPS or not isinstance(body.get("content"), list):

@@ -36,7 +36,7 @@ from toolwire.check.turns.turn import Finish, ObservedCall, ObservedTurn, TurnFo
 
 
 class ResponsesStream:
-    """Reads a finished stream, and reports what is wrong."""
+    """Reads a finished stream, and reports its faults."""
 
     def __init__(self, facts: RequestFacts) -> None:
         self._facts = facts
@@ -46,7 +46,7 @@ class ResponsesStream:
         """Types of events whose missing fields were reported."""
 
     def read(self, received: Sequence[ReceivedFrame]) -> Iterator[Finding]:
-        """What is wrong with the frames."""
+        """The findings about the frames."""
         self._events = events = [each for each in received if each.is_event]
         yield from _check_order(events)
         for position, event in enumerate(events):
@@ -124,7 +124,7 @@ class ResponsesStream:
                 has_calls = any(as_text(item.get("type")) in CALLS for item in as_objects(response.get("output")))
                 allowed += ["incomplete"] if has_calls else []
             if response.get("status") not in allowed:
-                yield report_event(event, "response-status", f"says {quote(response.get('status'))}.")
+                yield report_event(event, "response-status", f"has the status {quote(response.get('status'))}.")
             if not response:
                 continue
             head = [("fields", f"lacks {', '.join(lacking)}.")] if (lacking := find_invalid_head(response)) else []
@@ -161,7 +161,7 @@ def _check_order(events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
 
 
 def _find_reason_faults(response: Json, status: str) -> Faults:
-    """What is missing of the reason in a response that is incomplete or failed."""
+    """The faults of the reason that an incomplete or failed response gives."""
     if status == "incomplete" and not as_text(as_object(response.get("incomplete_details")).get("reason")):
         yield "incomplete-details", f"has the incomplete_details {quote(response.get('incomplete_details'))}."
     error = as_object(response.get("error"))
@@ -173,7 +173,7 @@ def _find_reason_faults(response: Json, status: str) -> Faults:
 
 
 def check_plain(body: Json, facts: RequestFacts) -> Iterator[Finding]:
-    """What is wrong with a plain answer."""
+    """The findings about a plain answer."""
     items = body.get("output")
     is_sound = not find_invalid_head(body) and as_text(body.get("id")) and as_text(body.get("status"))
     if not is_sound or not isinstance(items, list):

@@ -14,13 +14,13 @@ from toolwire.check.turns.turn import as_usage
 
 
 class _Field(msgspec.Struct, frozen=True):
-    """What is required of one field of a response."""
+    """The requirements of one field of a response."""
 
     openai: bool = False
     """OpenAI requires it; any other field is required by Open Responses only."""
     nullable: bool = True
     echo: str = ""
-    """The rule that it must repeat the field of the request, if there is one."""
+    """The rule that requires it to repeat the field of the request, if there is one."""
 
 
 FIELDS = {
@@ -58,7 +58,7 @@ EVENT_FIELDS = {
     "response.output_text.annotation.added": ("annotation", "annotation_index"),
     "error": ("code", "message", "param"),
 }
-"""Required fields of events, as far as no other rule covers them."""
+"""Required fields of events that no other rule covers."""
 
 
 def field_faults(response: Json) -> Iterator[tuple[str, str]]:
@@ -83,7 +83,7 @@ def find_invalid_head(response: Json) -> list[str]:
 
 
 def usage_faults(response: Json) -> Iterator[tuple[str, str]]:
-    """The rule about the details of a usage, if there is a usage that lacks some."""
+    """The rule about usage details, with the detail, if the usage lacks some."""
     usage = as_usage(response.get("usage"), "input_tokens", "output_tokens")
     if usage is None or (usage.cached is not None and usage.reasoning is not None):
         return

@@ -11,7 +11,7 @@ from toolwire.check.turns.loose import Json, as_number, as_objects, as_text, quo
 from toolwire.check.turns.rule import Finding
 
 Faults: TypeAlias = Iterator[tuple[str, str]]
-"""Broken rules of this API, each with the end of a sentence that says what is wrong."""
+"""Broken rules of this API, each with the predicate of a sentence about the fault."""
 
 
 class TextField(msgspec.Struct, frozen=True):
@@ -110,7 +110,7 @@ class OutputReader:
         self._ids: dict[str, OutputItem] = {}
 
     def read(self, events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
-        """What is wrong with the items."""
+        """The findings about the items."""
         for event in events:
             if event.type == "response.output_item.added":
                 yield from self._add(event)
@@ -144,7 +144,7 @@ class OutputReader:
             self._ids.setdefault(id, item)
 
     def _read(self, event: ReceivedFrame) -> Iterator[Finding]:
-        """Find the item by its index or position, or by its id if the index must be wrong."""
+        """Pass an event to its item, found by its index or position, or by its id if the index must be wrong."""
         named = self._ids.get(as_text(event.fields.get("item_id")) or as_text(event.inner("item").get("id")))
         index = as_number(event.fields.get("output_index"))
         item = self._indexes.get(index) if index is not None else None
@@ -192,7 +192,7 @@ class OutputReader:
 
 
 def item_faults(item: Json) -> Faults:
-    """What is wrong with an item in any state, streamed or not."""
+    """The faults of an item in any state, streamed or not."""
     kind = as_text(item.get("type"))
     needed = ["id", "type", *(["call_id", "name"] if kind in CALLS else []), *(["role"] if kind == "message" else [])]
     for key in needed:
@@ -205,7 +205,7 @@ def item_faults(item: Json) -> Faults:
 
 
 def part_faults(item: Json) -> Faults:
-    """What is wrong with the parts of a finished message."""
+    """The faults of the parts of a finished message."""
     for part in as_objects(item.get("content")) if item.get("type") == "message" else ():
         if part.get("type") == "output_text" and not isinstance(part.get("annotations"), list):
             yield "part-keys", f"has the annotations {quote(part.get('annotations'))}."
@@ -245,7 +245,7 @@ class OutputItem:
         """The number of open parts."""
 
     def begin(self) -> Faults:
-        """What is wrong with `output_item.added`."""
+        """The faults of `output_item.added`."""
         yield from item_faults(self._added)
         yield from self._check_status(self.added)
         filled = [key for key in ("content", "summary", *CALLS.values()) if self._added.get(key)]
@@ -253,12 +253,12 @@ class OutputItem:
             yield "item-begins-empty", f"has {', '.join(filled)} before any delta."
 
     def takes(self, event: ReceivedFrame) -> bool:
-        """Whether an event can belong to this item: it is open and of the right type."""
+        """Whether an event can belong to this item: the item is open and of the right type."""
         kind = TEXTS[event.stem].item if event.stem in TEXTS else as_text(event.inner("item").get("type"))
         return self.closed is None and kind in ("", self._type)
 
     def read(self, event: ReceivedFrame) -> Faults:
-        """What is wrong with a further event of this item."""
+        """The faults of a further event of this item."""
         if self.closed is not None:
             yield "closed-item", "comes after output_item.done of its item."
             return
@@ -310,7 +310,7 @@ class OutputItem:
         rule = "part-order" if text.within else "call-order"
         piece = self._find_text(event, text.within) if text.within else self._call
         if text.item != self._type or (piece and text.part != (piece.type or "")):
-            yield rule, f"does not belong into a {self._type}, or not into this part of it."
+            yield rule, f"does not belong in a {self._type}, or not in this part of it."
         elif piece is None or piece.state != "open":
             yield rule, "comes before its text was begun or after it was done."
         elif event.verb == "delta":
@@ -342,20 +342,20 @@ class OutputItem:
             yield from self._check_parts(item)
             return
         text, field = self._call.text, CALLS[self._type]
-        if self._call.state != "done" and item.get("status") != "incomplete":  # which may lack its done event
+        if self._call.state != "done" and item.get("status") != "incomplete":  # then it may be missing
             yield "call-order", f"comes before the {field} are done."
         if item.get(field) != text:
             yield "text-agrees", f"has the {field} {quote(item.get(field))}, its deltas {quote(text)}."
 
     def _check_status(self, event: ReceivedFrame) -> Faults:
-        """Check the status when the item is added or done; those of hosted tools are not specified."""
+        """Check the status when the item is added or done; the statuses of hosted tools are not specified."""
         status, is_begun = event.inner("item").get("status"), event is self.added
         if self._type in GROWING:
             is_sound = status in (("in_progress",) if is_begun else ("completed", "incomplete"))
         else:
             is_sound = status not in (ENDED if is_begun else ("in_progress",))
-        if not is_sound and not (status is None and self._type == "reasoning"):  # those of OpenAI have no status
-            yield "item-status", f"says {quote(status)}."
+        if not is_sound and not (status is None and self._type == "reasoning"):  # OpenAI's has no status
+            yield "item-status", f"has the status {quote(status)}."
 
     def _check_parts(self, item: Json) -> Faults:
         if self._open:

@@ -17,7 +17,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One requirement for an endpoint."""
 
     id: str
-    """Stable: `area.what`."""
+    """Stable; `area.name`."""
     requirement: str
     """The requirement in one sentence."""
     harm: str
@@ -30,7 +30,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     needs: Literal["", "call", "error", "text", "time"] = ""
     """What a turn must contain to test the rule."""
     fields: tuple[str, ...] = ()
-    """Where a frame or a request shows the fault: names of JSON fields, `outer.inner` for one inside of another."""
+    """The JSON fields that show the fault in a frame or a request; `outer.inner` is a field in another."""
     explains: tuple[str, ...] = ()
     """Rules that break along with this one, in the same answer: ids, or `area.*` for all of an area."""
     implies: tuple[str, ...] = ()

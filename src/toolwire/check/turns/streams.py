@@ -33,7 +33,7 @@ class StreamCheck:
 
 
 def check_frames(received: Sequence[ReceivedFrame], facts: RequestFacts) -> tuple[list[Finding], ObservedTurn]:
-    """What is wrong with the frames of a stream, and the turn in them."""
+    """The findings about the frames of a stream, and the turn in them."""
     form = APIS[facts.api].form
     reader = form.reader(facts)
     found = [*reader.read(received)]
@@ -43,7 +43,7 @@ def check_frames(received: Sequence[ReceivedFrame], facts: RequestFacts) -> tupl
 def check_answer(
     body: bytes, facts: RequestFacts, *, is_stream: bool
 ) -> tuple[Sequence[Finding], ObservedTurn, tuple[ReceivedFrame, ...]]:
-    """What is wrong with a whole answer, its turn, and the frames of a stream."""
+    """The findings about a whole answer, its turn, and the frames of a stream."""
     if not is_stream:
         return *check_plain(body, facts), ()
     stream = StreamCheck(facts)
@@ -52,7 +52,7 @@ def check_answer(
 
 
 def check_plain(body: bytes, facts: RequestFacts) -> tuple[list[Finding], ObservedTurn]:
-    """What is wrong with a plain answer, and the turn in it."""
+    """The findings about a plain answer, and the turn in it."""
     form, value = APIS[facts.api].form, parse_json(body)
     if not isinstance(value, dict):
         return [Finding("plain.json", f"The answer is {quote(body[:80])}.")], ObservedTurn()

@@ -78,7 +78,7 @@ class ObservedTurn(msgspec.Struct, frozen=True):
         return self.finish not in ("", "failed")
 
     def frames_of_text(self, start: int, end: int) -> tuple[int, ...]:
-        """The frames with this range of the text."""
+        """The frames that hold this range of the text."""
         positions: list[int] = []
         for position, text in self.text_pieces:
             if position is not None and start < len(text) and end > 0:
@@ -91,7 +91,7 @@ class StreamReader(Protocol):
     """Reads the frames of a finished stream."""
 
     def read(self, received: Sequence[ReceivedFrame]) -> Iterable[Finding]:
-        """What is wrong with the frames."""
+        """The findings about the frames."""
         ...
 
     @property
@@ -105,7 +105,7 @@ class TurnForm(msgspec.Struct, frozen=True):
 
     reader: Callable[[RequestFacts], StreamReader]
     check_plain: Callable[[Json, RequestFacts], Iterable[Finding]]
-    """What is wrong with a plain answer."""
+    """The findings about a plain answer."""
     plain_turn: Callable[[Json], ObservedTurn]
     """The turn in a plain answer."""
     usage_on_request: bool = False
@@ -115,7 +115,7 @@ class TurnForm(msgspec.Struct, frozen=True):
 
 
 def check_turn(turn: ObservedTurn, facts: RequestFacts, form: TurnForm) -> Iterator[Finding]:
-    """What is wrong with a turn, whichever API it came from."""
+    """The findings about a turn of any API."""
     ids: set[str] = set()
     for call in turn.calls:
         if not call.id or call.id in ids:
