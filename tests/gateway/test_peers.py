@@ -95,7 +95,7 @@ def test_an_answer_beyond_the_bound_is_given_up(folder):
 
 def test_a_name_that_nobody_handles_and_a_handler_that_fails_are_told(folder):
     async def talk(server: PeerServer, peers: Peers) -> None:
-        with pytest.raises(PeerFailed, match="nothing of this name"):
+        with pytest.raises(PeerFailed, match="no handler has this name"):
             await whole(peers, "nothing")
         with pytest.raises(PeerFailed, match="ValueError: no more"):
             await whole(peers, "fail")

@@ -13,19 +13,19 @@ from toolwire.turns.source import TurnSource
 
 
 class Pace(msgspec.Struct, frozen=True):
-    """Seconds until the headers are sent without an event, and seconds of silence before a keepalive (0: none)."""
+    """Maximum seconds before the headers are sent, and of silence before a keepalive is sent (0: none)."""
 
     commit_after: float = 10.0
     keepalive: float = 15.0
     opens_at_once: bool = False
-    """Send the headers at once. The backend may still be asked again until something is shown."""
+    """Send the headers at once. Retries remain possible until the first event is shown."""
 
 
 class Answer:
     """One turn in the client's dialect, as a stream or in one piece."""
 
     pace: Pace | None = None
-    """The pace of its stream, if it differs from that of the sink."""
+    """The pace of its stream; None for that of the sink."""
 
     def __init__(self, dialect: DialectModule, request: Request, seed: str, memory: TurnMemory) -> None:
         self._dialect = dialect
@@ -46,12 +46,12 @@ class Answer:
         return self._dialect.encode_turn(turn, self.request, self.id, self.created)
 
     def check(self) -> None:
-        """Raise if the turn is larger than the answer may hold."""
+        """Raise if the turn exceeds the size limit of the answer."""
 
     async def settle(self, pieces: Sequence[bytes]) -> Sequence[bytes]:
-        """Store what must be stored, before the last bytes are sent; returns these bytes."""
+        """Store the turn before its last bytes are sent; returns these bytes."""
         await self._memory.flush()
         return pieces
 
     async def cancel(self) -> None:
-        """Store what must be stored of a turn whose client disconnected."""
+        """Store a turn whose client disconnected."""

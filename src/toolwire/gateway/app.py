@@ -73,7 +73,7 @@ class Gateway:
 
 
 def model_endpoints(state: State) -> tuple[dict[str, ASGIApp], Patterns]:
-    """The endpoints that models answer, by path and by pattern of a path."""
+    """The model endpoints, by path and by path pattern."""
     operations = Operations(state)
     endpoints: dict[str, ASGIApp] = {**operations.endpoints()}
     patterns: Patterns = [operations.submit_endpoint()]
@@ -113,7 +113,7 @@ class Paths:
             middleware=[
                 Middleware(
                     CORSMiddleware,
-                    # Without keys the origin check has admitted the page, so its origin is named.
+                    # Without keys the origin check has admitted the page, so its origin is echoed.
                     allow_origins=["*"] if has_keys else [],
                     allow_origin_regex=None if has_keys else ".*",
                     allow_methods=["*"],
@@ -127,7 +127,7 @@ class Paths:
                 ToolwireError: lambda request, error: _encode_failure(request, cast("ToolwireError", error).failure),
             },
         )
-        self._rest.router.redirect_slashes = False  # a redirect would repeat the host that the client named
+        self._rest.router.redirect_slashes = False  # a redirect would echo the client's Host header
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if prefix := scope.get("root_path"):
@@ -162,7 +162,7 @@ class Paths:
         assert isinstance(error, HTTPException)
         path = request.url.path
         if error.status_code == 405:
-            failure = Failure(405, "method_not_allowed", f"{path} allows no {request.method}.")
+            failure = Failure(405, "method_not_allowed", f"{path} does not allow {request.method}.")
         else:
             main = [*(side.module.PATH for side in dialects().values()), "/v1/models"]
             near = find_nearest_path(path, (*main, "/v1/conversations", "/healthz", "/metrics"))

@@ -21,12 +21,12 @@ else:
 
 T = TypeVar("T")
 
-_CUT_OFF, _TRAILING = "it is cut off", "something follows its end"
+_CUT_OFF, _TRAILING = "it is truncated", "data follows its end"
 
 COMPRESSED_STEP = 64 * 1024
 """Compressed bytes that are decompressed in one step."""
 WINDOW_LOG = 25
-"""The largest window of zstd, as a power of two: its memory is taken before any content is there."""
+"""Maximum zstd window, as a power of two. It is allocated before any content is decompressed."""
 
 
 async def run_in_steps(steps: Steps[T], size: int) -> T:
@@ -98,7 +98,7 @@ def _decompress(body: bytes, encoding: bytes, limit: int, reservation: Reservati
         decompressing = _decompress_zstd(body)
     else:
         name = encoding.decode("latin-1")
-        raise BadRequest(f"content-encoding: {name!r} cannot be read here.", "content-encoding", status=415)
+        raise BadRequest(f"content-encoding: {name!r} is not supported.", "content-encoding", status=415)
     pieces: list[bytes] = []
     size = 0
     try:
@@ -110,7 +110,7 @@ def _decompress(body: bytes, encoding: bytes, limit: int, reservation: Reservati
             pieces.append(piece)
             yield
     except (zlib.error, zstd.ZstdError, ValueError) as error:
-        message = f"The body is not what its content-encoding says: {error}."
+        message = f"The body does not match its content-encoding: {error}."
         raise BadRequest(message, "content-encoding") from None
     reservation.shrink(len(body))
     return b"".join(pieces)
@@ -162,7 +162,7 @@ def is_utf8(body: bytes) -> bool:
 
 
 def _check_text(body: bytes) -> None:
-    """JSON is UTF-8. Other bytes must not reach a backend, to which some fields are passed on unread."""
+    """Check that a body is UTF-8, because some fields are passed to a backend undecoded."""
     if not body.isascii():
         try:
             body.decode()

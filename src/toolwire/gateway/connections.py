@@ -1,9 +1,8 @@
 """Connections of clients, with limits that hold before a client is authenticated.
 
-uvicorn's protocols wait for a client without a deadline. These limit the time in which a connection must become a
-request, and the number of connections. They also close a connection so that its client receives the last answer: a
-socket that is closed while its peer still sends is reset, and data on its way to the peer is lost. So reading goes on
-for a while, and the data is discarded.
+uvicorn's protocols wait for a client without a deadline. These limit the number of connections, and the time in which
+one must send a complete request. They also linger before closing: a socket that is closed while its peer still sends is
+reset, and the peer loses the answer. So input is read and discarded for a while.
 
     WAITING → HEADERS → BODY → READ → WAITING …        anything → CLOSING
 """
@@ -27,11 +26,11 @@ MAX_OVERHEAD = 64 * 1024
 """Bytes of headers, of trailers, and between two pieces of a body."""
 
 LINGER = 30.0
-"""Seconds for which an answered client may go on sending data that is discarded."""
+"""Seconds for which data from an answered client is read and discarded."""
 
 LINGER_RATE = 256 * 1024
-"""Bytes that an answered client must send each second to go on for longer, up to `server.max_body`: a gateway under
-load reads slowly, and a client whose connection is reset does not receive the answer."""
+"""Bytes that extend this time by a second, up to `server.max_body`: a gateway under load reads slowly, and a client
+whose connection is reset does not receive the answer."""
 
 LINGER_SILENT = 5.0
 """Seconds of silence after which an answered client is presumed to have received the answer."""
@@ -43,11 +42,11 @@ MAX_PIPELINED = 64
 """Requests that may wait on one connection for the answers to earlier ones."""
 
 SMALL_READ, LARGE_READ = 2 * 1024, 64 * 1024
-"""Bytes of one read from a WebSocket: between frames, each of which costs time however small it is, and inside a long
+"""Bytes of one read from a WebSocket: between frames, where a larger read could hold many tiny ones, and inside a long
 frame. uvloop reads up to 32 times before other tasks run."""
 
 CONTINUE = b"HTTP/1.1 100 "
-"""The start of the interim answer that uvicorn may write before the head of an answer."""
+"""The start of the interim answer that uvicorn may write before the final one."""
 
 DRAIN_IDLE = 1.0
 """Seconds that a connection may wait for a request while the gateway drains."""
@@ -68,14 +67,14 @@ class Connections(ServerState):
         """Connections beyond the limit, the oldest first."""
 
     def drain(self, *, is_replaced: bool) -> None:
-        """Answer current requests, and then close. An accepted connection may still send a request, because its client
-        cannot know better; without a process that replaces this one, it must do so soon."""
+        """Answer current requests, then close. An idle connection may still send a request, because its client does not
+        know of the drain; without a process that replaces this one, it must do so soon."""
         self.draining = True
         if not is_replaced:
             self.idle = min(self.idle, DRAIN_IDLE)
 
     def check(self, now: float) -> None:
-        """End connections that took too long."""
+        """End connections that exceed a time limit."""
         for connection in tuple(self.connections):
             cast("HttpConnection", connection).check(now)
 
@@ -96,7 +95,7 @@ class Connections(ServerState):
         return Failure(503, "too_many_connections", message)
 
     def only_health(self, app: ASGIApp) -> ASGIApp:
-        """The application for a connection of the reserve."""
+        """The application for a connection in the reserve."""
 
         async def serve(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["path"] in HEALTH_PATHS:
@@ -219,7 +218,7 @@ class HttpConnection(HttpToolsProtocol):
             self._phase = Phase.WAITING
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, or answer it. `check` limits the wait, instead of uvicorn's timer."""
+        """Start the next pipelined request, or wait for one; `check` limits the wait, not uvicorn's timer."""
         self._send_head()
         self._awaits_head = True
         vars(self).pop("write", None)
@@ -248,7 +247,7 @@ class HttpConnection(HttpToolsProtocol):
         if not self._awaits_head:
             self.transport.write(self._head + data)
             self._head = b""
-            self.write = self.transport.write  # the rest of the answer needs no work here
+            self.write = self.transport.write  # the rest goes straight to the transport
         elif data.startswith(CONTINUE):
             self.transport.write(data)
         else:
@@ -304,10 +303,10 @@ class HttpConnection(HttpToolsProtocol):
                 else:
                     self.transport.close()
             case Phase.BODY if self.flow.read_paused:
-                self._heard = now  # reading is paused here, so the silence is not the client's
+                self._heard = now  # silence while reading is paused does not count
             case Phase.BODY if not self._is_answered:
                 if now - self._heard > limits.body_timeout:
-                    message = f"Nothing of the body came for {limits.body_timeout:g} seconds."
+                    message = f"No part of the body arrived for {limits.body_timeout:g} seconds."
                     self._refuse(Failure(408, "request_timeout", message))
             case Phase.BODY | Phase.CLOSING:
                 longest = LINGER + min(self._drained, bytes_of(limits.max_body)) / LINGER_RATE
@@ -355,7 +354,7 @@ def encode_refusal(failure: Failure, path: str, headers: bytes = b"") -> bytes:
 
 
 class SmallReads(asyncio.BufferedProtocol):
-    """Stands between a transport and a WebSocket, and limits the size of a read."""
+    """Sits between a transport and a WebSocket, and limits the size of a read."""
 
     def __init__(self, socket: WebSocketsSansIOProtocol) -> None:
         self._socket = socket

@@ -4,9 +4,9 @@
     app = FastAPI(lifespan=gateway.lifespan)
     app.mount("/llm", gateway)
 
-A mounted application gets no lifespan events from the application around it, which therefore enters `lifespan` itself.
-Otherwise the gateway starts with its first request. One task owns everything that the gateway holds. It ends with
-`aclose`, with the lifespan, or when the event loop cancels its tasks, whichever request came first.
+A mounted application gets no lifespan events, so the outer application enters `lifespan` itself; otherwise the gateway
+starts with its first request. One task, independent of any request, owns all that the gateway holds. It ends with
+`aclose`, with the lifespan, or when the event loop cancels its tasks.
 """
 
 import asyncio
@@ -106,7 +106,7 @@ def create_app(settings: Settings | Mapping[str, Any]) -> GatewayApp:
     `TypeError` for a path: `Settings.from_file` reads a file.
     """
     if isinstance(cast("object", settings), str | PurePath):
-        raise TypeError("settings: a dictionary or Settings are needed; `Settings.from_file(path)` reads a file")
+        raise TypeError("settings must be a dictionary or Settings; `Settings.from_file(path)` reads a file")
     if not isinstance(settings, Settings):
         settings = Settings.from_dict(settings)
     check_backends(settings)

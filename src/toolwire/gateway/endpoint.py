@@ -15,7 +15,7 @@ from toolwire.protocols import PROTOCOLS, DecodeSteps, DialectModule
 from toolwire.turns.observers import ObservedTurn, TurnReport
 
 REPLAY_OF = "toolwire.replay_of"
-"""The key of a scope under which the console names the turn that its request replays."""
+"""Scope key for the turn that a request of the console replays."""
 
 
 def open_turn(shared: Shared, name: str, scope: Scope, seed: str = "", *, is_reported: bool = True) -> ObservedTurn:

@@ -102,13 +102,13 @@ class Exchange:
             except ToolwireError as error:
                 await self._fail(error.failure)
             except asyncio.CancelledError:
-                # By the end of a drain, or to cancel a background run. The cancellation goes no further.
+                # The drain is over, or a background run is cancelled. The cancellation is not propagated.
                 await self._fail(self.sink.interruption)
             except ClientGone:
                 raise
-            except RecursionError:  # in whatever reads the body
+            except RecursionError:  # while the body is decoded
                 await self._fail(BadRequest("The request is nested too deeply.", code="invalid_json").failure)
-            except Exception as error:  # noqa: BLE001 - the process must survive whatever this was
+            except Exception as error:  # noqa: BLE001 - the process must survive any error
                 self._report_crash(error)
                 await self._fail(InternalError().failure)
         except ClientGone:
@@ -124,7 +124,7 @@ class Exchange:
                 await self.close()
 
     async def _end(self) -> None:
-        """The answer was sent: end the run, release its memory, and report the turn."""
+        """End the run after its answer, release its memory, and report the turn."""
         for observer in self.turn.observers:
             observer.stop()
         if not self._owns_turn:

@@ -1,4 +1,4 @@
-"""Small parts of HTTP: answers in one piece, disconnects, query values, paths, ids."""
+"""HTTP helpers: answers in one piece, disconnects, query values, paths, ids."""
 
 import asyncio
 import os
@@ -30,14 +30,14 @@ EXPOSED = (
 """The gateway's headers that a page in a browser may read."""
 
 PIECE = 128 * 1024
-"""Bytes of one write, and bytes that may wait in a socket before writing pauses."""
+"""Maximum bytes of one write, and of unsent data in a socket before writing pauses."""
 WHOLE = 2 * PIECE
-"""Bytes up to which a write is not cut. Most reads of a backend lead to less."""
+"""Bytes up to which a write is not split. Most reads of a backend lead to less."""
 
 OUTPUT_MODE = "toolwire.output_mode"
-"""The key of a scope for the output mode that the prefix of the path selects."""
+"""Scope key for the output mode that the path's prefix selects."""
 PREFIX = "toolwire.prefix"
-"""The key of a scope for the prefix that the gateway is mounted at."""
+"""Scope key for the prefix that the gateway is mounted at."""
 
 
 class ClientGone(Exception):
@@ -99,9 +99,9 @@ async def send_json(send: Send, status: int, body: bytes, headers: Headers = ())
 
 
 async def send_pieces(send: Send, pieces: Sequence[bytes], *, last: bool) -> None:
-    """Send a part of a body in one write; a large part in slices, each after the client has taken the last.
+    """Send a part of a body in one write; a large part in slices, each after the previous one has drained.
 
-    Returns from a large part when the client has taken all of it, so that nothing further is produced before.
+    A large part returns only when all of it has drained, so that nothing is produced ahead of a slow client.
     """
     size = sum(map(len, pieces))
     if size <= WHOLE:
@@ -114,7 +114,7 @@ async def send_pieces(send: Send, pieces: Sequence[bytes], *, last: bool) -> Non
 
 
 def cut_into_slices(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes in slices of about the same size. They are never joined as a whole."""
+    """The same bytes in slices of similar size, without joining them all."""
     some: list[bytes] = []
     size = 0
     for piece in pieces:
@@ -146,7 +146,7 @@ def path_below(path: str, prefix: str) -> str:
 
 def correct_path(path: str) -> str:
     """The path meant by `/chat/completions`, `/v1/v1/messages`, `/v1/messages/v1/messages`, `//messages/`, …"""
-    if len(path) > MAX_PATH_LENGTH or path.startswith(f"{BASE}models/"):  # names of models may hold anything
+    if len(path) > MAX_PATH_LENGTH or path.startswith(f"{BASE}models/"):  # model names may contain anything
         return path
     words = [word for word in path.split("/") if word]
     while length := _base_length(words):

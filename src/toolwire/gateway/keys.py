@@ -13,7 +13,7 @@ from toolwire.core.errors import BadRequest, Failure
 from toolwire.protocols import dialects
 
 CALLER = "toolwire.caller"
-"""The key of a scope that names the caller of a request made by this process; clients cannot set it."""
+"""Scope key for the caller of a request that this process makes itself; clients cannot set it."""
 
 
 class Caller(msgspec.Struct, frozen=True):

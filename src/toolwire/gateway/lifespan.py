@@ -1,4 +1,4 @@
-"""What a gateway has while it runs: made when it starts, and closed in the order in which its turns need it."""
+"""Opens the parts of a gateway at its start, and closes them at its end, in the order that its turns require."""
 
 import asyncio
 import sys
@@ -47,12 +47,12 @@ RETIRED_CHECK_INTERVAL = 0.2
 """Seconds between two checks whether the last background run of a retired worker has ended."""
 
 FILES_PER_RUN = 4
-"""Files that the system must allow for each background run: three of four are left to connections of clients, their
-backends and the store."""
+"""Open files allowed by the system for each background run: the other three are for clients, their backends and the
+store."""
 
 
 def run_limits(server: Server) -> RunLimits:
-    """The maximum of background runs: by the settings, and by the files that this process may open."""
+    """The limits on background runs, from the settings and from the limit on open files."""
     limits = RunLimits(server.max_background_runs, server.max_background_runs_per_owner)
     by_files = max(1, file_limit() // FILES_PER_RUN)
     if by_files >= limits.in_all:

@@ -25,13 +25,13 @@ DELAY = 0.02
 """Seconds that a line may wait for others, so that a busy gateway writes many at once."""
 
 MAX_UNCHECKED = 1000
-"""Bytes of a line whose values are not checked for their length."""
+"""Maximum bytes of a line whose values are written without checking each."""
 MAX_NAME = 128
-"""Characters of a name in a line, and names of a list."""
+"""Maximum characters of a name, and names in a list."""
 MAX_TEXT = 400
-"""Characters of a failure, a hint, a URL or a path."""
+"""Maximum characters of a failure, a hint, a URL or a path."""
 MAX_NAMES_SHOWN = 5
-"""Names of a list in a line of text."""
+"""Maximum names of a list that a line of text shows."""
 
 _FREE_TEXT = frozenset(("failure", "hint", "url", "path", "detail"))
 _COLOURS = {"debug": "2", "info": "32", "warning": "33", "error": "31"}
@@ -39,7 +39,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Log(TurnObserver):
-    """The gateway's log. Lines are encoded here, without a chain of processors: every turn pays for it."""
+    """The gateway's log. Lines are encoded directly, not by a chain of processors, because every turn pays for it."""
 
     def __init__(
         self, level: str, loop: asyncio.AbstractEventLoop, format: Format = "json", worker: int | None = None
@@ -116,7 +116,7 @@ class Log(TurnObserver):
         self.flush()
 
     def flush(self) -> None:
-        """Write the lines that wait."""
+        """Write the buffered lines."""
         lines, self._lines = self._lines, []
         if lines:
             self._out.write(b"\n".join((*lines, b"")))  # one write: lines of other threads stay apart
@@ -159,7 +159,7 @@ def _clean(field: str, value: Any) -> Any:
 
 
 def _write_text(line: dict[str, Any]) -> str:
-    """A line for people."""
+    """Format a line for people."""
     time = line["timestamp"].astimezone().strftime("%H:%M:%S")
     words = _describe_turn(line) if line["event"] == "turn" else _describe_event(line)
     return f"{_paint(time, '2')} {' · '.join(words)}"

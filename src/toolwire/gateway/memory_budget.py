@@ -1,7 +1,7 @@
 """The memory budget for requests and replies in flight.
 
-Decompressed request bodies count, and replies that are collected. Bytes are reserved before they are read, so that a
-gateway at its limit refuses a request instead of growing.
+Decompressed request bodies and collected replies count. Bytes are reserved before they are read, so that a gateway at
+its limit refuses a request instead of growing.
 """
 
 from types import TracebackType
@@ -23,7 +23,7 @@ class Overloaded(ToolwireError):
 
     @property
     def failure(self) -> Failure:
-        message = f"The gateway holds as many bytes as it may, {self._limit} (server.max_in_flight); try again soon."
+        message = f"The memory budget of {self._limit} bytes is used up (server.max_in_flight); try again soon."
         return Failure(self._status, "overloaded", message, retry_after=retry_after(RETRY_AFTER))
 
 

@@ -1,8 +1,8 @@
 """Metrics for Prometheus. Labels come from the operator, never from a client, so their number is bounded.
 
 A worker process keeps its metrics in files that all workers read (prometheus_client's multiprocess mode), so each of
-them shows the sums of all. A file belongs to a seat. The next process that takes the seat continues its counters, so
-that no sum decreases. Gauges are removed with their process.
+them shows the sums of all. A file belongs to a seat, an id that no two live processes share. The next process with this
+seat continues its counters, so that no sum decreases. Gauges are removed with their process.
 """
 
 import os
@@ -30,7 +30,7 @@ _COUNTERS = {
     "toolwire_calls": ("Calls delivered", _WHERE),
     "toolwire_truncated_turns": ("Turns with calls withheld", _WHERE),
     "toolwire_gateway_calls": ("Calls that the gateway ran itself, by outcome", ("tool", "outcome")),
-    "toolwire_store_failures": ("Attempts to use the store that failed, by reason", ("reason",)),
+    "toolwire_store_failures": ("Failed operations of the store, by reason", ("reason",)),
     "toolwire_take_overs": ("Background runs taken over from a process that is gone, by outcome", ("outcome",)),
     "toolwire_notes": ("Deviations, by code", ("code",)),
     "toolwire_tokens": ("Tokens", (*_WHERE, "direction")),
@@ -49,11 +49,11 @@ _GAUGES = {
 }
 _SHARED = "toolwire_store_"
 """Prefix of gauges about the store, which all workers share: the highest value counts, not the sum."""
-_values, _multiprocess = cast("Any", values), cast("Any", multiprocess)  # neither has whole types
+_values, _multiprocess = cast("Any", values), cast("Any", multiprocess)  # neither is fully typed
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 _FILES = ("counter", "histogram", "gauge_livesum", "gauge_livemax")
 _FILE_SIZE = 256 * 1024
-"""Bytes reserved for each file. A write to a mapped file for which the disk has no room would kill the process."""
+"""Bytes written in advance for each file: a write to a mapped file on a full disk would kill the process."""
 
 
 class SharedFiles:
@@ -65,7 +65,7 @@ class SharedFiles:
 
     @contextmanager
     def use_seat(self, seat: str) -> Generator[None]:
-        """Keep the metrics that are made inside the block in the files of a seat. Raises `OSError` if there is no room.
+        """Keep metrics that are created in the block in the files of a seat. Raises `OSError` if the disk is full.
 
         No two processes may have a seat at the same time.
         """
@@ -79,7 +79,7 @@ class SharedFiles:
         try:
             yield
         finally:
-            del os.environ[_FOLDER]  # each file is open by now, and it is not for child processes
+            del os.environ[_FOLDER]  # the files are open by now, and child processes must not inherit it
 
     def leave(self, seat: str) -> None:
         """Remove the gauges of a seat whose process is gone."""
@@ -91,12 +91,12 @@ class SharedFiles:
 
 
 class SupervisorMetrics:
-    """The metrics of the supervisor, which the workers show with their own."""
+    """The metrics of the supervisor, which the workers export with their own."""
 
     def __init__(self, shared: SharedFiles) -> None:
         with shared.use_seat("supervisor"):
             restarts = Counter("toolwire_worker_restarts", "Workers replaced, by reason", ["reason"], registry=None)
-            reloads = Counter("toolwire_reloads", "Configurations read anew, by outcome", ["outcome"], registry=None)
+            reloads = Counter("toolwire_reloads", "Configuration reloads, by outcome", ["outcome"], registry=None)
             self.restarts = {reason: restarts.labels(reason) for reason in ("ended", "hung", "late")}
             self.reloads = {outcome: reloads.labels(outcome) for outcome in ("done", "refused", "rolled_back")}
             self.ready = Gauge("toolwire_workers", "Workers that are ready", registry=None, multiprocess_mode="livesum")
@@ -163,7 +163,7 @@ class Metrics(Collector, TurnObserver):
         self._child("toolwire_gateway_calls", (tool, outcome)).inc()
 
     def store(self, reason: str) -> None:
-        """Count a failure of the store by its reason; an empty reason says that the store works again."""
+        """Count a failure of the store by its reason; an empty reason means that the store works again."""
         self._store_fails = bool(reason)
         if reason:
             self._child("toolwire_store_failures", (reason,)).inc()
@@ -184,7 +184,7 @@ class Metrics(Collector, TurnObserver):
         self._child("toolwire_store_seconds", (operation,)).observe(monotonic() - began)
 
     def refresh(self) -> None:
-        """Update the gauges, and what is counted elsewhere. Each worker does this every second."""
+        """Update the gauges, and counters kept elsewhere. Each worker does this every second."""
         self._gauges["toolwire_turns_running"].set(self.running)
         self._gauges["toolwire_follows"].set(self.follows)
         self._gauges["toolwire_store_failing"].set(self._store_fails)

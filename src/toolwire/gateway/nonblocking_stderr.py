@@ -3,8 +3,8 @@
 A pipe without a reader fills up, and the next write would block the whole gateway. So all lines go to a buffer, and a
 thread writes them. When the buffer is full, lines are dropped and counted.
 
-A pipe keeps short writes of several processes apart, but not long ones. Workers hold a lock while they write; the
-system releases it when a worker is killed.
+Short writes to a pipe are atomic, long ones are not. So workers hold a lock while they write; the system releases it
+when a worker is killed.
 """
 
 import io
@@ -25,10 +25,10 @@ except ImportError:  # Windows
     fcntl = None
 
 MAX_BUFFERED = 256 * 1024
-"""Bytes that wait to be written."""
+"""Maximum bytes that wait to be written."""
 
 FINISH_TIMEOUT = 1.0
-"""Seconds that the process waits at its end for the buffer to empty."""
+"""Maximum seconds that the process waits at exit for the buffer to empty."""
 
 
 class StderrWriter(io.RawIOBase):
@@ -82,7 +82,7 @@ class StderrWriter(io.RawIOBase):
                     data += msgspec.json.encode({**line, "lines": self._unreported}) + b"\n"
                     self._unreported = 0
             written = 0
-            with hold(self._lock), suppress(OSError):  # nobody can read it any more
+            with hold(self._lock), suppress(OSError):  # the reader is gone
                 while written < len(data):
                     written += os.write(self._descriptor, data[written : written + 65536])
             with self._changed:

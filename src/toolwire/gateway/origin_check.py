@@ -1,7 +1,7 @@
 """The hosts and web pages that may send requests to a gateway without keys.
 
-A page on any web site can send requests to addresses of the machine on which its browser runs, also under a host name
-of its own that resolves to such an address. Without keys only the headers `Host` and `Origin` tell such a page from the
+Any web page can send requests to the machine on which its browser runs, also through a host name of its own that
+resolves to that machine (DNS rebinding). Without keys only the headers `Host` and `Origin` tell such a page from the
 user's own programs, so both must be known. With keys the key decides, and a page may have one.
 """
 
@@ -16,7 +16,7 @@ from toolwire.gateway.http import EXPOSED, Headers
 
 _HOST = re.compile(r"(?:\[([^\[\]]*)\]|([^:\[\]]*))(?::[0-9]{0,5})?")
 MAX_CHECKED = 300
-"""Bytes of a host or an origin that is compared, and of one that a refusal repeats."""
+"""Maximum bytes of a host or an origin that is compared, or repeated in a refusal."""
 
 _name_of = itemgetter(0)
 
@@ -81,7 +81,7 @@ def host_name(value: str) -> str:
 
 def _refuse_foreign(header: str, value: bytes, setting: str) -> Failure:
     shown = ascii(value[:MAX_CHECKED].decode("latin-1"))
-    message = f"{header}: {shown} is not this gateway's own. Without keys it answers loopback and what {setting} lists."
+    message = f"{header}: {shown} is not this gateway's own. Without keys it accepts only loopback and {setting}."
     return Failure(403, "forbidden", message)
 
 

@@ -82,7 +82,7 @@ class PeerServer:
         self._held = 0
 
     def handle(self, name: str, handler: Handler) -> None:
-        """Answer requests with this name by the pieces that the handler yields."""
+        """Answer requests with this name with the pieces that the handler yields."""
         self._handlers[name] = handler
 
     async def start(self) -> None:
@@ -122,7 +122,7 @@ class PeerServer:
             return
         handler = self._handlers.get(request.name)
         if handler is None:
-            await _send(writer, _ERROR, b"nothing of this name is answered")
+            await _send(writer, _ERROR, b"no handler has this name")
         elif len(self._connections) > MAX_CONNECTIONS or not 0 <= request.size <= MAX_HELD - self._held:
             await _send(writer, _ERROR, b"there is no room for the request")
         else:
@@ -238,5 +238,5 @@ class Peers:
 def socket_path(folder: Path, incarnation: str) -> str:
     """The path of the socket of an incarnation. Raises `PeerGone` if this is not an id."""
     if not incarnation.isalnum():  # it may be read from a database
-        raise PeerGone(f"{incarnation!r} is no incarnation")
+        raise PeerGone(f"{incarnation!r} is not an incarnation")
     return str(folder / f"{incarnation}.sock")

@@ -47,7 +47,7 @@ class Process(msgspec.Struct, eq=False):
 
     @property
     def facts(self) -> dict[str, object]:
-        """What `/readyz` shows of it."""
+        """The fields of `/readyz` about this process."""
         facts: dict[str, object] = {"configuration": self.configuration}
         if self.colleagues is not None:
             fleet = self.colleagues.fleet
@@ -64,7 +64,7 @@ def file_limit() -> int:
 
 
 def allow_files(connections: int) -> None:
-    """Raise the limit of open files to what all connections need, each with one to a backend."""
+    """Raise the limit on open files for this many connections, each with one to a backend."""
     wanted = 2 * connections + 512
     if resource is not None and file_limit() < wanted:
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -34,7 +34,7 @@ _SILENCED = (
     "completing handshake",  # a refused upgrade; the client has its answer
     "timeout graceful shutdown exceeded",  # every interrupted turn has a log line of its own
 )
-"""Parts of log lines of uvicorn that are dropped: they say nothing new, and are not JSON."""
+"""Log lines of uvicorn with these words are dropped: they are redundant, and not JSON."""
 
 CHECK_INTERVAL = 0.5
 """Seconds between two checks of all connections."""
@@ -44,11 +44,11 @@ Announce: TypeAlias = Callable[[int], Coroutine[None, None, None]]
 
 
 class StartFailed(Exception):
-    """Workers do not start, and no setting causes it: a later start may succeed."""
+    """Workers failed to start for a reason outside the settings: a later start may succeed."""
 
 
 class GatewayServer(uvicorn.Server):
-    """uvicorn, with limits for connections, a line when it is ready, and an end by signal that counts as success."""
+    """uvicorn with connection limits, a line when it is ready, and exit code 0 after a signal."""
 
     def __init__(
         self,
@@ -61,11 +61,11 @@ class GatewayServer(uvicorn.Server):
         server, budget = settings.server, MemoryBudget(bytes_of(settings.server.max_in_flight))
         config = uvicorn.Config(
             Gateway(settings, store, budget, process),
-            loop="auto",  # uvloop where it can be had
+            loop="auto",  # uvloop if it is installed
             http=HttpConnection,
             ws=SocketConnection if server.websocket else "none",
             ws_max_size=bytes_of(server.max_body),
-            ws_per_message_deflate=False,  # a message would be decompressed in one step, however long it gets
+            ws_per_message_deflate=False,  # a message would be decompressed in one step, whatever its size
             lifespan="on",
             log_level="error",
             access_log=False,
@@ -88,7 +88,7 @@ class GatewayServer(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             self._check_connections(asyncio.get_running_loop())
-            # What is loaded by now stays: the collector skips it, and runs less often.
+            # Objects that exist by now stay, so the collector skips them, and runs less often.
             gc.collect()
             gc.freeze()
             gc.set_threshold(20_000, 20, 20)
@@ -136,7 +136,7 @@ class GatewayServer(uvicorn.Server):
         def handle(number: int, frame: FrameType | None) -> None:
             self.handle_exit(number, frame)
 
-        # Started with SIGHUP ignored, as by nohup, it goes on without its terminal.
+        # If SIGHUP was ignored at the start, as under nohup, the gateway survives its terminal.
         numbers = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
         earlier = {number: signal.signal(number, handle) for number in numbers}
         try:

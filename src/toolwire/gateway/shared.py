@@ -1,4 +1,4 @@
-"""What all requests of an application share."""
+"""The objects that all requests of an application share."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -34,7 +34,7 @@ class Shared(msgspec.Struct, frozen=True):
     bounds: Bounds
     memory_budget: MemoryBudget
     pace: Pace
-    """Of a stream, unless its answer has another."""
+    """The default pace of a stream."""
     ticker: Ticker
     store: Store
     memory: TurnMemory

@@ -130,7 +130,7 @@ class HttpSink:
             events = await run.read(due)
 
     async def _wait_openly(self, run: TurnSource, encoder: Encoder, pace: Pace) -> Sequence[Event]:
-        """Send keepalives until there are events to show; returns these. The backend may be asked again meanwhile."""
+        """Send keepalives until there are events to show; returns these. Retries remain possible meanwhile."""
         began, silent = self._loop.time(), 0.0
         while True:
             await self._put(encoder.keepalive(silent))

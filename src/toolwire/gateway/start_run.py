@@ -1,4 +1,4 @@
-"""Starts the run that answers a request, by the rules of the settings and the request, with the gateway's own tools."""
+"""Starts the run of a request under the rules of the settings and the request, with the gateway's own tools."""
 
 from collections.abc import Callable
 from itertools import count
@@ -27,9 +27,9 @@ def start_run(
     *policies: Callable[[], Policy],
     guard: TurnGuard | None = None,
 ) -> TurnSource:
-    """Start the run of this request; the exchange ends it. `policies` make the last policies of each attempt.
+    """Start the run of this request; the exchange ends it. `policies` are factories of each attempt's last policies.
 
-    `guard` is asked before each request to a backend and each tool of a turn that another process may take over.
+    `guard` confirms each request to a backend and each tool of a turn that another process may take over.
     Raises `BadRequest`, which names the field.
     """
     shared, turn, reserve = exchange.shared, exchange.turn, exchange.reservation.grow

@@ -18,7 +18,7 @@ DRAIN = "websocket.drain"
 
 class SocketConnection(WebSocketsSansIOProtocol):
     """One WebSocket. An incomplete message is held in one piece, within the memory budget; a complete one is passed to
-    the application, and no part of it stays here."""
+    the application and not kept."""
 
     def __init__(self, *, server_state: ServerState, **options: Any) -> None:
         super().__init__(server_state=server_state, **options)
@@ -40,7 +40,7 @@ class SocketConnection(WebSocketsSansIOProtocol):
         if self.conn.handshake_exc is not None and not self.handshake_initiated and not self.handshake_complete:
             self._refuse_handshake()
         if not self._reservation.try_resize(self._unfinished):
-            self._fail(1013, "The gateway holds as many bytes as it may (server.max_in_flight); try again soon.")
+            self._fail(1013, "The memory budget is used up (server.max_in_flight); try again soon.")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._reservation.release()
@@ -92,7 +92,7 @@ class SocketConnection(WebSocketsSansIOProtocol):
             self.transport.write(pong)
 
     def shutdown(self) -> None:
-        """Have the application close the socket when its turn is over, or when the socket is open."""
+        """Tell the application to close after its turn. During the handshake `check` tries again later."""
         if self.handshake_complete and not self.close_sent and not self._is_draining:
             self._is_draining = True
             self.queue.put_nowait(cast("Any", {"type": DRAIN}))
