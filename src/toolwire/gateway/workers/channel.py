@@ -1,6 +1,6 @@
 """A worker's end of the channel to its supervisor: heartbeats out, orders in.
 
-The transport keeps what the socket does not take, so that a supervisor that was suspended finds whole lines.
+The transport buffers unsent bytes, so that a supervisor that was suspended reads whole lines.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from toolwire.gateway.workers.messages import (
 BEAT_INTERVAL = 1.0
 """Seconds between two heartbeats."""
 SEND_TIMEOUT = 5.0
-"""Seconds that the last message of a worker may take."""
+"""Timeout for sending the last message of a worker, in seconds."""
 
 
 class Channel:
@@ -35,13 +35,13 @@ class Channel:
 
     @classmethod
     async def open(cls, sock: socket.socket, refresh: Callable[[], None]) -> Self:
-        """Connect a copy of the socket, which itself stays open after the event loop has ended."""
+        """Open a channel on a duplicate of the socket; the original outlives the event loop."""
         reader, writer = await asyncio.open_unix_connection(sock=sock.dup(), limit=MAX_LINE)
         writer.transport.set_write_buffer_limits(0)  # `drain` waits until the system has every byte
         return cls(reader, writer, refresh)
 
     async def run(self, obey: Callable[[FromSupervisor | None], None]) -> None:
-        """Send heartbeats until this is cancelled. `obey` gets each message of the supervisor, and None at its end."""
+        """Send heartbeats until cancelled. `obey` gets each message of the supervisor, and None when it is gone."""
         beating = asyncio.create_task(self._beat())
         try:
             with suppress(OSError, ValueError):  # ValueError: the line is too long

@@ -39,7 +39,7 @@ _RESET = (signal.SIGTERM, signal.SIGCHLD)
 def fork(body: Body, close: Iterable[socket.socket]) -> tuple[int, socket.socket]:
     """Start a child, which closes the sockets in `close`; returns its process id and the parent's end of the pair.
 
-    Raises `OSError` where the system has no room for it.
+    Raises `OSError` if the fork fails.
     """
     ours, theirs = socket.socketpair()
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
@@ -81,16 +81,16 @@ def _run_child(
 
 
 class Child:
-    """A forked process and the supervisor's end of its channel. Raises `OSError` if the system has no room for it."""
+    """A forked process and the supervisor's end of its channel. Raises `OSError` if the fork fails."""
 
     def __init__(self, body: Body, close: Iterable[socket.socket], selector: selectors.BaseSelector) -> None:
         self.pid, self.channel = fork(body, close)
         self.is_ready = False
-        """Whether it has reported that it is."""
+        """Whether it has sent `Ready`."""
         self.is_draining = False
-        """Whether it has reported that it accepts no more connections."""
+        """Whether it has sent `Draining`: it accepts no more connections."""
         self.failure: Failed | None = None
-        """Why it cannot start, if it has reported that."""
+        """The `Failed` that it has sent, if any."""
         self.silent = 0
         """Ticks since its last message."""
         self.age = 0
@@ -116,7 +116,7 @@ class Child:
             return f"signal {-self.exit_code}"
 
     def receive(self) -> None:
-        """Take in the messages that have arrived."""
+        """Process the messages that have arrived."""
         with contextlib.suppress(BlockingIOError, ConnectionError):
             while data := self.channel.recv(1 << 20):
                 self.silent = 0
@@ -132,14 +132,14 @@ class Child:
             self._watch(0)
 
     def send(self, message: FromSupervisor) -> None:
-        """Send a message, now or as soon as it reads. One that never reads is killed."""
+        """Send a message, or queue it while the child does not read. A child that never reads is killed."""
         self._unsent += encode_line(message)
         if len(self._unsent) > MAX_LINE:
             self.kill()
         self.flush()
 
     def flush(self) -> None:
-        """Send as much as the channel takes. The rest is sent when it is writable again."""
+        """Send as much as the channel accepts; the rest when it is writable again."""
         try:
             while self._unsent:
                 del self._unsent[: self.channel.send(self._unsent)]
@@ -150,7 +150,7 @@ class Child:
         self._watch(selectors.EVENT_READ | (selectors.EVENT_WRITE if self._unsent else 0))
 
     def _watch(self, events: int) -> None:
-        """Select for these events; for none at the end of the stream."""
+        """Select for these events; 0 unregisters the channel."""
         try:
             watched = self._selector.get_key(self.channel).events
         except KeyError:

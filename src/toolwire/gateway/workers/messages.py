@@ -12,7 +12,7 @@ MAX_LINE = 1024 * 1024
 
 
 class Ready(msgspec.Struct, tag=True):
-    """A worker accepts connections; from a check of settings: they are valid."""
+    """A worker accepts connections; from a check of settings, they are valid."""
 
 
 class Failed(msgspec.Struct, tag=True):
@@ -20,7 +20,7 @@ class Failed(msgspec.Struct, tag=True):
 
     reason: str
     is_lasting: bool
-    """Whether the settings cause it, so that another start would fail too."""
+    """Whether the settings are the cause, so that another start would fail too."""
 
 
 class Beat(msgspec.Struct, tag=True):

@@ -1,5 +1,6 @@
-"""The signals of the supervisor. Handlers only note them, from before the settings are checked until the last worker
-has ended; the loop of the supervisor handles them.
+"""The signals of the supervisor. Handlers only queue them; the loop of the supervisor acts on them.
+
+They are installed before the settings are checked, and stay until the last worker has ended.
 """
 
 import os
@@ -14,17 +15,17 @@ Order: TypeAlias = Literal["end", "reload"]
 
 
 def hold_hangup() -> None:
-    """Block SIGHUP while the program is still being loaded; `note_signals` unblocks it."""
+    """Block SIGHUP while the program is loaded; `note_signals` unblocks it."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
 
 
 class Signals:
-    """Pending signals. `wakes` becomes readable when one arrives, also SIGCHLD."""
+    """Pending signals. `wakes` becomes readable when one arrives, including SIGCHLD."""
 
     def __init__(self, wakes: socket.socket) -> None:
         self.wakes = wakes
         self._orders: list[Order] = []
-        # With a terminal, SIGHUP says that the terminal is gone; without one, an operator asks for a reload.
+        # With a terminal, SIGHUP means that the terminal is gone; without one, an operator requests a reload.
         self._hangup: Order = "end"
         try:
             os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
@@ -46,7 +47,7 @@ class Signals:
 
 @contextmanager
 def note_signals() -> Generator[Signals]:
-    """Note signals from now on. An ignored one stays ignored, but the end of a child is always noted."""
+    """Note signals from now on. An ignored one stays ignored, but SIGCHLD is always noted."""
     wakes, woken = socket.socketpair()
     with wakes, woken:
         wakes.setblocking(False)

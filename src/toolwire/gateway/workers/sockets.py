@@ -1,7 +1,7 @@
-"""The sockets that clients connect to, and the directory with the sockets that workers have for each other.
+"""The sockets that clients connect to, and the runtime directory with the sockets between workers.
 
 The supervisor holds one listening socket for each worker, all on one port, and the system spreads connections over
-them. Connections that wait at a socket are not lost with its worker: the socket stays open, and the next worker of the
+them. Connections that wait in a backlog are not lost with a worker: the socket stays open, and the next worker of the
 slot accepts them. Only Linux spreads connections; elsewhere all workers share one socket.
 """
 
@@ -66,8 +66,8 @@ def address_of(sock: socket.socket) -> str:
 
 
 def runtime_bases() -> tuple[str, ...]:
-    """Where the runtime directory may be: under XDG_RUNTIME_DIR, else under the directory of temporary files."""
-    return os.environ.get("XDG_RUNTIME_DIR", ""), tempfile.gettempdir(), "/tmp"  # noqa: S108 - for its length
+    """The possible parents of the runtime directory: XDG_RUNTIME_DIR, else the directory of temporary files."""
+    return os.environ.get("XDG_RUNTIME_DIR", ""), tempfile.gettempdir(), "/tmp"  # noqa: S108 - because it is short
 
 
 def make_runtime_folder() -> OwnedFolder:

@@ -1,12 +1,12 @@
 """The process above the workers: it starts and replaces them, passes signals on, and reloads settings on SIGHUP.
 
-It serves nothing itself and waits in one place, for signals and for messages of workers, so that it always reacts: also
+It serves nothing itself. It waits in one place for signals and messages of workers, so that it responds at any time:
 while workers start or drain, and while settings are checked.
 
-A reload checks the new settings first. Then one slot after the other gets a worker with them, and the old worker of a
-slot stops accepting connections when the new one has begun to, so that every slot always has one. If a new worker does
-not start, slots that have one already get workers with the old settings in the same way. A roll-back goes on until the
-old settings serve again, or until an operator reloads settings that pass the check.
+A reload checks the new settings first. Then the slots get workers with them, one slot at a time; an old worker accepts
+connections until its successor does, so that every slot always has one that does. If a new worker fails to start, the
+slots that were switched go back to the old settings in the same way. A rollback goes on until the old settings serve
+again, or until an operator reloads settings that pass the check.
 """
 
 import asyncio
@@ -43,9 +43,9 @@ from toolwire.gateway.workers.worker_pool import START_TICKS, Worker, WorkerPool
 TICK = 1.0
 """Seconds between two checks of all workers."""
 START_ATTEMPTS = 3
-"""Workers of a slot that may end without a reason before the first is ready."""
+"""Workers of a slot that may crash before one is ready; then the start fails."""
 END_TICKS = 5
-"""Ticks that workers have to end at once before they are killed."""
+"""Ticks between the order to end at once and the kill."""
 _FIXED = ("host", "port", "workers")
 """Settings of the server that cannot change while it runs: its sockets are bound."""
 
@@ -69,7 +69,7 @@ def supervise(settings: Settings, announce: Announce | None, read: Callable[[], 
 
 
 def load_modules(settings: Settings) -> None:
-    """Import what each worker would import when it starts. The collector skips it, so that workers share its pages."""
+    """Import the modules that each worker needs. The collector skips them, so that workers share their pages."""
     modules = ["uvicorn.lifespan.on", "uvicorn.loops.auto", "uvloop"]
     if settings.store.is_database:
         modules.append("toolwire.memory.postgres")
@@ -90,7 +90,7 @@ class _Check(NamedTuple):
 
 
 class _Reload:
-    """One reload, from the end of its check to its own."""
+    """One reload of settings that have passed their check."""
 
     def __init__(self, before: Generation, after: Generation) -> None:
         self.before = before
@@ -105,7 +105,7 @@ class _Reload:
 
 
 class _Supervisor:
-    """The loop."""
+    """The state of the supervisor, and its loop."""
 
     def __init__(
         self,
@@ -205,12 +205,12 @@ class _Supervisor:
             asyncio.run(announce(port))
             return 0
 
-        with suppress(OSError):  # where the system has no room for it, the line above must do
+        with suppress(OSError):  # if the fork fails, the line above must do
             self._announcer = self._pool.fork_helper(run)
             self._announcer.close()  # it sends nothing
 
     def _handle_loss(self, worker: Worker) -> None:
-        """A worker has ended before it was ready."""
+        """Fail the start, or roll back the reload, of a worker that ended before it was ready."""
         if self._pool.ending:
             return
         reason = f"worker {worker.slot.name} does not start: {worker.start_failure}"
@@ -250,7 +250,7 @@ class _Supervisor:
 
     @property
     def _max_drain(self) -> int:
-        """Seconds for connections and then for background runs, after which workers are killed."""
+        """Seconds until draining workers are killed: time to drain connections, and then background runs."""
         return 2 * int(self._generation.settings.server.drain) + 30
 
     def _end_at_once(self) -> None:
@@ -266,9 +266,9 @@ class _Supervisor:
             self._announcer.kill()
 
     def _give_up(self, error: Exception) -> None:
-        """The supervisor itself has failed. Workers without a supervisor finish their turns and end.
+        """The supervisor itself has failed: wait for the workers, which finish their turns and end.
 
-        It waits for them: in a container, and under systemd, they would be killed with it.
+        In a container, and under systemd, they would be killed with the supervisor.
         """
         self._stop_replacing()
         for worker in self._pool.workers:
@@ -285,11 +285,11 @@ class _Supervisor:
     # Checking and reloading
 
     def _begin_check(self, generation: Generation) -> None:
-        """Have a child check settings. Raises `OSError` where the system has no room for it."""
+        """Have a child check settings. Raises `OSError` if the fork fails."""
         self._check = _Check(generation, self._pool.fork_helper(partial(check_settings, generation.settings)))
 
     def _proceed_with_reload(self) -> None:
-        """Take whatever step of a check or a reload is possible now."""
+        """Take the next step of a check or a reload, if it is possible now."""
         if self._check is not None:
             self._handle_check(self._check)
         if self._reload is not None:
@@ -306,19 +306,19 @@ class _Supervisor:
             for field in _FIXED:
                 before, after = getattr(old, field), getattr(settings.server, field)
                 if before != after:
-                    self._refuse(f"server.{field}: cannot change from {before} to {after} by a reload; restart for it")
+                    self._refuse(f"server.{field}: cannot change from {before} to {after} by a reload; restart instead")
                     return
             generation = Generation(settings, hash_settings(settings), next(self._generations))
             self._begin_check(generation)
         except SettingsError as error:
             self._refuse(str(error))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the workers go on with what they have
+        except Exception as error:  # noqa: BLE001 - the workers keep their settings, whatever failed
             self._refuse(f"it cannot be read or checked: {error!r}")
         else:
             self._log.log("info", "reload", state="checking", configuration=generation.version)
 
     def _handle_check(self, check: _Check) -> None:
-        """Go on when a check has ended: with the start, or with a reload."""
+        """When a check has ended, continue with the start or the reload."""
         child = check.child
         child.receive()
         is_late = self._is_checked and child.age >= START_TICKS

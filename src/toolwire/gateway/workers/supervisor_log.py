@@ -1,4 +1,4 @@
-"""The supervisor's lines on stderr. The supervisor has no thread, and never waits for a reader."""
+"""Writes the supervisor's log to stderr without a thread, and without waiting for a reader."""
 
 import fcntl
 import os
@@ -14,13 +14,13 @@ from toolwire.gateway.lifespan import log_format
 from toolwire.gateway.log import LEVELS, encode_log_line
 
 MAX_UNWRITTEN = 64 * 1024
-"""Bytes that wait to be written; lines beyond are dropped."""
+"""Maximum bytes that wait to be written; further lines are dropped."""
 MAX_LINE = 4096
-"""Bytes of a line. A pipe takes a write of this size whole or not at all."""
+"""Maximum bytes of a line. A pipe accepts a write of this size whole or not at all."""
 
 
 class SupervisorLog:
-    """Lines that are written as soon as stderr takes them, under the lock that workers hold while they write."""
+    """Writes lines as soon as stderr accepts them, under the lock that workers hold while they write."""
 
     def __init__(self, settings: Settings, lock: Path) -> None:
         self._settings = settings

@@ -1,4 +1,4 @@
-"""One worker process: the gateway, with heartbeats for its supervisor, which orders its end."""
+"""One worker process: the gateway, which sends heartbeats to its supervisor and obeys it."""
 
 import asyncio
 import contextlib
@@ -37,7 +37,7 @@ from toolwire.protocols import backend_kinds
 
 
 class Generation(msgspec.Struct, frozen=True, eq=False):
-    """Settings that were read at one time."""
+    """The settings of the start or of one reload."""
 
     settings: Settings
     version: str
@@ -55,7 +55,7 @@ class WorkerPlan(msgspec.Struct, frozen=True):
     generation: Generation
     slot: int
     seat: str
-    """Which metrics files are its own."""
+    """The id of its metrics files (`SharedFiles`)."""
     incarnation: str
     """Its name among the workers, new for each process."""
     folder: Path
@@ -67,7 +67,7 @@ class WorkerPlan(msgspec.Struct, frozen=True):
 def divide_limits(settings: Settings, slot: int) -> Settings:
     """The settings of the worker with this number: its share of the limits of the machine, at least one of each.
 
-    Bytes in flight are at least those of one body with its reply, or a request that is allowed could never be answered.
+    `max_in_flight` has room for one body with its reply: otherwise an allowed request could never be answered.
     """
     server, console = settings.server, settings.console
 
@@ -146,7 +146,7 @@ class WorkerServer(GatewayServer):
             self.end_at_once()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Let running turns finish. Only the supervisor ends them: systemd signals all processes at once."""
+        """Let running turns finish. Only the supervisor cuts them short: systemd signals all processes."""
         self.process.retired = False
         self.should_exit = True
 

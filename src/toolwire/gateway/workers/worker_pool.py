@@ -3,7 +3,7 @@
 Time is counted in ticks of the supervisor. While it is suspended, or the machine sleeps, no tick passes, so it does not
 time out workers that were suspended with it.
 
-A slot is the place of one worker after the other:
+A slot is held by one worker after another:
 
     (none) → starting → serving → retired → (none)
 
@@ -36,34 +36,34 @@ HANG_TICKS = 10
 START_TICKS = 120
 """Ticks that a worker has to become ready, and a check of new settings to end."""
 STEADY_TICKS = 30
-"""Ticks that a worker must serve before its slot's failures are forgotten."""
+"""Ticks that a worker must serve before its slot's failure count is reset."""
 RESTART_PAUSES = (0.0, 0.5, 1.0, 2.0, 5.0)
-"""Seconds before the next worker of a slot, by its failures in a row. Connections wait that long."""
+"""Seconds before the next worker of a slot, by its consecutive failures. Connections wait that long."""
 FORK_PAUSE = 2.0
-"""Seconds before the next fork when the system had no room for one."""
+"""Seconds before the next fork after one that failed."""
 MAX_RETIRED = 4
-"""Workers of a slot that may finish their turns without a time limit, after many reloads."""
+"""Retired workers of a slot that may finish their turns without a time limit; older ones drain."""
 
 State: TypeAlias = Literal["starting", "serving", "retired"]
 
 
 class Slot:
-    """The listening socket of one worker after the other, and how often they failed."""
+    """The position of a worker: its listening socket, and the failures of its workers."""
 
     def __init__(self, number: int, sock: socket.socket | None, generation: Generation) -> None:
         self.number = number
         self.sock = sock
         """None for a Codex host."""
         self.generation = generation
-        """That of its serving worker, and of the next if that one ends."""
+        """The generation of its serving worker, and of the replacement if that one ends."""
         self.failures = 0
-        """Workers in a row that ended too soon."""
+        """Consecutive workers that ended too soon."""
         self.due = 0.0
         """When the next worker may be forked."""
 
     @property
     def name(self) -> int | str:
-        """How the log calls it."""
+        """Its name in the log."""
         return self.number if self.sock is not None else "codex"
 
 
@@ -84,9 +84,9 @@ class Worker(Child):
         self.slot = slot
         self.generation = generation
         self.seat = seat
-        """Which metrics files are its own; empty for a Codex host."""
+        """The id of its metrics files; empty for a Codex host."""
         self.path = path
-        """The path of the socket that other workers reach it by."""
+        """The path of its socket for other workers."""
         self.state: State = "starting"
         self.served = 0
         """Ticks since it was ready."""
@@ -123,9 +123,9 @@ class WorkerPool:
         self._files = SharedFiles(folder / METRICS)
         self.metrics = SupervisorMetrics(self._files)
         self._fleet: Fleet | None = None
-        """What workers were last told."""
+        """The last one sent to the workers."""
         self._children: dict[int, Child] = {}
-        """Those that have not ended, by their process ids."""
+        """Those that have not been reaped, by process id."""
         self._fork_due = 0.0
 
     def in_slot(self, slot: Slot, state: State) -> list[Worker]:
@@ -139,7 +139,7 @@ class WorkerPool:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no child is left, also none that was killed."""
+        """Whether all children have ended and been reaped."""
         return not (self.workers or self._children)
 
     def send(self, message: FromSupervisor) -> None:
@@ -149,13 +149,13 @@ class WorkerPool:
     # Starting
 
     def fork_helper(self, body: Body) -> Child:
-        """Fork a process that serves nothing. Raises `OSError` where the system has no room for it."""
+        """Fork a process that serves nothing. Raises `OSError` if the fork fails."""
         child = Child(body, self._not_for_child(None), self._selector)
         self._children[child.pid] = child
         return child
 
     def fork(self, slot: Slot, generation: Generation) -> None:
-        """Start a worker, unless the system has no room for it; then the caller has to try again."""
+        """Start a worker. If the fork fails, the failure is logged, and the caller has to try again."""
         if time.monotonic() < self._fork_due:
             return
         path = generation.codex_socket(self._folder)
@@ -188,14 +188,14 @@ class WorkerPool:
                 self.fork(slot, slot.generation)
 
     def _not_for_child(self, own: socket.socket | None) -> Iterator[socket.socket]:
-        """What a child closes: other listening sockets, and channels, whose ends would outlive the supervisor in it."""
+        """Sockets that a child closes: other listening sockets, and channels, which it would keep open."""
         yield from {each.sock for each in self.slots if each.sock is not None and each.sock is not own}
         yield from {child.channel for child in (*self.workers, *self._children.values())}
 
     # Watching
 
     def reap(self) -> None:
-        """Ask the system which children have ended. As the first process of a container it has those of others too."""
+        """Collect the exit codes of children. The first process of a container also has to reap adopted ones."""
         with suppress(ChildProcessError):
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -206,7 +206,7 @@ class WorkerPool:
                     child.exit_code = os.waitstatus_to_exitcode(status)
 
     def look(self) -> list[Worker]:
-        """Handle the messages and the ends of workers; returns those that have ended before they were ready."""
+        """Handle the messages and exits of workers; returns those that ended before they were ready."""
         for worker in self.workers:
             worker.receive()
             if worker.is_ready and worker.state == "starting":
@@ -229,7 +229,7 @@ class WorkerPool:
         return lost
 
     def _put_in_service(self, worker: Worker) -> None:
-        """A new worker accepts connections, so the old one of its slot retires."""
+        """Put a new worker in service, and retire the old one of its slot."""
         slot = worker.slot
         for before in self.in_slot(slot, "serving"):
             before.state = "retired"
@@ -254,7 +254,7 @@ class WorkerPool:
                         worker.send(End())
 
     def _remove(self, worker: Worker) -> None:
-        """Remove a worker that has ended. Its slot waits longer for the next one after each failure."""
+        """Remove a worker that has ended. After each failure its slot waits longer for the next one."""
         worker.close()
         self.workers.remove(worker)
         self._files.leave(worker.seat)
@@ -268,7 +268,7 @@ class WorkerPool:
         slot.due = time.monotonic() + pause
         self.metrics.restarts[worker.fate].inc()
         if not self.started and worker.failure is not None:
-            return  # the start ends with it
+            return  # the start fails with this reason
         facts = {"worker": slot.name, "pid": worker.pid, "ending": worker.ending, "pause": pause}
         if worker.failure is not None:
             facts["failure"] = worker.failure.reason
