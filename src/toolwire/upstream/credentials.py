@@ -78,7 +78,7 @@ class CodexLogin:
         self._headers: Mapping[str, str] = {}
 
     def headers(self, client_key: str) -> Mapping[str, str]:
-        """The headers that carry the key."""
+        """The headers that carry the login. Raises `Broken` if there is none."""
         try:
             stat = self._path.stat()
             version = (stat.st_mtime_ns, stat.st_size)

@@ -1,6 +1,6 @@
 """Upstream HTTP: one aiohttp session with a connection pool for all backends.
 
-aiohttp makes the connections and parses replies. A usual request is written to a connection directly (`_send`), without
+aiohttp makes the connections and parses replies. Ordinary requests go directly to a connection (`_send`), without
 aiohttp's request and response objects, which cost more than translating the turn. Large bodies and requests through a
 proxy are sent by aiohttp.
 """
@@ -29,7 +29,7 @@ from toolwire.upstream.reply import CONTROL, Broken, Timeouts, Upstream, broken,
 from toolwire.upstream.scheduling import give_way
 
 MAX_SMALL_ANSWER = 4 * 1000 * 1000
-"""Maximum bytes of a reply that is no turn, such as a list of models."""
+"""Maximum bytes of a reply that is not a turn, such as a list of models."""
 LARGE_BODY = 1 << 20
 """Bodies of at least this size, in bytes, are written in pieces."""
 
@@ -127,7 +127,7 @@ class HttpUpstream(Upstream):
     async def _send(self, post: Post, headers: Mapping[str, str], blanks: CredentialFilter) -> "HttpReply":
         """Write a request in one piece to a connection of the pool."""
         target = self._targets.get(post.path)
-        if target is None:  # identifies the server to aiohttp's pool, and has nothing of a single request
+        if target is None:  # identifies the server to aiohttp's pool, and is the same for all requests
             target = _BareRequest("POST", self._url(post.path), loop=asyncio.get_running_loop())
             self._targets[post.path] = target
         headers = {"host": target.headers["host"], **headers}
@@ -192,7 +192,7 @@ class HttpUpstream(Upstream):
 
 
 class SmallAnswer(msgspec.Struct, frozen=True):
-    """A complete answer that is no turn."""
+    """A complete answer that is not a turn."""
 
     status: int
     content_type: str

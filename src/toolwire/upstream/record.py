@@ -1,4 +1,4 @@
-"""Writes recordings, which only their owner may read; `toolwire.core.recording` has the format."""
+"""Writes recordings as private files; `toolwire.core.recording` has the format."""
 
 import sys
 import time
@@ -41,7 +41,7 @@ class Recorder:
         self._started = 0.0
 
     def ask(self, opening: Opening) -> None:
-        """Record what is sent to the backend first."""
+        """Record the opening of the conversation, and its time."""
         at = datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="milliseconds")
         self._head = msgspec.structs.replace(self._head, at=at)
         if isinstance(opening, Post):
@@ -60,7 +60,7 @@ class Recorder:
         return self._cut(Line(path=message.method), "sent", msgspec.json.encode(message.params))
 
     def _cut(self, line: Line, field: str, body: bytes) -> Line:
-        """The line with a body. Secrets are removed before its end is left out, so that none is cut in two."""
+        """The line with a body. Secrets are removed before it is truncated, so that none is cut in two."""
         kept = remove_secrets(body[: MAX_REQUEST_BYTES + MAX_SECRET_BYTES], self._secrets).encode()[:MAX_REQUEST_BYTES]
         values = {field: kept.decode(errors="ignore"), "left_out": len(body) > MAX_REQUEST_BYTES}
         return msgspec.structs.replace(line, **values)

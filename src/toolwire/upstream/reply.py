@@ -17,7 +17,7 @@ Origin: TypeAlias = tuple[str, str | None, int | None]
 
 
 CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-"""Characters that the value of a header must not have."""
+"""Characters that a header value must not contain."""
 
 
 class Broken(BackendFault):
@@ -38,7 +38,7 @@ class Timeouts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     after_finish: Annotated[float, msgspec.Meta(gt=0)] = 2
 
     def name_of(self, limit: str) -> str:
-        """The setting that a failure names for a limit that has passed."""
+        """The name of a limit's setting, for error messages."""
         return f"timeouts.{limit}"
 
 
@@ -70,12 +70,12 @@ class Reply(Protocol):
 
 
 class Upstream:
-    """Sends the first message of a conversation to a backend. The defaults are for one without HTTP."""
+    """Sends the first message of a conversation to a backend. The defaults suit a backend without HTTP."""
 
     origin: Origin | None = None
     """The server that requests go to; None if they stay in this process and its children."""
     url: str = ""
-    """Its address, as it may be shown; empty if it has none."""
+    """Its address without credentials; empty if it has none."""
 
     def start(self) -> None:
         """Start workers, so that they are ready before the first request."""

@@ -11,8 +11,8 @@ PERIOD = 0.05
 YIELD_ITERATIONS = 3
 """Iterations of the event loop that a yield lasts: data arrives, its task is woken, and the task runs."""
 STEP = 0.005
-"""Seconds of work on a reply after which other tasks run. `perf_counter` measures them, because the clock of uvloop
-stands still between two iterations."""
+"""Seconds of work on a reply after which other tasks run. `perf_counter` measures them, because uvloop's clock
+stands still during an iteration."""
 
 
 class Tickable(Protocol):
@@ -93,6 +93,6 @@ class Alarm:
 
 
 async def give_way() -> None:
-    """Let all other tasks run that are ready."""
+    """Let all other ready tasks run."""
     for _ in range(YIELD_ITERATIONS):
         await asyncio.sleep(0)

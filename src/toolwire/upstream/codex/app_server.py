@@ -27,11 +27,11 @@ from toolwire.memory.owned_folders import PREFIX, OwnedFolder, remove_orphans
 from toolwire.upstream.reply import Broken, broken
 
 START_TIMEOUT = 20.0
-"""Seconds that a process has to start and to answer `initialize`."""
+"""Seconds within which a process must start and answer `initialize`."""
 DRAIN_TIME = 0.2
-"""Seconds for which the output of a process is still read after its end; a child of it may hold the pipe."""
+"""Seconds for which output is read after the process has ended; a child process may hold the pipe open."""
 STOP_TIMEOUT = 2.0
-"""Seconds that it has to end before it is killed."""
+"""Seconds within which it must end; then it is killed."""
 ANSWER_TIMEOUT = 30.0
 """Seconds after which a process that does not answer counts as hung."""
 MAX_PENDING_REQUESTS = 64
@@ -56,7 +56,7 @@ class AppServerSpec(msgspec.Struct, frozen=True):
     environment: Callable[[], Mapping[str, str]]
     """Returns the variables that it inherits."""
     files: Callable[[str, Sequence[str]], Mapping[str, bytes]]
-    """Returns the files of its home, from the path of that and the models."""
+    """Returns the files of its home directory, given the path of that directory and the models."""
     links: Mapping[str, str]
     """Links to files of the user's own home."""
     version: str
@@ -245,7 +245,7 @@ class AppServer(asyncio.SubprocessProtocol):
         if refusal := envelope.refusal:
             self.write(refusal)
         if envelope.holds_limits:
-            # Without any limits there is no news.
+            # A notification without limits changes nothing.
             self.limit_headers = protocol.limit_headers(line) or self.limit_headers
         elif unassigned := envelope.unassigned:
             for thread in tuple(self.threads.values()):

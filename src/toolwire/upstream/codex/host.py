@@ -6,7 +6,7 @@ travel, on one connection for each turn:
     worker                                      host
     Find: keys of calls                    →                        on a connection of its own
                                            ←    Found: turns that wait for their results
-    Open: model, the turn that waits       →    waits for a slot
+    Open: model, the waiting turn          →    waits for a slot
                                            ←    Refused: failure    nothing was begun
                                            ←    Opened: rate limits
     Send: a request or a response          →    from here on the model may act
@@ -17,9 +17,9 @@ travel, on one connection for each turn:
     Park: the turn, unread lines           →    the thread waits again
                                            ←    Parked
 
-No turn is run twice. Results are sent only after Opened: a connection that ends before has begun nothing, and the turn
-is sent anew with its whole history. One that ends later may have, so it is a failure. The host leaves a thread whose
-connection ends, and interrupts its turn.
+No turn is run twice. Results are sent only after Opened. If the connection ends before, nothing was begun, and the turn
+is sent again with its whole history. If it ends later, the model may have acted, so the turn fails. The host abandons a
+thread whose connection ends, and interrupts its turn.
 
 Each message is a length (4 bytes, big endian) and a MessagePack object.
 """
@@ -43,17 +43,17 @@ from toolwire.upstream.codex.upstream import CodexReply, CodexUpstream
 from toolwire.upstream.reply import Broken, Upstream, broken
 
 FIND_TIMEOUT = 1.0
-"""Seconds to find turns that wait. Without an answer the history is sent anew."""
+"""Seconds to find waiting turns. Without an answer the whole history is sent again."""
 PARK_TIMEOUT = 1.0
-"""Seconds for which the end of a turn waits until its thread is parked."""
+"""Seconds that the end of a turn waits for its thread to be parked."""
 HOST_TIMEOUT = 60.0
-"""Seconds in which the host answers anything else, beyond what it may wait for a slot."""
+"""Seconds within which the host must answer anything else, not counting the wait for a slot."""
 RECONNECT_PAUSE = 0.1
 """Seconds between two attempts to reach a host that is being replaced."""
 MAX_MESSAGE_BYTES = 2 * MAX_INBOX_BYTES
-"""Bytes of a message: what waits in an inbox, and one more line."""
+"""Maximum bytes of a message: a full inbox and one more line."""
 MAX_FOUND_CALLS = 1000
-"""Calls whose turns are remembered between `find` and the request that continues them."""
+"""Maximum calls whose turns are remembered between `find` and the request that continues them."""
 
 _LENGTH = struct.Struct("!I")
 
@@ -71,7 +71,7 @@ class Open(msgspec.Struct, tag=True):
     backend: str
     model: str
     turn: bytes | None
-    """The turn that waits; None for a new thread."""
+    """The waiting turn to continue; None for a new thread."""
 
 
 class Opened(msgspec.Struct, tag=True):
@@ -218,7 +218,7 @@ class CodexHostServer:
             reply.close()
 
     def _waiting(self, opening: Open) -> PendingTurn | None:
-        """The turn that a worker wants to continue. Raises `thread_gone` if it does not wait any longer."""
+        """The turn that a worker wants to continue. Raises `thread_gone` if it no longer waits."""
         if opening.turn is None:
             return None
         if (wanted := read_turn(opening.turn)) is not None:
@@ -243,7 +243,7 @@ class CodexHostServer:
 
 
 async def _pump(reply: CodexReply, writer: asyncio.StreamWriter) -> None:
-    """Send the lines of a thread. A worker that reads slowly lets them gather in the inbox of the thread."""
+    """Send the lines of a thread. If the worker reads slowly, they collect in the inbox of the thread."""
     try:
         while True:
             _write(writer, Lines(await reply.read()))
@@ -265,7 +265,7 @@ class FoundTurn(PendingTurn, frozen=True, kw_only=True):
 
 
 class CodexHost:
-    """The host, as a worker knows it."""
+    """A worker's view of the host."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -273,7 +273,7 @@ class CodexHost:
         self._parking: set[asyncio.Task[None]] = set()
 
     async def find(self, calls: Sequence[CallKey]) -> None:
-        """Learn which turns wait for results of these calls, for `waiting`. A host that does not answer has none."""
+        """Ask the host which turns wait for results of these calls, for `waiting`. Without an answer, none do."""
         turns: list[tuple[str, bytes]] = []
         with suppress(OSError, EOFError, msgspec.DecodeError, UnicodeEncodeError):
             async with asyncio.timeout(FIND_TIMEOUT):
@@ -299,24 +299,24 @@ class CodexHost:
         return [turn for turn in found.values() if turn.backend == backend]
 
     def forget(self, turn: FoundTurn) -> None:
-        """A turn was continued, or is gone."""
+        """Forget a turn that is continued or gone."""
         for call in turn.calls:
             self._found.pop(call, None)
 
     def park(self, parking: Coroutine[Any, Any, None]) -> None:
-        """Park a thread, which the end of the turn waits for: the next request may follow at once."""
+        """Park a thread in a task. The end of the turn waits for it, because the next request may follow at once."""
         task = asyncio.get_running_loop().create_task(parking)
         self._parking.add(task)
         task.add_done_callback(self._parking.discard)
 
     async def wait_until_parked(self) -> None:
-        """Wait until the threads of turns that are over can be found, but not for long."""
+        """Wait until the threads of ended turns can be found, for at most `PARK_TIMEOUT`."""
         if self._parking:
             await asyncio.wait(tuple(self._parking), timeout=PARK_TIMEOUT)
 
 
 class HostedCodexUpstream(Upstream):
-    """The upstream of a `codex` backend whose threads the host has."""
+    """The upstream of a `codex` backend whose threads run at the host."""
 
     def __init__(self, name: str, host: CodexHost, profile: Profile) -> None:
         self._name = name
@@ -416,7 +416,7 @@ class HostedThread:
         _write(self._writer, Send("", "", line))
 
     def release(self, waiting: PendingTurn | None) -> None:
-        """The turn is over for the client. The thread waits for the results of its calls, or is left."""
+        """End the client's turn: the thread waits for the results of its calls, or is abandoned."""
         written = write_turn(waiting) if waiting is not None else None
         if written is None or self.inbox.fault is not None:
             self._close()
@@ -424,7 +424,7 @@ class HostedThread:
             self._host.park(self._park(written))
 
     async def _park(self, turn: bytes) -> None:
-        """Return the thread with the lines that were not read, so that the next request finds it."""
+        """Return the thread and its unread lines to the host, so that the next request finds it."""
         try:
             async with asyncio.timeout(HOST_TIMEOUT):
                 _write(self._writer, Stop())
@@ -432,7 +432,7 @@ class HostedThread:
                 _write(self._writer, Park(turn, self.inbox.read_nowait()))
                 await self._parked
         except (TimeoutError, Broken, asyncio.CancelledError):
-            pass  # the host leaves the thread, and the history is sent anew
+            pass  # the host abandons the thread, and the whole history is sent again
         finally:
             self._close()
 

@@ -5,7 +5,7 @@ import asyncio
 from toolwire.core.errors import BackendFault, Failure
 
 MAX_INBOX_BYTES = 64 * 1024 * 1024
-"""Maximum unread bytes; a client that reads more slowly fails."""
+"""Maximum unread bytes; beyond that the turn fails, because its client reads too slowly."""
 
 
 class Inbox:
@@ -27,7 +27,7 @@ class Inbox:
         self._wake()
 
     def put_back(self, data: bytes) -> None:
-        """Return bytes that were read, to be read again before all others."""
+        """Put back bytes that were read, so that they are read again first."""
         if data:
             self._pieces.insert(0, data.removesuffix(self._end))
             self._size += len(data)

@@ -44,7 +44,7 @@ class Pool:
         abandon_threads: Callable[[AppServer], None],
         warn: Callable[[str], None],
     ) -> None:
-        """`abandon_threads` is called with an app-server that is to end, and abandons its waiting threads."""
+        """`abandon_threads` is called with an app-server that must end, and abandons its waiting threads."""
         self._spec = spec
         self._size = size
         self._profile = profile

@@ -17,9 +17,9 @@ from toolwire.upstream.codex.inbox import Inbox
 from toolwire.upstream.codex.pool import Pool
 
 INTERRUPT_TIMEOUT = 2.0
-"""Seconds that an interrupted turn has to end before its slot is free."""
+"""Seconds to wait for the end of an interrupted turn before its slot is freed."""
 LATE_TURN_TIMEOUT = 30.0
-"""Seconds after that, in which a turn that begins late is still interrupted."""
+"""Further seconds in which a turn that begins late is still interrupted."""
 
 State: TypeAlias = Literal["served", "waiting", "abandoned", "over"]
 
@@ -67,7 +67,7 @@ class Thread:
         self._set_timer(self._profile.silence, self._probe)
 
     def wait(self) -> None:
-        """Wait for the results of calls that the client has."""
+        """Free the slot, and wait for the results of calls that the client runs."""
         self._state = "waiting"
         self._set_timer(self._profile.keep, lambda: self._expire(self))
         self._free_slot()
@@ -115,7 +115,7 @@ class Thread:
         self._timer = self._loop.call_later(seconds, callback)
 
     def stop_timer(self) -> None:
-        """Stop probing, and do not expire."""
+        """Cancel the next probe, expiry or clean-up."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -138,7 +138,7 @@ class Thread:
             if self.is_running:
                 self._interrupt()
             else:
-                self._finish()  # here also if its id has come only now
+                self._finish()  # also if its id has only now arrived
 
     def lose(self, fault: BackendFault) -> None:
         self._tracker.is_running = False

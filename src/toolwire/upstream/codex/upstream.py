@@ -15,7 +15,7 @@ from toolwire.upstream.codex.thread import Thread
 from toolwire.upstream.reply import Upstream, broken, sanitize_headers
 
 MAX_WAITING_THREADS = 1000
-"""Threads that may wait for results at a time; beyond that the oldest is abandoned."""
+"""Maximum threads that wait for results; beyond that the oldest is abandoned."""
 
 
 class CodexUpstream(Upstream):
@@ -83,7 +83,7 @@ class CodexUpstream(Upstream):
         thread.abandon()
 
     def _abandon_threads(self, app_server: AppServer) -> None:
-        """Abandon the waiting threads of an app-server that is to end."""
+        """Abandon the waiting threads of an app-server that must end."""
         for thread in tuple(self._waiting):
             if thread.app_server is app_server:
                 self._expire(thread)
@@ -107,7 +107,7 @@ class ServedThread(Protocol):
 
 
 class CodexReply:
-    """The lines of a thread that answer one request. `release` gets the turn if that waits for results."""
+    """The lines of a thread that answer one request. `release` is called with the turn if it waits for results."""
 
     def __init__(self, thread: ServedThread, dialogue: Dialogue, release: Callable[[PendingTurn | None], None]) -> None:
         self.inbox = thread.inbox
