@@ -2,7 +2,7 @@
 
 thread/start, thread/inject_items, turn/start  →  notifications, item/tool/call  →  turn/completed
 
-A turn whose tools are called stays open at the worker while the client runs them, and continues with their results.
+A turn that calls tools stays open at the worker while the client runs them, and continues with their results.
 """
 
 from collections.abc import Mapping, Sequence
@@ -74,7 +74,7 @@ class Conversation(LoweredConversation):
         self._stand_ins[delivered] = call
 
     def _read_answer(self, line: AppServerLine) -> Sequence[Event]:
-        """The events of an answer of app-server to one of our requests."""
+        """The events of app-server's answer to one of our requests."""
         name, result, outbox = protocol.name_of(line.id), line.result or RequestResult(), self._dialogue.outbox
         if line.error is not None:
             return () if name == protocol.PROBE else self._turn.fail(request_failure(line.error))

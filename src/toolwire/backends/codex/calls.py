@@ -50,7 +50,7 @@ class TurnCalls:
         self._table = table
         self._names = frozenset(names)
         self._rows: list[_Call] = []
-        self._passed = 0  # how many rows are delivered, or do not wait
+        self._passed = 0  # number of leading rows that are delivered or do not wait
         self._by_id: defaultdict[str, _SameId] = defaultdict(_SameId)
         self._early: dict[str, deque[_Call]] = {}  # by id: requested, and no item yet
         self._is_requested = False
@@ -59,7 +59,7 @@ class TurnCalls:
         self.are_any = False
         """A call was delivered."""
         self.share_an_id = False
-        """Two of them have one id: app-server mixes up their results."""
+        """Two calls have the same id: app-server mixes up their results."""
 
     @property
     def calls(self) -> tuple[CallEntry, ...]:
@@ -130,7 +130,7 @@ class TurnCalls:
         return latest if is_same and same_json(known.text or "{}", fragment.text or "{}") else None
 
     def add_result(self, call: str) -> Sequence[Event] | None:
-        """App-server has a result for a call. If that was not delivered, the others need not wait for its request."""
+        """App-server has a result for a call. If the call is undelivered, later calls need not wait for its request."""
         undelivered = self._by_id[call].undelivered
         while undelivered and undelivered[0].id:
             undelivered.popleft()
@@ -145,9 +145,9 @@ class TurnCalls:
         return self._add_early()
 
     def give_up(self, *, long: bool) -> Sequence[Event]:
-        """Nothing has come for a while: the requested calls are all there are, unless the response is known to go on.
+        """After a silence, the requested calls count as all of them, unless the response is known to continue.
 
-        After a `long` while it is not: app-server reports a broken stream only when its calls are answered.
+        After a `long` silence it counts as over: app-server reports a broken stream only when its calls are answered.
         """
         if self.is_raw and not self._complete and not long:
             return ()
@@ -157,7 +157,7 @@ class TurnCalls:
         return [*self._deliver_next(), *self._add_early()]
 
     def _add_early(self) -> Sequence[Event]:
-        """Add calls whose items will not come any more."""
+        """Add requested calls whose items will no longer come."""
         early, self._early = self._early, {}
         for row in (row for rows in early.values() for row in rows):
             self._add(row)

@@ -1,7 +1,7 @@
-"""The settings of an operator about workers, and the configuration that workers run with.
+"""The operator's settings for workers, and the configuration files of workers.
 
 Codex's own tools and retries are off. There are two files: `config.toml`, and a catalogue of models, because much of
-what Codex does depends on what it knows about a model. Without our entry it would cut long results, summarise long
+Codex's behaviour depends on its entry for the model. Without ours it would cut long results, summarise long
 conversations by itself, or hide the client's tools behind a script of its own.
 """
 
@@ -144,7 +144,7 @@ def configuration(catalogue: str, idle: float, base_url: str = "", key_variable:
 
 
 def catalogue(models: Iterable[str]) -> bytes:
-    """The file of models. It must hold at least one."""
+    """The catalogue of models, as JSON. It must list at least one."""
     names = [*dict.fromkeys(models)] or ["none"]
     return msgspec.json.encode({"models": [{"slug": name, "display_name": name, **_MODEL} for name in names]})
 
@@ -170,5 +170,5 @@ def _flat(table: Mapping[str, Any], path: str) -> Iterable[tuple[str, Any]]:
 
 
 def _toml(value: Any) -> str:
-    """A value in TOML, in which strings, numbers, booleans and lists of them look as in JSON."""
+    """A value in TOML, where strings, numbers, booleans and lists of them are written as in JSON."""
     return msgspec.json.encode(value).decode()

@@ -1,4 +1,4 @@
-"""App-server's messages to turn events, and the answers that they need.
+"""Decodes app-server's messages into turn events, and answers its requests.
 
 The model's own items come as raw events: they determine the order of calls, their exact arguments, and the end of a
 response. A call is delivered when app-server has requested it too, because it answers some by itself (a tool that does
@@ -61,7 +61,7 @@ _HISTORY = frozenset(("message", "reasoning", "function_call", "function_call_ou
 class Decoder(TurnDecoder):
     """A stage from frames to turn events, for one turn.
 
-    `send` takes lines for app-server; `answer` takes its answers to our requests. `resume`: the turn is not new.
+    `send` takes lines for app-server; `answer` takes its answers to our requests. `resume` continues a turn.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Decoder(TurnDecoder):
         return self._take_opening() if self._started else ()
 
     def feed_plain(self, body: bytes) -> Sequence[Event]:
-        return self.fail(Failure(502, "bad_reply", "Codex answered with something that is no message."))
+        return self.fail(Failure(502, "bad_reply", "Codex answered with something that is not a message."))
 
     def end(self) -> Sequence[Event]:
         return () if self.ended else self._fail_cut()
@@ -130,7 +130,7 @@ class Decoder(TurnDecoder):
 
     @property
     def reported(self) -> Usage:
-        """The tokens that have been reported to clients when this turn is over."""
+        """The tokens reported to clients, including those of this turn."""
         return self._reported.plus(self._spent)
 
     def read_probe(self, status: str) -> Sequence[Event]:
@@ -219,7 +219,7 @@ class Decoder(TurnDecoder):
         return self._after_start((delta,) if earlier in (None, item) else (MessageEnded(""), delta))
 
     def _whole_text(self, item: str, text: str) -> Sequence[Event]:
-        """A whole message: deliver the rest of it. If it differs from what was delivered, that stands."""
+        """Deliver the rest of a whole message. If the delivered text differs, it stands."""
         known = 0
         for piece in self._texts.get(item, ()):
             if not text.startswith(piece, known):
@@ -229,7 +229,7 @@ class Decoder(TurnDecoder):
         return [*rest, *self._end_text(item)]
 
     def _end_text(self, item: str) -> Sequence[Event]:
-        """Deliver the text that was held back of a message, unless it repeats another."""
+        """Deliver the held-back text of a message, unless it repeats another."""
         held = self._phases.end(item)
         if isinstance(held, Note):
             return self._after_start([held])

@@ -56,9 +56,9 @@ class ThreadOpening(msgspec.Struct, frozen=True):
 
 
 def encode_thread(request: Request, profile: Profile, provider: str = PROVIDER) -> ThreadOpening:
-    """The thread for a request, with notes of what app-server has no field for.
+    """The thread for a request, with notes on what app-server has no field for.
 
-    `provider` is the one of the workers' configuration: app-server refuses a thread of any other.
+    `provider` is the one in the workers' configuration; app-server refuses a thread with any other.
     """
     notes: list[Note] = []
     system, rest = split_opening(request.entries, "system")

@@ -29,7 +29,7 @@ _KINDS: dict[str, tuple[int, str, bool]] = {
     "unauthorized": (401, "unauthorized", False),
     "usageLimitExceeded": (429, "usage_limit_reached", False),
 }
-"""The status, the code and whether to retry, by app-server's name of the error."""
+"""The status, the code and whether to retry, by app-server's name for the error."""
 
 _CODES = {401: "unauthorized", 403: "forbidden", 404: "model_not_found", 429: "rate_limit_exceeded"}
 _CUT = "stream disconnected before completion"
@@ -41,7 +41,7 @@ _TOOLS = ("dynamic tool", "deferred dynamic tool", "duplicate dynamic tool")
 
 
 def incomplete_reason(error: TurnError | None) -> Reason | None:
-    """Why the response is incomplete, if the error says no more than that."""
+    """Why the response is incomplete; None for any other error."""
     found = _INCOMPLETE.search(error.message) if error is not None else None
     if found is None:
         return None
@@ -60,7 +60,7 @@ def turn_failure(error: TurnError | None) -> Failure:
     if not isinstance(status, int):
         found = _STATUS.search(message)
         status = int(found[1]) if found else 0
-    if not 400 <= status < 600:  # no HTTP error
+    if not 400 <= status < 600:  # not an HTTP error
         status = None
     if kind in _KINDS:
         usual, code, again = _KINDS[kind]

@@ -39,7 +39,7 @@ INITIALIZED = jsonrpc.notification("initialized")
 # What we read of its messages
 
 UNASSIGNED = "toolwire/unassigned"
-"""A notification of Toolwire: a line of the process names no thread. `message` is its method, if that is readable."""
+"""Toolwire's own notification about a line that names no thread. `message` is the line's method, if readable."""
 
 
 class TokenCounts(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -159,7 +159,7 @@ def start_turn(thread: str, params: Json) -> Ask:
 
 
 def steer(thread: str, turn: str, input: list[Any]) -> Ask:
-    """More input of the user for a turn that runs."""
+    """More user input for a running turn."""
     return Ask(STEER, "turn/steer", {"threadId": thread, "expectedTurnId": turn, "input": input})
 
 

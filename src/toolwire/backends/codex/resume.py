@@ -1,4 +1,4 @@
-"""Continues a turn that waits for results: whether a request belongs to it, and what to send to its thread."""
+"""Continues a turn that waits for results: matches a request to it, and makes the messages for its thread."""
 
 import re
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ WITHHELD = "Error: the call was not carried out. Call the tool again, by itself.
 _BLOCK = re.compile(r"<(use_tool|tool_call)>.*?</\1>", re.DOTALL)
 
 MAX_INPUT_CHARS = 1_000_000
-"""Characters of input for a running turn; app-server accepts a few more."""
+"""Maximum characters of input for a running turn; app-server accepts a few more."""
 
 
 class ThreadState(msgspec.Struct, frozen=True):
@@ -67,7 +67,7 @@ _read_turn = msgspec.json.Decoder(_WrittenTurn).decode
 
 
 def write_turn(turn: PendingTurn) -> bytes | None:
-    """A pending turn for another process; None if it holds half a character, which cannot be encoded."""
+    """A pending turn for another process; None if it contains a lone surrogate, which cannot be encoded."""
     try:
         return msgspec.json.encode(turn)
     except UnicodeEncodeError:
@@ -89,13 +89,13 @@ class Continuation(msgspec.Struct, frozen=True):
     turn: str
     answers: list[bytes]
     input: list[Json]
-    """The user's input beside the results."""
+    """The user's input in addition to the results."""
     reported: Usage
     answered: frozenset[str]
 
 
 def digest(entries: Sequence[Entry]) -> bytes:
-    """A digest of what a history says, without what differs between clients."""
+    """A digest of a history's content, without the details that differ between clients."""
 
     def contents(parts: Sequence[Part]) -> list[Any]:
         return [part.text if isinstance(part, TextPart) else part for part in parts]
@@ -175,8 +175,8 @@ def _split(after: Sequence[Entry]) -> tuple[str, list[CallEntry], dict[str, Resu
 def _is_same_turn(state: ThreadState, text: str, calls: list[CallEntry]) -> bool:
     """Whether the model wrote this text and made these calls.
 
-    A client may omit the text or its end, and calls that it did not get. Blocks that are calls are text to one side
-    only. White space between messages varies.
+    A client may omit the text or its end, and calls that it did not get. Calls written as text are ignored, because one
+    side may have read them as calls. White space between messages varies.
     """
     shown, known = ("".join(_BLOCK.sub(" ", each).split()) for each in (text, state.text))
     if not known.startswith(shown):
