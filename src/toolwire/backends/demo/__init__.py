@@ -1,4 +1,4 @@
-"""The built-in model: a small deterministic script that calls tools, for a first try and for every situation.
+"""The built-in model: a small deterministic script that calls tools, to try the gateway and to test clients.
 
 It writes the stream of a Responses server, so a demo turn is processed like any other. `demo` looks at the request:
 with a tool result it answers from it, else it calls the tool that the prompt asks for, else it answers in words.

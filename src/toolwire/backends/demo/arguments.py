@@ -5,7 +5,7 @@
     Write(file_path, content)     Write "hi" to a.txt              {"file_path":"/home/me/a.txt","content":"hi"}
     anything(limit?)              … limit=5                        {…,"limit":5}
 
-Where a call is about one thing and the prompt has several, there are several calls. Optional properties are left out
+If a call takes one value and the prompt has several, there are several calls. Optional properties are left out
 unless the prompt gives their value. A shell gets no words of the prompt as its command, unless they clearly are one.
 The arguments are checked by a JSON Schema validator, and what does not fit is reported with them.
 """
@@ -25,21 +25,21 @@ from toolwire.core.regex import Budget, BudgetExceeded
 from toolwire.core.request import Tool
 
 MAX_STEPS = 60_000
-"""Steps that the schema of one call may take."""
+"""Maximum steps that the schema of one call may take."""
 
 MAX_ARRAY_ITEMS = 256
-"""Items of an array that a schema can require."""
+"""Maximum items that a schema can require of an array."""
 
 MAX_ARGUMENT_DEPTH = 16
-"""Nesting of the arguments of one call."""
+"""Maximum nesting of the arguments of one call."""
 
 MAX_ALTERNATIVES = 4
-"""Alternatives of `anyOf` and `oneOf` that are tried."""
+"""Maximum alternatives of `anyOf` and `oneOf` that are tried."""
 
 _TOO_MUCH = "its schema requires too much"
 
 RECURSION_DEPTH = 4
-"""From this depth on the last alternative is taken, which is null if there is one: a recursive schema ends."""
+"""From this depth on, the last alternative is taken (null if there is one), so that a recursive schema ends."""
 
 
 class PlannedCall(msgspec.Struct, frozen=True):
@@ -121,7 +121,7 @@ class PromptValues:
     """The values of a prompt that are not assigned to a property yet."""
 
     def __init__(self, ability: Ability, prompt: UserPrompt, excluded: set[str]) -> None:
-        """`excluded` are values, in lower case, that are not for properties that take any text."""
+        """`excluded` values, in lower case, are left out."""
         placed = {ability.tool.name.lower(), ability.short_name.lower(), *excluded}
         tokens = [token for token in prompt.tokens if token.kind != "word" and token.text.lower() not in placed]
         self._left = [*tokens, *(Token(name, "name", 0, 0) for name in prompt.names(excluded))]
@@ -146,14 +146,14 @@ class PromptValues:
         return []
 
     def take_scope(self, needed: int) -> list[str]:
-        """The path that says where to look, unless only `needed` values are left to look for."""
+        """The path to search in, unless no more than `needed` values are left."""
         scopes = [value for value in self._left if value in self._scopes][-1:] if len(self._left) > needed else []
         self._left = [value for value in self._left if value not in scopes]
         return [value.text for value in scopes]
 
 
 def assign_values(properties: list[Property], ability: Ability, prompt: UserPrompt, max_calls: int) -> Values:
-    """Several values of a property that is no array are for several calls."""
+    """Assign values to properties. Several values of a property that is not an array are for several calls."""
     texts = [each for each in properties if each.kind not in ("remark", "other")]
     given = {each.name: [prompt.pairs[each.name.lower()]] for each in texts if each.name.lower() in prompt.pairs}
     choices = {choice for each in properties for choice in each.choices}

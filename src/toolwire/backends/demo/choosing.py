@@ -1,9 +1,9 @@
 """Which tool a prompt asks for, if any.
 
-A tool that the prompt names is chosen. Otherwise one whose verb and object, as its name says them, the prompt has. One
-that only looks something up is also chosen for a question about its object: "What is the weather in Paris?" is one for
-`get_weather`. One that writes, deletes or executes needs its verb and its object side by side: "Write a test for
-hello.txt" writes no file. Where nothing else reads or lists files, a shell is given a command for that.
+A tool that the prompt names is chosen; otherwise one whose verb and object, taken from its name, are in the prompt. A
+tool that only looks something up is also chosen for a question about its object: "What is the weather in Paris?" calls
+`get_weather`. A tool that writes, deletes or executes needs its verb and its object side by side: "Write a test for
+hello.txt" writes no file. If no other tool reads or lists files, a shell gets a command for that.
 """
 
 import re

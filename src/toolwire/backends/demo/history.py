@@ -23,7 +23,7 @@ _HEADING = re.compile(r"^# AGENTS\.md instructions.*\n*", re.MULTILINE)
 _REMINDER = re.compile(r"\s*<system-reminder>.*?</system-reminder>", re.DOTALL)
 _USER_TAGS = ("user_query", "user_request", "userRequest", "user_message", "user_input", "task")
 MAX_BLOCKS = 200
-"""Blocks that are looked at in one text."""
+"""Maximum tags examined in one text."""
 
 _FAILURE = re.compile(r"error\b|failed\b|.{0,2000}\bexit(?:ed with)? code:? [1-9]", re.IGNORECASE | re.DOTALL)
 """The beginning of a result that reports a failure, for protocols without a field for that."""
@@ -67,7 +67,7 @@ def find_own_words(text: str) -> str:
 
 
 def find_prompt(request: Request) -> str:
-    """The user's words in the last message that has any, unless something was answered since."""
+    """The user's last words; empty if the model has answered them and only messages without words follow."""
     skipped = False
     for entry in reversed(request.entries):
         if isinstance(entry, Message) and entry.role == "user":
@@ -95,7 +95,7 @@ def find_results(request: Request) -> tuple[CallResult, ...]:
 
 
 def _is_aside(entry: object) -> bool:
-    """Whether an entry is neither words of the user nor anything of the model."""
+    """Whether an entry is neither the user's words, nor the model's, nor a call or a result."""
     if isinstance(entry, Message):
         has_words = entry.role == "user" and any(map(find_own_words, _texts(entry)))
         return entry.role != "assistant" and not has_words
@@ -123,7 +123,7 @@ def demands_call(request: Request) -> bool:
 
 
 def find_directory(request: Request) -> str:
-    """The last working directory that the client reports, or an empty text."""
+    """The last working directory that the client reports, or an empty string."""
     found = ""
     for match in (match for text in _client_texts(request) for match in _DIRECTORY.finditer(text)):
         path = (match["codex"] or match["other"]).strip()

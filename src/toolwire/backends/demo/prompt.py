@@ -1,4 +1,4 @@
-"""The user's prompt taken apart: its words, what they mean, and the values that arguments can be made of.
+"""Splits the user's prompt into words, with their meanings, and into values for arguments.
 
     Search "foo bar" in src/main.py and show 3 lines
     words: search, in, and, show, lines   values: "foo bar" (quoted), src/main.py (a path), 3 (a number)
@@ -19,7 +19,7 @@ MAX_PROMPT_CHARS = 64 * 1024
 """The rest of a longer prompt is ignored."""
 
 MAX_ENUMERATED = 8
-"""Parts of an enumeration that are searched for names."""
+"""Maximum parts of an enumeration that are searched for names."""
 
 ValueKind: TypeAlias = Literal["word", "code", "quoted", "path", "url", "name", "number"]
 
@@ -159,7 +159,7 @@ class UserPrompt:
             for token in self.tokens
         )
         self.looks = not self.concepts & CHANGING and (is_question or bool(self.concepts & RETRIEVING))
-        """It asks for something, and for no change."""
+        """It asks for information, and for no change."""
         about_files = self.concepts & {"file", "directory"}
         self.paths = [
             token.text
@@ -219,7 +219,7 @@ class UserPrompt:
 
 
 def _quote_path(path: str) -> str:
-    """A path as a shell takes it, not as an option; `~` and `*` keep their meaning."""
+    """A path quoted for a shell, so that it is never an option; `~` and `*` keep their meaning."""
     path = f"./{path}" if path.startswith("-") else path
     return path if _SHELL_SAFE_PATH.fullmatch(path) else quote(path)
 

@@ -1,6 +1,6 @@
 """Simple values for JSON Schemas: one way to satisfy a schema, formats, numbers.
 
-Nothing is solved here. The value is checked by a JSON Schema validator, and what does not fit is reported.
+Constraints are not solved. A JSON Schema validator checks the value, and what does not fit is reported.
 """
 
 import re
@@ -11,10 +11,10 @@ from toolwire.adapt.schemas_walk import Schema, find_target, list_under, mapping
 from toolwire.core.regex import Budget, matches, parse
 
 MAX_MERGED_SCHEMAS = 64
-"""Schemas that are merged into one; a reference may lead back to itself."""
+"""Maximum schemas that are merged into one; a reference may lead back to itself."""
 
 MAX_TEXT_CHARS = 64 * 1024
-"""Characters that a schema can require of one text."""
+"""Maximum characters that a schema can require of one text."""
 
 _COMBINATIONS = ("$ref", "allOf", "anyOf", "oneOf")
 
@@ -22,7 +22,7 @@ _COMBINATIONS = ("$ref", "allOf", "anyOf", "oneOf")
 def resolve(root: Schema, schema: object, option: int, budget: Budget) -> Schema:
     """One way to satisfy a schema, without references and combinations.
 
-    Of `anyOf` and `oneOf` the alternative at the index `option` is taken, counted with null last. Raises
+    Of `anyOf` and `oneOf` the alternative at the index `option` is taken, with null sorted last. Raises
     `BudgetExceeded`.
     """
     merged: Schema = {}
@@ -58,7 +58,7 @@ _TYPE_KEYWORDS = {
 
 
 def types_of(shape: Schema) -> list[str]:
-    """The types of a resolved schema, best first: the declared ones, null last, or what its keywords are about."""
+    """The types of a resolved schema, best first: the declared ones, null last, or those that its keywords imply."""
     declared = shape.get("type")
     if declared is not None:
         return sorted(cast("list[str]", declared) if isinstance(declared, list) else [declared], key="null".__eq__)
@@ -85,7 +85,7 @@ _FORMATS = {
     **dict.fromkeys(("uri", "url", "iri", "uri-reference", "iri-reference"), _URI),
     "uuid": (r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}", "6f1c0f0e-3f0b-4d6c-9a57-1f1f3c2b7a10"),
 }  # fmt: skip
-"""By format: how the words of a prompt look that have it, and a sample."""
+"""By format: the pattern of a prompt's word that has it, and a sample."""
 
 
 _PATTERN_SAMPLES = ("demo", "DEMO", "a", "A", "AB", "ABC", "1", "123", "1234", "2026-01-31", "12:00", "1.0.0", "a1", "")
@@ -95,7 +95,7 @@ _PATTERN_SAMPLES = ("demo", "DEMO", "a", "A", "AB", "ABC", "1", "123", "1234", "
 def pick_text(shape: Schema, texts: list[str], prompt: str, budget: Budget) -> tuple[str, bool]:
     """The first text that fits, cut or padded if its length requires that; and whether it matches the pattern.
 
-    With a format, the words of the prompt are tried and a sample instead of the texts. Raises `BudgetExceeded`.
+    With a format, the prompt's words and a sample are tried instead of the texts. Raises `BudgetExceeded`.
     """
     if shape.get("format") in _FORMATS:
         pattern, sample = _FORMATS[shape["format"]]

@@ -61,7 +61,7 @@ class TurnPlan:
         return chosen
 
     def calls_of(self, ability: Ability, prompt: UserPrompt, max_calls: int = 1) -> list[PlannedCall]:
-        """Calls of one tool about this prompt."""
+        """Calls of one tool for this prompt."""
         return plan_calls(ability, prompt, find_directory(self._request), max_calls, self._validate)
 
     def chosen_calls(self, ability: Ability) -> list[PlannedCall]:
@@ -69,7 +69,7 @@ class TurnPlan:
         return self.calls_of(ability, self.prompt, 1 if self._request.parallel_calls is False else 2)
 
     def any_call(self, **arguments: object) -> PlannedCall:
-        """One call of any tool; of a tool without a declaration, with these arguments."""
+        """One call of any tool; if none can be called, of an undeclared one with these arguments."""
         if self.ranked:
             return self.calls_of(self.ranked[0], self.prompt)[0]
         return PlannedCall(_DEMO_TOOL, msgspec.json.encode(arguments or {"query": self.words}).decode())
@@ -134,7 +134,7 @@ def write_huge(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
 def write_parallel(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
     for number in range(3):
         call = plan.any_call(number=number + 1)
-        if plan.ranked and number:  # each call has other arguments if the tool takes a text
+        if plan.ranked and number:  # each call has different arguments if the tool takes a text
             other = UserPrompt('"{} {}"'.format(plan.prompt.whole.replace('"', "'"), number + 1))
             call = plan.calls_of(plan.ranked[number % len(plan.ranked)], other)[0]
         yield from writer.call(call.tool, call.text)

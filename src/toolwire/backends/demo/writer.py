@@ -15,7 +15,7 @@ _json = msgspec.json.encode
 
 
 class DemoWriter:
-    """The events of one turn; it keeps what was written for the event that ends the stream."""
+    """Writes the events of one turn, and keeps its items for the event that ends the stream."""
 
     def __init__(self, request: Request, seed: str) -> None:
         self._request = request
