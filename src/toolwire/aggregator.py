@@ -64,7 +64,7 @@ class ToolCallAggregator:
     def __init__(
         self, names: Iterable[str] = (), seed: str | None = None, arguments: Literal["delta", "snapshot"] = "delta"
     ) -> None:
-        """`names` are the declared tools, if known; `seed` makes the ids unique that are minted for calls without one.
+        """`names` are the declared tools, if known; `seed` distinguishes the ids that are made for calls without one.
 
         `arguments`: whether a streamed fragment of arguments is an increment or everything so far.
         """
@@ -124,7 +124,7 @@ class ToolCallAggregator:
         if _denies_parallel(payload):
             self._parallel = False
         deltas: list[CallDelta] = []
-        has_named = False  # a call that waits for its id has its name and its arguments
+        has_named = False  # whether a call that waits for its id has its name and its arguments
         for number, part in _split_choices(payload, choice):
             found, ending = self._choice(number), ending_of(part)
             if not total and self._patterns.get("text") is _extract_all:
@@ -227,7 +227,7 @@ class _Choice:
         return self._to_deltas(self.table.feed(Fragment(arguments, item=item, name=name, named=True, ended=True)))
 
     def end(self, ending: str) -> list[CallDelta]:
-        """Read an ending. Some servers send one in every chunk, so names are settled, but no call is closed."""
+        """Read an ending. Some servers send one in every chunk, so it closes only a call whose block has ended."""
         self._ending = ending
         deltas = self._close_block(complete=ending == "stop")
         deltas += self._add_found(self._reader.recover()) + self._drop_twins(self.table.settle_names())
@@ -270,7 +270,7 @@ def _extract_all(text: str) -> list[tuple[str, str]]:
 
 
 def _to_call(call: CallRow, id: str, stopped: bool) -> Call:
-    """The call so far. Without arguments it is complete once it ended, or its turn did without being cut."""
+    """The call so far. A call without arguments is complete once it, or a turn that was not cut, has ended."""
     if call.default and call.is_blank():
         return Call(id, call.name, call.default, call.kind, stopped and is_json(call.default), namespace=call.namespace)
     is_blank = call.kind == "function" and call.is_blank()

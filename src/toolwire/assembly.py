@@ -1,6 +1,6 @@
-"""The rules of a turn: what its backend is asked, and which policies its events pass through, in order.
+"""The rules of a turn: the request to its backend, and the policies for its events, in order.
 
-`prepare` and the library call `request_for_backend` and `policies_for`; reading the latter is reading the design.
+`prepare` and the library call `request_for_backend` and `policies_for`; the order in the latter is the design.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -83,7 +83,7 @@ class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
     hosts: tuple[str, ...] = ()
     """Types of hosted tools that it accepts from clients of its own dialect, if it does not know all of them."""
     search: str = ""
-    """The dialect whose search for tools it supports."""
+    """The dialect whose tool search it supports."""
     results_anywhere: bool = False
     """Results may stand anywhere after their calls; other servers need them next to their calls."""
     counts_tokens: bool = False
@@ -96,7 +96,7 @@ class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
     hides_schemas: bool = False
     """The model does not see the whole schema of a tool, so arguments are checked here."""
     acts: bool = False
-    """It runs commands while it answers, so a turn must not be asked for twice."""
+    """It runs commands while it answers, so a turn must not be requested twice."""
 
 
 def request_for_backend(request: Request, rules: ToolRules, kind: str, facts: ServerFacts) -> Request:
@@ -136,7 +136,7 @@ def apply_rules(request: Request, rules: ToolRules, *, results_anywhere: bool = 
 
 
 def without_search(request: Request) -> Request:
-    """The request for a backend without search for tools: the model sees all tools from the start."""
+    """The request for a backend without tool search: the model sees all tools from the start."""
     dropped = [tool.type for tool in request.hosted_tools if tool.searches]
     if not dropped:
         return request
@@ -177,7 +177,7 @@ def _unmet_choice() -> BadRequest:
 
 
 class Reader(msgspec.Struct, frozen=True):
-    """The reader of a turn's events, as far as policies depend on it."""
+    """The facts about the reader of a turn's events that policies depend on."""
 
     shows_results: bool = True
     """It speaks the backend's dialect, so it would see results of calls in the backend's output."""

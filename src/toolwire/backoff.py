@@ -1,6 +1,6 @@
 """Retries: the delay before one, and the budget of each backend.
 
-Delays have random jitter, so that clients which failed together do not return together.
+Delays have random jitter, so that clients that failed together do not return together.
 """
 
 import random
@@ -57,7 +57,7 @@ class RetryBudget:
         self._since = 0.0
 
     def earn(self) -> None:
-        """Count a first attempt of a request."""
+        """Count the first attempt of a request."""
         self._left = min(MAX_SAVED_RETRIES, self._left + self._share)
 
     def spend(self, now: float) -> bool:

@@ -1,4 +1,4 @@
-"""Imports: none from the working directory, which may be a stranger's repository; and the packages of extras."""
+"""Prevents imports from the working directory, which may be a stranger's repository, and finds missing extras."""
 
 import os
 import shlex
@@ -11,7 +11,7 @@ _PURPOSES = {"mcp": ("MCP servers need", "mcp"), "postgres": ("PostgreSQL needs"
 
 
 def without_working_directory() -> None:
-    """Leave the working directory out of `sys.path`, unless PYTHONPATH names it in full."""
+    """Remove the working directory from `sys.path`, unless PYTHONPATH names it in full."""
     try:
         here = os.getcwd()
     except FileNotFoundError:

@@ -39,7 +39,7 @@ class Encoder(Protocol):
     def feed(self, event: Event, /) -> Sequence[bytes]: ...
 
     def keepalive(self, silent: float, /) -> Sequence[bytes]:
-        """What keeps the connection open after this many seconds of silence."""
+        """A keepalive after this many seconds of silence."""
         ...
 
     def break_off(self) -> Sequence[bytes]:
@@ -103,7 +103,7 @@ class DialectSide(msgspec.Struct, frozen=True, kw_only=True):
     key_parameter: str = ""
     """The query parameter that may contain the key instead."""
     client_header: str = ""
-    """A header of all clients of the dialect, which tells them apart on shared paths such as `/v1/models`."""
+    """A header that identifies clients of the dialect on shared paths such as `/v1/models`."""
     overload_status: int = 503
     """The status of a request that is refused because of overload."""
     count_path: str = ""
@@ -111,11 +111,11 @@ class DialectSide(msgspec.Struct, frozen=True, kw_only=True):
     encode_model: Callable[[str, str], Json] = openai.encode_model
     """Encodes a model, from its name and the name of its backend."""
     encode_models: Callable[[Sequence[tuple[str, str]], Mapping[str, str]], Json] = openai.encode_models
-    """Encodes a list of models, for a query."""
+    """Encodes a list of models, as the parameters of a query ask for."""
     search_frames: Callable[[Request], SearchFrames] = lambda request: partial(
         responses.search_frames, tuple(tool for tool in request.tools if tool.deferred)
     )
-    """Gives the function that encodes a search which the gateway ran for this request, and its result."""
+    """Returns the function that encodes a search that the gateway ran for this request, and its result."""
 
     def match(self, path: str) -> Mapping[str, str] | None:
         """The parameters in a path, or None if the path is not of this dialect."""
@@ -140,7 +140,7 @@ class HttpBackend(msgspec.Struct, frozen=True, kw_only=True):
     profile_from: Callable[[Mapping[str, object], str], Any]
     """Makes a profile from its settings and the `auth` of the backend."""
     facts: Callable[[Any], ServerFacts]
-    """Gives the facts about the server of a profile."""
+    """Returns the facts about the server of a profile."""
     count_tokens: Callable[[Request, Any], Post] | None = None
     """Makes the request that counts the tokens of another request, with a profile."""
     models_path: str = "/models"
@@ -357,7 +357,7 @@ def converse_as(kind: str, request: Request, seed: str) -> LoweredConversation:
 
 
 def dialect_of(fields: Mapping[str, Any]) -> str | None:
-    """The dialect of the data of a frame or of a plain answer; None if it is ambiguous."""
+    """The dialect of the data of a frame or of a plain answer; None if it is not certain."""
     return next((name for name, side in dialects().items() if side.module.recognises(fields)), None)
 
 

@@ -1,7 +1,7 @@
 """Reads one reply of a backend: bytes in, turn events out. It does no IO, and clocks are arguments.
 
-Attempts read replies from sockets with it, `toolwire replay` and the console recorded replies, the library the bytes of
-its caller. A reply is an event stream, lines of JSON-RPC, or one plain body; `ReplySplitter` detects which.
+Used by attempts for replies from sockets, by `toolwire replay` and the console for recorded replies, and by the library
+for its caller's bytes. A reply is an event stream, lines of JSON-RPC, or one plain body; `ReplySplitter` detects which.
 """
 
 from collections.abc import Callable, Sequence, Sized
@@ -46,7 +46,7 @@ class ReplySplitter:
     """Splits a reply into frames. A plain body has none; it is kept until the reply ends."""
 
     def __init__(self, content_type: str = "", limit: int = FRAME_LIMIT, delta_fields: Sequence[bytes] = ()) -> None:
-        """`limit` is the maximum bytes of a frame. Frames that differ in a field of `delta_fields` only become one."""
+        """`limit` is the maximum bytes of a frame. Frames that differ only in a field of `delta_fields` become one."""
         self._limit = limit
         self._delta_fields = delta_fields
         self._plain: list[bytes] = []
@@ -89,8 +89,8 @@ class ReplyLimits(msgspec.Struct, frozen=True):
     """The limits of one reply."""
 
     max_held: int = 0
-    """Maximum bytes in memory: all of a plain reply, or those of a stream since text was last shown. 0: no limit, also
-    of frames without content."""
+    """Maximum bytes in memory: all of a plain reply, or those of a stream since text was last shown. 0: no limit, not
+    even on frames without content."""
     after_finish: float = 0.0
     """Seconds for which a stream may stay open after its finish reason."""
     hold: Callable[[int], None] | None = None
@@ -124,11 +124,11 @@ class TurnReader:
             conversation: Decodes the frames.
             content_type: The content type of the reply, if it is known.
             limits: The limits of the reply.
-            batches: Whether frames of one read that differ in their text alone are read as one.
+            batches: Whether frames of one read that differ only in their text are batched.
             call_ids: The calls of the turn so far; too many of them raise `TooManyCalls`.
             on_frames: Called with frames before they are decoded; may raise.
             clock: Limits the time of one call of `feed`; without it everything is decoded at once.
-            now: The current time, by the clock of the times that are passed to `feed`.
+            now: The current time, on the same clock as the times passed to `feed`.
         """
         self.conversation = conversation
         self._limits = limits
@@ -142,12 +142,12 @@ class TurnReader:
         self._bytes: list[bytes] = []  # pieces to split into frames, the last one first
         self._frames: list[Frame] = []  # frames to decode, the last one first
         self._empty = 0  # frames since the last content
-        self._held = 0  # content that waits for its turn
+        self._held = 0  # content that the conversation holds back
         self._finishing = 0  # frames since the finish reason
         self.heard_at = 0.0
         """The time of the last bytes."""
         self.progressed = now
-        """The time at which content was last shown, or arrived and waits for its turn."""
+        """The time at which content was last shown, or arrived and was held back."""
         self.held_bytes = 0
         """Bytes of the reply since text was last shown."""
         self.finish_over = 0.0

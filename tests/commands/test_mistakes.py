@@ -13,7 +13,7 @@ CONFIGURATIONS = {
     ),
     "a key outside of its table": (
         "port = 9000\n",
-        "port: unknown key; it belongs into [server]",
+        "port: unknown key; it belongs in [server]",
     ),
     "a number in quotes": (
         '[server]\nport = "9000"\n',
@@ -30,7 +30,7 @@ CONFIGURATIONS = {
     "a key in the file": (
         BACKEND + 'api_key = "sk-live-0123456789abcdef"\n',
         'backends[0] (local).api_key: unknown key; write api_key_env = "NAME", the variable that holds the key;'
-        " keys do not belong into this file",
+        " keys do not belong in this file",
     ),
     "a key instead of a variable": (
         BACKEND + 'api_key_env = "sk-live-0123456789abcdef"\n',

@@ -80,7 +80,7 @@ def toolwire(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         ("[[keys]]\nname = 'a'\nkey_env = 'NO_SUCH'\n", "keys[0] (a): the variable NO_SUCH is not set"),
         (
             "[[keys]]\nname = 'a'\nkey = 'k'\n[[keys]]\nname = 'a'\nkey = 'l'\n",
-            "keys[1] (a): another key has this name; what is stored belongs to the name",
+            "keys[1] (a): another key has this name; stored data belongs to the name",
         ),
         (
             "[[keys]]\nname = 'a'\nkey = 'k'\n[[keys]]\nname = 'b'\nkey = ' k '\n",

@@ -251,7 +251,7 @@ def test_a_reason_that_there_is_not_is_refused():
 
 
 def test_a_turn_is_needed_for_a_body():
-    with pytest.raises(TypeError, match="a Turn is needed, not list; `collect` makes one of events"):
+    with pytest.raises(TypeError, match="a Turn is needed, not list; `collect` makes one from events"):
         encode_body("chat", [TurnStarted()])  # pyright: ignore[reportArgumentType]
     with pytest.raises(TypeError, match="a body must be bytes, text or a mapping, not int"):
         decode_body("chat", 5)  # pyright: ignore[reportArgumentType]

@@ -1,1 +1,1 @@
-"""The configuration: settings, how they are read and checked, and where each comes from."""
+"""The configuration: reads and checks settings, and finds the source of each."""

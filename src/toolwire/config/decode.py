@@ -15,7 +15,7 @@ T = TypeVar("T")
 Table: TypeAlias = dict[str, Any]
 """A table of a settings file, not validated yet."""
 
-_NO_KEYS_HERE = 'write api_key_env = "NAME", the variable that holds the key; keys do not belong into this file'
+_NO_KEYS_HERE = 'write api_key_env = "NAME", the variable that holds the key; keys do not belong in this file'
 _MEANT = {
     **dict.fromkeys(("api_key", "key", "token", "apikey", "api-key", "secret"), _NO_KEYS_HERE),
     "type": "did you mean kind?",
@@ -23,7 +23,7 @@ _MEANT = {
     "url": "did you mean base_url?",
     "endpoint": "did you mean base_url?",
 }
-"""Keys that users of other programs write in `[[backends]]`, and the replacement for each."""
+"""Keys that users of other programs write in `[[backends]]`, and a hint for each."""
 
 _WORDS = {
     "str": "text in quotes",
@@ -68,7 +68,7 @@ def convert_table(value: Any, kind: type[T], source: str, field: str = "") -> T:
 
 
 def _find_non_finite(value: Any, path: str) -> Iterator[str]:
-    """The paths of `inf` and `nan`, which TOML allows and no setting does."""
+    """The paths of `inf` and `nan`, which TOML allows and settings do not."""
     if isinstance(value, float) and not isfinite(value):
         yield path
     elif isinstance(value, dict):
@@ -160,7 +160,7 @@ def _fields(kind: inspect.Type) -> dict[str, inspect.Type]:
 
 
 def _list_choices(kind: inspect.Type) -> Sequence[Any]:
-    """The values of an enum, also in a union such as with null, or of its `CHOICES`."""
+    """The values of an enum, even in a union such as with null, or of its `CHOICES`."""
     if isinstance(kind, inspect.Metadata):
         extra = cast("Table", kind.extra or {})  # pyright: ignore[reportUnknownMemberType]
         return extra[CHOICES]() if CHOICES in extra else ()
@@ -178,5 +178,5 @@ def _guess_key(key: str, kind: inspect.Type, root: inspect.Type) -> str:
         return near
     home = [name for name, inner in _fields(root).items() if key in _fields(inner)] if kind is root else []
     if home:
-        return f"it belongs into [{home[0]}]"
+        return f"it belongs in [{home[0]}]"
     return f"there are {', '.join(names)}" if len(names) < 10 else ""

@@ -82,7 +82,7 @@ def _find_source(key: str, backend: Backend, entry: Table | None) -> str:
 
 
 def mask(value: Any, name: str = "", *, hidden: bool = False) -> Any:
-    """The value of the setting `name` without keys and passwords, and without what may be a secret."""
+    """The value of the setting `name`, with keys, passwords and possible secrets masked."""
     if isinstance(value, dict):
         table = cast("Table", value)
         inside = hidden or name in _SECRET_TABLES

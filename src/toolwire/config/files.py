@@ -35,7 +35,7 @@ def user_path(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def why_untrusted(path: Path) -> str:
-    """Why a file is untrusted: a user besides this one and root could change it. Empty if it is trusted.
+    """The reason to distrust a file: a user besides this one and root could change it. Empty if it is trusted.
 
     Raises `OSError` for a broken link.
     """
@@ -45,7 +45,7 @@ def why_untrusted(path: Path) -> str:
         resolved = path.resolve(strict=True)
     except RuntimeError:  # a link that leads back to itself, before Python 3.13
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path)) from None
-    # Each directory on the way could be replaced, or the file in it.
+    # Each directory on the path could be replaced, or the file in it.
     absolute = path.absolute()
     for each in dict.fromkeys((absolute, *absolute.parents, resolved, *resolved.parents)):
         found = each.lstat()

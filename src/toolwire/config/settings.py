@@ -1,6 +1,6 @@
 """Settings: `toolwire.toml`, then the environment, then the command line. An error names the file and the field.
 
-The PROXY_* flags of the environment win over the `[tools]` table; a request's headers win over both.
+The PROXY_* flags of the environment override the `[tools]` table; a request's headers override both.
 """
 
 import os
@@ -237,7 +237,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     agent: AgentTools = AgentTools()
     backends: tuple[Backend, ...] = ()
     file: str = ""
-    """The file that they were read from, for later error messages. Not a setting itself."""
+    """The file that they were read from. Not a setting itself."""
 
     @classmethod
     def from_file(cls, path: str | Path, environment: Mapping[str, str] = os.environ) -> "Settings":
@@ -273,7 +273,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return (key.key or os.environ.get(key.key_env, "")).strip()
 
     def key_forms(self, key: Key) -> tuple[bytes, ...]:
-        """The encodings of a key in requests: for other characters than ASCII, clients use UTF-8 or Latin-1."""
+        """The encodings of a key in requests: clients encode other characters than ASCII as UTF-8 or Latin-1."""
         text = self.key_of(key)
         forms = {text.encode("utf-8", "surrogateescape")}
         with suppress(UnicodeEncodeError):
@@ -339,7 +339,7 @@ def read(path: str | None, environment: Mapping[str, str] = os.environ) -> Setti
 
 
 def _add_environment(settings: Settings, environment: Mapping[str, str]) -> Settings:
-    """Apply the environment: its flags and, if no backends are configured, those found on this machine."""
+    """Apply the flags of the environment, and add the backends of this machine if none are configured."""
     debug = settings.debug
     try:
         rules = with_flags(settings.tools, FLAGS, environment)
@@ -441,7 +441,7 @@ def read_table(path: Path) -> Table:
         raise SettingsError(f"{path}: there is no such file; {hint}") from None
     except OSError as error:
         raise SettingsError(f"{path}: {error.strerror}") from None
-    except ValueError as error:  # no TOML, no UTF-8, or a number of thousands of digits
+    except ValueError as error:  # invalid TOML or UTF-8, or a number with thousands of digits
         raise SettingsError(f"{path}: {error}") from None
     except RecursionError:
         raise SettingsError(f"{path}: lists or tables are nested too deeply") from None
@@ -465,7 +465,7 @@ def _convert(table: Table, source: str) -> Settings:
 
 
 def _make_paths_absolute(settings: Settings) -> Settings:
-    """The settings with paths resolved from the directory of their file."""
+    """The settings with paths resolved relative to the directory of their file."""
     if not settings.file:
         return settings
     folder, store, debug = settings.folder, settings.store, settings.debug
@@ -477,7 +477,7 @@ def _make_paths_absolute(settings: Settings) -> Settings:
     backends: list[Backend] = []
     for backend in settings.backends:
         file, command = str(folder / backend.file) if backend.file else "", backend.command
-        if command and os.sep in command[0]:  # other commands are searched on the PATH
+        if command and os.sep in command[0]:  # other commands are looked up on the PATH
             command = (str(folder / command[0]), *command[1:])
         backends.append(msgspec.structs.replace(backend, file=file, command=command))
     return msgspec.structs.replace(settings, store=store, debug=debug, backends=tuple(backends))

@@ -26,7 +26,7 @@ def make_store(settings: Settings) -> AnyStore:
 
 
 def prepare_store(settings: Settings, say: Callable[[str], None]) -> AnyStore:
-    """Make and check the store without opening it. Raises `SettingsError` for a lasting fault; `say` gets warnings."""
+    """Make and check the store without opening it. Raises `SettingsError` for a lasting fault; `say` shows warnings."""
     name = settings.store.setting
     try:
         if not settings.store.url and not settings.store.url_env:

@@ -1,4 +1,4 @@
-"""Finds faults in settings of valid types: one line for each, in the order of the file."""
+"""Finds faults in settings whose types are valid. A fault is one line."""
 
 import os
 import re
@@ -70,7 +70,7 @@ def _check_sizes(settings: Settings) -> Iterator[str]:
             yield f"{field}: {error}"
             return
     if bytes_of(server.max_in_flight) < bytes_of(server.max_body):
-        yield "server.max_in_flight: one body may be larger, by server.max_body"
+        yield "server.max_in_flight: it must be at least server.max_body"
 
 
 def _check_access(settings: Settings) -> Iterator[str]:
@@ -92,7 +92,7 @@ def _check_access(settings: Settings) -> Iterator[str]:
         if key.name == CONSOLE_NAME:
             yield f"{where}: this is the name of the console itself"
         if key.name in names:
-            yield f"{where}: another key has this name; what is stored belongs to the name"
+            yield f"{where}: another key has this name; stored data belongs to the name"
         forms = settings.key_forms(key)
         if not forms:
             missing = f"the variable {key.key_env} is not set" if key.key_env else "a key or key_env is needed"

@@ -1,1 +1,1 @@
-"""The engine without a network, for other programs. Everything public of it is exported by `toolwire`."""
+"""The engine without a network, for other programs. `toolwire` exports its public names."""

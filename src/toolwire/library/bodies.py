@@ -1,4 +1,4 @@
-"""Plain bodies: a reply without streaming, which becomes the same turn as a stream."""
+"""Plain bodies: replies without streaming, which become the same turns as streams."""
 
 import json
 from collections.abc import Mapping
@@ -50,7 +50,7 @@ def encode_body(dialect: Dialect, turn: Turn, **options: Unpack[EncodeOptions]) 
     check_options(options, EncodeOptions)
     dialect = check_dialect(dialect)
     if not isinstance(cast("object", turn), Turn):
-        raise TypeError(f"a Turn is needed, not {type(turn).__name__}; `collect` makes one of events")
+        raise TypeError(f"a Turn is needed, not {type(turn).__name__}; `collect` makes one from events")
     check_reason(turn.reason)
     stats = TurnStats()
     whole = fold(make_completion(stats).feed_all([*events_of(turn)]))

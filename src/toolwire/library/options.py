@@ -1,4 +1,4 @@
-"""The keyword options of the library. Those about calls mean what they mean in `[tools]` of the settings.
+"""The keyword options of the library. Those named as keys of `[tools]` in the settings mean the same.
 
 An unknown name raises `TypeError`, an invalid value `ValueError`.
 """
@@ -62,7 +62,7 @@ class DecodeOptions(PolicyOptions, total=False):
     profile: Mapping[str, Any]
     """Facts about the server, as in `[backends.profile]` of the settings."""
     seed: str
-    """The seed of ids that the reply lacks; random by default."""
+    """The seed for ids that the reply lacks; random by default."""
     answers: "ConvertedRequest"
     """The request that the reply answers: names, ids and kinds are restored as the client sent them."""
 
@@ -100,7 +100,7 @@ class ConvertOptions(PolicyOptions, total=False):
 
 
 class _PlainValues(TypedDict, total=False):
-    """The options of which `check_options` checks the type; others are checked where they are used."""
+    """The options whose types `check_options` checks; others are checked where they are used."""
 
     model: str
     id: str

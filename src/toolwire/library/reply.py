@@ -49,7 +49,7 @@ def check_chunks(chunks: Iterable[bytes]) -> Iterable[bytes]:
 
 
 def find_server(kind: Dialect) -> HttpBackend:
-    """How requests to a server of this dialect are made. Raises `ValueError` if no backend speaks it."""
+    """The HTTP backend that speaks this dialect. Raises `ValueError` if no backend speaks it."""
     if kind not in http_backends():
         raise ValueError(f"{kind!r} is no dialect of servers; there are {', '.join(http_backends())}")
     return http_backends()[kind]
@@ -87,7 +87,7 @@ class ReplyPlan(msgspec.Struct, frozen=True):
 
 
 def plan_reply(dialect: Dialect, options: DecodeOptions) -> ReplyPlan:
-    """The plan of a reply: that of the request which it answers, or else one made of the options."""
+    """The plan of a reply: that of the request that it answers, or else one made from the options."""
     kind = check_dialect(dialect)
     answered = options.get("answers")
     rules, text_calls = make_rules(options), options.get("text_calls")
@@ -124,7 +124,7 @@ class TurnStream:
         self.assembly: Assembly = policies_for(
             plan.request, plan.rules, seed, self._conversation.stand_in, (), validate, reader
         )
-        # As events, batches would show how the bytes were cut; a writer splits them again.
+        # Batched events would reveal the chunk boundaries; a writer splits them again.
         self._reader = TurnReader(
             self._conversation, EVENT_STREAM, batches=bool(target), on_frames=self._examine_frames
         )

@@ -27,7 +27,7 @@ def check_reason(reason: str) -> None:
 
 
 class TurnWriter:
-    """Writes one turn as the answer to a request. Without a model in request or options it names that of the turn."""
+    """Writes one turn as the answer to a request. Without a model in request or options, it names that of the turn."""
 
     def __init__(self, dialect: Dialect, request: Request, options: EncodeOptions, seed: str, stats: TurnStats) -> None:
         self._module = dialects()[dialect].module
