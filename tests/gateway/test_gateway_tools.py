@@ -1062,7 +1062,7 @@ def test_more_tools_than_a_request_may_have_are_an_error_that_says_so(
     path = {"chat": "/chat/completions", "responses": "/responses", "messages": "/messages"}[dialect]
     answer = http.post(gateway.base_url + path, json=body, headers={"anthropic-version": "2023-06-01"})
     assert answer.status_code == 500
-    assert re.search(r"adds \d{3} tools to the 1 of the request, and 50 is the most", answer.text)
+    assert re.search(r"adds \d{3} tools to the 1 of the request, but the limit is 50", answer.text)
     assert "`allow`" in answer.text
 
 
@@ -1166,7 +1166,7 @@ BAD_SETTINGS = [
     pytest.param('tools = ["nowhere:tool"]', "gateway_tools.tools: 'nowhere:tool' cannot be found: No module named 'nowhere'", id="tool"),
     pytest.param('mcp = "missing.json"', "gateway_tools.mcp: missing.json: there is no such file in /", id="file"),
     pytest.param('tools = ["shed:weather", "shed:weather"]', "gateway_tools.tools: there are two tools named 'weather'", id="twice"),
-    pytest.param('tools = ["shed:half"]', "gateway_tools.tools: 'shed:half' is no tool: this Half has no description, kind, ", id="half a tool"),
+    pytest.param('tools = ["shed:half"]', "gateway_tools.tools: 'shed:half' is not a tool: this Half has no description, kind, ", id="half a tool"),
     pytest.param('tools = ["leaves:x"]', "gateway_tools.tools: 'leaves:x' cannot be loaded: its module ends the program", id="exit"),
 ]  # fmt: skip
 
@@ -1211,11 +1211,11 @@ def test_what_is_installed_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path
         ("shed:", "'shed:' cannot be found: it must be module:object"),
         ("broken:x", "'broken:x' cannot be loaded: SyntaxError: invalid syntax (broken.py, line 1)"),
         ("raises:x", "'raises:x' cannot be loaded: ZeroDivisionError: division by zero"),
-        ("shed:number", "'shed:number' is no tool: it is of the type int, and no function"),
-        ("shed:plain", "'shed:plain' is no tool: it is of the type partial, and no function"),
-        ("shed:Half", "'shed:Half' is no tool: it is a class; a function is needed, or an object"),
-        ("builtins:dir", "'builtins:dir' is no tool: no signature found"),
-        ("shed:bare", "'shed:bare' is no tool: bare: the parameter values cannot be given by name"),
+        ("shed:number", "'shed:number' is not a tool: it is of the type int, not a function"),
+        ("shed:plain", "'shed:plain' is not a tool: it is of the type partial, not a function"),
+        ("shed:Half", "'shed:Half' is not a tool: it is a class; a function is needed, or an object"),
+        ("builtins:dir", "'builtins:dir' is not a tool: no signature found"),
+        ("shed:bare", "'shed:bare' is not a tool: bare: the parameter values cannot be given by name"),
     ],
 )
 def test_what_is_no_tool_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, shed: Path, name: str, says: str):

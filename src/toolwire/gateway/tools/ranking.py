@@ -1,4 +1,4 @@
-"""Finds tools by the words of a question (BM25), or by a regular expression.
+"""Finds tools by keywords (BM25), or by a regular expression.
 
 Both search the name, the namespace, the description and the names of the parameters.
 """
@@ -20,11 +20,11 @@ SATURATION, LENGTH_WEIGHT = 1.2, 0.75
 NAME_WEIGHT = 3
 """How many times a word of the name counts."""
 MAX_CHARS = 2000
-"""Characters of a description that are searched."""
+"""Maximum characters of a description that are searched."""
 MAX_PATTERN = 200
-"""Characters that a regular expression may have."""
+"""Maximum characters of a regular expression."""
 MAX_STEPS = 400_000
-"""Steps that one search by a regular expression may take: about a second of CPU."""
+"""Maximum steps of one search by a regular expression: about a second of CPU."""
 
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+|[^\W0-9A-Za-z_]+")
 _FLAGS = re.compile(r"\(\?[aimsux]+\)")
@@ -39,7 +39,7 @@ class SearchTooLong(Exception):
 
 
 def search_by_words(question: str, tools: Sequence[Tool], limit: int) -> list[Tool]:
-    """The tools that match a question best, best first; equal ones in the order of their declaration."""
+    """The tools that match a question, best first; equal matches in the order of declaration."""
     documents = [
         Counter(
             _words(tool.name) * NAME_WEIGHT
@@ -67,7 +67,7 @@ def _saturate(count: int, length: float) -> float:
 
 
 def _words(text: str) -> list[str]:
-    """The words of a text, also of `snake_case` and `camelCase`, in lower case and without a plural `s`."""
+    """The words of a text, including those in `snake_case` and `camelCase`, in lower case and without a plural `s`."""
     found = [word.lower() for word in _WORD.findall(text)]
     return [word[:-1] if len(word) > 3 and word.endswith("s") and word[-2] != "s" else word for word in found]
 
@@ -85,7 +85,7 @@ def _parameters(tool: Tool) -> list[str]:
 def search_by_pattern(pattern: str, tools: Sequence[Tool], limit: int) -> list[Tool]:
     """The tools that match a regular expression, ignoring case; matches in the name come first.
 
-    The matcher's steps are linear in pattern and text, and counted. Raises `BadPattern` and `SearchTooLong`.
+    Matching is linear in pattern and text, and its steps are limited. Raises `BadPattern` and `SearchTooLong`.
     """
     if len(pattern) > MAX_PATTERN:
         raise BadPattern(f"the regular expression has more than {MAX_PATTERN} characters")

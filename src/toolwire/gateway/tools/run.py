@@ -1,4 +1,4 @@
-"""Runs in which the gateway answers the model's calls of its own tools, and its searches for tools, in several turns.
+"""Runs of several model turns, between which the gateway runs its own tools and the model's searches for tools.
 
 To its reader such a run is one turn. A model turn that also calls a tool of the client ends the run: the gateway's
 results are kept until the client sends its own.
@@ -45,7 +45,7 @@ from toolwire.turns.tools.registry import Context, Inherit, Registry, Tool, tool
 Begin: TypeAlias = Callable[[Request], TurnSource]
 """Starts one turn of the model for a request."""
 Keep: TypeAlias = Callable[[tuple[Entry, ...], Sequence[Entry], Sequence[ResultEntry]], None]
-"""Keeps a turn that the client must continue: the entries before it, those of the turn, and the gateway's results."""
+"""Stores a turn that the client must continue: the entries before it, its own entries, and the gateway's results."""
 Outcome: TypeAlias = Literal["ok", "failed", "cancelled"]
 OnCall: TypeAlias = Callable[[str, Outcome], None]
 """Called once for every call of a gateway tool, with the tool's name and the outcome."""
@@ -60,11 +60,11 @@ class OfferedTools(msgspec.Struct, frozen=True):
     names: Set[str]
     max_turns: int
     max_reply: int
-    """Bytes that all turns of one request may hold until they are sent back to the model."""
+    """Maximum characters of text, reasoning and arguments in all turns of one request."""
     inherit: Inherit
     on_call: OnCall
     keep: Keep | None = None
-    """None where there are searches only: the client sees all of them."""
+    """None if there are only searches, all of which the client sees."""
     search: Search | None = None
     """The searches for tools among them."""
     confirm: Confirm | None = None
@@ -79,7 +79,7 @@ class TextSeparator:
 
     def __init__(self, *, several_messages: bool) -> None:
         self._has_messages = several_messages
-        self._message = ""  # the backend's name for the last one
+        self._message = ""  # the item id of the last one
         self._tail: str = ""  # the last characters of the text so far
         self._has_text = False
         self._is_due = False
@@ -95,7 +95,7 @@ class TextSeparator:
         return ended
 
     def feed(self, event: Event) -> Sequence[Event]:
-        """The event, after or with a separator where one is due."""
+        """The event, preceded by a separator if one is due."""
         if not isinstance(event, TextDelta):
             return (event,)
         separator: Sequence[Event] = ()
@@ -128,14 +128,14 @@ class _ModelTurn:
 
     @property
     def entries(self) -> list[Entry]:
-        """The turn so far, as the history has it."""
+        """The turn so far, as entries of the history."""
         if self._text:
             self._entries.append(Message("assistant", (TextPart("".join(self._text)),)))
             self._text = []
         return self._entries
 
     def take(self, event: Event) -> bool:
-        """Take an event in; whether the client sees it too. It sees nothing of calls of gateway tools."""
+        """Record an event; returns whether the client sees it too. Calls of gateway tools are hidden."""
         if isinstance(event, CallStarted | CallArgs | CallEnded):
             return self._take_call(event)
         if isinstance(event, TextDelta):
@@ -166,7 +166,7 @@ class _ModelTurn:
 
 
 class RunWithTools:
-    """A run that asks the model again as long as it calls gateway tools only."""
+    """A run that asks the model again as long as it calls only gateway tools."""
 
     def __init__(self, tools: OfferedTools, request: Request, begin: Begin) -> None:
         self._tools = tools
@@ -225,7 +225,7 @@ class RunWithTools:
         return ()
 
     def commit(self) -> Sequence[Event]:
-        """The client has an answer: no new attempt is made from here on. Returns the events that waited for content."""
+        """Make no new attempt, because the answer has begun; returns the events that waited for content."""
         return self._emit([shown for event in self._run.commit() for shown in self._feed(event)])
 
     def close(self) -> None:
@@ -234,7 +234,7 @@ class RunWithTools:
         self._run.close()
 
     async def finish(self) -> None:
-        """The turn is over: stop the tools, and read the reply's last bytes."""
+        """End the run: stop the tools, and read the last bytes of the reply."""
         self._stop_tools()
         await self._run.finish()
 
@@ -252,7 +252,7 @@ class RunWithTools:
             self._tools.on_call(tool, outcome)
 
     def _emit(self, events: Sequence[Event]) -> Sequence[Event]:
-        """Count events that go to the reader, after those that were held back for them."""
+        """Count events for the reader and return them, after those that were held back."""
         events = [*self._held, *events]
         self._held = []
         for event in events:
@@ -260,7 +260,7 @@ class RunWithTools:
         return [event for event in events if not isinstance(event, Note)]
 
     def _feed(self, event: Event) -> Sequence[Event]:
-        """Take an event of the model's turn; returns what the reader sees of it."""
+        """Process an event of the model's turn; returns what the reader sees of it."""
         match event:
             case TurnStarted():
                 if self._loop.turns == 1:
@@ -294,7 +294,7 @@ class RunWithTools:
         return await self._turn.calls.results()
 
     def _continue(self, finished: list[Finished]) -> Sequence[Event]:
-        """The tools are done: ask the model again, or leave the rest to the client. Returns the searches to show."""
+        """After the tools, ask the model again, or leave the rest to the client. Returns the searches to show."""
         self._working = None
         turn = self._turn
         results = tuple(
@@ -323,7 +323,7 @@ class RunWithTools:
         return shown
 
     def _keep_for_client(self, results: tuple[ResultEntry, ...]) -> None:
-        """Keep what the client does not see of a turn that it must continue. It sees searches, and sends them back."""
+        """Store the hidden part of a turn that the client must continue. Searches are shown, and come back."""
         earlier = self._request.entries[self._initial_length :]
         seen = [index for index, entry in enumerate(earlier, 1) if _is_search(entry)]
         earlier = earlier[seen[-1] :] if seen else earlier
@@ -339,7 +339,7 @@ class RunWithTools:
 
 
 def run_with_search(search: Search, settings: Settings, begin: Begin, on_call: OnCall) -> TurnSource:
-    """The run of a request whose searches for tools the gateway runs, where it has no other tools."""
+    """The run of a request for which the gateway runs searches for tools, and no other tools."""
     tools = OfferedTools(
         Registry(search.tools),
         {each.name for each in search.tools},
@@ -353,7 +353,7 @@ def run_with_search(search: Search, settings: Settings, begin: Begin, on_call: O
 
 
 async def _refusal(confirm: Confirm, tool: Tool, call: ToolCall) -> str:
-    """Why a tool may not be run; empty if it may."""
+    """The reason why a tool may not run; empty if it may."""
     try:
         await confirm()
     except ToolwireError as error:
@@ -397,7 +397,7 @@ class DeferredRun:
         return self._count(events, self._run)
 
     def commit(self) -> Sequence[Event]:
-        """The client has an answer: no new attempt is made from here on."""
+        """Make no new attempt, because the answer has begun."""
         return self._count(self._run.commit(), self._run) if self._run is not None else ()
 
     def close(self) -> None:

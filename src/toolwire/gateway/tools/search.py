@@ -1,4 +1,4 @@
-"""Searches for tools that the client leaves to the server, run by the gateway for a backend that has none.
+"""Searches for tools that the client leaves to the server, run by the gateway for a backend without tool search.
 
 The client sees a search and its result as a server of its dialect would send them, and sends both back with its next
 request, so nothing is kept.
@@ -21,9 +21,9 @@ from toolwire.turns.tools.concurrency import run_in_thread
 from toolwire.turns.tools.registry import Context, Result
 
 DEFAULT_MATCHES, MAX_MATCHES = 5, 20
-"""How many tools a search finds unless it asks for fewer or more, and at most."""
+"""Matches of a search: the default number, and the maximum."""
 MAX_LISTED_CHARS = 1000
-"""Characters of the list of what can be found, in the description of a search."""
+"""Maximum characters of the list of tools in the description of a search."""
 
 _DESCRIPTION = (
     "Searches for more tools {how} and makes the matches available. Search before you say that there is no "
@@ -35,7 +35,7 @@ _PATTERN = search_parameters("A regular expression, such as get_.*_data or mail|
 class _Question(msgspec.Struct):
     query: str = ""
     pattern: str = ""
-    limit: Any = None  # a model may write anything here, which is no reason to refuse the search
+    limit: Any = None  # a model may write anything here, and its search still runs
 
 
 class SearchTool:
@@ -97,7 +97,7 @@ class _Named(msgspec.Struct):
 
 
 def adopt_searches(request: Request, route: Route, refused: Sequence[Omission]) -> Search | None:
-    """The searches that the client leaves to the server, if the server runs none and nothing else is lost."""
+    """The searches that the client leaves to the server, if the server cannot run them and nothing else is lost."""
     hosted = [tool for tool in request.hosted_tools if tool.searches]
     deferred = tuple(tool for tool in request.tools if tool.deferred)
     choice = request.tool_choice

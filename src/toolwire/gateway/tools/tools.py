@@ -1,4 +1,4 @@
-"""The tools that the operator has declared for the gateway to run, and the requests that they are offered to."""
+"""The tools that the operator declares for the gateway to run, and the requests to which they are offered."""
 
 import asyncio
 import importlib
@@ -35,20 +35,20 @@ ENTRY_POINTS = "toolwire.tools"
 
 
 class TooManyTools(ToolwireError):
-    """The gateway's tools and those of the request are more than a request may have."""
+    """The gateway's tools and those of the request together exceed the limit."""
 
     def __init__(self, own: int, given: int, limit: int) -> None:
         super().__init__(own, given, limit)
-        self._summary = f"The gateway adds {own} tools to the {given} of the request, and {limit} is the most"
+        self._summary = f"The gateway adds {own} tools to the {given} of the request, but the limit is {limit}"
 
     @property
     def failure(self) -> Failure:
-        message = f"{self._summary} (server.max_tools). Name those that are needed in `allow` of the MCP server."
+        message = f"{self._summary} (server.max_tools). List the tools you need in `allow` of the MCP server."
         return Failure(500, "too_many_tools", message)
 
 
 class GatewayTools:
-    """The tools that the gateway runs itself, and their results that wait for those of clients."""
+    """The tools that the gateway runs itself, and results kept until clients send theirs."""
 
     def __init__(self, settings: Settings, pending: PendingResults) -> None:
         """Load the tools of the settings. Raises `SettingsError`."""
@@ -146,10 +146,10 @@ class GatewayTools:
 
 
 def _run_unchanged(request: Request, begin: Begin) -> TurnSource | None:
-    """The run of a request as its client sent it, if something in it would be lost beside the gateway's tools.
+    """The run of a request as its client sent it, if the gateway's tools would cost it something.
 
-    Tools that the backend runs itself would be lost, and parts of the history that only the client's dialect has. None
-    if there are none, or if the backend drops such tools anyway.
+    That is a hosted tool, or a part of the history that only the client's dialect has. None if there is neither, or if
+    the backend drops all hosted tools anyway.
     """
     hosted = {each.type for each in request.hosted_tools}
     if not hosted and not any(map(_is_dialect_specific, request.entries)):
@@ -212,7 +212,7 @@ def load_tool(name: str, folder: Path) -> Tool:
     except SettingsError as error:
         reason = str(error)
     except (TypeError, ValueError, AttributeError, NameError) as error:
-        reason = f"is no tool: {_one_line(error)}"
+        reason = f"is not a tool: {_one_line(error)}"
     raise SettingsError(f"gateway_tools.tools: {name!r} {reason}")
 
 
@@ -254,7 +254,7 @@ def _check_tool(found: Any) -> None:
         if missing:
             raise TypeError(f"this {kind} has no {', '.join(missing)}")
     elif not callable(found) or not hasattr(found, "__name__"):
-        raise TypeError(f"it is of the type {kind}, and no function")
+        raise TypeError(f"it is of the type {kind}, not a function")
 
 
 def print_message(server: str, message: str) -> None:
