@@ -1,4 +1,4 @@
-"""Shows recordings to people: as a conversation with times, and as each dialect writes the reply."""
+"""Prints recordings: as a conversation with times, and as each dialect writes the reply."""
 
 from toolwire.replay.command import ReplayOptions as ReplayOptions
 from toolwire.replay.command import run_replay as run_replay

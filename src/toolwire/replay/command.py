@@ -33,7 +33,7 @@ from toolwire.protocols import dialects
 from toolwire.replay.steps import Direction, Step, StepType, find_request, make_conversation, read_events, read_steps
 
 MAX_BYTES = 256 * 1024 * 1024
-"""Maximum size of a file that is read: several times that of a recording."""
+"""Maximum bytes of a file that is read: several times those of a recording."""
 MAX_CHARS = 600
 """Maximum characters of a text that is shown without --full."""
 EVENTS, ALL_FORMS = "events", "all"
@@ -62,7 +62,7 @@ class ReplayOptions(msgspec.Struct, frozen=True):
 
 
 def run_replay(options: ReplayOptions, out: TextIO) -> None:
-    """Print the recordings that the options choose. Raises `ValueError` with a message for the user, or `OSError`."""
+    """Print the recordings that the options select. Raises `ValueError` with a message for the user, or `OSError`."""
     forms = (EVENTS, *dialects())
     for option, value, known in (
         ("--dialect", options.dialect, dialects()),

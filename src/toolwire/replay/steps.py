@@ -58,7 +58,7 @@ class Step(msgspec.Struct, omit_defaults=True):
 
 
 def read_steps(recording: Recording) -> list[Step]:
-    """The steps of the whole turn. Raises `ValueError` if no backend can read the reply."""
+    """The steps of the whole turn. Raises `ValueError` if its kind of backend cannot be replayed."""
     steps: list[Step] = []
     for line in recording.lines:
         if line.request:
@@ -151,12 +151,12 @@ def _join(parts: Sequence[Part]) -> str:
 
 
 def make_conversation(recording: Recording, request: Request) -> LoweredConversation:
-    """The conversation that reads the reply. Raises `ValueError` if no backend can."""
+    """The conversation that reads the reply. Raises `ValueError` if its kind of backend cannot be replayed."""
     return answer_with(converse_as(recording.head.kind, request, "replay"), recording)
 
 
 def read_events(recording: Recording, conversation: LoweredConversation) -> Iterator[tuple[float, Event]]:
-    """The events of the reply as the backend's decoder makes them, each with its time."""
+    """The events of the reply as the backend's decoder produces them, each with its time."""
     reader, order, t = TurnReader(conversation, recording.head.content_type), TurnOrder(), 0.0
     for line in recording.reply:
         t = line.t
