@@ -33,7 +33,7 @@ MAX_COOKIES = 100
 """Maximum number of cookies of one request that are checked."""
 _OWN_KEY = "toolwire-own-"
 _TOKEN_HOLDER = "*"
-"""Names the holder of the token in a cookie. No key has this name there, because names of keys are encoded."""
+"""Stands for the holder of the token in a cookie. A key's name cannot equal it, because names are base64-encoded."""
 
 
 class Viewer(msgspec.Struct, frozen=True):
@@ -51,8 +51,8 @@ class Viewer(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=1)
 def load_token() -> str:
-    """The token of this user, created if there is none. One that cannot be stored is valid in this process and its
-    children."""
+    """The token of this user, created if there is none. If it cannot be stored, it is valid only in this process
+    and its children."""
     folder = state_folder()
     path = folder / TOKEN_FILE
     with suppress(OSError):
@@ -81,7 +81,7 @@ def make_console_line(settings: Settings, address: str) -> str:
 
 
 def cookie_name(port: int) -> str:
-    """All ports of a host share their cookies, so each gateway has a name of its own."""
+    """The name of a gateway's cookie. It has the port, because all ports of a host share cookies."""
     return f"toolwire_console_{port}"
 
 
@@ -131,12 +131,12 @@ class Access:
         return f"{cookie_name(port)}={claims}.{self._sign_cookie(claims, port)}"
 
     def make_own_key(self) -> str:
-        """A key with which this gateway can send requests to itself for a while; each of its processes accepts it."""
+        """A short-lived key for this gateway's requests to itself, valid in all its processes."""
         until = int(time.time()) + OWN_KEY_SECONDS
         return f"{_OWN_KEY}{until}.{_sign(self._token, f'own:{until}')}"
 
     def check_origin(self, headers: Mapping[bytes, bytes], viewer: Viewer) -> None:
-        """Raise `BadRequest` if another page sent a request that changes something: browsers add the cookie to it."""
+        """Raise `BadRequest` if another page sent this POST (CSRF): browsers add the cookie to it."""
         origin = headers.get(b"origin", b"").decode("latin-1").lower()
         host = headers.get(b"host", b"").decode("latin-1").lower()
         if origin:

@@ -21,7 +21,7 @@ from toolwire.turns.routes import Router
 from toolwire.upstream.credentials import inherited
 
 MODELS_SECONDS = 60.0
-"""Lifetime of a model list in seconds, also of one that could not be fetched."""
+"""Seconds between two attempts to fetch a model list."""
 MODELS_TIMEOUT = 0.5
 """Seconds that a page waits for model lists."""
 MAX_CHECK_REQUESTS = 120
@@ -107,7 +107,7 @@ class Checks:
                 await self._task
 
     async def _run(self, arguments: list[str], variables: dict[str, str]) -> None:
-        """Run the command, and take its output and report."""
+        """Run the command, and keep its output and report."""
         state = self.state
         try:
             with tempfile.TemporaryDirectory(prefix="toolwire-check-") as folder:
@@ -130,7 +130,7 @@ class Checks:
                     if process.returncode is None:
                         process.kill()
                         await process.wait()
-                output = await in_thread(redact, output, self._secrets)  # servers repeat what they were sent
+                output = await in_thread(redact, output, self._secrets)  # servers may echo secrets
                 state.said = clean(output.decode(errors="replace")[-MAX_OUTPUT_LENGTH:])
                 if path.is_file() and path.stat().st_size <= MAX_REPORT_SIZE:
                     self.report = await in_thread(redact, path.read_bytes(), self._secrets)

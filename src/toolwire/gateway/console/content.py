@@ -1,6 +1,6 @@
-"""The content of a turn without secrets, as it is kept, sent to other workers and shown; and what its streams carry.
+"""The content of a turn without secrets, as it is kept, sent to other workers and shown. Decodes its streams.
 
-The backends' decoders read the streams of both sides: a client is sent what a server of its dialect sends.
+The backends' decoders read the streams of both sides: a client receives what a server of its dialect sends.
 """
 
 import zlib
@@ -98,7 +98,7 @@ def unpack(packed: bytes) -> TurnContent:
 
 
 class FrameView(msgspec.Struct):
-    """One frame: when it came, and what it carries."""
+    """One frame: its time, and what it carries."""
 
     t: float
     event: str
@@ -163,7 +163,7 @@ class _StreamReader:
         self._arguments: list[list[str]] = []
 
     def add_frame(self, t: float, event: bytes, data: bytes) -> FrameView:
-        """Add a frame before it is decoded, so that one that cannot be decoded is shown too."""
+        """Add a frame before it is decoded, so that an invalid one is shown too."""
         self._frames.append(FrameView(t, event.decode(errors="replace"), data.decode(errors="replace")))
         return self._frames[-1]
 

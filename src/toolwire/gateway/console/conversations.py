@@ -35,7 +35,7 @@ FORM = "form"
 """The value of `replay_of` in turns of the page's form. Such a turn is grouped like any other."""
 
 Mark: TypeAlias = tuple[str, str, str | bytes]
-"""A key, a kind of name, and the name."""
+"""Something that joins turns: the key, the kind of name, and the name."""
 
 
 class ConversationTurn(msgspec.Struct, frozen=True, array_like=True):
@@ -46,7 +46,7 @@ class ConversationTurn(msgspec.Struct, frozen=True, array_like=True):
 
 
 def group_turns(members: Iterable[ConversationTurn]) -> list[list[ConversationTurn]]:
-    """The conversations, each in the order of time; the one with the latest turn first."""
+    """The conversations, each in chronological order; the one with the latest turn first."""
     turns = [each for each in members if each.row.replay_of in ("", FORM)]
     turns.sort(key=lambda each: each.row.at)
     groups = _Groups(turns)
@@ -59,7 +59,7 @@ def group_turns(members: Iterable[ConversationTurn]) -> list[list[ConversationTu
 
 
 class _Groups:
-    """Sets of turns that are joined one by one (union-find). Each has the kinds of names that its turns have."""
+    """Sets of turns that are joined one by one (union-find). Each set has the kinds of names of its turns."""
 
     def __init__(self, turns: Sequence[ConversationTurn]) -> None:
         self._parents = list(range(len(turns)))
@@ -74,8 +74,8 @@ class _Groups:
             for other in self._known.get(mark, ())[-1:]:
                 self._join(index, other)
         cached = [(key, "cache", prompt.cache_key)] if prompt.cache_key else []
-        # The digest of the whole history, of all but its last entry, and so on. The first does not join: many
-        # conversations begin with "Hi".
+        # The digest of the whole history, of all but its last entry, and so on. The whole history does not join:
+        # many conversations begin with "Hi".
         digests, step = prompt.prefixes, PREFIX_SIZE
         prefixes = ((key, "history", digests[end - step : end]) for end in range(len(digests), 0, -step))
         whole = [*islice(prefixes, 1)]
@@ -168,7 +168,7 @@ class _Results:
         self._by_call: defaultdict[str, dict[int, ResultExcerpt]] = defaultdict(dict)
         for index, each in enumerate(excerpts):
             for result in each.results:
-                self._by_call[result.call][index] = result  # the last one, where a model uses an id again
+                self._by_call[result.call][index] = result  # the last one, if a model reuses an id
 
     def find(self, call: str, made: int) -> dict[str, object]:
         """The result of a call, and the first turn with it after the one that made the call."""
@@ -183,7 +183,7 @@ class _Results:
         return {"result": _show(content), "result_turn": row.id, "result_at": row.at}
 
     def count_new(self, index: int) -> int:
-        """Count the results that are new in a turn: after the last entry of the model, or of calls without a result."""
+        """Count the results that are new in a turn: after the model's last entry, or for calls that had none."""
         calls = {call.id for each in self._excerpts[:index] for call in each.calls}
         results = {each.call for each in self._excerpts[index].results if each.call in calls}
         awaited = sum(1 for call in results if next(iter(self._by_call[call])) == index)
@@ -195,7 +195,7 @@ def _show(excerpt: TextExcerpt) -> dict[str, object]:
 
 
 def compare_prompts(member: ConversationTurn, earlier: Sequence[ConversationTurn]) -> dict[str, Any] | None:
-    """How much of a prompt equals the beginning of the most similar earlier one, and where the cache broke.
+    """How long a prefix a prompt shares with the most similar earlier one, and where the cache broke.
 
     None if there is no earlier one, or if a part of either prompt is unknown.
     """
@@ -205,7 +205,7 @@ def compare_prompts(member: ConversationTurn, earlier: Sequence[ConversationTurn
         return None
 
     def compare(other: ConversationTurn) -> tuple[int, bool]:
-        """The number of equal segments at the beginning, and whether they are the whole of the other prompt."""
+        """The number of leading segments in common, and whether the other prompt has no more."""
         common = count_common_bytes(own.segments, other.prompt.segments) // SEGMENT.size
         return common, common == len(other.prompt.segments) // SEGMENT.size
 
@@ -242,7 +242,7 @@ def locate_difference(own: Sequence[str], other: Sequence[str]) -> dict[str, Any
 
 
 def count_common_bytes(a: bytes, b: bytes) -> int:
-    """The length of the common beginning."""
+    """The length of the common prefix."""
     same, differs = 0, min(len(a), len(b)) + 1  # this many bytes are equal, this many are not
     while same + 1 < differs:
         middle = (same + differs) // 2

@@ -1,6 +1,6 @@
 """Asks all worker processes of a gateway the same question about their turns.
 
-A worker that is gone, or does not answer in time, is left out: its turns are gone with it.
+A worker that is gone, or does not answer in time, is left out with its turns.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ _decode = msgspec.msgpack.Decoder(_Query).decode
 
 
 class FanOut:
-    """Asks each of these questions in all processes, and answers them when other processes ask."""
+    """Asks these questions in all processes, and answers them when other processes ask."""
 
     def __init__(self, questions: Iterable[Question[Any]], process: Process) -> None:
         self._questions = {question.__name__: question for question in questions}
@@ -46,7 +46,7 @@ class FanOut:
             self._colleagues.server.handle(NAME, self._answer)
 
     async def close(self) -> None:
-        """Cancel notices that are not delivered."""
+        """Cancel undelivered notices."""
         for task in tuple(self._notices):
             task.cancel()
         await asyncio.gather(*self._notices, return_exceptions=True)

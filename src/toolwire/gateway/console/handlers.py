@@ -28,13 +28,13 @@ MAX_ROWS, MAX_ROWS_SIZE = 2000, 4 * 1024 * 1024
 MAX_PROMPTS = 2000
 """Maximum number of turns that are grouped into conversations."""
 MAX_LATENCIES = 200
-"""Maximum number of turns of one backend whose times are drawn."""
+"""Maximum number of turns of one backend whose times are plotted."""
 REPLAYED_HEADERS = re.compile(r"x-proxy-[\w-]+|anthropic-(version|beta)|openai-beta")
-"""Headers of a request that change the answer."""
+"""Headers that change the answer, and that a replay sends again."""
 
 
 class Handlers:
-    """The answers. Each question is a method of this class, which a viewer and named values are passed to."""
+    """Each question is a method of this class, called with a viewer and named values."""
 
     def __init__(self, recorder: TurnRecorder, router: Router, checks: Checks) -> None:
         self._recorder = recorder
@@ -107,7 +107,7 @@ class Handlers:
         return True
 
     async def count_capture(self, viewer: Viewer, *, name: str) -> bool:
-        """Another process has captured one of these turns."""
+        """Count a turn that another process has captured."""
         self._recorder.capture(name, self._recorder.captures.get(name, 0) - 1)
         return True
 

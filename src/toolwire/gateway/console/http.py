@@ -32,7 +32,7 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
 }
 SEND_TIMEOUT = 120.0
-"""Seconds within which an answer must be read."""
+"""Seconds within which the viewer must read an answer."""
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -41,7 +41,7 @@ _threads = ThreadPoolExecutor(2, "console")
 
 
 async def in_thread(work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
-    """Run work on many bytes in a thread, where it does not block the event loop."""
+    """Run long work in a thread, so that it does not block the event loop."""
     return await asyncio.get_running_loop().run_in_executor(_threads, partial(work, *given, **named))
 
 
@@ -90,7 +90,7 @@ class SharedAnswers:
     """Answers whose bytes count against the memory budget.
 
     Identical requests that arrive while an answer is built share it: it is built, held and counted once. A later
-    request sees what has changed since.
+    request gets a new one.
     """
 
     def __init__(self, budget: MemoryBudget) -> None:

@@ -1,14 +1,14 @@
 """The prompt of a turn in segments, in the order of a prompt cache, and excerpts of what was said in the turn.
 
-A prompt cache holds as far as two prompts begin with the same bytes. Servers put tools first, then the system text,
-then the messages, whatever the order of the fields. So a prompt is a list of segments with their sizes and digests, and
-the first difference between two of them is where the cache broke. Segments are written from decoded requests: without
-cache markers, which clients move on, and without the ids and states that the gateway adds to what it stores. Positions
-are counted in these bytes, not in those that were sent.
+A prompt cache covers the common prefix of two prompts. Servers put tools first, then the system text, then the
+messages, whatever the order of the fields. So a prompt is a list of segments with their sizes and digests, and the
+first difference between two of them is where the cache broke. Segments are encoded from decoded requests: without cache
+markers, which clients move, and without the ids and states that the gateway adds to stored items. Positions are counted
+in these bytes, not in those that were sent.
 
-A conversation shows many turns, and every request repeats the history. So texts are cut, with their full sizes beside
-them, and of results that a request only repeats little more than the ids is kept. The page asks for all prompts every
-few seconds. So each is made once and kept beside its turn, and lists that grow with the history are packed.
+A conversation shows many turns, and every request repeats the history. So texts are cut and their full sizes noted, and
+most repeated results are kept without their texts. The page asks for all prompts every few seconds. So each is made
+once and kept beside its turn, and lists that grow with the history are packed.
 """
 
 import hashlib
@@ -49,13 +49,13 @@ MAX_ARGUMENTS_LENGTH = 500
 MAX_ENTRIES = 200
 """Maximum number of calls of one answer, and of results of one request."""
 REPEATED_WITH_TEXT = 8
-"""Repeated results that keep their texts: where a client writes each result behind its call, only the last of several
-new ones follows everything that the model wrote."""
+"""Repeated results that keep their texts: if a client writes each result right after its call, all new results but the
+last look repeated."""
 NO_TEXT = "(no text)"
 SEGMENT = struct.Struct("<I8s")
 """The size of a segment, and its digest."""
 PREFIX_SIZE = 12
-"""Bytes of the digest of the first entries."""
+"""Bytes of each digest in `TurnPrompt.prefixes`."""
 UNCOMPARED = frozenset(("raw", "message", "cache", "origin", "from_this_backend"))
 """Fields of an entry or a tool that no model sees."""
 _NOTHING = Request("", ())
@@ -70,17 +70,17 @@ class TurnPrompt(msgspec.Struct, frozen=True):
     """The conversation and the session that the turn names."""
     cache_key: str
     is_partial: bool
-    """Whether a store has a part of the history, so that nothing is known about the cache."""
+    """Whether a part of the history is only in a store, so that nothing is known about the cache."""
     context: dict[Section, int]
     """Bytes by section."""
     segments: bytes
     """A `SEGMENT` for each tool, system text, message, call and result."""
     prefixes: bytes
-    """Digests of the client's first entry, of the first two, and so on, by which later turns are joined to this one."""
+    """Digests of the client's first entry, of the first two, and so on; they join later turns to this one."""
     title: str
     """The beginning of the user's last message."""
     excerpts: bytes
-    """`Excerpts`, packed: those of all turns are held and sent to other workers, and most of them are not shown."""
+    """`Excerpts`, packed: those of all turns are held and sent to other workers, and most are not shown."""
 
     @property
     def size(self) -> int:
@@ -97,7 +97,7 @@ class TextExcerpt(msgspec.Struct, array_like=True, frozen=True):
 
 
 class CallExcerpt(msgspec.Struct, array_like=True, frozen=True):
-    """A call as the client got it."""
+    """A call as the client received it."""
 
     id: str
     name: str
@@ -117,14 +117,14 @@ class Excerpts(msgspec.Struct, array_like=True, frozen=True):
     asked: TextExcerpt
     """The user's last message; `NO_TEXT` if it has none."""
     is_new: bool
-    """Whether the model has not answered that message before this turn."""
+    """Whether this turn is the model's first answer to that message."""
     answer: TextExcerpt
     reasoning: int
-    """Characters."""
+    """Number of characters."""
     calls: tuple[CallExcerpt, ...]
     call_count: int
     results: tuple[ResultExcerpt, ...]
-    """The last results of the request, in its order. Those that it repeats have no text."""
+    """The last results of the request, in its order. Most that it repeats have no text."""
     new_results: int
     """The number of results after the last entry of the model."""
 
@@ -150,7 +150,7 @@ def make_prompt(packed: bytes, row: TurnRow) -> TurnPrompt:
     if not _is_partial(asked):
         chain = hashlib.blake2b(digest_size=PREFIX_SIZE)
         for section, _, data in map(_read_entry, asked.entries):
-            if section != "system":  # a conversation stays the same when that changes, which is what breaks its cache
+            if section != "system":  # if that changes, the cache breaks, but the conversation is the same
                 chain.update(hashlib.blake2b(data, digest_size=PREFIX_SIZE).digest())
                 prefixes.append(chain.digest())
     names: dict[Literal["conversation", "session"], str] = {}
@@ -198,7 +198,7 @@ def _decode_request(dialect: str, body: bytes) -> Request | None:
 
 
 def _find_sent_request(content: TurnContent) -> Request | None:
-    """The last request that was sent to a backend of one of the dialects."""
+    """The last request that was sent to a backend which speaks one of the dialects."""
     for attempt in reversed(content.attempts):
         if attempt.sent and (request := _decode_request(attempt.kind, attempt.sent[0].body)) is not None:
             return request
@@ -219,7 +219,7 @@ def _is_partial(request: Request) -> bool:
 
 
 def _find_session(user: str) -> str:
-    """Claude Code writes its session behind the user: `user_HASH_account_UUID_session_UUID`, or as JSON."""
+    """Claude Code writes its session after the user: `user_HASH_account_UUID_session_UUID`, or as JSON."""
     if user.startswith("{"):
         try:
             return str(msgspec.json.decode(user).get("session_id", ""))
@@ -237,7 +237,7 @@ class _NamedTool(msgspec.Struct):
 
 def _list_segments(request: Request) -> Iterator[tuple[Section, str, bytes]]:
     """The segments of a request: section, name and bytes of each."""
-    later: set[str] = set()  # declared or found in the history: in the prompt there, and not at its beginning
+    later: set[str] = set()  # declared or found in the history: part of the prompt there, not at its start
     for entry in request.entries:
         meant = entry.means if isinstance(entry, OtherEntry) else entry
         if isinstance(meant, ResultEntry):
@@ -276,7 +276,7 @@ def _read_entry(entry: Entry) -> tuple[Section, str, bytes]:
 
 
 def _encode_with_content(entry: Message | ResultEntry, fields: Mapping[str, str]) -> bytes:
-    """An entry with its parts; one text has the same form whether the client wrote it as a part or alone."""
+    """An entry with its parts; a single text has the same form as a part and as a string."""
     if entry.raw is not None and any(isinstance(part, OtherPart) for part in entry.parts):
         return bytes(entry.raw)
     parts: list[Part | dict[str, str]] = [
@@ -296,9 +296,9 @@ def _encode_fields(value: msgspec.Struct) -> bytes:
 
 
 def _take_excerpts(entries: Sequence[Entry], answer: StreamView, row: TurnRow) -> Excerpts:
-    """The excerpts of a turn, from the history that the client sent and the answer that it got.
+    """The excerpts of a turn, from the history that the client sent and the answer that it received.
 
-    An answer is empty if a secret was spread over its frames; then the row names its calls.
+    If a secret was spread over the frames of the answer, the answer is empty; then the row names its calls.
     """
     results: list[ResultEntry] = []
     asked, is_new, new = None, False, 0

@@ -1,6 +1,6 @@
-"""Records turns: the metadata of all, and the content of those that the settings or a viewer choose, within limits.
+"""Records turns: the metadata of all, and the content of those that the settings or a viewer select, within limits.
 
-A turn costs a few references to bytes that exist anyway. Its content stays raw in the ring, in this process, until it
+A turn costs a few references to existing bytes. Its content stays raw in the ring, in this process, until it
 is first viewed; then a thread removes the secrets and packs it. Everything that leaves this module is without secrets.
 """
 
@@ -28,7 +28,7 @@ TURNS_PER_SECOND, MAX_BURST = 50, 1000
 """Rate limit for recording content that no viewer requested. Under load, recording every turn would cost a tenth
 more."""
 ROWS_PER_BATCH, MAX_PENDING_SIZE = 32, 256 * 1024
-"""Rows are made once this many turns have ended, or one of more bytes: in batches they cost half."""
+"""Ended turns, and bytes of one turn, after which rows are made: in batches they cost half."""
 MAX_LIVE_SIZE = 1024 * 1024
 """Maximum bytes of a running turn whose content is shown."""
 MAX_RUNNING_ROWS = 300
@@ -40,7 +40,7 @@ ALL_KEYS = ""
 
 
 class TurnRecorder(TurnObserver):
-    """The turns of one process, as an observer of them."""
+    """Observes and records the turns of one process."""
 
     def __init__(self, settings: Settings, token: str, process: Process, log: Log) -> None:
         self._log = log
@@ -54,7 +54,7 @@ class TurnRecorder(TurnObserver):
         self.busy: Counter[str] = Counter()
         """Turns whose content was not recorded because of load, by key."""
         self.captures: dict[str, int] = {}
-        """How many further turns of a key, or of all keys, are recorded with their content."""
+        """Number of further turns of a key, or of all keys, to record with their content."""
         self.on_capture: Callable[[str], None] = lambda _: None
         """Called when one of them is captured, so that other processes count it too."""
         self.secrets = collect_secrets(settings, token)
@@ -70,7 +70,7 @@ class TurnRecorder(TurnObserver):
     # As an observer
 
     def begin(self, report: TurnReport, head: RequestHead, path: str) -> TurnTrace:
-        """A request begins, which may become a turn."""
+        """Begin the trace of a request, which may become a turn."""
         trace = self._begun[report.turn] = TurnTrace(report.turn, head.headers, self._held, path)
         return trace
 
@@ -86,13 +86,13 @@ class TurnRecorder(TurnObserver):
             )
 
     def ask(self, report: TurnReport, request: Request) -> None:
-        """Note the calls whose results the request brings."""
+        """Note the calls whose results the request carries."""
         running = self._running.get(report.turn)
         if running is not None:
             running[0].results = list_results(request.entries)
 
     def end(self, report: TurnReport, outcome: TurnOutcome) -> None:
-        """A turn is over. A request that was not authenticated was not a turn."""
+        """Add a turn that is over to the next batch of rows. An unauthenticated request was not a turn."""
         running = self._running.pop(report.turn, None)
         if running is None:
             self._begun.pop(report.turn).release()
@@ -103,7 +103,7 @@ class TurnRecorder(TurnObserver):
             self._settle()
 
     def _is_within_rate(self, now: float) -> bool:
-        """Whether the content of one more turn may be recorded without a request for it (a token bucket)."""
+        """Whether the content of one more turn may be recorded, if no viewer requested it (a token bucket)."""
         self._allowance = min(MAX_BURST, self._allowance + (now - self._allowed_at) * TURNS_PER_SECOND)
         self._allowed_at = now
         if self._allowance < 1:
@@ -112,7 +112,7 @@ class TurnRecorder(TurnObserver):
         return True
 
     def _capture(self, key: str) -> bool:
-        """Count a turn of this key as captured, if the next one is to be; returns whether it is."""
+        """Whether to capture a turn of this key; if so, count it."""
         for name in (key, ALL_KEYS):
             left = self.captures.get(name, 0)
             if left:

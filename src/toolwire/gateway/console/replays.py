@@ -1,4 +1,4 @@
-"""Turns that the console starts itself: a recorded request sent again, or a request from the page's form.
+"""Turns that the console starts: a recorded request sent again, or a request from the page's form.
 
 They go through the endpoint of their dialect in this process, as those of clients do. A replay runs under the owner of
 its turn, a request from the form under the viewer's key.
@@ -46,7 +46,7 @@ class ReplayOutcome(msgspec.Struct):
     error: str = ""
 
     async def send(self, message: Message) -> None:
-        """Read a message of the answer. The content is recorded as that of any turn."""
+        """Read a message of the answer, whose content is recorded as in any turn."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             self.turn = dict(message["headers"]).get(TURN_HEADER, b"").decode()
@@ -126,11 +126,11 @@ class Replays:
 
 
 def _replace_model(body: bytes, model: str, path: str) -> bytes:
-    """A request for another model that stores nothing."""
+    """The same request for another model, which stores nothing."""
     try:
         fields: dict[str, object] = {**_fields(body)}
     except msgspec.DecodeError:
-        raise BadRequest("The request was not kept whole, so it cannot be sent again.") from None
+        raise BadRequest("The request was not recorded completely, so it cannot be sent again.") from None
     for name in ("type", "stream_id", "background", "store"):
         fields.pop(name, None)
     fields["model"] = model

@@ -32,7 +32,7 @@ class RecordedTurn(msgspec.Struct):
     prompt: TurnPrompt | None = None
     """Made when conversations are first viewed."""
     size: int = 0
-    """The bytes that it counts for in the ring."""
+    """Its bytes as counted in the ring."""
     pinned_by: str = ""
     """The key that pinned it."""
 
@@ -90,7 +90,7 @@ class Ring:
         self._shrink()
 
     def fill(self, turn: RecordedTurn, packed: bytes) -> None:
-        """Replace the raw content of a turn by its packed form, which is empty if that could not be made."""
+        """Replace the raw content of a turn by its packed form, which is empty if packing failed."""
         turn.drop_raw()
         turn.packed = packed
         if not packed:
@@ -98,7 +98,7 @@ class Ring:
         self.resize(turn)
 
     def resize(self, turn: RecordedTurn) -> None:
-        """Count a turn that has changed by its present size, if it is still here."""
+        """Measure a turn that has changed again, if it is still in the ring."""
         if self._turns.get(turn.row.id) is turn:
             self._grow(turn, turn.measure() - turn.size)
             self._shrink()

@@ -1,7 +1,7 @@
 """The console as an ASGI application: its paths, its pages, and their errors.
 
-Every path needs a viewer, except the sign-in page and the static files. Whatever changes something or asks a backend is
-a POST from the console's own page.
+Every path needs a viewer, except the sign-in page and the static files. A request that changes something, or starts a
+turn or a check, is a POST, which other pages cannot send.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ async def open_console(shared: Shared, endpoints: Mapping[str, ASGIApp]) -> Asyn
 
 
 class ConsoleApp:
-    """Calls the routes, and answers errors."""
+    """Calls the routes, and turns errors into answers."""
 
     def __init__(self, router: ASGIApp, log: Log) -> None:
         self._router = router
@@ -169,7 +169,7 @@ class Pages:
         return self._redirect(request, self._access.make_cookie(viewer, port_of(request)), COOKIE_SECONDS)
 
     def _redirect(self, request: Request, cookie: str, seconds: int) -> Response:
-        """Redirect to the page with a cookie that scripts and other sites cannot use; after HTTPS, only HTTPS can."""
+        """Redirect to the page with a cookie that is hidden from scripts and other sites, and over HTTPS is Secure."""
         forwarded = request.headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
         secure = "; Secure" if (forwarded or request.scope.get("scheme", "http")) == "https" else ""
         path = prefix_of(request) or "/"
@@ -177,7 +177,7 @@ class Pages:
         return RedirectResponse(_base_of(request), 303, {**HEADERS, "set-cookie": cookie})
 
     def _show(self, request: Request, name: str, status: int = 200, **values: str) -> Response:
-        """A page with these values in it."""
+        """A page with these values filled in."""
         page = self._files[name]
         for field, value in {"base": _base_of(request), **values}.items():
             page = page.replace(b"{%b}" % field.encode(), escape(value).encode())

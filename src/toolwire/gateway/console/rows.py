@@ -22,7 +22,7 @@ MAX_NAMES = 32
 """Maximum number of calls, notes and results that a row names."""
 MAX_NAME_LENGTH = 128
 SEARCHED_LENGTH = MAX_NAME_LENGTH + 64
-"""Characters of a name in which secrets are searched for."""
+"""Maximum characters of a name that are searched for secrets."""
 CLIENT_LEFT = 499
 MAX_TOKENS = 10**9
 """Maximum number of tokens counted for one turn: servers may report any number."""
@@ -76,7 +76,7 @@ class TurnRow(msgspec.Struct, gc=False, omit_defaults=True):
 
     @property
     def failed(self) -> bool:
-        """Whether the turn failed, even after its answer had begun. A client that disconnects is no failure."""
+        """Whether the turn failed, even after its answer had begun. A client that disconnects is not a failure."""
         return self.status != CLIENT_LEFT and (self.status >= 400 or bool(self.error))
 
     @property
@@ -93,7 +93,7 @@ class TurnRow(msgspec.Struct, gc=False, omit_defaults=True):
 
 
 def make_row(trace: TurnTrace, report: TurnReport, outcome: TurnOutcome | None, worker: str) -> TurnRow:
-    """Make the row of a turn, which is still running if it has no outcome. Secrets are still in its names."""
+    """Make the row of a turn, which is still running if it has no outcome. Its names may contain secrets."""
     headers = trace.request_headers
     seconds = outcome.seconds if outcome is not None else perf_counter() - trace.began
     row = TurnRow(
@@ -144,7 +144,7 @@ def _add_outcome(row: TurnRow, trace: TurnTrace, report: TurnReport, stats: Turn
 
 
 def is_large(report: TurnReport, stats: TurnStats) -> bool:
-    """Whether the sources of a row take much more memory than the row."""
+    """Whether the data behind a row takes much more memory than the row."""
     names = stats.call_names
     return (
         len(report.model or "") > SEARCHED_LENGTH

@@ -1,8 +1,8 @@
 """Removes secrets from everything that the console shows: from names, headers, bodies and streams.
 
 A secret is any key or password that this gateway knows, the key that the client sent, and whatever looks like one, as
-in recordings. Of headers that are not known to be harmless only the name is kept. A secret that a model spells over
-several frames is found in the text that the frames make together; then the whole stream is withheld.
+in recordings. Of headers that are not known to be harmless only the name is kept. A secret that a model spreads over
+several frames is found in their joined text; then the whole stream is withheld.
 """
 
 import base64
@@ -43,11 +43,11 @@ SLICE = 64 * 1024
 MAX_SECRET_SIZE = 16 * 1024
 """Maximum bytes of a secret and its name. A longer one is removed up to the end of its JSON string."""
 MAX_NAME_SIZE = 1024
-"""Bytes between the beginning of a value's name and the value."""
+"""Maximum bytes from the beginning of a value's name to the value."""
 MAX_SPANS = 10_000
-"""Secrets of a text above which all of it is removed: real texts have fewer, and replacing them takes long."""
+"""Secrets of a text above which all of it is removed: real texts have fewer, and replacing more takes long."""
 MAX_TEXT_LENGTH = 4 * MAX_NAME_LENGTH
-"""Characters of a path, a model's name or a note's subject."""
+"""Maximum characters of a path, a model's name or a note's subject."""
 MAX_HEADER_LENGTH = 1024
 COMMON_IDS = ("call_", "toolu_", "fc_", "chatcmpl-tool-", "functions.")
 """Prefixes of call ids that servers make."""
@@ -59,7 +59,7 @@ SHOWN_HEADERS = re.compile(
     r"|x-upstream-request-id|session[_-]id|conversation_id|x-session-id|(x-|anthropic-)ratelimit-[\w-]+|retry-after"
     r"|cache-control|date|server|origin|access-control-[\w-]+|vary|transfer-encoding|x-accel-buffering"
 )
-"""Headers whose values are shown. Of all others only the name is."""
+"""Headers whose values are shown. Of others only the name is shown."""
 _IN_STRING = re.compile(rb'(?:[^"\\]|\\.)+', re.DOTALL)
 
 
@@ -67,7 +67,7 @@ _IN_STRING = re.compile(rb'(?:[^"\\]|\\.)+', re.DOTALL)
 
 
 def collect_secrets(settings: Settings, token: str) -> tuple[bytes, ...]:
-    """Every key and password in the settings and their environment variables, in each form that a body may have it.
+    """Every key and password in the settings and their environment variables, in each form that a body may contain.
 
     Args:
         settings: The gateway's settings.
@@ -79,7 +79,7 @@ def collect_secrets(settings: Settings, token: str) -> tuple[bytes, ...]:
     for url in (settings.store.url, os.environ.get(settings.store.url_env, ""), *(each.base_url for each in backends)):
         with suppress(ValueError):
             found = urlsplit(url)
-            if password := found.password:  # as written, decoded, and as a header has it
+            if password := found.password:  # as written, decoded, and as in a header
                 login = f"{unquote(found.username or '')}:{unquote(password)}"
                 texts |= {password, unquote(password), base64.b64encode(login.encode()).decode()}
     for backend in backends:
@@ -141,7 +141,7 @@ def find_secrets(data: bytes, secrets: tuple[bytes, ...]) -> list[tuple[int, int
         next_start = start + SLICE
         end = min(next_start + MAX_SECRET_SIZE, len(data))
         spans = find_secret_spans(data, secrets, max(0, start - MAX_NAME_SIZE), end)
-        is_cut = end < len(data) and spans and spans[-1][1] >= end - 1  # or it ends before an escape
+        is_cut = end < len(data) and spans and spans[-1][1] >= end - 1  # or it stops before an escape that the end cuts
         if is_cut and spans[-1][0] < next_start:
             begin, at = spans[-1]
             while match := _IN_STRING.match(data, at, at + SLICE):
@@ -305,7 +305,7 @@ def _list_texts(view: StreamView) -> list[bytes]:
 
 
 def _move_offsets(offsets: Iterable[int], spans: Sequence[tuple[int, int]]) -> Iterable[int]:
-    """Where these offsets are once the spans are replaced; one inside a span is moved behind its replacement."""
+    """Where these offsets are once the spans are replaced; one inside a span is moved to the end of its replacement."""
     starts = [start for start, _ in spans]
     shifts = [0, *accumulate(len(REMOVED) - (end - start) for start, end in spans)]
     for offset in offsets:

@@ -21,7 +21,7 @@ MAX_SHOWN_TOOLS = 50
 BUCKETS_PER_DOUBLING = 16
 """Histogram buckets between a time and its double."""
 MAX_UNMATCHED = 5000
-"""Maximum number of calls whose result, and of results whose call, another process may have."""
+"""Maximum number of calls without a result, and of results without a call: another process may have it."""
 
 V = TypeVar("V")
 
@@ -32,7 +32,7 @@ def _bucket_of(ms: float) -> int:
 
 
 def percentile(counts: dict[int, int], share: float) -> float | None:
-    """The time below which this share of the turns stays; None if there are none."""
+    """The time within which this share of the turns ended; None if there are none."""
     wanted = sum(counts.values()) * share
     seen = 0
     for bucket in sorted(counts):

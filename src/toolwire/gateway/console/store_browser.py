@@ -1,7 +1,7 @@
 """Responses in the store, of every process and every machine that uses it.
 
 The metadata of a response is shown to every viewer who sees its owner's turns. Its content is shown to its owner, and
-to other viewers where the console keeps everything. Secrets are removed from both.
+to other viewers if the console keeps everything. Secrets are removed from both.
 """
 
 from collections.abc import Awaitable
@@ -16,7 +16,7 @@ from toolwire.gateway.console.secrets import redact, redact_name
 from toolwire.memory.store import OwnedRecord, Raw, Store, TooLarge
 
 MAX_ROWS, MAX_BODIES_SIZE = 200, 16 * 1024 * 1024
-"""Maximum number of responses of one answer, and of bytes of their bodies."""
+"""Maximum number of responses in one answer, and of bytes of their bodies."""
 MAX_CONTENT_SIZE = 4 * 1024 * 1024
 """Maximum bytes of input, and of output, that are shown of one response."""
 

@@ -1,4 +1,4 @@
-"""The trace of a turn: references to bytes that exist anyway, and the times at which they passed.
+"""The trace of a turn: references to existing bytes, and the times at which they passed.
 
 Nothing is copied, joined or inspected here, because every read and every write of a turn passes through. A body that is
 too large is not held; a stream is held up to the first piece that does not fit. In both cases the trace is marked as
@@ -22,7 +22,7 @@ MAX_TRACE_SIZE = 8 * 1024 * 1024
 ENTRY_SIZE = 160
 """Overhead of one piece in bytes."""
 _NO_BUDGET = MemoryBudget(0)
-"""Takes the place of the budget when a turn is over."""
+"""Replaces the budget when a turn is over."""
 
 
 class TurnTrace(msgspec.Struct, eq=False):
@@ -34,7 +34,7 @@ class TurnTrace(msgspec.Struct, eq=False):
     """The budget of the bytes that all running turns hold together."""
     path: str = ""
     began: float = msgspec.field(default_factory=perf_counter)
-    """All times are of this clock; that of the event loop counts milliseconds."""
+    """All times are of this clock; that of the event loop may count whole milliseconds."""
     wall: float = msgspec.field(default_factory=time)
     keeps: bool = False
     """Whether bytes are held, or only metadata."""
@@ -145,7 +145,7 @@ class AttemptTrace(msgspec.Struct, eq=False):
             self.send(opening.outbox)
 
     def send(self, messages: Sequence[Ask | bytes]) -> None:
-        """Messages are sent to a worker."""
+        """Messages of a dialogue are sent to the backend."""
         if not self.turn.keeps:
             return
         for message in messages:

@@ -23,13 +23,13 @@ from toolwire.note_texts import meaning_of
 from toolwire.reader import ReplySplitter
 
 CONTEXT = 400
-"""Characters of a text that are shown around a call that was written in it."""
+"""Characters of a text that are shown around a call written in it."""
 SHOWN_OF_ATTEMPT = ("backend", "kind", "model", "round", "asked", "replied", "status", "headers", "sent_headers")
 """The fields of an attempt that are shown as they are."""
 
 
 def view_turn(recorded: RecordedTurn) -> dict[str, object]:
-    """All that is kept of a turn; `whole` is None if that is only its row."""
+    """All that is kept of a turn; `whole` is None if only its row is kept."""
     row = msgspec.to_builtins(recorded.row)
     if not recorded.packed:
         return {"row": row, "whole": None}
@@ -54,7 +54,7 @@ def view_turn(recorded: RecordedTurn) -> dict[str, object]:
         ],
         "answer": {"headers": turn.answer_headers, **_view_stream(turn.answer, answer)},
         "calls": [
-            # The gateway ran the calls between two turns of the model itself.
+            # Calls of the model's earlier turns were run by the gateway.
             *({"model": call, "client": None, "written": "", "same": True, "ran": True} for call in ran),
             *_pair_calls(made, answer.calls, text),
         ],
@@ -133,11 +133,11 @@ def _list_marks(call: CallView) -> tuple[object, ...]:
 
 
 _BLOCK = re.compile(r"<use_tool|<tool_call|<function|<invoke|<\||\[TOOL_CALLS\]")
-"""How calls begin that are written in a text."""
+"""The ways in which a call written in text begins."""
 
 
 class _WrittenCalls:
-    """Finds the passages of a text in which calls were written, one after the other."""
+    """Finds the passages of a text in which calls were written, in order."""
 
     def __init__(self, text: str) -> None:
         self._text = text
