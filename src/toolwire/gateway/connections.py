@@ -1,8 +1,8 @@
 """Connections of clients, with limits that hold before a client is authenticated.
 
-uvicorn's protocols wait for a client without a deadline. These limit the number of connections, and the time in which
-one must send a complete request. They also linger before closing: a socket that is closed while its peer still sends is
-reset, and the peer loses the answer. So input is read and discarded for a while.
+uvicorn's protocols wait for a client without a deadline. These limit the number of connections, and each wait for a
+request, its headers and its body. They also linger before closing: a socket that is closed while its peer still sends
+is reset, and the peer loses the answer. So input is read and discarded for a while.
 
     WAITING → HEADERS → BODY → READ → WAITING …        anything → CLOSING
 """

@@ -30,7 +30,7 @@ EXPOSED = (
 """The gateway's headers that a page in a browser may read."""
 
 PIECE = 128 * 1024
-"""Maximum bytes of one write, and of unsent data in a socket before writing pauses."""
+"""Bytes of each slice of a large write, and of unsent data in a socket before writing pauses."""
 WHOLE = 2 * PIECE
 """Bytes up to which a write is not split. Most reads of a backend lead to less."""
 

@@ -90,7 +90,7 @@ class Child:
         self.is_draining = False
         """Whether it has sent `Draining`: it accepts no more connections."""
         self.failure: Failed | None = None
-        """The `Failed` that it has sent, if any."""
+        """Why it did not start, if that is known."""
         self.silent = 0
         """Ticks since its last message."""
         self.age = 0

@@ -210,7 +210,7 @@ class _Supervisor:
             self._announcer.close()  # it sends nothing
 
     def _handle_loss(self, worker: Worker) -> None:
-        """Fail the start, or roll back the reload, of a worker that ended before it was ready."""
+        """Handle a worker that ended before it was ready, which may fail the start or roll back the reload."""
         if self._pool.ending:
             return
         reason = f"worker {worker.slot.name} does not start: {worker.start_failure}"
