@@ -12,8 +12,11 @@ from starlette.testclient import TestClient
 from tests.support.gateway import chat_body, response_body, tool
 from toolwire.config.settings import load
 from toolwire.gateway.app import Gateway
+from toolwire.memory.sql.members import Members
+from toolwire.memory.sql.responses import Responses
+from toolwire.memory.sql.runs import Runs
+from toolwire.memory.sql.values import KeyValues
 from toolwire.memory.sqlite import SqliteStore
-from toolwire.memory.store import KeyValues, Members, Responses, Runs
 
 FIND = [tool("find", q={"type": "string"})]
 DUTIES = ("claim", "cancelled", "join", "beat", "leave", "member", "holder", "take_lease", "drop_lease", "advance")

@@ -92,7 +92,7 @@ class ReusedEpochOfRun(SqliteStore):
 class ReusedEpochOfLease(SqliteStore):
     """A lease that was dropped is granted anew with the same epoch."""
 
-    async def _count_epoch(self, tx: Any, epoch: int) -> None:
+    async def _use_epoch(self, tx: Any, epoch: int) -> None:
         pass
 
 

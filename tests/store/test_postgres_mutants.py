@@ -12,7 +12,9 @@ import pytest
 from tests.store.on_postgres import Databases
 from tests.store.place import DAY, LONG, PLENTY, Users
 from tests.store.races import RACES
-from toolwire.memory.postgres import PostgresStore, operations
+from toolwire.memory.postgres import PostgresStore
+from toolwire.memory.postgres.operations import compose_save
+from toolwire.memory.postgres.schema import STATEMENTS
 from toolwire.memory.store import Appended, OriginCheck, Overtaken
 
 ROUNDS = 100
@@ -79,14 +81,21 @@ def postgres_users(request: pytest.FixtureRequest, postgres: Any) -> Callable[[t
 def changed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """Changes the statements of the store."""
 
+    def forget() -> None:
+        STATEMENTS.clear()
+        compose_save.cache_clear()
+
     def change(append: Change = str, **guards: str) -> None:
-        monkeypatch.setattr(operations, "APPEND", paused(append(operations.APPEND)))
-        monkeypatch.setattr(operations, "SAVE", paused(operations.SAVE))
-        monkeypatch.setattr(operations, "GUARDS", {**operations.GUARDS, **guards})
-        operations.save_statement.cache_clear()
+        texts = STATEMENTS.texts
+        monkeypatch.setitem(texts, "append", paused(append(texts["append"])))
+        monkeypatch.setitem(texts, "save", paused(texts["save"]))
+        for name, text in guards.items():
+            monkeypatch.setitem(texts, f"guard_{name}", text)
+        forget()
 
     yield change
-    operations.save_statement.cache_clear()
+    monkeypatch.undo()
+    forget()
 
 
 def fails(check: Callable[[], Any]) -> bool:
@@ -108,7 +117,7 @@ def test_a_guard_holds_however_long_the_write_takes(postgres_users, changed, rac
 NO_LOCK = {
     "append": without("FOR SHARE OF r"),
     "fence": "SELECT 1 AS held FROM toolwire.runs WHERE id = :guard AND epoch = :epoch AND NOT is_over",
-    "lease": without("FOR SHARE")(operations.GUARDS["lease"]),
+    "lease": without("FOR SHARE")(STATEMENTS.texts["guard_lease"]),
 }
 NO_FENCE = {
     "append": unfenced,

@@ -13,7 +13,7 @@ from toolwire.gateway.log import Log
 from toolwire.gateway.memory_budget import MemoryBudget
 from toolwire.gateway.origin_check import OriginCheck
 from toolwire.gateway.process import Process
-from toolwire.memory.store import Store
+from toolwire.memory.sql.store import Store
 from toolwire.memory.turn_memory import TurnMemory
 from toolwire.turns.observers import TurnObserver
 from toolwire.turns.prepare import Engine

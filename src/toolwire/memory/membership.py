@@ -14,7 +14,8 @@ from secrets import token_hex
 from socket import gethostname
 
 from toolwire.memory.clock import steady
-from toolwire.memory.store import Lease, Member, Store, StoreFailed
+from toolwire.memory.sql.store import Store
+from toolwire.memory.store import Lease, Member, StoreFailed
 
 BEATS_PER_LEASE = 4
 """Heartbeats during a lease.

@@ -7,7 +7,7 @@ from toolwire.core.request import Entry, Message, ResultEntry
 from toolwire.memory.call_keys import CallKey
 from toolwire.memory.pending_results import PendingResults
 from toolwire.memory.reasoning import OF_ONE_BACKEND, ReasoningCache
-from toolwire.memory.store import Store
+from toolwire.memory.sql.store import Store
 from toolwire.memory.write_behind import WriteBehind, load
 
 MAX_AWAITED_CALLS = 64

@@ -12,7 +12,8 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import msgspec
 
 from toolwire.core.cache import TenantCache
-from toolwire.memory.store import KeyValue, Store, StoreFailed
+from toolwire.memory.sql.store import Store
+from toolwire.memory.store import KeyValue, StoreFailed
 
 STORE_TIMEOUT = 1.0
 """Seconds for which a turn waits for the store. It can go on without."""

@@ -13,7 +13,8 @@ from toolwire.core.errors import BadRequest
 from toolwire.gateway.console.access import Viewer
 from toolwire.gateway.console.http import in_thread
 from toolwire.gateway.console.secrets import redact, redact_name
-from toolwire.memory.store import OwnedRecord, Raw, Store, TooLarge
+from toolwire.memory.sql.store import Store
+from toolwire.memory.store import OwnedRecord, Raw, TooLarge
 
 MAX_ROWS, MAX_BODIES_SIZE = 200, 16 * 1024 * 1024
 """Maximum number of responses in one answer, and of bytes of their bodies."""

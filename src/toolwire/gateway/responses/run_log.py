@@ -14,7 +14,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from toolwire.gateway.metrics import Metrics
-from toolwire.memory.store import Append, EventChunk, Fence, Follow, Followed, Store, StoreFailed
+from toolwire.memory.sql.store import Store
+from toolwire.memory.store import Append, EventChunk, Fence, Follow, Followed, StoreFailed
 
 MAX_CHUNK_BYTES = 256 * 1024
 """Size of one chunk in the store, unless a single read of the backend gives more."""

@@ -6,7 +6,8 @@ import msgspec
 
 from toolwire.core.cache import TenantCache
 from toolwire.gateway.responses.run_log import cut_chunk
-from toolwire.memory.store import Follow, Record, Store
+from toolwire.memory.sql.store import Store
+from toolwire.memory.store import Follow, Record
 
 MAX_READ_BYTES = 1024 * 1024
 """Events that one query returns."""

@@ -20,10 +20,9 @@ from typing import Any, Generic, Protocol, TypeVar
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 
 from toolwire.memory.postgres.faults import FAULTS, NotUsable, ends_connection, may_pass, store_failed
-from toolwire.memory.postgres.schema import FRAGMENTS, VERSION, Connection, prepare, version_of
-from toolwire.memory.sql.dialect import Dialect
+from toolwire.memory.postgres.schema import STATEMENTS, VERSION, Connection, prepare, version_of
 from toolwire.memory.sql.operation import Need, Row, Side, Transaction, reading, writing
-from toolwire.memory.sql.transfer import Read, TransferOperations
+from toolwire.memory.sql.store import Read, Store
 from toolwire.memory.store import StoreFailed
 
 OPERATION_TIMEOUT = 5.0
@@ -47,7 +46,6 @@ PROBE_BYTES = 256 * 1024
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
-DIALECT = Dialect(FRAGMENTS, is_sqlite=False)
 
 _BEGIN = (
     "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; "
@@ -55,9 +53,6 @@ _BEGIN = (
 )
 _TRANSACTION_ID = "SELECT txid_current_if_assigned()"
 _TRANSACTION_STATUS = "SELECT txid_status($1::bigint)"
-_PROBE = "WITH gone AS (DELETE FROM toolwire.probes) INSERT INTO toolwire.probes (id, data) VALUES (:id, :data)"
-_END_PROBE = "DELETE FROM toolwire.probes WHERE id = :id"
-_READ_SOME = "SELECT version FROM toolwire.schema_version"
 
 
 async def connect(url: str, limit: float, *, pooler: bool) -> Connection:
@@ -83,7 +78,7 @@ class PostgresTransaction:
         self._until = until
 
     async def fetch(self, statement: str, /, **values: object) -> Sequence[Row]:
-        text, names, *_ = DIALECT[statement]
+        text, names, *_ = STATEMENTS[statement]
         return await self._connection.fetch(text, *[values[name] for name in names], timeout=_left(self._until))
 
     async def fetch_one(self, statement: str, /, **values: object) -> Row | None:
@@ -91,7 +86,7 @@ class PostgresTransaction:
         return rows[0] if rows else None
 
     async def execute_many(self, statement: str, rows: Sequence[Mapping[str, object]], /) -> None:
-        text, names, *_ = DIALECT[statement]
+        text, names, *_ = STATEMENTS[statement]
         given = [[row[name] for name in names] for row in rows]
         if given:
             await self._connection.executemany(text, given, timeout=_left(self._until))
@@ -149,17 +144,17 @@ class Lane:
         try:
             connection = self._take() or await self._connect(_left(until))
             try:
-                result = await work(connection, until)
+                return await work(connection, until)
             except asyncpg.PostgresError as error:
                 if ends_connection(error):
                     connection.terminate()
-                self._give_back(connection)
                 raise
             except BaseException:
                 connection.terminate()  # in the midst of a statement
                 raise
-            self._give_back(connection)
-            return result
+            finally:
+                if not connection.is_closed():
+                    self._idle.append(connection)
         finally:
             self._free.release()
 
@@ -170,10 +165,6 @@ class Lane:
                 return connection
         return None
 
-    def _give_back(self, connection: Connection) -> None:
-        if not connection.is_closed():
-            self._idle.append(connection)
-
     async def close(self) -> None:
         while self._idle:
             connection = self._idle.pop()
@@ -183,10 +174,10 @@ class Lane:
                 connection.terminate()
 
 
-class Engine(TransferOperations):
+class Engine(Store):
     """Runs operations on one database, again if need be, and knows whether they fail. Creates the tables."""
 
-    def __init__(self, url: str, max_age: float, max_size: int, lease: float, *, pooler: bool) -> None:
+    def __init__(self, url: str, max_age: float, max_size: int, lease: float = 10.0, *, pooler: bool = False) -> None:
         super().__init__(max_age, max_size, lease)
         self._url = url
         self._pooler = pooler
@@ -206,7 +197,6 @@ class Engine(TransferOperations):
         return VERSION
 
     def check(self) -> None:
-        """Raise what would go wrong at the first use. Leaves nothing open, so that the process may be forked."""
         asyncio.run(self._with_connection(prepare, MIGRATION_TIMEOUT))
 
     async def inspect(self) -> int:
@@ -227,7 +217,7 @@ class Engine(TransferOperations):
         """Create the tables if the database can be reached now."""
 
         async def read_some(connection: Connection, until: float) -> None:
-            await PostgresTransaction(connection, until).fetch(_READ_SOME)
+            await PostgresTransaction(connection, until).fetch("read_some")
 
         try:
             await self._shared.use(read_some, time.monotonic() + OPERATION_TIMEOUT)
@@ -240,10 +230,10 @@ class Engine(TransferOperations):
             self._probed = now
             with suppress(StoreFailed):
                 id = secrets.token_hex(8)
-                await self.change(_PROBE, id=id, data=secrets.token_bytes(PROBE_BYTES))
-                await self.change(_END_PROBE, id=id)
+                await self.change("probe", id=id, data=secrets.token_bytes(PROBE_BYTES))
+                await self.change("end_probe", id=id)
                 self._recover("write")
-                await self.query(_READ_SOME)
+                await self.query("read_some")
         return not self._faults
 
     async def close(self) -> None:

@@ -1,7 +1,7 @@
 """The operations of a store, written once for SQLite and PostgreSQL.
 
-`dialect.py` says how one SQL text serves both engines, `operation.py` how one piece of code does. The other modules
-are the parts of the contract in `memory/store.py`. Each engine adds its connections, its schema, and the few operations
-that it has in a form of its own because they are the busiest: saving a response, appending and following events, and
-reading small values.
+The .sql files have the statements by subject; `statements.py` adapts them to each engine. `operation.py` says how one
+piece of code runs on both. `Store` (`store.py`) is the whole contract; its base classes are the parts. Each engine adds
+its connections, its tables, and the few operations that it has in a form of its own because they are the busiest:
+saving a response, appending and following events, and reading small values.
 """

@@ -1,11 +1,11 @@
 """Members and leases.
 
 A member whose heartbeat is overdue is not alive, and is alive again with its next heartbeat. It is dead once another
-member has deleted it, which happens in the transaction that takes what it had. Both the heartbeat and the deletion lock
-the member's row, so one of them comes first and the other one sees that. Only a member that has itself sent every
-heartbeat in time for a whole lease may declare others dead: otherwise the store may just have been unreachable.
+member has deleted it, in the transaction that takes its runs or leases. Both the heartbeat and the deletion lock the
+member's row, so the later one sees the earlier. Only a member that has itself sent every heartbeat in time for a whole
+lease may declare others dead: otherwise the store may just have been unreachable.
 
-PostgreSQL counts time by the database's clock, SQLite by the time since the machine was started.
+PostgreSQL uses the database's clock, SQLite the time since the start of the machine.
 """
 
 from collections.abc import Sequence
@@ -13,130 +13,111 @@ from collections.abc import Sequence
 from toolwire.memory.sql.operation import SqlStore, Transaction, reading, transaction, urgent, writing
 from toolwire.memory.store import Lease, Member, Overtaken
 
-_MEMBER = "SELECT id, host FROM toolwire.members m WHERE id = :id AND {alive}"
-_MEMBERS = "SELECT id, host FROM toolwire.members m WHERE {alive} ORDER BY id LIMIT :most"
-_DEAD = """
-SELECT m.id FROM toolwire.members m JOIN toolwire.members j ON {judge} WHERE {dead} ORDER BY m.id FOR UPDATE OF m
-"""
-_DELETE_MEMBERS = "DELETE FROM toolwire.members WHERE id = ANY (:ids::text[])"
-_DELETE_LEASES = "DELETE FROM toolwire.leases WHERE member = ANY (:ids::text[])"
 
-_LEASES = """
-SELECT l.name, l.member, l.epoch FROM toolwire.leases l JOIN toolwire.members m ON m.id = l.member
-WHERE {alive} ORDER BY l.name LIMIT :most
-"""
-_HOLDER = """
-SELECT l.member, l.epoch FROM toolwire.leases l JOIN toolwire.members m ON m.id = l.member
-WHERE l.name = :name AND {alive}
-"""
-_GRANT = """
-INSERT INTO toolwire.leases AS l (name, member, epoch, step)
-SELECT :name, m.id, {next_epoch}, 0 FROM toolwire.members m WHERE m.id = :member AND {alive}
-ON CONFLICT (name) DO UPDATE SET member = l.member WHERE l.member = excluded.member
-RETURNING epoch
-"""
-"""No row if another member has the lease, whether alive or not, or if the member that asks is not alive."""
-_ABANDONED = """
-SELECT l.name, l.epoch FROM toolwire.leases l
-WHERE (l.name = :name OR :name = '') AND NOT EXISTS (SELECT 1 FROM toolwire.members m WHERE m.id = l.member)
-"""
-"""Leases of members that were deleted: one of them by name, or all."""
-_DROP = "DELETE FROM toolwire.leases WHERE name = :name AND epoch = :epoch"
-"""By its epoch: a lease that another process has taken meanwhile has another one."""
-_HELD = "SELECT 1 FROM toolwire.leases WHERE name = :name AND member = :member AND epoch = :epoch FOR SHARE"
-
-
-class MemberOperations(SqlStore):
-    """Which processes are alive, and what one process may do at a time."""
+class Members(SqlStore):
+    """Which processes are alive, and leases on what one process may do at a time."""
 
     @writing
     async def join(self, tx: Transaction, member: Member) -> None:
-        await tx.fetch("{join}", id=member.id, host=member.host, lease=self._lease)
+        """Become a member, until no heartbeat comes for longer than a lease."""
+        await tx.fetch("join", id=member.id, host=member.host, lease=self._lease)
 
     @urgent
     async def beat(self, tx: Transaction, member: str) -> bool:
-        return await tx.fetch_one("{beat}", member=member) is not None
+        """Send a heartbeat. False if the member was presumed dead: the process must join again under a new id."""
+        return await tx.fetch_one("beat", member=member) is not None
 
     @transaction
     async def leave(self, tx: Transaction, member: str) -> None:
+        """Stop being a member. Its runs and leases are free at once."""
         await _delete_members(tx, [member])
 
     @reading
     async def member(self, tx: Transaction, id: str) -> Member | None:
-        return await self._living_member(tx, id)
-
-    async def _living_member(self, tx: Transaction, id: str) -> Member | None:
-        row = await tx.fetch_one(_MEMBER, id=id)
-        return Member(*row) if row is not None else None
+        """The member of this id, if it is alive."""
+        return await living_member(tx, id)
 
     @reading
     async def members(self, tx: Transaction, most: int) -> list[Member]:
-        return [Member(*row) for row in await tx.fetch(_MEMBERS, most=most)]
+        """Living members, ordered by id."""
+        return [Member(*row) for row in await tx.fetch("members", most=most)]
 
     @reading
     async def leases(self, tx: Transaction, most: int) -> list[Lease]:
-        """Leases of living members. PostgreSQL shows a digest in place of a very long name."""
-        return [Lease(*row) for row in await tx.fetch(_LEASES, most=most)]
+        """Leases of living members, ordered by name. PostgreSQL shows a digest in place of a very long name."""
+        return [Lease(*row) for row in await tx.fetch("leases", most=most)]
 
     @reading
     async def holder(self, tx: Transaction, name: str) -> Lease | None:
-        row = await tx.fetch_one(_HOLDER, name=self.key(name))
+        """The lease of this name, if a living member has it."""
+        row = await tx.fetch_one("holder_of_lease", name=self.key(name))
         return Lease(name, *row) if row is not None else None
 
     async def take_lease(self, name: str, member: str) -> Lease | None:
-        lease = await self._grant_lease(name, member)
+        """Grant the lease of this name, or return the one that this member has already.
+
+        None if another member that is not dead has it, or if this member is not alive.
+        """
+        lease = await self._grant_free_lease(name, member)
         if lease is None and await self.holder(name) is None:
             return await self._take_over_lease(name, member)
         return lease
 
     @writing
-    async def _grant_lease(self, tx: Transaction, name: str, member: str) -> Lease | None:
-        return await self._grant(tx, name, member)
+    async def _grant_free_lease(self, tx: Transaction, name: str, member: str) -> Lease | None:
+        return await self._grant_lease(tx, name, member)
 
     @transaction
     async def _take_over_lease(self, tx: Transaction, name: str, member: str) -> Lease | None:
-        """Take a lease whose holder is not alive, unless it is too early to say that it is dead."""
-        if await self._living_member(tx, member) is None:
+        """Take a lease whose holder is not alive, unless it is too early to call the holder dead."""
+        if await living_member(tx, member) is None:
             return None
         await self._bury_dead(tx, member)
-        for key, epoch in await tx.fetch(_ABANDONED, name=self.key(name)):
-            await tx.fetch(_DROP, name=key, epoch=epoch)
-        return await self._grant(tx, name, member)
+        await drop_abandoned_leases(tx, self.key(name))
+        return await self._grant_lease(tx, name, member)
 
-    async def _grant(self, tx: Transaction, name: str, member: str) -> Lease | None:
-        row = await tx.fetch_one(_GRANT, name=self.key(name), member=member)
+    async def _grant_lease(self, tx: Transaction, name: str, member: str) -> Lease | None:
+        row = await tx.fetch_one("grant_lease", name=self.key(name), member=member)
         if row is None:
             return None
-        await self._count_epoch(tx, row[0])
+        await self._use_epoch(tx, row[0])
         return Lease(name, member, *row)
 
-    async def _count_epoch(self, tx: Transaction, epoch: int) -> None:
-        """Make sure that this epoch is never granted again, if `{next_epoch}` does not do that by itself."""
+    async def _use_epoch(self, tx: Transaction, epoch: int) -> None:
+        """Make sure that this epoch is never granted again, unless the engine's counter does that by itself."""
 
     @writing
     async def drop_lease(self, tx: Transaction, lease: Lease) -> None:
-        await tx.fetch(_DROP, name=self.key(lease.name), epoch=lease.epoch)
+        """Give a lease back; no effect if it is lost."""
+        await tx.fetch("drop_lease", name=self.key(lease.name), epoch=lease.epoch)
 
-    async def check_lease(self, tx: Transaction, lease: Lease) -> None:
-        """Raise `Overtaken` if the lease is lost; else it stays until this transaction ends."""
-        if await tx.fetch_one(_HELD, name=self.key(lease.name), member=lease.member, epoch=lease.epoch) is None:
+    async def _check_lease(self, tx: Transaction, lease: Lease) -> None:
+        """Raise `Overtaken` if the lease is lost; otherwise no process can take it until this transaction ends."""
+        if await tx.fetch_one("hold_lease", name=self.key(lease.name), member=lease.member, epoch=lease.epoch) is None:
             raise Overtaken(lease)
 
     async def _bury_dead(self, tx: Transaction, judge: str) -> None:
-        """Delete the members that are dead as far as this one can tell, with their leases; their runs are free then."""
+        """Delete the members that this one may declare dead, with their leases; their runs are free then."""
         dead = await self._find_dead(tx, judge)
         if dead:
             await _delete_members(tx, dead)
 
     async def _find_dead(self, tx: Transaction, judge: str) -> list[str]:
-        return [row[0] for row in await tx.fetch(_DEAD, judge=judge)]
+        return [row[0] for row in await tx.fetch("dead_members", judge=judge)]
 
-    async def _drop_abandoned_leases(self, tx: Transaction) -> None:
-        for key, epoch in await tx.fetch(_ABANDONED, name=""):
-            await tx.fetch(_DROP, name=key, epoch=epoch)
+
+async def living_member(tx: Transaction, id: str) -> Member | None:
+    row = await tx.fetch_one("member", id=id)
+    return Member(*row) if row is not None else None
+
+
+async def drop_abandoned_leases(tx: Transaction, name: str) -> None:
+    """Drop the lease of this name if its holder was deleted, or all such leases if the name is empty."""
+    for key, epoch in await tx.fetch("abandoned_leases", name=name):
+        await tx.fetch("drop_lease", name=key, epoch=epoch)
 
 
 async def _delete_members(tx: Transaction, ids: Sequence[str]) -> None:
     """Delete members before their leases, so that all transactions lock them in this order."""
-    await tx.fetch(_DELETE_MEMBERS, ids=ids)
-    await tx.fetch(_DELETE_LEASES, ids=ids)
+    await tx.fetch("delete_members", ids=ids)
+    await tx.fetch("delete_leases_of_members", ids=ids)

@@ -1,8 +1,8 @@
 """Deletes expired and excess rows; runs in one process at a time, the holder of a lease.
 
 Sizes are not counted while rows are written, because a counter that every save changes would hold up all of them: they
-are added up from an index when they are needed. If the store is too large, the owner with the most bytes loses the rows
-it used longest ago. So no owner loses anything while it has no more than an equal share.
+are summed from an index when they are needed. If the store is too large, the owner with the most bytes loses the least
+recently used rows. So no owner loses anything while it has no more than an equal share.
 """
 
 import time
@@ -10,11 +10,12 @@ from collections import Counter
 from contextlib import suppress
 from operator import itemgetter
 
+from toolwire.memory.sql.members import drop_abandoned_leases
 from toolwire.memory.sql.operation import Row, Transaction, reading, transaction
 from toolwire.memory.sql.responses import forget
-from toolwire.memory.sql.runs import RunOperations
-from toolwire.memory.sql.values import ValueOperations
-from toolwire.memory.store import Lease, Overtaken, StoreStats
+from toolwire.memory.sql.runs import Runs
+from toolwire.memory.sql.values import KeyValues
+from toolwire.memory.store import Lease, Overtaken
 
 SWEEP = "sweep"
 """The name of the lease."""
@@ -23,57 +24,14 @@ ROWS_PER_TRANSACTION = 64
 MAX_BATCHES = 200
 """Transactions of one kind in a sweep; the next sweep continues."""
 REST_FACTOR, FREE_SECONDS = 20, 0.05
-"""Adding up all sizes is not repeated for this many times as long as it took, beyond the free seconds."""
-
-_UNALIVE = "SELECT 1 FROM toolwire.members m WHERE NOT ({alive}) LIMIT 1"
-_ABANDONED = """
-SELECT 1 FROM toolwire.leases l
-WHERE NOT EXISTS (SELECT 1 FROM toolwire.members m WHERE m.id = l.member) LIMIT 1
-"""
-_NOT_RUNNING = "NOT EXISTS (SELECT 1 FROM toolwire.runs r WHERE r.id = h.id AND r.is_over = false)"
-_EXPIRED = "used < now() - :max_age * interval '1 second'"
-_HAS_EXPIRED = f"""
-SELECT 1 WHERE EXISTS (SELECT 1 FROM toolwire.holders h WHERE h.{_EXPIRED} AND {_NOT_RUNNING})
-    OR EXISTS (SELECT 1 FROM toolwire.kept k WHERE k.{_EXPIRED})
-"""
-_EXPIRED_HOLDERS = f"""
-SELECT h.id FROM toolwire.holders h WHERE h.{_EXPIRED} AND {_NOT_RUNNING}
-ORDER BY h.used LIMIT :most FOR UPDATE OF h SKIP LOCKED
-"""
-_EXPIRED_VALUES = f"""
-SELECT owner, kind, {{key_index}} FROM toolwire.kept WHERE {_EXPIRED} ORDER BY used LIMIT :most FOR UPDATE SKIP LOCKED
-"""
-_LEAST_USED_HOLDERS = f"""
-SELECT h.used, h.size, h.id FROM toolwire.holders h WHERE h.owner = :owner AND {_NOT_RUNNING}
-    AND h.id <> (SELECT l.id FROM toolwire.holders l ORDER BY l.used DESC, l.id DESC LIMIT 1)
-ORDER BY h.used LIMIT :most FOR UPDATE OF h SKIP LOCKED
-"""
-"""The row used last in the whole store stays, however large it is."""
-_LEAST_USED_VALUES = """
-SELECT used, size, kind, {key_index} FROM toolwire.kept WHERE owner = :owner ORDER BY used LIMIT :most
-FOR UPDATE SKIP LOCKED
-"""
-_DELETE_VALUE = "DELETE FROM toolwire.kept WHERE owner = :owner AND kind = :kind AND {key_index} = :digest"
-_SHARES = """
-SELECT owner, sum(size)::bigint FROM (
-    SELECT owner, sum(size) AS size FROM toolwire.holders GROUP BY owner
-    UNION ALL SELECT owner, sum(size) FROM toolwire.kept GROUP BY owner
-) both_tables GROUP BY owner
-"""
-_STATS = """
-SELECT (SELECT coalesce(sum(size), 0)::bigint FROM toolwire.holders{by_share})
-        + (SELECT coalesce(sum(size), 0)::bigint FROM toolwire.kept),
-    (SELECT count(*) FROM toolwire.holders{by_share} WHERE kind = 'response'),
-    (SELECT count(*) FROM toolwire.holders{by_share} WHERE kind = 'conversation'),
-    (SELECT count(*) FROM toolwire.runs WHERE is_over = false),
-    (SELECT count(*) FROM toolwire.members m WHERE {alive})
-"""
+"""Summing all sizes is not repeated for this many times as long as it took, beyond the free seconds."""
 
 
-class SweepOperations(RunOperations, ValueOperations):
+class Sweep(Runs, KeyValues):
     """Keeps the store within its bounds."""
 
     async def maintain(self, member: str) -> None:
+        """Delete expired and excess rows, unless another process does so. To be called periodically."""
         lease = await self.holder(SWEEP) or await self.take_lease(SWEEP, member)
         if lease is not None and lease.member == member:
             with suppress(Overtaken):  # the new holder of the lease goes on
@@ -91,7 +49,7 @@ class SweepOperations(RunOperations, ValueOperations):
 
     async def _sweep_excess(self, lease: Lease) -> None:
         began = time.monotonic()
-        shares = await self._add_up_shares()
+        shares = await self._sum_shares()
         took = time.monotonic() - began
         self._resting_until = began + took + REST_FACTOR * max(0.0, took - FREE_SECONDS)
         for _ in range(MAX_BATCHES):
@@ -105,45 +63,40 @@ class SweepOperations(RunOperations, ValueOperations):
             shares[largest] -= deleted
 
     @reading
-    async def stats(self, tx: Transaction) -> StoreStats:
-        [row] = await tx.fetch(_STATS)
-        return StoreStats(*row)
-
-    @reading
     async def _has_dead_members(self, tx: Transaction) -> bool:
-        return await tx.fetch_one(_UNALIVE) is not None or await tx.fetch_one(_ABANDONED) is not None
+        return await tx.fetch_one("has_dead_members") is not None
 
     @reading
     async def _has_expired(self, tx: Transaction) -> bool:
-        return await tx.fetch_one(_HAS_EXPIRED, max_age=self._max_age) is not None
+        return await tx.fetch_one("has_expired", max_age=self._max_age) is not None
 
     @reading
-    async def _add_up_shares(self, tx: Transaction) -> Counter[str]:
+    async def _sum_shares(self, tx: Transaction) -> Counter[str]:
         """Bytes by owner."""
-        return Counter({row[0]: row[1] for row in await tx.fetch(_SHARES)})
+        return Counter({row[0]: row[1] for row in await tx.fetch("shares")})
 
     @transaction
     async def _forget_members(self, tx: Transaction, lease: Lease) -> None:
-        await self.check_lease(tx, lease)
+        await self._check_lease(tx, lease)
         await self._bury_dead(tx, lease.member)
-        await self._drop_abandoned_leases(tx)
+        await drop_abandoned_leases(tx, "")
 
     @transaction
     async def _sweep_expired(self, tx: Transaction, lease: Lease) -> bool:
-        """Delete some rows that were not used for too long; whether there were any."""
-        await self.check_lease(tx, lease)
+        """Delete some expired rows; whether there were any."""
+        await self._check_lease(tx, lease)
         limits = {"max_age": self._max_age, "most": ROWS_PER_TRANSACTION}
-        holders = await tx.fetch(_EXPIRED_HOLDERS, **limits)
-        values = await tx.fetch(_EXPIRED_VALUES, **limits)
+        holders = await tx.fetch("expired_holders", **limits)
+        values = await tx.fetch("expired_values", **limits)
         await _delete(tx, [row[0] for row in holders], values)
         return bool(holders or values)
 
     @transaction
     async def _sweep_share(self, tx: Transaction, lease: Lease, owner: str, excess: int) -> int:
-        """Delete the least used rows of an owner until the excess is gone, or some of them; returns their bytes."""
-        await self.check_lease(tx, lease)
-        holders = await tx.fetch(_LEAST_USED_HOLDERS, owner=owner, most=ROWS_PER_TRANSACTION)
-        values = await tx.fetch(_LEAST_USED_VALUES, owner=owner, most=ROWS_PER_TRANSACTION)
+        """Delete the least recently used rows of an owner, some at a time; returns their bytes."""
+        await self._check_lease(tx, lease)
+        holders = await tx.fetch("least_used_holders", owner=owner, most=ROWS_PER_TRANSACTION)
+        values = await tx.fetch("least_used_values", owner=owner, most=ROWS_PER_TRANSACTION)
         deleted, rows = 0, list[Row]()
         for row in sorted([*holders, *values], key=itemgetter(0))[:ROWS_PER_TRANSACTION]:
             if deleted >= excess:
@@ -160,4 +113,4 @@ async def _delete(tx: Transaction, holders: list[str], values: "list[Row] | Row"
     if holders:
         await forget(tx, holders)
     names = ("owner", "kind", "digest")
-    await tx.execute_many(_DELETE_VALUE, [dict(zip(names, row, strict=True)) for row in values])
+    await tx.execute_many("delete_value", [dict(zip(names, row, strict=True)) for row in values])

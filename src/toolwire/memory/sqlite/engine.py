@@ -9,20 +9,19 @@ import asyncio
 import errno
 import sqlite3
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from functools import partial
 from typing import Any, Literal, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
-from toolwire.memory.clock import StoreClock, boot_id
-from toolwire.memory.sql.dialect import Dialect
+from toolwire.memory.clock import StoreClock, boot_id, steady
 from toolwire.memory.sql.operation import Need, Row, Side
-from toolwire.memory.sql.transfer import Read, TransferOperations
-from toolwire.memory.sqlite.schema import FRAGMENTS, VERSION, migrate, version_of
+from toolwire.memory.sql.store import Read, Store
+from toolwire.memory.sqlite.schema import STATEMENTS, VERSION, migrate, version_of
 from toolwire.memory.sqlite.store_file import FileInUse, StoreFile
 from toolwire.memory.store import Reason, StoreFailed
 
@@ -66,7 +65,6 @@ _ERRNO_REASONS: dict[int | None, Reason] = {
 _FAULTS = (sqlite3.Error, OSError, FileInUse, StoreFailed)
 
 
-DIALECT = Dialect(FRAGMENTS, is_sqlite=True)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -98,12 +96,12 @@ class SqliteTransaction:
         return rows[0] if rows else None
 
     async def execute_many(self, statement: str, rows: Sequence[Mapping[str, object]], /) -> None:
-        text, _, _, times = DIALECT[statement]
+        text, _, _, times = STATEMENTS[statement]
         supplied = {name: self._times[name]() for name in times}
         self._database.executemany(text, [{**row, **supplied} for row in rows] if supplied else rows)
 
     def _execute(self, statement: str, values: dict[str, object]) -> sqlite3.Cursor:
-        text, _, arrays, times = DIALECT[statement]
+        text, _, arrays, times = STATEMENTS[statement]
         for name in arrays:
             values[name] = _encode(values[name]).decode()
         for name in times:
@@ -111,7 +109,7 @@ class SqliteTransaction:
         return self._database.execute(text, values)
 
 
-class Engine(TransferOperations):
+class Engine(Store):
     """A file, or a database in memory, with a thread that writes and one that reads.
 
     The file is created with the first write.
@@ -122,9 +120,9 @@ class Engine(TransferOperations):
         url: str,
         max_age: float,
         max_size: int,
-        clock: Callable[[], float],
-        steady: Callable[[], float],
-        lease: float,
+        clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] = steady,
+        lease: float = 10.0,
     ) -> None:
         super().__init__(max_age, max_size, lease)
         scheme, _, path = url.partition(":")
@@ -157,20 +155,19 @@ class Engine(TransferOperations):
         return VERSION
 
     async def inspect(self) -> int:
+        def inspect() -> int:
+            if self._file is None or not self._file.exists:
+                return 0
+            self._file.check_disk()
+            with closing(sqlite3.connect(f"file:{quote(str(self._file.path))}?mode=ro", uri=True)) as database:
+                return version_of(database)
+
         try:
-            return await asyncio.to_thread(self._inspect)
+            return await asyncio.to_thread(inspect)
         except _FAULTS as error:
             raise store_failed(error) from error
 
-    def _inspect(self) -> int:
-        if self._file is None or not self._file.exists:
-            return 0
-        self._file.check_disk()
-        with closing(sqlite3.connect(f"file:{quote(str(self._file.path))}?mode=ro", uri=True)) as database:
-            return version_of(database)
-
     def check(self) -> None:
-        """Raise what would go wrong at the first use. Leaves nothing open, so that the process may be forked."""
         if self._file is None:
             return
         try:
@@ -220,31 +217,34 @@ class Engine(TransferOperations):
 
     async def run(self, need: Need, operation: Callable[..., Coroutine[Any, Any, T]], *args: Any, **named: Any) -> T:
         if need == "reading":
-            return await self.in_reader(self._run, operation, args, named)
-        return await self.in_writer(self._run_transaction, operation, args, named)
+            return await self.in_reader(self._run, "DEFERRED", operation, args, named)
+        return await self.in_writer(self._run, "IMMEDIATE", operation, args, named)
 
     def write_later(self, operation: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
-        self._submit(self._run_transaction, operation, args, {}).add_done_callback(self._note_outcome)
+        def note_outcome(job: "asyncio.Future[tuple[None, bool]]") -> None:
+            error = job.exception() if not job.cancelled() else None
+            if isinstance(error, _FAULTS):
+                self._report("write", store_failed(error))
+
+        self._submit(self._run, "IMMEDIATE", operation, args, {}).add_done_callback(note_outcome)
 
     def _run(
         self,
         database: sqlite3.Connection,
+        kind: Literal["IMMEDIATE", "DEFERRED"],
         operation: Callable[..., Coroutine[Any, Any, T]],
         args: tuple[Any, ...],
         named: dict[str, Any],
     ) -> T:
         """Drive an operation to its end. It never suspends: no statement of this engine waits for the event loop."""
-        running = operation(self, SqliteTransaction(database, self._times), *args, **named)
-        try:
-            running.send(None)
-        except StopIteration as finished:
-            return finished.value
-        running.close()
-        raise RuntimeError(f"{operation.__name__} waits for something other than its transaction")
-
-    def _run_transaction(self, database: sqlite3.Connection, *given: Any) -> Any:
-        with begin(database, "IMMEDIATE"):
-            return self._run(database, *given)
+        with begin(database, kind):
+            running = operation(self, SqliteTransaction(database, self._times), *args, **named)
+            try:
+                running.send(None)
+            except StopIteration as finished:
+                return finished.value
+            running.close()
+            raise RuntimeError(f"{operation.__name__} waits for something other than its transaction")
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncGenerator[Read]:
@@ -255,7 +255,7 @@ class Engine(TransferOperations):
         async def read(statement: str, **values: object) -> Sequence[Row]:
             if opened is None:
                 return []
-            database, query = opened.database, DIALECT[statement].text
+            database, query = opened.database, STATEMENTS[statement].text
             job = loop.run_in_executor(thread, lambda: database.execute(query, values).fetchall())
             return await self._finish("read", job)
 
@@ -263,17 +263,13 @@ class Engine(TransferOperations):
             if self._file is None:
                 opened = await self.in_reader(_copy)
             else:
-                opened = await self._finish("read", loop.run_in_executor(thread, self._open_snapshot))
+                opened = await self._finish("read", loop.run_in_executor(thread, self._open_reader, self._file))
+                if opened is not None:
+                    await read("BEGIN")
             yield read
         finally:
             thread.submit(self._close, opened)
             thread.shutdown(wait=False)
-
-    def _open_snapshot(self) -> "Opened | None":
-        opened = self._open_reader(self._file) if self._file is not None else None
-        if opened is not None:
-            opened.database.execute("BEGIN")
-        return opened
 
     # The threads
 
@@ -306,12 +302,6 @@ class Engine(TransferOperations):
             self._probing = asyncio.ensure_future(self.probe())
         elif side in self._faults:
             self._recover(side)
-
-    def _note_outcome(self, job: "asyncio.Future[tuple[None, bool]]") -> None:
-        """Record the failure of a background write."""
-        error = job.exception() if not job.cancelled() else None
-        if isinstance(error, _FAULTS):
-            self._report("write", store_failed(error))
 
     def _do_write(self, submitted: float, work: Callable[..., T], given: tuple[Any, ...]) -> tuple[T, bool]:
         """The result, and whether anything was written: what changes nothing proves nothing about the disk."""
@@ -457,23 +447,16 @@ class Opened(msgspec.Struct, frozen=True):
     identity: tuple[int, int] | None
 
 
-class begin:  # noqa: N801 - used like a function
+@contextmanager
+def begin(database: sqlite3.Connection, kind: Literal["IMMEDIATE", "DEFERRED"]) -> Generator[None]:
     """A transaction: IMMEDIATE locks out other writers from its start, DEFERRED sees one state of the file."""
-
-    def __init__(self, database: sqlite3.Connection, kind: Literal["IMMEDIATE", "DEFERRED"]) -> None:
-        self._database = database
-        self._kind = kind
-
-    def __enter__(self) -> None:
-        self._database.execute(f"BEGIN {self._kind}")
-
-    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
-        try:
-            if kind is None:
-                self._database.execute("COMMIT")
-        finally:
-            if self._database.in_transaction:  # something failed, perhaps the commit; some failures end it too
-                self._database.execute("ROLLBACK")
+    database.execute(f"BEGIN {kind}")
+    try:
+        yield
+        database.execute("COMMIT")
+    finally:
+        if database.in_transaction:  # something failed, perhaps the commit; some failures end it too
+            database.execute("ROLLBACK")
 
 
 def _copy(database: sqlite3.Connection) -> Opened:
