@@ -104,7 +104,7 @@ async def open_application(
         stored = StoredResponses(shared, runs)
         socket_responses: SocketResponses = TenantCache(bytes_of(server.max_in_flight) // 2)
         state = State(shared, history, runs, stored, socket_responses, membership, leases, recovery)
-        maintenance = Maintenance(shared, membership, runs, leases, recovery)
+        maintenance = Maintenance(state)
         await store.open()
         await maintenance.start()
         router.start()

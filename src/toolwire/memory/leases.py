@@ -1,7 +1,7 @@
 """Locks for requests, over all processes that use the store.
 
-Requests of one process wait in the order in which they came. The first of them polls the store while another process
-has the lease. Every wait has a timeout.
+Requests of one process wait in the order of their arrival. The first of them polls the store while another process has
+the lease. Every wait has a timeout.
 """
 
 import asyncio
@@ -9,7 +9,8 @@ from contextlib import suppress
 from hashlib import blake2b
 
 from toolwire.memory.membership import Membership
-from toolwire.memory.store import Lease, Store, StoreFailed
+from toolwire.memory.sql.store import Store
+from toolwire.memory.store import Lease, StoreFailed
 
 FIRST_PAUSE, MAX_PAUSE = 0.02, 0.5
 """Seconds between two polls while another process has a lease."""
@@ -17,21 +18,6 @@ FIRST_PAUSE, MAX_PAUSE = 0.02, 0.5
 
 class LeaseTaken(Exception):
     """Another request had the lease until the timeout."""
-
-
-class HeldLease:
-    """A lease that a request holds until it releases it."""
-
-    def __init__(self, leases: "Leases", lease: Lease) -> None:
-        self._leases = leases
-        self.lease = lease
-        self._is_held = True
-
-    async def release(self) -> None:
-        """Give the lease to the next request."""
-        if self._is_held:
-            self._is_held = False
-            await self._leases.drop(self.lease)
 
 
 class _Queue:
@@ -47,11 +33,11 @@ class Leases:
 
     def __init__(self, store: Store, membership: Membership) -> None:
         self._store = store
-        self._membership = membership
+        self.membership = membership
         self._queues: dict[str, _Queue] = {}
         self._left: dict[str, Lease] = {}  # could not be dropped; `drop_rest` tries again
 
-    async def take(self, name: str, wait: float) -> HeldLease:
+    async def take(self, name: str, wait: float) -> Lease:
         """Wait for the lease of this name, at most `wait` seconds. Raises `LeaseTaken` or `StoreFailed`."""
         queue = self._queues.setdefault(name, _Queue())
         queue.count += 1
@@ -69,12 +55,12 @@ class Leases:
                 raise LeaseTaken(name) from None
             raise
         self._left.pop(name, None)
-        return HeldLease(self, lease)
+        return lease
 
     async def _ask(self, name: str) -> Lease:
         pause = FIRST_PAUSE
         while True:
-            asking = asyncio.ensure_future(self._store.take_lease(name, await self._membership.id()))
+            asking = asyncio.ensure_future(self._store.take_lease(name, await self.membership.id()))
             try:
                 lease = await asyncio.shield(asking)
             except asyncio.CancelledError:
@@ -86,12 +72,13 @@ class Leases:
             pause = min(2 * pause, MAX_PAUSE)
 
     def _drop_later(self, asking: "asyncio.Future[Lease | None]") -> None:
-        """The request that asked for this lease was cancelled."""
+        """Note a lease that was granted after its request was cancelled."""
         lease = None if asking.cancelled() or asking.exception() is not None else asking.result()
         if lease is not None:
             self._left[lease.name] = lease
 
     async def drop(self, lease: Lease) -> None:
+        """Give a lease that `take` returned to the next request. To be called once."""
         queue = self._queues[lease.name]
         self._left[lease.name] = lease  # until it is known to be dropped
         try:

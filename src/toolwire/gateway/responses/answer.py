@@ -1,4 +1,4 @@
-"""The answer to a request of the Responses API: a response that is stored before its last event leaves."""
+"""The answer to a request of the Responses API: a response that is stored before its last event is sent."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -21,8 +21,8 @@ from toolwire.turns.attempt import TurnGuard
 from toolwire.turns.prepare import Caller as Asker
 from toolwire.turns.source import TurnSource
 
-CLAIM_STEP = 64 * 1024
-"""Bytes of a turn by which its claim grows."""
+RESERVATION_STEP = 64 * 1024
+"""Bytes by which the reservation of a turn grows."""
 EXTENDED_PACE = Pace(keepalive=2.0, opens_at_once=True)
 """The pace of a stream with extended events: a `ping` after 2 seconds of silence, from the start."""
 
@@ -41,10 +41,9 @@ class ResponsesAnswer(Answer):
         whole: Callable[[bytes], bytes] | None = None,
         created: int | None = None,
     ) -> None:
-        """Begin an answer.
+        """Begin an answer to `request`, as the model gets it.
 
-        `request` is what the model is asked; `whole` changes a response that is sent in one piece; `created` is the
-        time of an earlier attempt.
+        `whole` changes a response that is sent in one piece; `created` is the time of an earlier attempt.
         """
         super().__init__(responses, request, exchange.seed, exchange.shared.memory)
         if created is not None:
@@ -53,11 +52,11 @@ class ResponsesAnswer(Answer):
         self.pace = EXTENDED_PACE if extended else None
         self._history = history
         self._resumed = resumed
-        self._claim = exchange.reservation
+        self._reservation = exchange.reservation
         self._metrics = exchange.shared.process.metrics
         self._max_reply = exchange.shared.bounds.reply
         self._whole = whole
-        self._claimed = 0  # bytes of the turn
+        self._reserved = 0  # bytes
         self._own = StreamEncoder(
             self.request, self.id, self.created, TurnStats(), time.time, extended=extended, socket=socket
         )
@@ -81,12 +80,12 @@ class ResponsesAnswer(Answer):
 
     def check(self) -> None:
         held = self._own.held
-        if held - self._claimed < CLAIM_STEP:
+        if held - self._reserved < RESERVATION_STEP:
             return
         if held > self._max_reply:
             raise ReplyTooLarge(self._max_reply)
-        self._claim.grow(held - self._claimed)
-        self._claimed = held
+        self._reservation.grow(held - self._reserved)
+        self._reserved = held
 
     async def settle(self, pieces: Sequence[bytes]) -> Sequence[bytes]:
         if await self._store():
@@ -95,7 +94,7 @@ class ResponsesAnswer(Answer):
         return last if self.request.stream else [bytes(self.response.encode())]
 
     async def settle_memory(self) -> None:
-        """Wait until everything else that later turns need of this one is stored."""
+        """Wait until everything else that later turns need is stored."""
         await self._memory.flush()
 
     def make_turn(self) -> StoredTurn:
@@ -138,16 +137,15 @@ async def begin_turn(
 ) -> tuple[TurnSource, ResponsesAnswer]:
     """Begin the run of a request, and the answer to it.
 
-    Where a compaction is requested and the backend has none of its own, the run asks for a summary and makes one of it.
+    If a compaction is requested and the backend has none of its own, the run asks for a summary and makes one of it.
     """
     request = resumed.request
     await exchange.shared.memory.load(caller.owner, request.entries)
     await exchange.pause()
+    policies: list[Callable[[], compaction.IntoCompaction]] = []
     if compaction.is_requested(request) and not exchange.shared.engine.router.find(request.model)[0].facts.compacts:
         request = compaction.summary_request_of(request)
-        into_compaction = partial(compaction.IntoCompaction, f"cmp_{exchange.seed}")
-        run = start_run(exchange, request, caller, into_compaction, guard=guard)
-    else:
-        run = start_run(exchange, request, caller, guard=guard)
+        policies.append(partial(compaction.IntoCompaction, f"cmp_{exchange.seed}"))
+    run = start_run(exchange, request, caller, *policies, guard=guard)
     answer = ResponsesAnswer(exchange, history, resumed, request, socket=socket, whole=whole, created=created)
     return run, answer

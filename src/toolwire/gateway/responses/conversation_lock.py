@@ -4,6 +4,7 @@ A turn takes the lease before it reads what it continues and holds it until it i
 whichever processes they run. A turn that loses its lease is not stored, and does not ask a backend any more.
 """
 
+from functools import partial
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -12,7 +13,6 @@ from toolwire.backoff import retry_after
 from toolwire.core.errors import Failure, ToolwireError
 from toolwire.gateway.exchange import Exchange
 from toolwire.memory.leases import Leases, LeaseTaken, lease_name
-from toolwire.memory.membership import Membership
 from toolwire.memory.store import Lease, StoreFailed
 
 LOCK_TIMEOUT = 20.0
@@ -29,13 +29,13 @@ _REASONS: dict[str, str] = {
 
 
 class ConversationLock(msgspec.Struct, frozen=True):
-    """The lock under which a turn is produced and stored; with a lease it is the guard of the turn."""
+    """The lock under which a turn is produced and stored. With a lease it is the guard of the turn."""
 
     lease: Lease | None = None
-    membership: Membership | None = None
-    """That of the process that holds the lease."""
+    leases: Leases | None = None
+    """Those of this process, which holds the lease."""
     refusal: StoreFailed | None = None
-    """Why there is no lease: the store failed. The turn is answered, and cannot be stored."""
+    """Why there is no lease: the store failed. The turn is answered but not stored."""
 
     def require_lease(self) -> Lease | None:
         """The lease that the store checks when the turn is stored. Raises the refusal."""
@@ -45,18 +45,16 @@ class ConversationLock(msgspec.Struct, frozen=True):
 
     async def confirm(self) -> None:
         """Raise `Locked` if another process may have taken the lock."""
-        if self.lease is None or self.membership is None:
-            return
-        if not await self.membership.holds(self.lease):
+        if self.lease is not None and self.leases is not None and not await self.leases.membership.holds(self.lease):
             raise Locked(self.lease.name.partition(":")[0])
 
     async def begin_action(self) -> None:
-        """Confirm. A turn in the foreground ends with its process, so there is nothing to record."""
+        """Confirm the lock. A turn in the foreground ends with its process, so there is nothing to record."""
         await self.confirm()
 
 
 UNLOCKED = ConversationLock()
-"""That of a turn which continues nothing."""
+"""The lock of a turn that continues nothing."""
 
 
 class Locked(ToolwireError):
@@ -74,14 +72,14 @@ class Locked(ToolwireError):
 
 
 async def acquire(
-    leases: Leases, membership: Membership, exchange: Exchange, kind: Kind, owner: str, id: str, seconds: float
+    leases: Leases, exchange: Exchange, kind: Kind, owner: str, id: str, seconds: float = LOCK_TIMEOUT
 ) -> ConversationLock:
     """Wait for the lock; the exchange holds it until it is over. Raises `Locked` after that many `seconds`."""
     try:
-        held = await leases.take(lease_name(kind, owner, id), seconds)
+        lease = await leases.take(lease_name(kind, owner, id), seconds)
     except LeaseTaken:
         raise Locked(kind) from None
     except StoreFailed as error:
         return ConversationLock(refusal=error)
-    exchange.closing.append(held.release)
-    return ConversationLock(held.lease, membership)
+    exchange.closing.append(partial(leases.drop, lease))
+    return ConversationLock(lease, leases)

@@ -1,7 +1,7 @@
-"""What a request continues, and how its turn is stored.
+"""Resumes what a request continues, and stores its turn.
 
 State belongs to the gateway: earlier items are put before the new ones here, whatever the backend can do. A response is
-stored when its turn is over, before its last event leaves.
+stored when its turn is over, before its last event is sent.
 """
 
 import re
@@ -19,7 +19,8 @@ from toolwire.gateway.body import run_in_steps
 from toolwire.gateway.memory_budget import Reservation
 from toolwire.gateway.responses.conversation_lock import UNLOCKED, ConversationLock
 from toolwire.gateway.responses.socket_cache import SocketCache
-from toolwire.memory.store import Effects, Fence, KeptItem, Record, RunLimits, Store, TooLarge
+from toolwire.memory.sql.store import Store
+from toolwire.memory.store import Effects, Fence, KeptItem, Record, RunLimits, TooLarge
 
 Raw = msgspec.Raw
 
@@ -50,7 +51,7 @@ _decode_head = msgspec.json.Decoder(_ItemHead).decode
 def _read_head(item: Raw) -> _ItemHead:
     try:
         return _decode_head(item)
-    except msgspec.DecodeError:  # the decoder of the request reports what is wrong with the item
+    except msgspec.DecodeError:  # the decoder of the request reports the fault
         return _ItemHead("")
 
 
@@ -64,9 +65,9 @@ class ResumedRequest(msgspec.Struct, frozen=True):
     store: bool
     conversation: str
     cache: SocketCache | None = None
-    """Where a WebSocket connection finds the response of its next turn."""
+    """The cache of its WebSocket connection, for the next turn."""
     lock: ConversationLock = UNLOCKED
-    """Under which its turn is stored."""
+    """The lock under which its turn is stored."""
 
     @property
     def previous(self) -> str:
@@ -85,7 +86,7 @@ class ResumedRequest(msgspec.Struct, frozen=True):
 
 
 class StoredTurn(msgspec.Struct, frozen=True):
-    """A turn that is over, as it is stored."""
+    """A finished turn as it is stored."""
 
     owner: str
     record: Record
@@ -107,11 +108,11 @@ class ResponseHistory:
         self,
         owner: str,
         parsed: ParsedRequest,
-        claim: Reservation,
+        reservation: Reservation,
         cache: SocketCache | None = None,
         lock: ConversationLock = UNLOCKED,
     ) -> ResumedRequest:
-        """The request with all earlier items before its own; the claim grows by their size.
+        """The request with all earlier items before its own; the reservation grows by their size.
 
         Raises `BadRequest` if what it continues or refers to is not there, or is too large.
         """
@@ -138,7 +139,7 @@ class ResponseHistory:
         parsed = msgspec.structs.replace(parsed, items=items)
         store = self._stores_by_default if body.store is None else body.store
         size = sum(map(len, earlier)) + sum(map(len, parsed.items))
-        claim.grow(max(0, size - own))
+        reservation.grow(max(0, size - own))
         request = await run_in_steps(parsed.decode_steps(earlier, self._bounds, store=store), size)
         return ResumedRequest(owner, parsed, request, earlier, store, parsed.conversation, cache, lock)
 
@@ -182,9 +183,9 @@ class ResponseHistory:
     async def store(
         self, opened: ResumedRequest, response: ResponseObject, output: list[Raw], figures: Figures
     ) -> None:
-        """Store a turn that is over. A turn with `store: false` is still added to its conversation."""
+        """Store a finished turn. A turn with `store: false` is still added to its conversation."""
         if opened.cache is not None and response.status in ("completed", "incomplete"):
-            # An item is a view of the whole message it came in: a copy lets go of that.
+            # An item is a view of the whole message; a copy releases the message.
             items = (*opened.earlier, *(item.copy() for item in opened.parsed.items), *output)
             opened.cache.put(response.id, items)
         if not opened.store and not opened.conversation:
@@ -200,7 +201,7 @@ class ResponseHistory:
     def make_turn(
         self, opened: ResumedRequest, response: ResponseObject, output: list[Raw], figures: Figures
     ) -> StoredTurn:
-        """A turn that is over. The input of a background run was stored when it was queued."""
+        """A finished turn. The input of a background run was stored when it was queued."""
         is_known = opened.parsed.body.background and not opened.conversation
         given = None if is_known else make_input_items(opened.parsed.items, response.id.partition("_")[2])
         made = [KeptItem(_read_head(item).id or "", item) for item in output]
@@ -218,7 +219,7 @@ class ResponseHistory:
         )
 
     def _make_record(self, opened: ResumedRequest, response: ResponseObject, figures: bytes = b"") -> Record:
-        """A response as it is stored, with the figures of its turn once it is over."""
+        """A response as it is stored, with the figures of a finished turn."""
         return Record(
             response.id,
             response.created,
@@ -231,7 +232,7 @@ class ResponseHistory:
 
 
 def _effects(opened: ResumedRequest, response: ResponseObject) -> Effects:
-    """What a finished turn changes beside itself."""
+    """What storing a finished turn changes elsewhere."""
     answered = opened.answered if opened.previous or opened.conversation else []
     continued = opened.previous if answered else ""
     if response.status in ("completed", "incomplete"):
@@ -242,7 +243,7 @@ def _effects(opened: ResumedRequest, response: ResponseObject) -> Effects:
 
 
 def make_input_items(items: Sequence[Raw], seed: str) -> list[KeptItem]:
-    """Items of an input as they are stored and listed: each with an id and a type."""
+    """Input items as they are stored and listed: each with an id and a type."""
     return [_make_input_item(item, f"{seed}i{index + 1:02d}") for index, item in enumerate(items)]
 
 

@@ -1,8 +1,7 @@
-"""What the Responses endpoints do with an exchange: create, submit tool outputs, compact."""
+"""The operations of the Responses endpoints on an exchange: create, submit tool outputs, compact."""
 
 import re
 from collections.abc import AsyncIterator, Callable
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -18,13 +17,12 @@ from toolwire.gateway.endpoint import Endpoint
 from toolwire.gateway.exchange import Exchange
 from toolwire.gateway.http import UntilClientGone
 from toolwire.gateway.keys import Caller
-from toolwire.gateway.responses.answer import ResponsesAnswer, begin_turn
-from toolwire.gateway.responses.conversation_lock import LOCK_TIMEOUT, UNLOCKED, ConversationLock, acquire
+from toolwire.gateway.responses.answer import begin_turn
+from toolwire.gateway.responses.conversation_lock import UNLOCKED, ConversationLock, acquire
 from toolwire.gateway.responses.history import ResponseHistory, ResumedRequest
 from toolwire.gateway.responses.outputs import are_the_same, read_outputs
-from toolwire.gateway.responses.recovery import Recovery, wait_forever
+from toolwire.gateway.responses.recovery import Recovery, encode_spec, wait_forever
 from toolwire.gateway.responses.run_log import RunLog
-from toolwire.gateway.responses.run_spec import encode_spec
 from toolwire.gateway.responses.run_task import BackgroundRuns, RunTask
 from toolwire.gateway.responses.socket_cache import SocketResponses
 from toolwire.gateway.responses.stored_response import StoredResponses
@@ -33,7 +31,6 @@ from toolwire.gateway.sinks import HttpSink
 from toolwire.memory.leases import Leases
 from toolwire.memory.membership import Membership
 from toolwire.memory.store import Fence, Overtaken
-from toolwire.turns.source import TurnSource
 
 NAME, PATH = "responses", responses.PATH
 _encode = msgspec.json.Encoder().encode
@@ -41,7 +38,7 @@ _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class State(msgspec.Struct, frozen=True):
-    """What the Responses endpoints share beyond the rest."""
+    """What the Responses endpoints share, besides what all endpoints share."""
 
     shared: Shared
     history: ResponseHistory
@@ -60,7 +57,7 @@ class Operations:
         self._state = state
 
     def endpoints(self) -> dict[str, Endpoint]:
-        """The endpoints that are asked by POST, by path."""
+        """The endpoints for POST, by path."""
         table = {"": self.create, "/compact": self.compact}
         return {PATH + below: Endpoint(self._state.shared, NAME, each) for below, each in table.items()}
 
@@ -80,7 +77,7 @@ class Operations:
         await self._answer(exchange, resumed, caller, receive)
 
     async def compact(self, exchange: Exchange, receive: Receive) -> None:
-        """POST /v1/responses/compact: a turn that ends in a compaction, and is stored nowhere."""
+        """POST /v1/responses/compact: a turn that ends in a compaction and is not stored."""
         caller = exchange.enter()
         parsed = await read_request(exchange, await exchange.read_body(receive))
         trigger = msgspec.Raw(b'{"type":"compaction_trigger"}')
@@ -99,7 +96,7 @@ class Operations:
         if record.conversation:
             lock = await state.recovery.lock_conversation(exchange, caller.owner, record.conversation)
         else:
-            lock = await acquire(state.leases, state.membership, exchange, "submission", caller.owner, id, LOCK_TIMEOUT)
+            lock = await acquire(state.leases, exchange, "submission", caller.owner, id)
         await self._submit(exchange, id, body, caller, receive, lock)
 
     async def _submit(
@@ -128,7 +125,7 @@ class Operations:
         fields["stream"] = bool(given.stream)
         fields.pop("conversation", None)
         if _forces_call(fields.get("tool_choice")):
-            del fields["tool_choice"]  # it had its call; forcing another would never end
+            del fields["tool_choice"]  # the call was made; forcing another would never end
         parsed = await read_request(exchange, _encode(fields))
         resumed = await state.history.open(caller.owner, parsed, exchange.reservation, lock=lock)
         if record.conversation:
@@ -155,7 +152,7 @@ class Operations:
     async def _start_background(
         self, exchange: Exchange, resumed: ResumedRequest, caller: Caller
     ) -> AsyncIterator[bytes] | bytes:
-        """Queue a background run, and start it in a task of the application; returns what the client gets."""
+        """Queue a background run, and start it in a task of the application; returns the client's answer."""
         state, owner = self._state, resumed.owner
         needs_key = exchange.shared.engine.router.passes_key(resumed.request.model, caller.upstream_key)
         fence = Fence(responses.new_id(exchange.seed), epoch=1)  # the fence of every new run
@@ -168,7 +165,11 @@ class Operations:
                 raise Overtaken(fence)
         queued = bytes(answer.response.encode())
         detached = exchange.hand_over(task, keeps_locks=bool(resumed.conversation))
-        state.runs.start(task, detached.serve(partial(_deliver, run, answer), wait_forever))
+
+        async def deliver(exchange: Exchange, receive: Receive) -> None:
+            await exchange.deliver(run, answer, receive)
+
+        state.runs.start(task, detached.serve(deliver, wait_forever))
         await exchange.close()
         return state.stored.follow(owner, answer.id) if answer.request.stream else queued
 
@@ -178,11 +179,6 @@ class Operations:
         assert isinstance(sink, HttpSink)
         with UntilClientGone(receive, exchange.shared.ticker):
             await sink.send_kept(content)
-
-
-async def _deliver(run: TurnSource, answer: ResponsesAnswer, exchange: Exchange, receive: Receive) -> None:
-    """Deliver a run that has begun."""
-    await exchange.deliver(run, answer, receive)
 
 
 async def read_request(exchange: Exchange, body: bytes) -> ParsedRequest:

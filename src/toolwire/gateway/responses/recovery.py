@@ -1,7 +1,7 @@
-"""Recovers orphaned runs, whose process is gone: asks for them again, or closes them with the truth.
+"""Recovers orphaned runs, whose process is gone: retries them, or closes them as failed.
 
 Every run opens with the same few events. A run that has committed no output, and has begun nothing that must not be
-repeated, is asked for again: no client can tell. Any other run is closed behind its committed events.
+repeated, is retried: no client can tell the difference. Any other run is closed after its committed events.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from starlette.types import Message, Receive
 
+from toolwire.config.flags import HEADERS
 from toolwire.core.errors import Failure
 from toolwire.core.raw import to_raw
 from toolwire.dialects import responses
@@ -23,18 +24,19 @@ from toolwire.dialects.responses.writer import Writer
 from toolwire.gateway.body import run_in_steps
 from toolwire.gateway.endpoint import open_turn
 from toolwire.gateway.exchange import Exchange
+from toolwire.gateway.http import OUTPUT_MODE
 from toolwire.gateway.keys import CALLER, Caller
 from toolwire.gateway.memory_budget import Reservation
 from toolwire.gateway.responses.answer import begin_turn
 from toolwire.gateway.responses.conversation_lock import LOCK_TIMEOUT, UNLOCKED, ConversationLock, acquire
-from toolwire.gateway.responses.history import ResponseHistory
+from toolwire.gateway.responses.history import ResponseHistory, ResumedRequest
 from toolwire.gateway.responses.run_log import RunLog, make_chunk
 from toolwire.gateway.responses.run_progress import Progress, read_progress
-from toolwire.gateway.responses.run_spec import RunSpec, decode_spec
 from toolwire.gateway.responses.run_task import CANCELLED, OWNER_LOST, BackgroundRuns, RunTask
 from toolwire.gateway.shared import Shared
 from toolwire.memory.leases import Leases
 from toolwire.memory.membership import Membership
+from toolwire.memory.sql.store import Store
 from toolwire.memory.store import (
     ClaimedRun,
     Effects,
@@ -43,7 +45,6 @@ from toolwire.memory.store import (
     KeptItem,
     Overtaken,
     Record,
-    Store,
     StoreFailed,
 )
 
@@ -62,8 +63,56 @@ SECOND_DELETE_AFTER = 60.0
 _OUTCOMES = {CANCELLED.code: "cancelled", OWNER_LOST.code: "owner_lost"}
 
 
+class RunSpec(msgspec.Struct, frozen=True):
+    """The request of a background run, stored with it so that another process can retry it.
+
+    It never holds a key that the client sent for its backend: no other process can retry a run that needs one.
+    """
+
+    body: msgspec.Raw
+    """Its fields and its new items, with references resolved."""
+    headers: dict[str, str] = {}
+    """The flags among its headers."""
+    output_mode: str = ""
+    """The output mode of its path prefix."""
+    key_name: str = ""
+    """The name of the gateway key that it was sent with, for the log."""
+    conversation: str = ""
+    """The conversation of its turn, even if the request does not name it."""
+    answers: str = ""
+    """The response whose calls it answers."""
+    needs_key: bool = False
+    """Its backend gets the client's key, which no other process has."""
+
+    @property
+    def scope(self) -> dict[str, Any]:
+        """An ASGI scope with the headers and the path prefix of the request."""
+        headers = [(name.encode(), value.encode("latin-1", "replace")) for name, value in self.headers.items()]
+        scope: dict[str, Any] = {"type": "http", "headers": headers}
+        return {**scope, OUTPUT_MODE: self.output_mode} if self.output_mode else scope
+
+
+_decode_spec = msgspec.json.Decoder(RunSpec).decode
+
+
+def encode_spec(exchange: Exchange, resumed: ResumedRequest, caller: Caller, *, needs_key: bool) -> bytes:
+    """The `RunSpec` of a request, as it is stored."""
+    headers = exchange.turn.head.headers
+    return msgspec.json.encode(
+        RunSpec(
+            msgspec.Raw(msgspec.json.encode({**resumed.parsed.fields, "input": resumed.parsed.items})),
+            {name: headers[name.encode()].decode("latin-1") for name in HEADERS if name.encode() in headers},
+            exchange.scope.get(OUTPUT_MODE, ""),
+            caller.name,
+            resumed.conversation,
+            resumed.previous if resumed.answers_calls else "",
+            needs_key,
+        )
+    )
+
+
 class Recovery:
-    """Claims orphaned runs, and asks for them again or closes them."""
+    """Claims orphaned runs, and retries or closes them."""
 
     def __init__(
         self,
@@ -80,18 +129,18 @@ class Recovery:
         self._history = history
         self._runs = runs
         self.unconfirmed = UnconfirmedRuns(shared.store)
-        # Claimed runs that wait to be recovered, with the failure to close them with if that is decided.
+        # Claimed runs to be recovered, each with the failure to close it with if that is decided.
         self._pending: dict[Fence, tuple[ClaimedRun, Failure | None]] = {}
 
     async def recover(self) -> None:
-        """Reservation and recover all orphaned runs. Raises `StoreFailed`; then the rest waits for the next call."""
+        """Claim and recover all orphaned runs. Raises `StoreFailed`; then the rest waits for the next call."""
         await self._recover_pending()
         while found := await self._store.claim(await self._membership.id(), MAX_CLAIMS_AT_ONCE):
             self._pending.update((claimed.fence, (claimed, None)) for claimed in found)
             await self._recover_pending()
 
     async def recover_unless_draining(self) -> None:
-        """Recover; a process that is about to end claims nothing new."""
+        """The same, but a process that is about to end claims nothing new."""
         if self._shared.process.condition == "draining":
             await self._recover_pending()
         else:
@@ -104,8 +153,8 @@ class Recovery:
     async def lock_conversation(
         self, exchange: Exchange, owner: str, id: str, seconds: float = LOCK_TIMEOUT
     ) -> ConversationLock:
-        """Wait for the lock of a conversation, and recover its orphaned runs: none can be stored behind our back."""
-        lock = await acquire(self._leases, self._membership, exchange, "conversation", owner, id, seconds)
+        """Wait for the lock of a conversation, and recover orphaned runs: none of its turns is stored later on."""
+        lock = await acquire(self._leases, exchange, "conversation", owner, id, seconds)
         if lock.lease is not None:
             try:
                 await self.recover()
@@ -121,7 +170,7 @@ class Recovery:
                 if not await self._runs.store_claimed(claimed):
                     failure = decided or await self._decide(claimed)
                     if failure is None:
-                        self._start_again(claimed)
+                        self._retry(claimed)
                     else:
                         await self._close(claimed, failure)
             except StoreFailed:
@@ -131,7 +180,7 @@ class Recovery:
             self._pending.pop(fence, None)
 
     async def _decide(self, claimed: ClaimedRun) -> Failure | None:
-        """The failure to close a run with; None if it can be asked for again."""
+        """The failure to close a run with; None if it can be retried."""
         if claimed.is_cancelled:
             return CANCELLED
         spec = _read_spec(claimed)
@@ -140,23 +189,23 @@ class Recovery:
         if claimed.next_event <= OPENING_EVENTS:
             return None if claimed.next_event in (0, OPENING_EVENTS) else OWNER_LOST
         progress = await read_progress(self._store, claimed.owner, claimed.record.id)
-        return None if progress.items.is_empty else OWNER_LOST  # beyond the opening there are only keepalives
+        return None if progress.items.is_empty else OWNER_LOST  # after the opening there are only keepalives
 
-    def _start_again(self, claimed: ClaimedRun) -> None:
+    def _retry(self, claimed: ClaimedRun) -> None:
         self._shared.process.metrics.count_recovery("asked_again")
-        spec, claim = decode_spec(claimed.plan), Reservation(self._shared.memory_budget)
+        spec, reservation = _decode_spec(claimed.plan), Reservation(self._shared.memory_budget)
         log = RunLog(claimed.owner, claimed.fence, claimed.next_event)
         scope = {**spec.scope, CALLER: Caller(spec.key_name, acts_for=claimed.owner)}
         turn = open_turn(self._shared, "responses", scope, claimed.record.id.partition("_")[2])
         turn.report.background = turn.report.taken_over = True
-        run = RunTask(self._runs, log, claim, turn.taps, close_early=partial(self._close_early, claimed))
-        exchange = Exchange(self._shared, turn, scope, run, claim)
-        self._runs.start(run, exchange.serve(partial(self._ask_again, claimed, spec, run), wait_forever))
+        run = RunTask(self._runs, log, reservation, turn.taps, close_early=partial(self._close_early, claimed))
+        exchange = Exchange(self._shared, turn, scope, run, reservation)
+        self._runs.start(run, exchange.serve(partial(self._produce, claimed, spec, run), wait_forever))
 
-    async def _ask_again(
+    async def _produce(
         self, claimed: ClaimedRun, spec: RunSpec, run: RunTask, exchange: Exchange, receive: Receive
     ) -> None:
-        """Produce the turn of a run anew."""
+        """Produce the turn of a retried run."""
         caller, body = exchange.enter(), bytes(spec.body)
         exchange.take_body(body)
         parsed = await run_in_steps(responses.read_request_steps(body, exchange.shared.bounds), len(body))
@@ -174,18 +223,18 @@ class Recovery:
         await exchange.deliver(source, answer, receive)
 
     async def _close_early(self, claimed: ClaimedRun, failure: Failure) -> None:
-        """Close a run that could not be asked for; if the store fails, later."""
+        """Close a run that could not be retried; if the store fails, later."""
         self._pending[claimed.fence] = claimed, failure
         with suppress(StoreFailed):
             await self._close(claimed, failure)
             self._pending.pop(claimed.fence, None)
 
     async def _close(self, claimed: ClaimedRun, failure: Failure) -> None:
-        """End a run with this failure behind its committed events, unless another process has."""
+        """End a run with this failure after its committed events, unless another process has."""
         progress = await read_progress(self._store, claimed.owner, claimed.record.id)
         record, made, last = end_orphan(claimed.record, progress, failure)
         spec = _read_spec(claimed)
-        link = (spec.answers, "") if spec is not None and spec.answers else None  # the outputs may be submitted again
+        link = (spec.answers, "") if spec is not None and spec.answers else None  # its outputs may be submitted again
         with suppress(Overtaken):
             await self._store.save(claimed.owner, record, None, made, Effects(link), guard=claimed.fence, last=last)
             self._shared.process.metrics.count_recovery(_OUTCOMES.get(failure.code, "failed"))
@@ -194,7 +243,7 @@ class Recovery:
 def _read_spec(claimed: ClaimedRun) -> RunSpec | None:
     """The spec of a run; None if another version has written it in a way that this one cannot read."""
     try:
-        return decode_spec(claimed.plan)
+        return _decode_spec(claimed.plan)
     except msgspec.DecodeError:
         return None
 

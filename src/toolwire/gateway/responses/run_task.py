@@ -25,12 +25,13 @@ from toolwire.gateway.responses.run_log import MAX_UNCOMMITTED_BYTES, Flusher, F
 from toolwire.gateway.responses.run_progress import ProgressCache
 from toolwire.gateway.sinks import SHUTTING_DOWN, upstream_request_id
 from toolwire.memory.membership import Membership
-from toolwire.memory.store import ClaimedRun, EventChunk, Fence, Overtaken, Store, StoreFailed
+from toolwire.memory.sql.store import Store
+from toolwire.memory.store import ClaimedRun, EventChunk, Fence, Overtaken, StoreFailed
 from toolwire.turns.observers import TurnTap
 from toolwire.turns.source import TurnSource
 
 END_TIMEOUT = 4.0
-"""Seconds for which a run at its end waits for a store that fails."""
+"""Seconds for which the end of a run waits for a failing store."""
 END_RETRY_DELAY = 0.2
 """Seconds between two attempts to store the end."""
 
@@ -62,7 +63,7 @@ class RunTask:
         self,
         runs: "BackgroundRuns",
         log: RunLog,
-        claim: Reservation,
+        reservation: Reservation,
         taps: Sequence[TurnTap] = (),
         *,
         needs_key: bool = False,
@@ -74,10 +75,10 @@ class RunTask:
         """
         self._runs = runs
         self.log = log
-        self._claim = claim
+        self._reservation = reservation
         self._needs_key = needs_key
         self._close_early = close_early
-        self._claimed = 0  # bytes of the log
+        self._reserved = 0  # bytes
         self._answer: ResponsesAnswer | None = None
         self.task: asyncio.Task[None] | None = None
         self._is_stopped = False
@@ -161,7 +162,7 @@ class RunTask:
     # The sink of the turn
 
     async def plain(self, run: TurnSource, answer: Answer, hold: Callable[[int], None]) -> None:
-        """The same as a stream: a client can retrieve a background response either way."""
+        """Stream as well: a client can retrieve a background response either way."""
         await self.stream(run, answer)
 
     async def stream(self, run: TurnSource, answer: Answer) -> None:
@@ -173,7 +174,7 @@ class RunTask:
         if not self.log.next:
             await self._append(opening, is_output=False)
         elif sum(map(count_events, opening)) > self.log.next:
-            await self._end_early(OWNER_LOST)  # a process of another version has begun the log in another way
+            await self._end_early(OWNER_LOST)  # another version of Toolwire began the log differently
             return
         else:
             encoder.go_on(self.log.next)
@@ -208,11 +209,11 @@ class RunTask:
             tap.write(pieces)
         self.log.append(pieces, is_output=is_output)
         uncommitted = self.log.uncommitted
-        if uncommitted > self._claimed:
-            self._claim.grow(uncommitted - self._claimed)
+        if uncommitted > self._reserved:
+            self._reservation.grow(uncommitted - self._reserved)
         else:
-            self._claim.shrink(self._claimed - uncommitted)
-        self._claimed = uncommitted
+            self._reservation.shrink(self._reserved - uncommitted)
+        self._reserved = uncommitted
         if self.log.size > self._runs.max_reply:
             raise ReplyTooLarge(self._runs.max_reply)
         self._runs.flusher.flush(self.log)
@@ -258,8 +259,14 @@ class RunTask:
             await self._store_end(self._answer.make_turn(), last, deadline)
         except Overtaken:
             self.lose()
-        except StoreFailed as error:
-            self._end_unstored(self._answer, last, error)
+        except StoreFailed as error:  # the end is shown, and says that it is not stored
+            last = self._answer.mark_unstored(last, error)
+            if self._is_cancelled:
+                self._answer.encoder(None).cancel()
+            remaining = self.log.join_remaining(last)
+            self.log.end(remaining, last)
+            response = bytes(self._answer.response.encode())
+            self.unstored = UnstoredRun(self.log, self._answer.make_turn(), remaining, response)
 
     async def _store_end(self, turn: StoredTurn, last: Sequence[bytes], deadline: float) -> None:
         remaining = self.log.join_remaining(last)
@@ -276,15 +283,6 @@ class RunTask:
                 self.log.end(remaining, last)
                 return
 
-    def _end_unstored(self, answer: ResponsesAnswer, last: Sequence[bytes], error: StoreFailed) -> None:
-        """Show the end of a turn that cannot be stored now; the response says so."""
-        last = answer.mark_unstored(last, error)
-        if self._is_cancelled:
-            answer.encoder(None).cancel()
-        remaining = self.log.join_remaining(last)
-        self.log.end(remaining, last)
-        self.unstored = UnstoredRun(self.log, answer.make_turn(), remaining, bytes(answer.response.encode()))
-
 
 class BackgroundRuns:
     """All background runs of this process, and those that ended and could not be stored."""
@@ -294,13 +292,12 @@ class BackgroundRuns:
     ) -> None:
         """`max_reply` bounds the bytes of each log, and of all unstored runs together.
 
-        `keepalive` is the silence in seconds after which a stream gets a sign of life; 0 for never.
+        `keepalive` is the silence in seconds after which a stream gets a keepalive; 0 for never.
         """
         self.store = store
         self.membership = membership
         self.max_reply = max_reply
         self.keepalive = max(keepalive, EVENT_KEEPALIVE_AFTER) if keepalive else float("inf")
-        """Seconds of silence after which a log gets a keepalive event."""
         self._metrics = metrics
         self._runs: dict[tuple[str, str], RunTask] = {}
         self._by_fence: dict[Fence, RunTask] = {}
@@ -345,7 +342,7 @@ class BackgroundRuns:
         return found.log if found is not None and not found.log.is_lost else None
 
     def open_reader(self, owner: str, id: str, number: int) -> RunReader:
-        """A reader of the events of a run from this number on, whichever process produces it."""
+        """A reader of the events of a run from this number on, in whichever process it runs."""
         return RunReader(self._follower, lambda: self.find_log(owner, id), owner, id, number)
 
     async def save(self, turn: StoredTurn, fence: Fence, last: EventChunk) -> None:
@@ -354,7 +351,7 @@ class BackgroundRuns:
             await self.store.save(turn.owner, turn.record, turn.given, turn.made, turn.effects, guard=fence, last=last)
 
     async def retry_unstored(self) -> None:
-        """Try once more to store each unstored run."""
+        """Try again to store each unstored run."""
         for key in tuple(self._unstored):
             unstored = self._unstored.get(key)
             if unstored is not None and unstored.log.is_settled:
@@ -362,7 +359,7 @@ class BackgroundRuns:
                     await self._save_unstored(key, unstored, unstored.log.fence)
 
     async def store_claimed(self, claimed: ClaimedRun) -> bool:
-        """Store a claimed run if it is one that ended in this process and could not be stored; whether it is."""
+        """Store a claimed run if it is an unstored one of this process; whether it is."""
         key = claimed.owner, claimed.record.id
         unstored = self._unstored.get(key)
         if unstored is None or unstored.remaining.first != claimed.next_event:

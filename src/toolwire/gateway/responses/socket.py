@@ -116,7 +116,7 @@ class SocketSession:
         self._queue: asyncio.Queue[bytes | _Refused | Literal["drain", "gone"]] = asyncio.Queue()
         self._queued = 0  # requests, and the bytes of them
         self._queued_bytes = 0
-        self._claim = Reservation(state.shared.memory_budget)  # of those bytes
+        self._reservation = Reservation(state.shared.memory_budget)  # of those bytes
         self._refused: _Refused | None = None  # the last in the queue, if it is one
         self._gone = asyncio.Event()
 
@@ -136,7 +136,7 @@ class SocketSession:
             await self._close_with(Failure(503, "shutting_down", "The gateway is shutting down."), 1012)
         finally:
             reader.cancel()
-            self._claim.release()
+            self._reservation.release()
             self._cache.close()
 
     async def _next(self, ends: float) -> "bytes | _Refused | None":
@@ -175,7 +175,7 @@ class SocketSession:
             text = message.get("text")
             request = text.encode() if text is not None else message.get("bytes") or b""
             has_room = self._queued_bytes + len(request) <= self._state.shared.bounds.body
-            if has_room and self._queued < MAX_QUEUED and self._claim.try_grow(len(request)):
+            if has_room and self._queued < MAX_QUEUED and self._reservation.try_grow(len(request)):
                 self._queued += 1
                 self._queued_bytes += len(request)
                 self._refused = None
@@ -195,7 +195,7 @@ class SocketSession:
             return True
         self._queued -= 1
         self._queued_bytes -= len(message)
-        self._claim.shrink(len(message))
+        self._reservation.shrink(len(message))
         shared = self._state.shared
         turn = open_turn(shared, "responses", self._scope)
         turn.report.transport = "websocket"

@@ -1,4 +1,4 @@
-"""A stored response as one object, or as a stream: the one that is being produced, or one that says the same."""
+"""A stored response as one object, or as a stream: the live one, or an equivalent one."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -80,18 +80,16 @@ class StoredResponses:
                     break
                 for piece in cut_into_slices(chunk.frames for chunk in chunks):
                     yield piece
-            yield (reader.comment or await self._comment(owner, id)) + sse.DONE
+            comment = reader.comment
+            if not comment:  # the run ended in another process, whose figures the store has
+                with suppress(StoreFailed):
+                    record = await self._store.load(owner, id)
+                    if record is not None and record.is_over:
+                        figures = _figures(record, await self._store.output(owner, id))
+                        comment = sse.write_comment(figures.comment())
+            yield comment + sse.DONE
         finally:
             metrics.follows -= 1
-
-    async def _comment(self, owner: str, id: str) -> bytes:
-        """The telemetry comment of a run that ended in another process, as far as the store knows it."""
-        with suppress(StoreFailed):
-            record = await self._store.load(owner, id)
-            if record is not None and record.is_over:
-                figures = _figures(record, await self._store.output(owner, id))
-                return sse.write_comment(figures.comment())
-        return b""
 
 
 def response_not_found(id: str) -> BadRequest:
@@ -150,7 +148,7 @@ class _Ending(msgspec.Struct):
 
 
 def _replay(record: Record, output: Sequence[msgspec.Raw], number: int) -> Iterator[bytes]:
-    """A stream that says the same as a finished response without events, from this event on."""
+    """A stream equivalent to a finished response without events, from this event on."""
     response = _encode_finished(record, output)
     ending = msgspec.json.decode(response, type=_Ending)
     request = responses.read_request(_encode({**_decode_fields(record.fields), "input": []})).decode(store=True)
