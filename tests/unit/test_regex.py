@@ -45,3 +45,21 @@ def test_patterns_match_what_the_standard_library_matches(pattern: str, text: st
     node = regex.parse(f"^{pattern}$")
     assert node is not None
     assert regex.matches(node, text, Budget(100_000)) == bool(re.search(rf"^{pattern}\Z", text, re.ASCII))
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(
+    st.lists(st.sampled_from(["a", "B", "[^a]", "[^B-Y]", r"[^\W\d]", "[a-cX]", "."]), max_size=4).map("".join),
+    st.text("abAByzZ0-", max_size=4),
+)
+def test_without_case_a_pattern_matches_what_the_standard_library_matches(pattern: str, text: str):
+    node = regex.parse(f"^{pattern}$")
+    assert node is not None
+    found = regex.matches(node, text, Budget(100_000), ignore_case=True)
+    assert found == bool(re.search(rf"^{pattern}\Z", text, re.ASCII | re.IGNORECASE))
+
+
+def test_without_case_an_inverse_class_matches_neither_case_of_its_letters():
+    node = regex.parse("^[^a]$")
+    assert node is not None
+    assert [text for text in "aAbB-" if regex.matches(node, text, Budget(100), ignore_case=True)] == ["b", "B", "-"]

@@ -37,6 +37,8 @@ class Chars(msgspec.Struct, frozen=True):
     """One character out of these ranges of code points."""
 
     ranges: Ranges
+    is_inverse: bool = False
+    """Whether the class was written as the characters that it does not match."""
 
     def has(self, char: str) -> bool:
         return any(low <= ord(char) <= high for low, high in self.ranges)
@@ -145,7 +147,7 @@ def _parse_char(token: re.Match[str]) -> Node | None:
         if not low or not high or (member["high"] and high in _CLASSES.values()):
             return None
         ranges += ((low[0][0], high[0][1]),) if member["high"] else low
-    return Chars(_invert(tuple(ranges)) if token["inverse"] else tuple(ranges))
+    return Chars(_invert(tuple(ranges)), True) if token["inverse"] else Chars(tuple(ranges))
 
 
 def _ranges_of(char: str) -> Ranges:
@@ -170,8 +172,9 @@ def _find_ends(node: Node, starts: frozenset[int], chars: list[str], budget: Bud
     """Follow all branches at once: from these offsets to those after the node. `chars` are each offset's characters."""
     budget.spend(1 + len(starts) // 8)
     match node:
-        case Chars():
-            return frozenset(at + 1 for at in starts if at < len(chars) and any(map(node.has, chars[at])))
+        case Chars(is_inverse=is_inverse):  # in either case, no letter of an inverse class may match
+            some = all if is_inverse else any
+            return frozenset(at + 1 for at in starts if at < len(chars) and some(map(node.has, chars[at])))
         case Boundary(sign):
             return frozenset(at for at in starts if _is_boundary(sign, at, chars))
         case Either(branches):
