@@ -431,7 +431,7 @@ class HostedThread:
                 await self._stopped
                 _write(self._writer, Park(turn, self.inbox.read_nowait()))
                 await self._parked
-        except (TimeoutError, Broken, asyncio.CancelledError):
+        except (TimeoutError, BackendFault, asyncio.CancelledError):
             pass  # the host abandons the thread, and the whole history is sent again
         finally:
             self._close()
