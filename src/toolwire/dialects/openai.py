@@ -30,12 +30,12 @@ def error_object(failure: Failure) -> Json:
 
 
 def encode_model(name: str, owner: str) -> Json:
-    """A model with its name and the name of its backend."""
+    """Encode a model. `owner` is the name of its backend."""
     return {"id": name, "object": "model", "created": 0, "owned_by": owner}
 
 
 def encode_models(found: Sequence[tuple[str, str]], query: Mapping[str, str]) -> Json:
-    """A list of models, each with the name of its backend. OpenAI's list has no pages."""
+    """Encode models, each given with the name of its backend. OpenAI's list has no pages."""
     return {"object": "list", "data": [encode_model(*each) for each in found]}
 
 
@@ -53,7 +53,7 @@ MODES: dict[str, ToolMode] = {"auto": "auto", "none": "none", "required": "requi
 def check_choice(
     choice: ToolChoice, declared: DeclaredTools, field: str = "tool_choice", *, needs_tools: bool = False
 ) -> ToolChoice | None:
-    """Return the tool choice, or None if it has no effect. Raises `BadRequest` if the declared tools cannot meet it.
+    """Return the tool choice, or None if it has no effect. Raises `BadRequest` if the declared tools cannot satisfy it.
 
     `needs_tools`: the choice is invalid without declared tools, even if it demands no call.
     """

@@ -1,4 +1,4 @@
-"""Decoding helpers of all dialects. Invalid input becomes a `BadRequest` that names the field."""
+"""Decoding helpers for all dialects. Invalid input becomes a `BadRequest` that names the field."""
 
 import re
 from collections.abc import Callable
@@ -54,7 +54,7 @@ def missing_field(path: str) -> BadRequest:
 
 
 def as_bad_request(error: msgspec.ValidationError, path: str = "") -> BadRequest:
-    """A msgspec error about the value at this path, as an error that names the field."""
+    """Convert a msgspec error about the value at this path to one that names the field."""
     text, param = validation_message(error)
     param = f"{path}.{param}" if path and param and not param.startswith("[") else path + param
     missing = re.match(r"Object missing required field `(\w+)`", text)

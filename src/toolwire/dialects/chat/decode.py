@@ -2,7 +2,7 @@
 
 One assistant message becomes its text and its calls, in that order. Results are paired here only where the message does
 not name its call: a `function` message belongs to the last unanswered call of its name, a `tool` message without an id
-to the only call that has no result yet.
+to the first unanswered call without one, or to the only unanswered call.
 """
 
 from collections.abc import Iterator, Sequence
@@ -51,7 +51,7 @@ _decode_choice = msgspec.json.Decoder(wire.ToolChoiceParam | str).decode
 _KNOWN = frozenset(wire.Body.__struct_fields__)
 _DEFAULTS = frozenset((b"null", b"0", b"0.0", b"false", b"[]", b"{}", b'["text"]'))
 UNNAMED = "call_unnamed_"
-"""The prefix of ids that we give to calls without one."""
+"""The prefix of the ids that we assign to calls without one."""
 
 
 def decode_request(body: bytes) -> Request:
@@ -268,7 +268,7 @@ def decode_messages(messages: Sequence[wire.ChatMessage]) -> Iterator[Entry]:
 
 
 def needs_rewriting(message: wire.ChatMessage) -> bool:
-    """Whether a message has calls that servers would refuse as they are: without id, or with arguments as an object."""
+    """Whether a message has calls that servers refuse: without id or type, or with arguments that are not a string."""
     for call in message.tool_calls or ():
         if not call.id or not call.type or call.arguments is not msgspec.UNSET:
             return True
@@ -279,7 +279,7 @@ def needs_rewriting(message: wire.ChatMessage) -> bool:
 
 
 def _decode_reasoning(message: wire.ChatMessage, index: int) -> Iterator[ReasoningEntry]:
-    """The reasoning of a message. Beyond a plain `reasoning_content` its fields are kept unchanged as a signature."""
+    """The reasoning of a message. Unless only `reasoning_content` is set, all its fields form the signature."""
     fields: Fields = {}
     for name in ("reasoning_content", "reasoning", "reasoning_details"):
         value = reading.value_of(getattr(message, name))

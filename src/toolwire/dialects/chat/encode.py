@@ -5,9 +5,9 @@ r"""Encodes turn events as Chat Completions chunks, a finished turn as one compl
 The head and tail of a chunk are the same bytes throughout a turn, so they are encoded once.
 
 If the backend speaks Chat Completions too, a delta that no policy touched is written as its original chunk, with our
-id, time and model. Unknown fields of other chunks are repeated in every chunk that follows, those of a choice are
-written in a separate chunk or with the finish reason, unknown counts go into the usage, and choices after the first are
-forwarded unchanged.
+id, time and model. Unknown fields of other chunks are repeated in every later chunk. Those of a choice are written
+in a separate chunk or with the finish reason, and unknown counts in the usage. Choices after the first are forwarded
+unchanged.
 """
 
 from collections.abc import Callable
@@ -73,11 +73,11 @@ class StreamEncoder:
         self._stats = stats
         self._usage: Usage | None = None
         self._calls = 0
-        self._part: tuple[str, int] | None = None  # the part of a reasoning item that is open, or the answer
+        self._part: tuple[str, int] | None = None  # the open part of a reasoning item, or the answer
         self._has_text = False
         self._needs_separator = False  # the next text begins another message
         self._started = False
-        self._early: tuple[bytes, ...] = ()  # chunks to pass on once the turn has started
+        self._early: tuple[bytes, ...] = ()  # chunks to write when the turn has started
         self._has_reasoning = False
         self._reasoning_field = REASONING_FIELDS[0]
         self._chunk_fields = {"id": id, "object": "chat.completion.chunk", "created": created, "model": request.model}
@@ -142,7 +142,7 @@ class StreamEncoder:
         return sse.write(encode_error(InternalError().failure)), sse.DONE
 
     def _begin_answer(self) -> tuple[bytes, ...]:
-        """Begin or resume the answer, with a blank line if the text belongs to another message than the last."""
+        """Begin or resume the answer, with a blank line before the text of a new message."""
         needs_separator, self._part = self._needs_separator, _ANSWER
         self._needs_separator, self._has_text = False, True
         return (self._text_head + to_json(MESSAGE_SEPARATOR) + self._tail,) if needs_separator else ()
@@ -159,7 +159,7 @@ class StreamEncoder:
         return (self._reasoning_head + to_json(text) + self._tail,)
 
     def _encode_delta(self, event: Delta, head: bytes, tail: bytes, opening: bytes | tuple[bytes, ...]) -> bytes:
-        """A delta, in its original chunks if the backend speaks this dialect."""
+        """Encode a delta: as its original chunks, if the backend speaks this dialect."""
         frame, batch = event.frame, event.batch
         if frame is not None and opening:
             return self._forwarder.write(frame, opening, self._calls - 1 if isinstance(event, CallArgs) else None)
@@ -168,7 +168,7 @@ class StreamEncoder:
     def _take_raw_frame(self, event: RawFrame) -> tuple[bytes, ...]:
         """Keep the unknown fields of a chunk for later chunks; those that fit into none get a chunk of their own."""
         chunk = Chunk(event.data)
-        field = next(iter(chunk.reasoning), self._reasoning_field)  # the same field as the server uses
+        field = next(iter(chunk.reasoning), self._reasoning_field)  # the field that the server uses
         if (chunk.extra and chunk.extra != self._extra) or field != self._reasoning_field:
             self._reasoning_field = field
             self._prepare(chunk.extra or self._extra)
@@ -217,7 +217,7 @@ def encode_turn(turn: Turn, request: Request, id: str, created: int) -> bytes:
     """Encode a finished turn as one completion."""
     finish, calls = _FINISH[turn.reason], turn.calls
     original = next((Chunk(item.data) for item in turn.items if isinstance(item, RawFrame)), _NOTHING)
-    texts: list[list[str]] = [[]]  # of each message
+    texts: list[list[str]] = [[]]  # the texts of each message
     reasoning: list[str] = []
     for item in turn.items:
         if isinstance(item, Text):
@@ -304,7 +304,7 @@ class Chunk:
 
 
 class DeltaForwarder:
-    """Writes deltas as the chunks they came in. `chunk_fields` are the id, time and model of our answer."""
+    """Writes deltas as the chunks that they arrived in. `chunk_fields` are the id, time and model of our answer."""
 
     def __init__(self, chunk_fields: Json, *, usage: bool) -> None:
         self._chunk_fields = chunk_fields
@@ -314,7 +314,7 @@ class DeltaForwarder:
         self._batch_writer = BatchWriter()
 
     def write(self, frame: Frame, opening: bytes | tuple[bytes, ...], call: int | None = None) -> bytes:
-        """Write a frame or a batch. `opening`: how its choices begin if they need no change."""
+        """Write a frame or a batch. `opening`: the first bytes of choices that need no change."""
         if frame.batch is None:
             return self._forward_chunk(frame.data, opening, call)
         return self._batch_writer.write(frame.batch, lambda data: self._forward_chunk(data, opening, call), call)
@@ -352,7 +352,7 @@ class DeltaForwarder:
             self._our_lead = to_json(fields)[:-1] + b","
 
     def _rewrite(self, data: bytes, call: int | None) -> bytes:
-        """A chunk of another layout, decoded and encoded with our fields."""
+        """Decode a chunk of another layout, and encode it with our fields."""
         fields: Json = {**fields_of(data), **self._chunk_fields}
         if self._usage:
             fields.setdefault("usage", None)

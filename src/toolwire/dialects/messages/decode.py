@@ -215,7 +215,7 @@ def _is_new_input(message: wire.MessageParam) -> bool:
 def decode_messages(
     messages: Sequence[msgspec.Raw], control: TurnControl, tools: Sequence[Tool] = ()
 ) -> Iterator[Entry]:
-    """The entries of these messages. System messages without effect on the model have none. Raises `BadRequest`."""
+    """The entries of these messages. System messages without effect on the model yield none. Raises `BadRequest`."""
     last_user = -1  # the index of the last user message, once it is needed
     for index, raw in enumerate(messages):
         path = f"messages[{index}]"

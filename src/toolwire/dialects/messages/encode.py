@@ -121,7 +121,7 @@ class StreamEncoder:
             case TextDelta() | RefusalDelta():
                 return self._add_text(event)
             case MessageEnded(item):
-                # Each message has its own block. The server's own blocks end with its event.
+                # Each message is a block of its own. A server's block ends with the server's own event.
                 ends_block = self._open == "text" and (not item or item != self._server_block)
                 return self._close() if ends_block else ()
             case ReasoningEnded():
@@ -208,7 +208,7 @@ class StreamEncoder:
         return [*out, self._encode_delta(event)]
 
     def _encode_delta(self, event: TextDelta | RefusalDelta | ReasoningDelta | CallArgs) -> bytes:
-        """A delta, in its original events if the backend speaks this dialect."""
+        """Encode a delta: as its original events, if the backend speaks this dialect."""
         if event.frame is not None:
             return self._forwarder.write(event.frame, self._index)
         if event.batch is None:
@@ -296,13 +296,13 @@ def encode_error(failure: Failure) -> bytes:
     """Encode a failure as an error object."""
     default = "api_error" if failure.status >= 500 else "invalid_request_error"
     error: Json = {"type": _TYPES.get(failure.status, default), "message": failure.message}
-    if failure.code == THREADS:  # on which Anthropic's SDKs send the whole conversation
+    if failure.code == THREADS:  # Anthropic's SDKs then send the whole conversation
         error["details"] = {"error_code": THREADS, "unsupported": ["thread"]}
     return to_json({"type": "error", "error": error})
 
 
 class DeltaForwarder:
-    """Writes deltas as the events they came in."""
+    """Writes deltas as the events that they arrived in."""
 
     def __init__(self) -> None:
         self._index = -1

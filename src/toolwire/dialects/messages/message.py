@@ -74,7 +74,7 @@ def encode_head(id: str, model: str) -> Json:
 
 
 def encode_stop(reason: Reason, original: Fields, *, refused: bool) -> Json:
-    """Encode why the turn ended: the server's own fields, if they mean the same or are unknown."""
+    """Encode the stop reason: the server's own, if it means the same or is unknown."""
     given = original.get("stop_reason", NULL)
     if given not in (NULL, b'""') and _REASONS.get(text_of(given), "stop") == reason:
         return {"stop_reason": given, "stop_sequence": original.get("stop_sequence")}

@@ -39,7 +39,7 @@ def is_ours(content: str) -> bool:
 
 
 def expand(content: str, path: str) -> Message:
-    """Decode our compaction item to a message to the model. Raises `BadRequest`."""
+    """Decode our compaction item into a message for the model. Raises `BadRequest`."""
     packed = content.removeprefix(PREFIX)
     try:
         summary = base64.b64decode(packed + "=" * (-len(packed) % 4), b"-_", validate=True).decode()
@@ -56,7 +56,7 @@ def is_requested(request: Request) -> bool:
 
 
 def summary_request_of(request: Request) -> Request:
-    """The request that asks the model for a summary instead, without tools."""
+    """The request for a summary instead of an answer, without tools."""
     dropped = ("tools", "tool_choice", "text")
     entries = tuple(entry for entry in request.entries[:-1] if not isinstance(entry, ToolsEntry))
     return msgspec.structs.replace(
@@ -71,7 +71,7 @@ def summary_request_of(request: Request) -> Request:
 
 
 class IntoCompaction:
-    """A policy that replaces the model's answer by one compaction item."""
+    """A policy that replaces the model's answer with one compaction item."""
 
     handles: ClassVar[tuple[type[Event], ...]] = (*OUTPUT, TurnEnded)
 

@@ -221,7 +221,7 @@ def _read_tool_choice(body: wire.Body, declared: DeclaredTools) -> ToolChoice | 
         raise reading.missing_field("tool_choice.type")
     if given.mode not in MODES or given.mode == "none":
         field = "tool_choice.mode"
-        raise BadRequest(f"{field} must be auto, none or required; received {given.mode!r}.", field)
+        raise BadRequest(f"{field} must be auto or required; received {given.mode!r}.", field)
     if given.type in ("function", "custom"):
         kind = "custom" if given.type == "custom" else "function"
         choice = ToolChoice("required", require_tool_name(given.name, "tool_choice"), kind)
@@ -249,12 +249,12 @@ def _read_output_format(format: wire.Format | None) -> OutputFormat | None:
 
 
 def decode_items(items: Sequence[msgspec.Raw], first: int, notes: list[Note], field: str = "input") -> Iterator[Entry]:
-    """The entries of these items; the first `first` are stored ones, which do not count in the paths of errors.
+    """The entries of these items. The first `first` are stored items, which error paths do not count.
 
     Calls that were not completed are dropped with a note. Raises `BadRequest`.
     """
     calls: dict[str, str] = {}  # call ids by the ids of their items
-    searches: deque[str] = deque()  # ids of searches that a server ran, whose outputs have none
+    searches: deque[str] = deque()  # ids of searches that a server ran; their outputs have no id
     for index, raw in enumerate(items):
         path = f"{field}[{index - first}]"
         try:
@@ -384,7 +384,7 @@ def _decode_result(item: wire.InputItem, raw: msgspec.Raw, path: str) -> ResultE
         content = _decode_output(output) if output is not None else ""
     except msgspec.ValidationError:
         content = None
-    if content is None or output is None:  # any other JSON is passed on as text, and null as an empty text
+    if content is None or output is None:  # other JSON becomes text, and null an empty text
         return ResultEntry(call_id, (TextPart(bytes(output or b"").decode()),), kind, failed=failed)
     # `tool_output` and `tool_call_id` are spellings that no backend accepts.
     is_standard = item.type != "tool_output" and item.call_id

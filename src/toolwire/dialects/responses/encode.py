@@ -75,8 +75,8 @@ Parted = TypeVar("Parted", bound=PartedItem)
 class StreamEncoder:
     """Encodes turn events as the bytes of one stream of Responses events.
 
-    `extended` adds the events of the older contract: `response.required_action`, `ping`, and the status `incomplete`
-    while calls wait for outputs. On a `socket` each event is one message: no event names, no comments, no `[DONE]`.
+    `extended` adds the events `response.required_action` and `ping`, and the status `incomplete` while calls wait for
+    outputs. On a `socket` each event is one message: no event names, no comments, no `[DONE]`.
     """
 
     def __init__(
@@ -105,10 +105,10 @@ class StreamEncoder:
         self._closed: set[str] = set()  # the backend's ids of closed items
         self._frames: dict[tuple[str, str], bytes] = {}  # the backend's frames by type and item
         self._text_item: str | None = None  # the backend's id of the open message
-        self._reasoning_item: str | None = None  # the same of reasoning
+        self._reasoning_item: str | None = None  # the same for reasoning
         self._reasoning_kind = ""
         self._part = 0
-        # The end, the number of its first event, its number of events.
+        # The end of the turn, the sequence number of its first closing event, and the count of closing events.
         self._closing: tuple[TurnEnded | None, int, int] | None = None
 
     def feed(self, event: Event) -> Sequence[bytes]:
@@ -178,7 +178,7 @@ class StreamEncoder:
         return [self._write_error(failure), *self._conclude(None)]
 
     def mark_unstored(self, pieces: Sequence[bytes]) -> list[bytes]:
-        """Replace the closing events at the end of `pieces` by those of a response that could not be stored."""
+        """Replace the closing events at the end of `pieces` with those of a response that could not be stored."""
         assert self._closing is not None
         event, number, count = self._closing
         self.response.leave_unstored()
@@ -213,12 +213,12 @@ class StreamEncoder:
         return [*out, *self._conclude(event)]
 
     def _conclude(self, event: TurnEnded | None) -> list[bytes]:
-        """The closing events of the turn, which has failed if there is no `event`."""
+        """The closing events of the turn. Without `event` it has failed."""
         number, response = self._writer.number, self.response
         type = "response.failed"
         out: list[bytes] = []
         if event is not None:
-            # What a search has found cannot be submitted as an output.
+            # The result of a search cannot be submitted as an output.
             calls = [item for item in self._items if isinstance(item, CallItem) and item.call.kind != "search"]
             waiting = [call.as_tool_call() for call in calls if call.status == "completed"]
             response.end(event.reason, self.output, waiting, int(self._clock()))
@@ -245,13 +245,13 @@ class StreamEncoder:
         self.response.cancel(self.output)
 
     def _abandon(self) -> None:
-        """End open items as incomplete without writing events, because Codex would run a call that is closed."""
+        """End open items without writing events, because Codex runs every call that is closed."""
         for _ in chain(self._end_open("incomplete"), self._end_others()):
             pass
 
     @property
     def held(self) -> int:
-        """Approximate bytes held of the turn."""
+        """Approximate bytes of the turn that are in memory."""
         return self._writer.held
 
     @property

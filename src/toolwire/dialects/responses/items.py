@@ -1,7 +1,7 @@
 """The items of a response while they grow, and the events that open and close them and their parts.
 
-An item has the backend's id as its `name`, our `id` and its `index` in the output. `original` gives the fields of the
-backend's frame about the item; the unknown ones are written with ours.
+An item has the backend's id as its `name`, our `id` and its `index` in the output. `original` returns the fields of
+the backend's frame about the item; the unknown ones are written with ours.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ from toolwire.core.raw import (
 )
 
 OriginalFields: TypeAlias = Callable[[str, str], Fields]
-"""Gives the fields of the backend's frame of this type about this item, or none."""
+"""Returns the fields of the backend's frame of this type about this item, or none."""
 PendingEvents: TypeAlias = Iterator[tuple[str, Json]]
 """Events to write: type and fields."""
 
@@ -80,14 +80,14 @@ class OutputItem:
         return self.encoded
 
     def delta_position(self) -> bytes:
-        """The fields of a delta that say which part of the item it belongs to."""
+        """The fields of a delta that identify its part."""
         return b""
 
     def _our_fields(self) -> Json:
         raise NotImplementedError
 
     def _encode(self, received: Fields) -> msgspec.Raw:
-        """The item as JSON: the backend's fields of it, replaced by ours where we have them."""
+        """The item as JSON: the backend's fields, overridden by ours."""
         return to_raw({**received, "id": self.id, **self._our_fields(), "status": self.status})
 
     def _position(self) -> Json:
@@ -114,9 +114,9 @@ def _contains(theirs: Any, ours: Any) -> bool:
 
 
 class PartKind:
-    """How the parts of one kind are written.
+    """The wire form of one kind of part.
 
-    `events` are the events about its text, `part_events` those about the part, both without their ending. `text_field`
+    `events` is the prefix of the event types about its text, `part_events` that of those about the part. `text_field`
     holds the text, in the part and in the event that ends it; `list` is the field of the item that lists such parts.
     """
 
@@ -156,7 +156,7 @@ class PartedItem(OutputItem):
     keeps_incomplete = True
 
     prefix: ClassVar[str]
-    """How our ids of such items begin."""
+    """The prefix of our ids of such items."""
 
     def __init__(self, name: str, id: str, index: int) -> None:
         super().__init__(name, id, index)
@@ -187,7 +187,7 @@ class PartedItem(OutputItem):
         yield kind.done, {**extra, **original(kind.done, self.name), **position, kind.text_field: text}
         frame = original(kind.part_done, self.name)
         received = frame.get("part")
-        if received is None:  # without a frame about the part, its form in the backend's finished item counts
+        if received is None:  # without a frame about the part, the one in the backend's finished item is used
             listed = list_of(_non_null(original(ITEM_DONE, self.name).get("item")).get(kind.list, b"[]"))
             index = len(self._parts[kind.list])
             received = listed[index] if index < len(listed) else None
@@ -256,7 +256,7 @@ class ReasoningItem(PartedItem):
 
 
 class CallForm(msgspec.Struct, frozen=True):
-    """How calls of one kind are written. `events`: the type of argument events without its ending; empty: none."""
+    """The wire form of one kind of call. `events`: the prefix of its argument event types; empty if it has none."""
 
     type: str
     prefix: str
@@ -272,7 +272,7 @@ CALL_FORMS: dict[CallKind, CallForm] = {
 
 
 class CallItem(OutputItem):
-    """A call of a function, with arguments, of a custom tool, with an input, or of the client's search for tools."""
+    """A call of a function, of a custom tool, or of the client's search for tools."""
 
     def __init__(self, call: CallStarted, id: str, index: int) -> None:
         super().__init__(call.item, id, index)
@@ -290,7 +290,7 @@ class CallItem(OutputItem):
         yield type, {**original(type, self.name), **self._position(), **fields}
 
     def _encode(self, received: Fields) -> msgspec.Raw:
-        # The backend calls a search as a function.
+        # The backend's item of a search is a function call.
         return super()._encode(received if self.call.kind != "search" else {})
 
     def as_tool_call(self) -> Json:
@@ -301,7 +301,7 @@ class CallItem(OutputItem):
 
     @property
     def as_received(self) -> msgspec.Raw:
-        """The item as the backend sent it, if its id is the one that the call was delivered with."""
+        """The item as the backend sent it, if its call id is the one that the client got."""
         received = super().as_received
         call_id = fields_of(received).get("call_id", NULL)
         return received if msgspec.json.decode(call_id) == self.call.id else self.encoded

@@ -16,7 +16,7 @@ TRUE = msgspec.Raw(b"true")
 
 Status: TypeAlias = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 
-# Every field of a response that repeats the request, with the value for requests that do not set it.
+# The fields that every response repeats from its request, with their defaults.
 _DEFAULTS: Json = {
     "previous_response_id": None,
     "instructions": None,
@@ -40,9 +40,9 @@ _DEFAULTS: Json = {
     "safety_identifier": None,
     "prompt_cache_key": None,
 }
-# Fields of a request that a response repeats only if they were sent.
+# All fields of a request that a response repeats; those without a default only if they were sent.
 _REPEATED = frozenset((*_DEFAULTS, "conversation", "user", "prompt", "prompt_cache_retention"))
-# The other fields, with the values they begin with.
+# The other fields, with their initial values.
 _HEAD: Json = {
     "id": "",
     "object": "response",

@@ -83,7 +83,7 @@ class Part(msgspec.Struct, gc=False):
 
 
 class InputItem(msgspec.Struct, gc=False):
-    """Any item of an input. Which fields are there depends on its type."""
+    """Any input item. Its type determines which fields it has."""
 
     type: str | None = None
     role: str | None = None
@@ -135,7 +135,7 @@ class ToolChoiceParam(msgspec.Struct, gc=False):
 
 
 class ToolOutput(msgspec.Struct, gc=False):
-    """One result in a request of submit_tool_outputs."""
+    """One result in a submit_tool_outputs request."""
 
     tool_call_id: str | None = None
     call_id: str | None = None
@@ -143,7 +143,7 @@ class ToolOutput(msgspec.Struct, gc=False):
 
 
 class ToolOutputs(msgspec.Struct, gc=False):
-    """The body of submit_tool_outputs."""
+    """The body of a submit_tool_outputs request."""
 
     tool_outputs: list[ToolOutput]
     stream: bool | None = None

@@ -32,9 +32,9 @@ class Writer:
         self._end = b"" if socket else b"\n\n"
         self._item: GrowingItem | None = None
         self._pieces: list[str] = []
-        self._position_fields: Fields = {}  # the fields that say which part a delta belongs to
+        self._position_fields: Fields = {}  # the fields of a delta that identify its part
         self._lead = self._middle = b""  # the bytes around the sequence number in the backend's deltas of this part
-        self._template: Template | None = None  # of the last batch, and whether it needs no change
+        self._template: Template | None = None  # of the last batch, and below whether it needs no change
         self._template_fits = False
         self._name = self._head = self._position = self._tail = b""
 
@@ -85,7 +85,7 @@ class Writer:
         return [head + b"%d" % each + position + text + tail for each, text in enumerate(texts, number)]
 
     def _forward(self, frame: Frame) -> Sequence[bytes]:
-        """An original frame or batch, with our sequence numbers."""
+        """Write an original frame or batch, with our sequence numbers."""
         batch = frame.batch
         if batch is None:
             number, self.number = b"%d" % self.number, self.number + 1
