@@ -289,6 +289,22 @@ def test_a_recording_can_be_replayed(gateway, upstream, console, tmp_path):
     assert "Kiel" in shown.stdout
 
 
+def test_a_recording_has_the_last_event_of_a_stream_without_its_blank_line(gateway, upstream, console):
+    upstream.replies["unfinished"] = Reply([created(), text("Tea."), completed().rstrip()])
+    assert "Tea." in ask(gateway, chat_body("up/unfinished", stream=True)).text
+    row = console.wait_for(model="up/unfinished")
+    recording = read_recording(console.http.get(f"/console/api/turns/{row['id']}/recording").content)
+    assert [json.loads(line.data)["type"] for line in recording.reply][-1] == "response.completed"
+
+
+def test_a_recording_ends_before_an_event_that_is_too_large(gateway, upstream, console):
+    upstream.replies["too-large"] = Reply([created(), text("Tea."), b"data: 1\n" * 100_002 + b"\n"])
+    ask(gateway, chat_body("up/too-large", stream=True))
+    row = console.wait_for(model="up/too-large")
+    recording = read_recording(console.http.get(f"/console/api/turns/{row['id']}/recording").content)
+    assert "Tea." in recording.reply[-1].data
+
+
 def test_a_turn_can_be_asked_again_of_another_model(gateway, console):
     ask(gateway, chat_body("demo", tools=WEATHER, messages=[{"role": "user", "content": "Weather in Rome?"}]))
     row = console.wait_for(model="demo", status=200)

@@ -4,8 +4,7 @@ The backends' decoders read the streams of both sides: a client receives what a 
 """
 
 import zlib
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -22,6 +21,7 @@ from toolwire.core.events import (
     TurnFailed,
 )
 from toolwire.core.request import Request
+from toolwire.core.sse import Frame
 from toolwire.gateway.console.rows import TurnRow
 from toolwire.protocols import converse_as
 from toolwire.reader import ReplySplitter
@@ -135,12 +135,10 @@ def read_stream(kind: str, content_type: str, parts: Sequence[tuple[float, bytes
     conversation = converse_as(kind, Request("", (), stream=True, include_usage=True), "console")
     last = parts[-1][0] if parts else 0.0
     splitter = ReplySplitter(content_type)
-    splits = [*((t, partial(splitter.feed, data)) for t, data in parts), (last, splitter.end)]
     try:
-        for t, split in splits:
-            for frame in split():
-                view = reader.add_frame(t, frame.event, frame.data)
-                reader.feed(t, conversation.feed(frame), view)
+        for t, frame in split_parts(splitter, parts):
+            view = reader.add_frame(t, frame.event, frame.data)
+            reader.feed(t, conversation.feed(frame), view)
         if splitter.is_plain:
             view = reader.add_frame(last, b"", splitter.body)
             reader.feed(last, conversation.feed_plain(splitter.body), view)
@@ -149,6 +147,15 @@ def read_stream(kind: str, content_type: str, parts: Sequence[tuple[float, bytes
     except ToolwireError as error:
         reader.failure = error.failure.message
     return reader.view()
+
+
+def split_parts(splitter: ReplySplitter, parts: Sequence[tuple[float, bytes]]) -> Iterator[tuple[float, Frame]]:
+    """The frames with their times, also one that lacks its blank line. Raises `BackendFault` if one is too large."""
+    for t, data in parts:
+        for frame in splitter.feed(data):
+            yield t, frame
+    for frame in splitter.end():
+        yield parts[-1][0], frame
 
 
 class _StreamReader:

@@ -4,10 +4,12 @@ import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import msgspec
 
+from toolwire.core.errors import BackendFault
 from toolwire.core.recording import Attempt, Head, Line, Sent
 from toolwire.gateway.console.content import (
     AttemptContent,
@@ -16,6 +18,7 @@ from toolwire.gateway.console.content import (
     StreamContent,
     StreamView,
     read_stream,
+    split_parts,
     unpack,
 )
 from toolwire.gateway.console.ring import RecordedTurn
@@ -198,8 +201,8 @@ def _list_lines(attempt: AttemptContent) -> Iterator[Line]:
     for body in attempt.sent:
         yield Line(max(0.0, round(body.t - attempt.replied, 4)), path=body.path, sent=_text(body.body))
     parts, splitter = attempt.reply.parts(), ReplySplitter(attempt.content_type)
-    for t, data in parts:
-        for frame in splitter.feed(data):
+    with suppress(BackendFault):  # a frame is too large; the turn failed too
+        for t, frame in split_parts(splitter, parts):
             yield Line(max(0.0, round(t - attempt.replied, 4)), event=_text(frame.event), data=_text(frame.data))
     if splitter.is_plain:
         yield Line(round(parts[-1][0] - attempt.replied, 4), body=_text(splitter.body))
