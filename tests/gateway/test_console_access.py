@@ -198,6 +198,16 @@ def test_a_cookie_is_for_one_port_and_one_key():
         assert (who.find_viewer(sent, port) is not None) == is_good
 
 
+@pytest.mark.parametrize("header", [b"authorization", b"x-api-key"])
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_a_key_with_umlauts_lets_its_holder_in_by_a_header(header: bytes, encoding: str):
+    settings = Settings(keys=(Key("bob", "schlüssel", console=True),))
+    doors = Access(settings, Keys(settings), "t" * 40)
+    prefix = b"Bearer " if header == b"authorization" else b""
+    assert doors.find_viewer({header: prefix + "schlüssel".encode(encoding)}, 1) == Viewer("bob")
+    assert doors.find_viewer({header: prefix + "schlüssek".encode(encoding)}, 1) is None
+
+
 def test_cookies_and_keys_of_the_consoles_own_end(monkeypatch: pytest.MonkeyPatch):
     settings = Settings()
     doors = Access(settings, Keys(settings), "t" * 40)

@@ -95,21 +95,21 @@ class Access:
         own = {origin.lower() for origin in settings.server.origins} - {*Server().origins}
         self._origins = frozenset(origin for origin in own if origin.startswith(("http://", "https://")))
 
-    def find_by_token(self, secret: str) -> Viewer | None:
+    def find_by_token(self, secret: bytes) -> Viewer | None:
         """The viewer who presents this token."""
-        given = secret.strip().encode(errors="replace")
+        given = secret.strip()
         return Viewer(sees_all=True) if given and hmac.compare_digest(given, self._token) else None
 
-    def find_by_secret(self, secret: str) -> Viewer | None:
+    def find_by_secret(self, secret: bytes) -> Viewer | None:
         """The viewer who presents this token or key."""
-        given = secret.strip().encode(errors="replace")
+        given = secret.strip()
         return self.find_by_token(secret) or (self._find_by_name(self._keys.name_of(given)) if given else None)
 
     def find_viewer(self, headers: Mapping[bytes, bytes], port: int) -> Viewer | None:
         """The viewer behind a request, by header or by cookie."""
         given = presented_key(headers)
         if given:
-            return self.find_by_secret(given.decode("latin-1"))
+            return self.find_by_secret(given)
         # A page on another port of the host may have set a cookie of the same name, so each is tried.
         for each in headers.get(b"cookie", b"").decode("latin-1").split(";")[:MAX_COOKIES]:
             name, _, value = each.strip().partition("=")

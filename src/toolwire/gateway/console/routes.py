@@ -137,7 +137,7 @@ class Pages:
     async def index(self, request: Request) -> Response:
         token = request.query_params.get("token")
         if token is not None:
-            return self._sign_in(request, self._access.find_by_token(token))
+            return self._sign_in(request, self._access.find_by_token(token.encode(errors="replace")))
         if self._access.find_viewer(dict(request.scope["headers"]), port_of(request)) is None:
             return self._show(request, "sign-in.html", said="")
         return self._show(request, "index.html", version=__version__)
@@ -149,7 +149,8 @@ class Pages:
                 form = (await read_body(request, MAX_SIGN_IN_SIZE)).decode(errors="replace")
         except TimeoutError:
             raise BadRequest("The form was not received in time.", code="request_timeout", status=408) from None
-        return self._sign_in(request, self._access.find_by_secret(parse_qs(form).get("secret", [""])[0]))
+        secret = parse_qs(form).get("secret", [""])[0]
+        return self._sign_in(request, self._access.find_by_secret(secret.encode(errors="replace")))
 
     async def sign_out(self, request: Request) -> Response:
         admit(self._access, request)
