@@ -221,6 +221,17 @@ def test_cookies_and_keys_of_the_consoles_own_end(monkeypatch: pytest.MonkeyPatc
         assert is_own_key("t" * 40, key) == is_good
 
 
+def test_a_cookie_that_lets_nobody_in_any_more_does_not_hide_the_next_one(monkeypatch: Any):
+    settings = Settings(keys=(Key("ann", "k", console=True), Key("mum", "l")))
+    doors, now = Access(settings, Keys(settings), "t" * 40), time.time()
+    old, lost = doors.make_cookie(Viewer("ann"), 1), doors.make_cookie(Viewer("mum"), 1)
+    monkeypatch.setattr(access.time, "time", lambda: now + COOKIE_SECONDS + 60)
+    good = doors.make_cookie(Viewer(sees_all=True), 1)
+    for first in (old, lost, doors.make_cookie(Viewer("mum"), 1)):
+        assert doors.find_viewer({b"cookie": f"{first}; {good}".encode()}, 1) == Viewer(sees_all=True, by_cookie=True)
+        assert doors.find_viewer({b"cookie": first.encode()}, 1) is None
+
+
 def test_a_cookie_of_the_same_name_from_elsewhere_locks_nobody_out(keyless: Gateway):
     with httpx.Client(trust_env=False, timeout=90) as browser:
         [cookie] = [each.partition(";")[0] for each in browser.get(keyless.console).headers.get_list("set-cookie")]

@@ -119,9 +119,10 @@ class Access:
             if hmac.compare_digest(signature.encode(), self._sign_cookie(claims, port).encode()):
                 who, _, until = claims.partition(".")
                 if int(until) < time.time():
-                    return None
+                    continue
                 viewer = Viewer(sees_all=True) if who == _TOKEN_HOLDER else self._find_by_name(_decode_name(who))
-                return msgspec.structs.replace(viewer, by_cookie=True) if viewer is not None else None
+                if viewer is not None:
+                    return msgspec.structs.replace(viewer, by_cookie=True)
         return None
 
     def make_cookie(self, viewer: Viewer, port: int) -> str:
