@@ -48,11 +48,11 @@ class TurnDecoder(ABC):
         """The notes to be delivered at the start of the turn."""
         self._started = False
         self._unreadable = 0
-        self._failure: Failure | None = None  # of a finish reason; an error event that follows is more exact
+        self._failure: Failure | None = None  # from a finish reason; a later error event is more exact
         self.ended = False
         """Whether the backend's stream has ended the turn."""
         self.finishing = 0
-        """Frames since every choice has its finish reason, without heartbeats; 0 before that."""
+        """Frames since the last choice got its finish reason, without heartbeats; 0 before that."""
         self.context_window = ContextWindow()
         """The size and state of the model's context window, as far as the reply reported them."""
 
@@ -70,11 +70,11 @@ class TurnDecoder(ABC):
 
     @property
     def held(self) -> int:
-        """A counter that grows with content that waits for its turn to be delivered."""
+        """A number that grows whenever content has to wait for delivery."""
         return self._sequencer.held
 
     def reasoning(self) -> str:
-        """The reasoning so far as JSON, in the fields in which a chat server needs it back; empty for other servers."""
+        """The reasoning so far as JSON, in the fields that a chat server needs returned; empty for other servers."""
         return ""
 
     def _in_sequence(self, events: Iterable[Event]) -> list[Event]:
@@ -128,7 +128,7 @@ class TurnDecoder(ABC):
 
 
 def check_count(items: Sequence[Read]) -> Sequence[Read]:
-    """Return the items. Raises `TooManyCalls` if there are more than a model makes."""
+    """Return the items. Raises `TooManyCalls` if there are more than `MAX_CALLS`."""
     if len(items) > MAX_CALLS:
         raise TooManyCalls
     return items

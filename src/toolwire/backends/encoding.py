@@ -1,4 +1,4 @@
-"""Helpers of the backends' encoders."""
+"""Helpers for the backends' encoders."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -26,7 +26,7 @@ def split_opening(entries: Sequence[Entry], *roles: Role) -> tuple[list[Message]
 
 
 def system_text(text: str) -> str:
-    """A later instruction as text of the user, for servers that accept system messages only at the beginning."""
+    """A later instruction as user text, for servers that accept system messages only at the beginning."""
     return f"<system>\n{text}\n</system>"
 
 

@@ -1,7 +1,7 @@
 """A server's errors as failures.
 
 Three shapes occur: `{"error": {"message", "type", "param", "code"}}`, the ChatGPT backend's `{"detail": "…"}`, and
-anything that a proxy may send. The status is kept; a body that is not JSON is quoted, shortened.
+anything that a proxy may send. The status is kept. A body that is not JSON is quoted up to 300 characters.
 
 A full context window has the code `context_length_exceeded` whatever the server calls it, because clients react to it.
 """
@@ -203,7 +203,7 @@ _OTHER_CAUSES = frozenset((401, 403, 404, 429))
 
 
 def mark_context_overflow(failure: Failure, kind: str = "") -> Failure:
-    """The failure with the code `context_length_exceeded`, if its message or the server's `kind` means that."""
+    """The failure, with the code `context_length_exceeded` if its message or the server's `kind` says so."""
     text = f"{failure.code} {kind} {failure.message}"
     if failure.status in _OTHER_CAUSES or not _OVERFLOW.search(text):
         return failure
@@ -212,7 +212,7 @@ def mark_context_overflow(failure: Failure, kind: str = "") -> Failure:
 
 
 _PAUSE = re.compile(r"try again in (\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|seconds?|milliseconds?)\b", re.IGNORECASE)
-"""The pause in the message of a rate limit inside a stream; an HTTP error has a header for it."""
+"""The retry delay in the message of a rate limit inside a stream; an HTTP error has a header for it."""
 
 _SECONDS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 _MAX_DATE_CHARS = 40
@@ -251,7 +251,7 @@ def _read_error(body: bytes) -> Error:
         if not isinstance(message, str):  # FastAPI's list of problems
             message = msgspec.json.encode(message)[:300].decode("utf-8", "replace")
         return Error(message=message)
-    # Some filters answer with a turn instead of an error: its finish reason and its text.
+    # Some filters answer with a turn instead of an error; its finish reason and its text become the error.
     try:
         turn = _decode_turn(body)
     except msgspec.ValidationError:
@@ -274,7 +274,7 @@ def _text(value: Any) -> str:
 _REFUSING_STATUS = (400, 422)
 _INCLUDE = re.compile(r"""['"`]include\b|\binclude\[|encrypted content is not supported""")
 _REASONING_FIELD = re.compile(r"""\breasoning_(?:content|details)\b|\bmessages?\b.*[.'"`\]]reasoning\b""", re.DOTALL)
-"""A field of a message. `reasoning` alone is also a field of a request."""
+"""Reasoning fields of a message. `reasoning` alone may also be the field of a request."""
 _SEARCH_FIELD = re.compile(r"\btool_search|\bdefer_loading\b|\btool_reference\b")
 _INVALID = re.compile(r"does not match|invalid (?:value|type)|input should be|must be one of|deserialize")
 _REFUSES = re.compile(r"not (?:supported|permitted|allowed)|unsupported|unexpected|unknown|unrecogni|extra|forbidden")
@@ -289,7 +289,7 @@ class RefusedPart(msgspec.Struct, frozen=True):
 
 
 def find_refused_part(failure: Failure) -> RefusedPart | None:
-    """The part that the failure refuses, if it is about one."""
+    """The optional part that the server refused, or None if the failure has another cause."""
     if failure.status not in _REFUSING_STATUS:
         return None
     message = failure.message.lower()

@@ -35,12 +35,12 @@ def fit_request(request: Request, limits: Limits) -> tuple[Request, Restore]:
 
 
 def select_fields(body: bytes, names: frozenset[str]) -> bytes:
-    """A body with only these of its fields."""
+    """The body, with only these fields."""
     return to_json({name: value for name, value in fields_of(body).items() if name in names})
 
 
 class LoweredConversation:
-    """One request to one backend and everything it answers. A backend sets `decoder` and adds `start`."""
+    """One request to one backend, and its answer. A backend sets `decoder` and adds `start`."""
 
     decoder: TurnDecoder
 
@@ -48,7 +48,7 @@ class LoweredConversation:
         self.lowered, self.restore = fit_request(request, limits)
         """The request as it is written for the server, and the stage that restores the calls of the answer."""
         dropped = self.lowered.notes[len(request.notes) :]
-        self._notes: Sequence[Note] = (*dropped, *self.restore.notes)  # are delivered with the turn
+        self._notes: Sequence[Note] = (*dropped, *self.restore.notes)  # delivered with the turn
         self._stages = Pipeline(self.restore) if self.restore.table else None
 
     @property
@@ -83,13 +83,13 @@ class LoweredConversation:
 
     def feed_plain(self, body: bytes) -> Sequence[Event]:
         """The events of a reply that is not streamed."""
-        # Parts of the body may be written to a stream.
+        # Parts of the body may be written to a stream, where a frame is one line.
         return self._restore_calls(self.decoder.feed_plain(on_one_line(body)))
 
     def stand_in(self, call: str, delivered: str) -> None:
-        """Answer a call that was not delivered with the result of the call that was delivered in its place.
+        """Answer an undelivered call with the result of the call that was delivered in its place.
 
-        By default nothing is needed: the next request has the whole history with the client's ids.
+        Does nothing by default: the next request has the whole history with the client's ids.
         """
 
     def read_error(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
@@ -116,6 +116,6 @@ class ReplayProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def answer_with(
     conversation: LoweredConversation, recording: Recording, timing: Timing = "none"
 ) -> LoweredConversation:
-    """The conversation with the backend that was recorded, in which any request is answered with the recording."""
+    """The same conversation, in which the recording answers any request."""
     conversation.start = partial(recording.script, timed=timing == "original")
     return conversation

@@ -21,7 +21,7 @@ _name = msgspec.json.Decoder(str | None).decode
 
 
 def restore_original_fields(request: Request, lower: Request, declared: tuple[Tool, ...], schema_field: str) -> Request:
-    """The lowered request, with its original fields and declarations changed as its tools are.
+    """The lowered request, with its original fields and declarations changed like its tools.
 
     `declared` are the tools of the lowered request as the client declared them.
     """

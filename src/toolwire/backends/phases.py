@@ -10,7 +10,7 @@ from toolwire.core.events import Note
 class PhasedMessages:
     """Drops a final answer that repeats the commentary right before it.
 
-    The text of an answer is held back while it equals the commentary.
+    The text of an answer is held back while the commentary begins with it.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The Chat Completions API as a backend: vLLM, Ollama, llama.cpp, DeepSeek, and whatever else speaks it.
+"""The Chat Completions API as a backend: vLLM, Ollama, llama.cpp, DeepSeek and others.
 
 POST {base_url}/chat/completions  →  data: {"choices":[{"delta":{…}}]} … data: [DONE], or one plain completion
 """
@@ -53,7 +53,7 @@ class Conversation(LoweredConversation):
 def make_text_readers(profile: Profile, request: Request, seed: str) -> list[Stage[Event, Event]]:
     """The stages that read reasoning and calls in the model's text.
 
-    Without tools, only those call notations are read that divide the text into channels.
+    Without tools, only call notations that divide the text into channels are read.
     """
     stages: list[Stage[Event, Event]] = [
         ReadReasoning(REASONING[name]) for name in profile.notations if name in REASONING

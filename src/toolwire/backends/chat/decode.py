@@ -1,4 +1,4 @@
-"""Chat Completions chunks (or one plain completion) to turn events.
+"""Decodes Chat Completions chunks (or one plain completion) to turn events.
 
 Servers omit and repeat fields in every possible way. The table of calls decides which call a fragment belongs to.
 The turn ends with the stream, not with a finish reason, because some servers send one in every chunk.
@@ -79,7 +79,7 @@ class Decoder(TurnDecoder):
         self._choices = choices
         self._finished: set[int] = set()  # choices that have their finish reason
         self._dropped: set[int] = set()  # choices that are not delivered, with a note
-        self._ends_every_chunk = False  # its finish reasons do not mean the end
+        self._ends_every_chunk = False  # so no finish reason means the end
         self._reason: Reason | None = None
         self._claims_calls = False  # the finish reason was tool calls
         self._in_text = False  # delivered text must not be split by later reasoning
@@ -139,7 +139,7 @@ class Decoder(TurnDecoder):
 
     def _read(self, chunk: Chunk) -> Sequence[Event]:
         if chunk.error is not None or chunk.object == "error":
-            # Older vLLM has the error in the chunk itself.
+            # In older versions of vLLM the chunk itself is the error.
             return self.fail(stream_failure(chunk.message if chunk.error is None else chunk.error))
         out: list[Event] = [] if self._started else [TurnStarted(chunk.id or "", chunk.model or "")]
         self._started = True
@@ -205,7 +205,7 @@ class Decoder(TurnDecoder):
         return None
 
     def _read_with_frame(self, chunk: Chunk, frame: Frame) -> Sequence[Event]:
-        """The events of a chunk, with its frame in the delta if it holds nothing else, or as a `RawFrame`."""
+        """The events of a chunk. Its frame is kept in its only delta, or as a `RawFrame` if it holds anything else."""
         text = _find_only_text(chunk)
         if text is not None:
             return [
@@ -271,7 +271,7 @@ class Decoder(TurnDecoder):
             out += self._in_sequence(self._table.feed(fed))
 
     def _flush_late_reasoning(self) -> list[Event]:
-        """Deliver, behind the text, the reasoning that came in the middle of it."""
+        """Deliver the reasoning that arrived in the middle of the text, after the text."""
         late, self._late_reasoning = self._late_reasoning, []
         self._in_text = False
         return self._sequencer.feed(ReasoningDelta("".join(late), "content")) if late else []

@@ -1,8 +1,8 @@
-"""Encodes a request for the Chat Completions API: translated, or the JSON of a client of the same dialect.
+"""Encodes a request for the Chat Completions API. The JSON of a client of the same dialect is kept where possible.
 
 The flat history is folded into messages. Parallel calls are in one assistant message, directly followed by their
-results, and anything between them comes after. Messages of a client of the same dialect are sent unchanged where
-possible; others keep all fields that need no change.
+results, and anything between them comes after. A changed message of a client of the same dialect keeps all fields that
+need no change.
 """
 
 from collections import Counter, defaultdict, deque
@@ -117,7 +117,7 @@ def encode_request(
 
 
 def _join_system_messages(request: Request) -> Request:
-    """The request with all opening instructions in one message, and later ones as text of the user."""
+    """The request with all opening instructions in one message, and later ones as user text."""
     opening, rest = split_opening(request.entries, "system", "developer")
     entries, instructions = [*opening, *rest], request.instructions
     for index, entry in enumerate(rest, len(opening)):
@@ -322,7 +322,7 @@ class Fold:
             message.pop("content", None)
         if "content" not in message and "refusal" not in message:
             if "tool_calls" not in message:
-                return  # reasoning alone is no message
+                return  # reasoning alone is not a message
             if self._profile.content_beside_calls != "omit":
                 message["content"] = None if self._profile.content_beside_calls == "null" else ""
         self._out.append(message)
@@ -335,12 +335,13 @@ class Fold:
         self._notes += [note_dropped_part(part) for part in entry.parts if not isinstance(part, TextPart | RefusalPart)]
 
     def _text(self, message: Json, name: str) -> StringIO:
-        """The buffer of a text field of the open message, whose position among the fields is now fixed."""
+        """The buffer of a text field of the open message. Its first use fixes the field's position."""
         message.setdefault(name, "")
         return self._texts.setdefault(name, StringIO())
 
     def _add_reasoning(self, entry: ReasoningEntry) -> None:
-        is_own = entry.origin == DIALECT  # or may be; a server with a configured field gets all reasoning
+        is_own = entry.origin == DIALECT
+        # Reasoning without an id may be its own, too. A server with a configured field gets all reasoning.
         may_be_own = is_own or not entry.id or bool(self._profile.reasoning)
         is_returnable = is_own if entry.signature else bool(entry.text) and may_be_own
         if self._profile.reasoning == "drop" or not is_returnable:

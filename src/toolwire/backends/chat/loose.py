@@ -3,7 +3,7 @@
     {"choices": [{"delta": {"content": [{"type": "text", "text": "Hi"}]}}]}
     {"choices": [{"delta": {"tool_calls": [{"id": "c", "function": {"name": "f"}, "arguments": {"a": 1}}]}}]}
 
-Its calls are read by `core/shapes.py`, as in the aggregator.
+Calls are read by `core/shapes.py`, as in the aggregator.
 """
 
 from typing import Any, TypeVar, cast
@@ -72,7 +72,7 @@ def _read_choice(choice: Any) -> ReplyChoice:
             reasoning=_join_texts(_get(message, "reasoning")) or None,
             reasoning_details=details if isinstance(details, msgspec.Raw) else msgspec.UNSET,
             thinking=_join_texts(content, "thinking"),
-            # Without an end: the end of the turn decides whether a call was cut.
+            # A complete call stays open: the end of the turn decides whether it was cut.
             fragments=[msgspec.structs.replace(each, ended=not each.complete) for each in read_fragments(choice)],
         ),
         finish_reason=_convert(str, _get(choice, "finish_reason")),
@@ -95,7 +95,7 @@ def _join_texts(content: Any, key: str = "text") -> str:
 
 
 def _convert(type: type[Value], value: Any) -> Value | None:
-    """The value if it is of this type, or an object that can be read as such."""
+    """The value as this type, or None if it cannot be converted."""
     if value is None:
         return None
     try:

@@ -22,7 +22,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     developer: bool = False
     """It supports the role developer; other servers get system messages instead."""
     system: Literal["anywhere", "first"] = "anywhere"
-    """`first`: its template accepts one system message, at the beginning; later ones are sent as text of the user."""
+    """`first`: its template accepts one system message, at the beginning; later ones are sent as user text."""
     strict: bool = True
     """It supports `strict` on a tool."""
     parallel: bool = True

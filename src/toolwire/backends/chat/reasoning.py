@@ -58,7 +58,7 @@ class ReasoningFields:
                     self._details.append(item)
 
     def json(self) -> str:
-        """The fields as a JSON object; the empty string if there are none, or too much."""
+        """The fields as a JSON object; the empty string if there are none or they are too large."""
         if self._json is None:
             fields: Json = {field: "".join(texts) for field, texts in self._texts.items()}
             if self._details:

@@ -28,7 +28,7 @@ __all__ = [
 PATH = "/messages"
 """The path below the base URL."""
 MODELS_PATH = "/models?limit=1000"
-"""The list of its models. Anthropic gives twenty at a time unless more are asked for."""
+"""The path of the list of models. By default Anthropic returns only twenty."""
 
 
 class Conversation(LoweredConversation):
@@ -62,7 +62,7 @@ _COUNTED = frozenset(("model", "messages", "system", "tools", "tool_choice", "th
 
 
 def count_tokens(request: Request, profile: Profile) -> Post:
-    """The HTTP request that asks how many tokens a request has."""
+    """The HTTP request that counts the tokens of a request."""
     lower, _ = fit_request(request, profile.limits)
     body, _ = encode_request(lower, profile, stream=False)
     return Post("/messages/count_tokens", select_fields(body, _COUNTED), _make_headers(request, profile))

@@ -1,11 +1,11 @@
-"""Messages events (or one plain message) to turn events.
+"""Decodes Messages events (or one plain message) to turn events.
 
 Some servers have several blocks open at once, and some never stop a block. So the first open block is read as it comes,
 and the events of later blocks wait until it ends:
 
 - with its stop, or with the turn;
-- when another block starts and its input or signature is complete;
-- when a later block grows, and it is no call and has not grown since that block started.
+- when another block starts, if its own input or signature is complete;
+- when a later block grows, if it is not a call and has not grown since that block started.
 """
 
 from collections.abc import Callable, Sequence
@@ -44,7 +44,7 @@ from toolwire.core.text import is_json
 DIALECT = "messages"
 """The dialect of this backend's protocol, and the origin of its signatures."""
 _KNOWN_BLOCKS = ("text", "thinking", "redacted_thinking", "tool_use")
-"""The types of blocks that there are events for."""
+"""The types of blocks that turn events represent."""
 
 _decode_event = msgspec.json.Decoder(StreamEvent).decode
 _decode_lax = msgspec.json.Decoder(StreamEvent, strict=False).decode  # numbers may be strings
@@ -68,7 +68,7 @@ _OF_BLOCKS = frozenset(("content_block_start", "content_block_delta", "content_b
 _COUNTS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "thinking_tokens")
 
 EVENTS_BEFORE_SIGNATURE = 64
-"""Events of a block behind open reasoning, after which no signature of that reasoning is expected."""
+"""Events of the next block after which no signature of open reasoning is expected any more."""
 
 
 class _Waiting(msgspec.Struct):
@@ -77,7 +77,7 @@ class _Waiting(msgspec.Struct):
     start: int
     """The number of its start among all starts; 0 if it continues a block that was closed without a stop."""
     grown: int
-    """The number of the latest start when it grew last."""
+    """The number of the latest start when it last grew."""
     events: list[tuple[StreamEvent, Frame]] = []
 
 
@@ -97,7 +97,7 @@ class Decoder(TurnDecoder):
         self._waiting: dict[int, _Waiting] = {}  # those behind it, in their order
         self._left: dict[int, Block] = {}  # blocks that were closed without a stop, except calls
         self._starts = 0  # of blocks, so far
-        self._grown = 0  # the number of the latest start when the open block grew last
+        self._grown = 0  # the number of the latest start when the open block last grew
         self._held_bytes = 0  # of the events that wait
         self._held_deltas = 0  # that had to wait so far
         self._was_tested = False  # `_is_over` has tested the open block
@@ -173,7 +173,7 @@ class Decoder(TurnDecoder):
             self._held_bytes += len(frame.data)
             if self._held_bytes > MAX_HELD_CHARS:
                 raise BackendFault(
-                    Failure(502, "call_too_large", f"More than {MAX_HELD_CHARS} bytes wait behind a block.")
+                    Failure(502, "call_too_large", f"More than {MAX_HELD_CHARS} bytes wait behind an open block.")
                 )
             return out
         out += self._read(event, frame)

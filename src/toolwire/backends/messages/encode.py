@@ -1,4 +1,4 @@
-"""Encodes a request for the Messages API: translated, or the JSON of a client of the same dialect.
+"""Encodes a request for the Messages API. The JSON of a client of the same dialect is kept where possible.
 
 The flat history is folded into messages, which alternate. All results of parallel calls are in one user message, before
 its text; the reasoning, text and calls of an answer are in one assistant message, in their order.
@@ -113,7 +113,7 @@ def _translate(request: Request, profile: Profile, notes: list[Note]) -> Json:
 
 
 def _remove(body: Json, name: str) -> bool:
-    """Remove a field, or, as `tools.name`, a field of every tool; returns whether it was there."""
+    """Remove a field, or, as `tools.name`, a field of every tool. Returns whether it was there."""
     field, _, inner = name.partition(".")
     if not inner:
         return body.pop(name, None) is not None

@@ -55,7 +55,7 @@ class ReplyMessage(msgspec.Struct, gc=False):
 
 
 class StreamEvent(msgspec.Struct, gc=False):
-    """Any event of a stream. Which fields are there depends on its type."""
+    """Any event of a stream. Its type determines which fields it has."""
 
     type: str = ""
     index: int = 0

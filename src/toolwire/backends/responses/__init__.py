@@ -1,4 +1,4 @@
-"""The Responses API as a backend: OpenAI, the ChatGPT Codex backend, and every server that speaks like them.
+"""The Responses API as a backend: OpenAI, the ChatGPT Codex backend and compatible servers.
 
 POST {base_url}/responses  →  event: response.created … response.completed, or one plain response object
 """
@@ -61,7 +61,7 @@ _COUNTED = frozenset(
 
 
 def count_tokens(request: Request, profile: Profile) -> Post:
-    """The HTTP request that asks how many tokens a request has."""
+    """The HTTP request that counts the tokens of a request."""
     lower, _ = fit_request(request, profile.limits)
     body, _ = encode_request(lower, profile, stream=False)
     return Post("/responses/input_tokens", select_fields(body, _COUNTED))

@@ -1,7 +1,7 @@
-"""Responses events (or one plain response) to turn events.
+"""Decodes Responses events (or one plain response) to turn events.
 
-The same content comes up to four times: as deltas, in a `.done`, in `output_item.done` and in the final `output`. What
-comes first is delivered; the rest adds only what was missing. Servers leave out any of the four. Frames about calls are
+The same content arrives up to four times: as deltas, in a `.done`, in `output_item.done` and in the final `output`. The
+first is delivered; the others add only what was missing. Servers leave out any of the four. Frames about calls are
 read as in the public aggregator (`core/shapes.py`).
 
 For a client that speaks Responses too, deltas keep their frames and every other frame becomes a `RawFrame`.
@@ -66,7 +66,7 @@ _REASONS: dict[str | None, Reason] = {
 _FAILURES = frozenset(("error", "response.failed", "response.cancelled"))
 """The events that state why a turn failed."""
 
-# Items that need no note when nothing is delivered of them.
+# Items that need no note if none of their content is delivered.
 _IGNORED_ITEMS = frozenset(("compaction", "message", "reasoning"))
 
 SHELL_CALL = "local_shell_call"
@@ -91,7 +91,7 @@ class Decoder(TurnDecoder):
         self._final = b""  # the last frame with a whole response, where frames are kept
         self._output = ItemTracker()
         self._is_done = False  # the server sent `[DONE]`
-        self._listed: int | None = None  # how many calls of the final list were read
+        self._listed: int | None = None  # the number of calls read from the final list
         self._delta_key: tuple[str | None, int | None, int | None] | None = None
         self._item = TrackedItem("", None)  # of the last delta, or the last that began or ended
         self._message: TrackedItem | None = None  # the message that the last text belongs to
@@ -166,7 +166,7 @@ class Decoder(TurnDecoder):
         return [TurnStarted(response.id or "", response.model or ""), *self._take_opening()]
 
     def _repair_event(self, frame: Frame) -> tuple[bytes, StreamEvent | None]:
-        """Read a frame with split characters or numbers as strings; of one that ends the turn, the status and error."""
+        """Read a frame with split characters or numbers as strings; of an unreadable ending, only status and error."""
         data, event = self._read_mended(frame.data, _decode_lax)
         if event is not None or data is not frame.data:
             return data, event
@@ -181,7 +181,7 @@ class Decoder(TurnDecoder):
         return data, StreamEvent(ending.type, response=response)
 
     def _give_up_half(self, event: StreamEvent) -> None:
-        """Replace half a character whose other half did not come."""
+        """Replace half a character whose other half did not arrive."""
         self._surrogates.half = ""
         self.opening.append(Note("letter_replaced"))
         if event.delta is not None:
@@ -459,7 +459,7 @@ class Decoder(TurnDecoder):
             self._select(tracked)
             if raws and not tracked.was_forwarded:
                 out.append(RawFrame(DONE, tracked.name, b'{"item":' + raws[index] + b"}", item.answers))
-            # The final list may lack items, so a call with an id is not found by its index.
+            # The final list may lack items, so a call with an id is not looked up by its index.
             out += self._complete_item(item, None if item.call_id else index)
         incomplete = response.status == "incomplete" or event.type == "response.incomplete"
         reason: Reason = "stop"

@@ -115,7 +115,7 @@ _STATE = frozenset(("previous_response_id", "conversation", "background"))
 
 
 def _encode_original(request: Request, profile: Profile, *, stream: bool) -> tuple[bytes, list[Note]]:
-    """The body of a client of the same dialect, with all fields that we do not decide."""
+    """The body of a client of the same dialect, with all fields that we do not set."""
     notes: list[Note] = []
     idle = () if request.tools or request.hosted_tools else ("tools", "tool_choice")  # some servers refuse them empty
     fields = {name: value for name, value in request.fields.items() if name not in _STATE and name not in idle}
@@ -155,12 +155,12 @@ def _encode_items(request: Request, entries: Sequence[Entry], profile: Profile) 
 
 
 def drop_unusable_reasoning(entries: Sequence[Entry], notes: list[Note]) -> list[Entry]:
-    """The entries without reasoning that the server refuses: it cannot use it, or no output of the model follows."""
+    """Drop reasoning that the server refuses: it cannot use it, or no output of the model follows."""
     out: list[Entry] = []
     leads_on = False  # the next entry is output of the model
     for entry in reversed(entries):
         if isinstance(entry, ToolsEntry):
-            pass  # neither of the model nor of the user
+            pass  # from neither the model nor the user
         elif not isinstance(entry, ReasoningEntry):
             leads_on = not isinstance(entry, ResultEntry) and not (
                 isinstance(entry, Message) and entry.role != "assistant"
@@ -221,7 +221,7 @@ def _encode_original_item(entry: Entry, profile: Profile, *, is_changed: bool) -
 
 @lru_cache(maxsize=64)
 def _compile_key(name: str) -> re.Pattern[bytes]:
-    """Finds a field's name. In items of some kilobytes this is several times faster than `in`."""
+    """Compile a search for a field's name, in items of some kilobytes several times faster than `in`."""
     return re.compile(b'"%b"' % re.escape(name.encode()))
 
 
@@ -256,7 +256,7 @@ def encode_entry(entry: Entry) -> Any:
             shown = [{"type": "summary_text", "text": text} for text in summary]
             return {"type": "reasoning", "id": id, "summary": shown, "encrypted_content": signature}
         case OtherEntry() | ToolsEntry():
-            return entry.raw  # always of this dialect: others were left out
+            return entry.raw  # always of this dialect: others were dropped
 
 
 def _encode_part(part: Part, role: str) -> Json:
@@ -274,7 +274,7 @@ def _encode_part(part: Part, role: str) -> Json:
         case AudioPart(data, format):
             return {"type": "input_audio", "input_audio": {"data": data, "format": format}}
         case ToolPart(name):
-            return {"type": "tool_reference", "tool_name": name}  # always spelled out before
+            return {"type": "tool_reference", "tool_name": name}  # never reached: lowering replaces it with text
         case OtherPart(type):
             return {"type": type}
 
@@ -282,7 +282,7 @@ def _encode_part(part: Part, role: str) -> Json:
 def _encode_tools(request: Request) -> list[msgspec.Raw]:
     """All tools; tools that a search found come last, so that the list only grows.
 
-    The same tuple comes with every request of an agent, so it is encoded once.
+    All requests of an agent share one tuple, so it is encoded once.
     """
     tools, hosted = request.tools, [tool.raw for tool in request.hosted_tools]
     cached = _encoded.find(id(tools))

@@ -31,7 +31,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     additional_tools: bool = True
     """It supports `additional_tools` items; for other servers their tools are moved to `tools`."""
     tool_search: bool = True
-    """It supports tool search and what came with it: `tool_search`, `defer_loading` and namespaces of tools."""
+    """It supports tool search: `tool_search`, `defer_loading` and namespaces of tools."""
     counts_tokens: bool = False
     """It has `/responses/input_tokens`."""
     headers: dict[str, str] = {}
@@ -89,4 +89,4 @@ CHATGPT = Profile(
 """The server behind a ChatGPT login that `codex login` made."""
 
 USAGE_PATH = "/wham/usage"
-"""The path at which that server reports what the account has used."""
+"""The path of the account's usage on that server."""

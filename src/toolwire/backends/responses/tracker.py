@@ -24,7 +24,7 @@ class TrackedItem(msgspec.Struct, eq=False):
     """The frame that ends it was forwarded."""
 
     def __post_init__(self) -> None:
-        """Name an item without an id by its index, so that the name equals no id of a server."""
+        """Name the item by its id, or by `@` and its index, which no server uses as an id."""
         self.name = self.id or (f"@{self.index}" if self.index is not None else "")
 
 
@@ -76,7 +76,7 @@ class ItemTracker:
     def end(self, type: str, id: str | None, index: int | None) -> TrackedItem:
         """The item of an `output_item.done` event."""
         if index is None and not id:
-            index = self._unidentified  # items without id and index are counted
+            index = self._unidentified  # items without id and index are numbered in order
             self._unidentified += 1
         item = self.find(id, index)
         item.type = type

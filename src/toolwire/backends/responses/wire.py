@@ -63,7 +63,7 @@ class ReplyItem(CallHolder):
 
     @property
     def answers(self) -> str | None:
-        """The call whose result it is, if it is one."""
+        """The id of the call that it answers, if it is a result."""
         return self.call_id or "" if self.type in _RESULTS else None
 
 
@@ -95,7 +95,7 @@ class Response(msgspec.Struct, gc=False):
 
 
 class StreamEvent(CallHolder):
-    """Any event of a stream. Which fields are there depends on its type."""
+    """Any event of a stream. Its type determines which fields it has."""
 
     item_id: str | None = None
     output_index: int | None = None
