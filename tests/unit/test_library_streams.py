@@ -189,7 +189,7 @@ def test_nothing_can_be_fed_after_the_end():
         lambda: encoder.feed(TurnStarted()),
         encoder.end,
     ):
-        with pytest.raises(FedAfterEnd, match="has ended: each is for one turn"):
+        with pytest.raises(FedAfterEnd, match="has ended: use a new one for each turn"):
             late()
 
 

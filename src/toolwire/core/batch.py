@@ -34,13 +34,13 @@ class Template(msgspec.Struct, frozen=True, gc=False):
     """The offset in the lead at which the data begins."""
 
     def render(self, text: bytes, number: int) -> bytes:
-        """The data of one frame with this text, which is the inside of a JSON string."""
+        """The data of one frame with this text, which is escaped as in a JSON string."""
         counted = b"%d" % number + self.middle if self.middle else b""
         return self.lead[self.data :] + counted + self.key + text + self.tail[: -len(_END)]
 
 
 class FrameBatch(msgspec.Struct, frozen=True, gc=False):
-    """The texts of several frames, each the inside of a JSON string exactly as we would encode it."""
+    """The texts of several frames, each escaped exactly as in our own JSON, without quotes."""
 
     texts: Sequence[bytes]
     template: Template
@@ -110,13 +110,13 @@ def learn_template(block: bytes, fields: Sequence[bytes]) -> Template | None:
 
 MAX_NUMBER_DIGITS = 18
 MIN_WINDOW_BYTES = 16 * 1024
-"""Minimum bytes that are split for one batch. The rest is not split, so that nothing is searched twice."""
+"""Minimum size of the window that is split for one batch. Bytes beyond it are left for later."""
 FRAMES_PER_WINDOW = 32
-"""The window holds at least this many frames of the size of the first."""
+"""Minimum size of the window in frames as large as the first."""
 
 
 def read_batch(data: bytes, start: int, template: Template) -> tuple[FrameBatch, int] | None:
-    """The batch that begins at this offset and its length in bytes; None if there are not at least two such frames."""
+    """The batch that begins at this offset and its length in bytes; None if fewer than two frames match."""
     lead, middle, key, tail = template.lead, template.middle, template.key, template.tail
     end = data.find(tail, start + len(lead), start + MIN_WINDOW_BYTES)
     if end < 0 or not data.startswith(lead, end + len(tail)):
@@ -147,10 +147,10 @@ def read_batch(data: bytes, start: int, template: Template) -> tuple[FrameBatch,
 
 
 def _count_complete(parts: list[bytes], texts: list[bytes], joints: list[bytes]) -> int:
-    """How many leading parts end with the joint to a next frame, which was removed from their text."""
+    """The number of leading parts that ended with the joint to the next frame."""
     last = len(parts) - 1
     if sum(map(len, parts[:last])) - sum(map(len, texts[:last])) == sum(map(len, joints[:last])):
-        return last + (len(texts[last]) < len(parts[last]))  # nearly always that is all but the last
+        return last + (len(texts[last]) < len(parts[last]))  # nearly always all but the last
     return next(index for index, text in enumerate(texts) if len(text) == len(parts[index]))
 
 

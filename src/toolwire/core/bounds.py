@@ -1,4 +1,4 @@
-"""Limits on the size of one request. A large one is read in steps, so that other tasks can run in between.
+"""Limits on the size of one request. A large request is read in steps, so that other tasks can run in between.
 
 Bytes alone do not limit time: a million empty objects take seconds where one string of the same size takes
 milliseconds. So the values of a large body are counted before it is decoded, entries and tools while they are decoded.
@@ -27,7 +27,7 @@ BYTES_PER_STEP = 1024 * 1024
 ENTRIES_PER_STEP = 100
 """Entries that are decoded in one step."""
 
-# A string, or the beginning of one that has no end here. Nothing is tried twice, so the cost is linear.
+# A string, or the beginning of an unterminated one. Nothing backtracks, so the cost is linear.
 _without_strings = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\Z)', re.DOTALL).sub
 
 
@@ -37,12 +37,12 @@ class Bounds(msgspec.Struct, frozen=True):
     body: int = 32_000_000
     """Bytes of the body, decompressed."""
     values: int = 150_000
-    """JSON values: objects, arrays, and everything after a comma."""
+    """JSON values, counted as commas and opening brackets."""
     entries: int = 10_000
     """Messages or items, their calls and the parts of their content."""
     tools: int = 2_000
     preamble: int = 8_000_000
-    """Bytes beside the conversation: instructions, tools and other fields that a response may repeat."""
+    """Bytes outside the conversation: instructions, tools and other fields that a response may repeat."""
     reply: int = 64_000_000
     """Bytes of a reply that is collected."""
 
@@ -53,7 +53,7 @@ class Bounds(msgspec.Struct, frozen=True):
             raise BadRequest(message, field, "too_many_tools")
 
     def check_preamble(self, size: int, field: str | None = None) -> None:
-        """Refuse a request with too many bytes beside its conversation."""
+        """Refuse a request with too many bytes outside its conversation."""
         if size > self.preamble:
             what = field or "The request without its conversation"
             message = f"{what} has {size} bytes, which is more than the limit of {self.preamble} (server.max_preamble)."
@@ -89,7 +89,7 @@ def check_values(body: bytes, limit: int) -> Steps[None]:
         if (len(piece) - len(piece.rstrip(b"\\"))) % 2 and len(piece) > 1:
             piece = piece[:-1]  # do not cut an escape
         start += len(piece)
-        # The quote closes a string that is open at the end and opens one that swallows the mark otherwise.
+        # If a string is open at the end, the quote closes it; otherwise it opens one that swallows the mark.
         outside = _without_strings(b"", inside + piece + b'"\x00')
         inside = b'"' if outside.endswith(b"\x00") else b""
         seen += sum(outside.count(mark) for mark in (b",", b"{", b"["))
@@ -100,7 +100,7 @@ def check_values(body: bytes, limit: int) -> Steps[None]:
 
 
 def take_bounded(entries: Iterable[T], limit: int, field: str) -> Steps[tuple[T, ...]]:
-    """All entries; more than the limit are refused."""
+    """Take all entries; refuse more than the limit."""
     yield
     source = iter(entries)
     out: list[T] = []

@@ -7,7 +7,7 @@
 
     tools = _tools[data]
 
-A hit costs one lookup in a dict. An entry that was not used while half of the bytes were replaced is evicted.
+A hit costs one lookup in a dict. An entry that stays unused while half of the bytes are replaced is evicted.
 `TenantCache` divides its bytes fairly between tenants.
 """
 
@@ -25,7 +25,7 @@ MAX_CACHE_BYTES = 4 * 1024 * 1024
 """Maximum bytes of all entries of one cache."""
 
 ENTRY_OVERHEAD = 256
-"""Bytes that an entry costs beside its value."""
+"""Bytes of an entry in addition to its value."""
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
@@ -38,7 +38,7 @@ class BoundedDict(dict[Key, Value]):
         super().__init__()
         self._size_of = size
         self._size = 0
-        self._earlier: dict[Key, Value] = {}  # the older half: entries that were not used since
+        self._earlier: dict[Key, Value] = {}  # the older half: entries not used since the last swap
 
     def find(self, key: Key) -> Value | None:
         """The value under a key, or None."""
@@ -100,7 +100,7 @@ def size_of(thing: object) -> int:
 
 
 class TenantCache(Generic[Key, Value]):
-    """Beyond `max_bytes`, the oldest value of the tenant with the most bytes is evicted.
+    """A cache that, beyond `max_bytes`, evicts the oldest value of the tenant with the most bytes.
 
     So a tenant loses nothing to others while it uses no more than an equal share.
     """

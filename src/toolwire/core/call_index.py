@@ -6,11 +6,11 @@ A decoder turns the content of a frame into a `Fragment`; the `CallIndex` finds 
 The rules, each for servers seen in the wild:
 
 - An empty string, null or a word for null counts as absent (`NULL_LIKE`), unless a tool is declared under that name.
-- An item or an index whose arguments are open is the call; ids are its attributes. A new id without a name continues it
-  while its arguments are unfinished. A new id with a new name, or after complete arguments, begins another call.
+- While a call's arguments are unfinished, its item or index identifies it, and a new id without a name continues it.
+  A new id with a new name, or after complete arguments, begins another call.
 - The same id under another index, with a name, is another call whose id was not unique. So is an entry of a finished
   list that repeats the id of an earlier entry.
-- One item may have several calls: a total that differs from the one it has is another call.
+- One item may hold several calls: a second total that differs from the first is another call.
 - A fragment that precedes its item waits for the item's id and name. Argument text alone is not a call.
 - Without id and index a fragment continues the last call, or begins one if it has a name and the last is done.
 """
@@ -42,7 +42,7 @@ class Fragment(msgspec.Struct, frozen=True, gc=False):
 
     text: str = ""
     item: str = ""
-    """The backend's key of the item that holds the call, if it has one beside the call's id."""
+    """The backend's key of the item that holds the call, if it has one besides the call's id."""
     id: str = ""
     index: int | None = None
     position: int | None = None
@@ -67,7 +67,7 @@ class Fragment(msgspec.Struct, frozen=True, gc=False):
     early: bool = False
     """The fragment is not part of the call's item, which may still supply an id and a name."""
     open: bool = False
-    """The call may have ended without its arguments, which may still follow."""
+    """The arguments may still follow the end of the call."""
     default: str = ""
     """All of the arguments, if none follow."""
 
@@ -100,7 +100,7 @@ class CallRow(msgspec.Struct, eq=False):
     """The id came from the backend."""
     announced: bool = False
     early: bool = False
-    """Its item, which may supply an id and a name, was not received yet."""
+    """Its item, which may supply an id and a name, has not arrived yet."""
     fallback: str = ""
     """The id to use if no better one is received."""
     sent: bool = False
@@ -154,7 +154,7 @@ class CallRow(msgspec.Struct, eq=False):
         return found.is_closed
 
     def may_be_all(self) -> bool:
-        """Whether arguments that are not complete JSON may still be whole: there are none, or they are not JSON."""
+        """Whether arguments that are not complete JSON may still be whole: they are blank, or not a cut object."""
         if self.broken or self.contradicts_itself():
             return False
         return self.is_blank() or not is_begun_object(self.text)
@@ -221,7 +221,7 @@ class CallIndex:
             return there if self._continues(there, fragment, given) else None
         if call is not None:
             other_index = fragment.name and fragment.index is not None and call.index not in (None, fragment.index)
-            # The end of a call that has only begun may have another index.
+            # The end of a call without arguments may have another index.
             is_end = fragment.total and fragment.ended and not call.ended and call.is_blank()
             return None if (other_index and not is_end) or _begins_anew(call, fragment) else call
         if fragment.index is not None or fragment.item or not self.calls:
@@ -271,7 +271,7 @@ class CallIndex:
         self._by_id.setdefault(given or call.id, call)
 
     def id_of(self, call: CallRow) -> str:
-        """The id of a call; for one that waits for it, the id that it gets if no other is received."""
+        """The id of a call, or the id that it will get if none is received."""
         if call.id:
             return call.id
         fallback = "" if call.fallback in NULL_LIKE or call.fallback in self._by_id else call.fallback
@@ -361,7 +361,7 @@ class CallIndex:
         return not (call.is_blank() or fragment.text.lstrip().startswith("{") or call.is_closed())
 
     def _has_other_id(self, call: CallRow, fragment: Fragment) -> bool:
-        """Whether this is a second call of one item: the same key, and an id that is no alias of this call."""
+        """Whether this is a second call of one item: the same key, and an id that is not an alias of this call."""
         if not (fragment.name or fragment.total) or fragment.id in NULL_LIKE or fragment.id == call.id:
             return False
         return call.has_backend_id and self._by_id.get(fragment.id) is not call and not self._goes_on(call, fragment)

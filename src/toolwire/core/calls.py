@@ -67,7 +67,7 @@ class CallTable(CallIndex):
         if call is None:
             is_named = fragment.name not in self._no_name
             if not (is_named or fragment.text or fragment.total or fragment.default) and fragment.id in NULL_LIKE:
-                return events  # the end of a block that is no call
+                return events  # the end of a block that is not a call
             if fragment.ended and fragment.total and (whole := self._add_whole(fragment)):
                 return whole
             call = CallRow(len(self.calls), fragment.kind, early=fragment.early)
@@ -85,7 +85,7 @@ class CallTable(CallIndex):
         return events
 
     def _add_whole(self, fragment: Fragment) -> list[Event]:
-        """Add a whole call to which no rule applies, as in most plain replies; returns no events for any other."""
+        """Add a whole call that needs none of the rules, as in most plain replies; returns no events for any other."""
         if fragment.id in NULL_LIKE or fragment.id in self._by_id or fragment.kind != "function":
             return []
         is_named = fragment.name in self._names or (not self._names and fragment.name not in self._no_name)
@@ -112,7 +112,7 @@ class CallTable(CallIndex):
     def _extend(self, call: CallRow | None, text: str, frame: Frame | None = None) -> CallArgs | None:
         if call is None or not call.sent or call.ended or call.gap or call.final or not text or call.surplus:
             return None
-        if "}{" in text or (text[0] == "{" and call.parts[-1].endswith("}")):  # perhaps they are repeated
+        if "}{" in text or (text[0] == "{" and call.parts[-1].endswith("}")):  # the arguments may be repeated
             return None
         self._size += len(text)
         if self._size > self._limit:
@@ -134,9 +134,9 @@ class CallTable(CallIndex):
         return self.feed(msgspec.structs.replace(end, complete=complete)) if end is not None else []
 
     def gap(self) -> None:
-        """Record that a frame was lost: nothing more of an open call is passed on until a total of it comes.
+        """Record that a frame was lost: nothing more of an open call is passed on until its total arrives.
 
-        A call whose arguments were complete before lacks nothing; any other ends incomplete if no total comes.
+        A call whose arguments were complete is unaffected; any other ends incomplete unless a total arrives.
         """
         self._has_gap = True
         for call in self.calls:
@@ -152,7 +152,7 @@ class CallTable(CallIndex):
         return [Note("arguments_unclaimed", call.item) for call in bare]
 
     def settle_names(self) -> list[Event]:
-        """Announce every call that has a name, because no more of it follows."""
+        """Announce every call that has a name: all names are complete."""
         events: list[Event] = []
         for call in self.calls:
             if call.name:
@@ -160,7 +160,7 @@ class CallTable(CallIndex):
         return events
 
     def finish(self, cut: bool) -> list[Event]:
-        """End every open call, complete only if its arguments are. `cut`: the turn ran out of tokens."""
+        """End every open call; it is complete only if its arguments are. `cut`: the turn ran out of tokens."""
         events: list[Event] = []
         for call in self.calls:
             is_known = call.name or call.has_backend_id or call.parts or call.gap
@@ -176,7 +176,7 @@ class CallTable(CallIndex):
         return events
 
     def _learn(self, call: CallRow, fragment: Fragment, events: list[Event]) -> None:
-        """Record the content of a fragment beside its arguments."""
+        """Record what a fragment holds besides arguments."""
         if fragment.default:
             call.default = fragment.default
         if fragment.fallback and not (call.fallback and fragment.early):
@@ -322,7 +322,7 @@ class CallTable(CallIndex):
             self._end(call, events)
 
     def _apply_default(self, call: CallRow) -> None:
-        """Use the arguments that came with the start, if no others did."""
+        """Use the arguments that came with the start if none followed."""
         if call.default and call.is_blank() and not call.sent:
             self._count(len(call.default))
             call.parts, call.default = [call.default], ""

@@ -1,4 +1,4 @@
-"""A finished turn as one value: the same events, collected."""
+"""A finished turn as one value, collected from its events."""
 
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
@@ -73,11 +73,11 @@ class Call(msgspec.Struct, frozen=True):
     """All arguments as JSON text, or the input of a custom call; never parsed."""
     kind: CallKind = "function"
     complete: bool = True
-    """Whether the arguments are whole. A call that is not must not be run."""
+    """Whether the arguments are whole. An incomplete call must not be run."""
     namespace: str = ""
     """The group that the tool was declared in, if any."""
     item: str = ""
-    """The server's id of the item that holds the call, where a turn is carried within one dialect."""
+    """The server's id of the item that holds the call, where client and backend speak the same dialect."""
     signature: str = ""
     """Opaque data that the server needs back with the call."""
 
@@ -153,7 +153,7 @@ def whole_calls(events: Iterable[Event]) -> list[Call]:
 
 
 ITEM_OVERHEAD = 256
-"""Bytes that an item costs beside its text."""
+"""Bytes of an item in addition to its text."""
 
 
 class Collector:
@@ -238,7 +238,7 @@ class Collector:
                 pass
 
     def _add_raw_frame(self, event: RawFrame) -> None:
-        """Put a frame about the turn before all items, one about the open item before that, any other at the end."""
+        """Put a frame about the turn before all items, one about the open item before that item, others at the end."""
         self.size += len(event.data) + ITEM_OVERHEAD
         open_item = self._calls.open or self._message
         name = open_item.item if open_item is not None else self._reasoning_item if self._reasoning_parts else None

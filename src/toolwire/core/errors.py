@@ -9,7 +9,7 @@
     ├── WrongDialect        bytes of another dialect than stated
     ├── FedAfterEnd         a stage was fed after its end
     ├── StoreFailed         the store cannot be used now (memory/store.py)
-    │   ├── Overtaken       another process has taken over what was to be written
+    │   ├── Overtaken       another process has taken over the run or lease
     │   └── NotUsable       the database refuses connections (memory/postgres/faults.py)
     ├── TooManyRuns         the limit of unfinished background runs is reached (memory/store.py)
     ├── TooManyTools        the gateway adds more tools than a request may have (gateway/tools/tools.py)
@@ -18,8 +18,8 @@
     └── InternalError       ours
         └── OutOfOrder      an event that the order of events does not allow
 
-The errors of `toolwire.agent` hang in the same tree; docs/library.md draws all of it. A `Failure` is the same fact as a
-value: it travels inside `TurnFailed` and every dialect can write it.
+The errors of `toolwire.agent` belong to the same tree; docs/library.md shows all of it. A `Failure` is an error as a
+value: it travels inside `TurnFailed`, and every dialect can write it.
 """
 
 import copyreg
@@ -32,7 +32,7 @@ CONTEXT_LENGTH_EXCEEDED = "context_length_exceeded"
 """The failure code of a request that does not fit into the model's context window."""
 
 THREAD_GONE = "thread_gone"
-"""The failure code of a conversation whose thread is gone, before anything was sent."""
+"""The failure code of a conversation whose thread is gone; nothing was sent yet."""
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -48,7 +48,7 @@ class Failure(msgspec.Struct, frozen=True):
     quoted: bool = False
     """The message is the backend's own, which may repeat a prompt or a key: it is not logged."""
     hint: str = ""
-    """Advice for the user; also the end of the message."""
+    """Advice for the user, also appended to the message."""
     url: str = ""
     """The URL of the backend, for the log."""
 
@@ -161,7 +161,7 @@ class FedAfterEnd(ToolwireError):
     failure_code = "fed_after_end"
 
     def __init__(self, stage: str) -> None:
-        super().__init__(f"{stage} has ended: each is for one turn.")
+        super().__init__(f"{stage} has ended: use a new one for each turn.")
 
 
 class InternalError(ToolwireError):

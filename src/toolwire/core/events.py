@@ -160,7 +160,7 @@ class RawFrame(Event, frozen=True, gc=False):
 
 
 class Usage(Event, frozen=True, gc=False):
-    """Token counts. `input` includes cached and cache-writing tokens, `output` includes reasoning."""
+    """Token counts. `input` includes cached and cache-write tokens, `output` includes reasoning."""
 
     input: int = 0
     output: int = 0
@@ -227,7 +227,7 @@ def decode_frames(feed: Callable[[Frame], Sequence[Event]], frames: Sequence[Fra
 
 
 def attach_batch(events: Sequence[Event], frame: Frame) -> Sequence[Event]:
-    """The events of a frame, the delta with the frame's batch. Notes are repeated for each frame of the batch."""
+    """The events of a frame, with its batch on the delta. Notes are repeated for each frame of the batch."""
     batch = frame.batch
     if batch is None:
         return events
@@ -241,7 +241,7 @@ def attach_batch(events: Sequence[Event], frame: Frame) -> Sequence[Event]:
 
 
 def split_batch(event: TextDelta) -> Sequence[TextDelta]:
-    """One delta per frame of the batch, so that a reader of text sees the same in any chunking."""
+    """One delta per frame of the batch, so that a text reader does not depend on the chunking."""
     batch, frame = event.batch, event.frame
     if batch is None:
         return (event,)

@@ -53,7 +53,7 @@ class LineReader:
         return frames
 
     def end(self) -> list[Frame]:
-        """Discard a last line without its line end: it was cut."""
+        """Discard an unterminated last line: it was cut."""
         self._pending = []
         return []
 

@@ -20,7 +20,7 @@ MAX_HEADER_NOTES = 16
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """The figures about a turn that clients get beside its content."""
+    """The figures about a turn that clients get in addition to its content."""
 
     tool_call_count: int = 0
     tool_call_truncated: bool = False
@@ -45,7 +45,7 @@ class Figures(msgspec.Struct, frozen=True):
 
 
 class TurnStats:
-    """A policy that counts what passes. Notes end here: no dialect has an event for them."""
+    """A policy that counts calls, notes and usage. Notes end here: no dialect has an event for them."""
 
     handles: ClassVar[tuple[type[Event], ...]] = (CallStarted, Note, Usage, TurnEnded, TurnFailed)
 
@@ -73,7 +73,7 @@ class TurnStats:
         return None
 
     def note(self, note: Note) -> None:
-        """Count a note, and store it below the limit."""
+        """Count a note, and store it unless the limit is reached."""
         self.counts[note.code] = self.counts.get(note.code, 0) + 1
         self.truncated = self.truncated or note.code in _TRUNCATING
         if len(self.notes) < MAX_STORED_NOTES:
@@ -86,7 +86,7 @@ class TurnStats:
 
     @property
     def figures(self) -> Figures:
-        """The figures that clients get. Notes are short and ASCII, on one line."""
+        """The figures that clients get. A note's subject becomes one short line of ASCII."""
         notes: list[dict[str, str]] = []
         for note in self.notes:
             subject = note.subject[:80].encode("ascii", "replace").decode()
@@ -104,7 +104,7 @@ class TurnStats:
 
 
 class PassingStats(TurnStats):
-    """The same, but notes pass, for readers of events rather than of a dialect."""
+    """The same, but lets notes pass, for clients that read events instead of a dialect."""
 
     def feed(self, event: Event) -> None:
         super().feed(event)

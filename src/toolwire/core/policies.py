@@ -1,4 +1,4 @@
-"""Policies: stages that change a turn's events by decision, each named after its decision.
+"""Policies: stages that change a turn's events according to a rule, each named after its decision.
 
 `handles` lists the events that a policy receives; all others skip it, which keeps the hot path short. When a policy
 ends the turn, `Policies` is `closed`: no more events pass, and the backend is no longer read.
@@ -61,7 +61,7 @@ class Policies:
         return self.feed_all((event,))
 
     def feed_all(self, events: Events) -> list[Event]:
-        """The events that are left of these after all policies."""
+        """The events that remain after all policies."""
         out: list[Event] = []
         if not self.closed:
             self._pass_all(events, 0, out)
@@ -96,7 +96,7 @@ def _find_routes(kinds: tuple[type[Policy], ...]) -> list[dict[type[Event], tupl
 
 
 class InferMissingName:
-    """Gives a nameless call the only name it can have, or fails the turn."""
+    """Gives a nameless call the only possible name, or that of its position if configured, or fails the turn."""
 
     handles: ClassVar[Kinds] = (CallStarted,)
 
@@ -286,7 +286,7 @@ class StopAfterBurst:
         self._holding = holding
         self._idle = False
         self.calls = 0
-        """Calls delivered: each begins the grace period anew."""
+        """Number of delivered calls; each restarts the grace period."""
 
     @property
     def waiting(self) -> bool:
@@ -367,7 +367,7 @@ class FinishReason:
 
 
 class FillArguments:
-    """Gives a function call that ends without arguments the empty object: no dialect has a call without any."""
+    """Gives a function call that ends without arguments the empty object, because every dialect requires them."""
 
     handles: ClassVar[Kinds] = (CallStarted, CallArgs, CallEnded)
 

@@ -46,7 +46,7 @@ NOT_AN_OBJECT = "__arguments"
 
 
 def as_object(arguments: str) -> msgspec.Raw | None:
-    """Arguments as a JSON object in their original text, also out of a JSON string; None if they are not an object."""
+    """Arguments as a JSON object in its original text, even if quoted as a string; None if they are not an object."""
     if is_blank(arguments):
         return msgspec.Raw(b"{}")
     try:

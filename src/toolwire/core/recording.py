@@ -54,7 +54,7 @@ class Attempt(msgspec.Struct, omit_defaults=True):
 
 
 class Line(msgspec.Struct, omit_defaults=True):
-    """A request, one frame of a stream, or a body; `t` is in seconds from the start of the reply."""
+    """A request, an attempt, one frame of a stream, or a body; `t` is in seconds from the start of the reply."""
 
     t: float = 0.0
     request: str = ""
@@ -83,7 +83,7 @@ class Recording(msgspec.Struct, frozen=True):
     lines: list[Line]
 
     def script(self, *, timed: bool) -> Script:
-        """The same reply as a script, with the recorded pauses or without."""
+        """The same reply as a script, with or without the recorded pauses."""
         return Script(self._steps(timed), self.head.content_type or "text/event-stream")
 
     @property

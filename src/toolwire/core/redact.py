@@ -1,9 +1,9 @@
-"""Blanks our own credentials in what a server sends back.
+"""Blanks our own credentials in a server's reply.
 
-Some servers repeat the key that they received, in error messages, headers or text. It is found as it is, as JSON and
-URLs escape it, in base64 and in hexadecimal, and in any chunking.
+Some servers repeat the key that they received, in error messages, headers or text. It is found unescaped, escaped as in
+JSON, HTML and URLs, in base64 and in hexadecimal, and in any chunking.
 
-Nearly no chunk holds one, so each chunk is only tested for a few fixed strings, the anchors, one for each form. The
+Hardly any chunk holds one, so each chunk is only tested for a few fixed strings, the anchors, one for each form. The
 pattern of all spellings is used only where an anchor was found.
 """
 
@@ -39,7 +39,7 @@ _SPELLINGS = 36
 
 _SECRET_WORDS = ("key", "auth", "token", "secret", "cookie", "password")
 _PLAIN = re.compile(rb"[A-Za-z0-9]+")
-"""Characters that are rarely escaped, and that both alphabets of base64 have."""
+"""Characters that are rarely escaped and that occur in both base64 alphabets."""
 
 
 def is_secret_name(name: str) -> bool:
@@ -48,7 +48,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def credentials_in(headers: Mapping[str, str]) -> tuple[str, ...]:
-    """The credentials in headers: the values without the name of a scheme, the password of a login, each cookie."""
+    """The credentials in headers: values without their scheme, the password of basic authentication, each cookie."""
     found: list[str] = []
     for name, value in headers.items():
         if name.lower() == "cookie":
@@ -155,7 +155,7 @@ class BlankCredentials:
 
 
 def _overlap(data: bytes, spelling: bytes) -> int:
-    """The number of bytes at the end of the data that begin the spelling, without being all of it."""
+    """The length of the end of the data that is a proper prefix of the spelling."""
     beginning, start = spelling[:PREFIX_BYTES], max(0, len(data) - len(spelling) + 1)
     first = at = data.find(beginning, start)
     for _ in range(MAX_PREFIX_MATCHES):

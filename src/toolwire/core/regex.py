@@ -160,7 +160,7 @@ def _ranges_of(char: str) -> Ranges:
 
 
 def matches(node: Node, text: str, budget: Budget, *, ignore_case: bool = False) -> bool:
-    """Whether the pattern occurs anywhere in the text, perhaps in the other case of ASCII letters.
+    """Whether the pattern occurs anywhere in the text. `ignore_case` applies to ASCII letters only.
 
     Raises `BudgetExceeded`.
     """
@@ -169,7 +169,7 @@ def matches(node: Node, text: str, budget: Budget, *, ignore_case: bool = False)
 
 
 def _find_ends(node: Node, starts: frozenset[int], chars: list[str], budget: Budget) -> frozenset[int]:
-    """Follow all branches at once: from these offsets to those after the node. `chars` are each offset's characters."""
+    """Follow all branches from these offsets to those after the node. `chars[n]` has both cases if case is ignored."""
     budget.spend(1 + len(starts) // 8)
     match node:
         case Chars(is_inverse=is_inverse):  # in either case, no letter of an inverse class may match

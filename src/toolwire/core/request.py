@@ -1,7 +1,7 @@
 """A client's request in our own form: what every dialect decodes to and every backend encodes from.
 
-The history is a flat list of entries (messages, calls, results, reasoning), because every protocol's form can be built
-from that. JSON that is only passed on (schemas, formats) stays `Raw`.
+The history is a flat list of entries (messages, calls, results, reasoning), from which every protocol's form can be
+built. JSON that is only passed on (schemas, formats) stays `Raw`.
 """
 
 import re
@@ -18,7 +18,7 @@ Omission: TypeAlias = Literal["reasoning", "include", "tool_search"]
 """A part of a request that a server may refuse: reasoning in the history, the `include` of encrypted reasoning, or the
 search for tools."""
 
-# In much text these are several times faster than `in`, and nothing is copied.
+# On large bodies these are several times faster than `in`, and nothing is copied.
 _cache_named = re.compile(b"cache_control").search
 _cache_marked = re.compile(b'"cache_control":').search
 
@@ -99,12 +99,12 @@ class CallEntry(msgspec.Struct, frozen=True, tag=True, tag_field="entry"):
     namespace: str = ""
     raw: msgspec.Raw | None = None
     signature: str = ""
-    """Opaque data that the server that made the call needs back with it."""
+    """Opaque data that must return with the call to the server that made it."""
     message: int = -1
 
 
 FAILED = "Error: "
-"""The beginning of a failed result, where a protocol has no field for that."""
+"""The prefix of a failed result in a protocol without a field for failures."""
 
 
 class ResultEntry(msgspec.Struct, frozen=True, tag=True, tag_field="entry"):
@@ -334,7 +334,7 @@ class Request(msgspec.Struct, frozen=True):
             isinstance(part, TextPart) and part.cache for parts in parts_of_entries for part in parts
         ):
             return True
-        # A marker may stand elsewhere too. Inside a text its quotes would be escaped, so they tell it from prose.
+        # A marker may stand elsewhere too. In prose its quotes would be escaped.
         written = (self.body, *(self.fields.get(name, b"") for name in ("messages", "system", "tools")))
         return any(map(_cache_marked, written))
 
@@ -365,7 +365,7 @@ class Request(msgspec.Struct, frozen=True):
 
     @property
     def forced_tool(self) -> str:
-        """The one tool that the tool choice names, if it does."""
+        """The tool that the tool choice names, if any."""
         return self.tool_choice.name if self.tool_choice is not None else ""
 
     @property

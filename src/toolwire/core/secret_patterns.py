@@ -39,7 +39,7 @@ _SECRETS = (
     (b":\\/\\/", re.compile(rb":\\/\\/([^/\s\"\\@]+)(?=@)")),
 )
 """Vendors' keys, tokens, private keys and the user of a URL, each with its beginning. Searching for the beginning is
-many times faster than the pattern, and most texts have none. The cost is linear in the text."""
+many times faster than matching the pattern, and most texts have none. The cost is linear in the text."""
 _NAMED_SECRETS = (
     (b"uthorization: ", re.compile(rb"uthorization: +(?i:basic|bearer|token|digest|apikey) +([^\s\"'\\]{6,})")),
     *((name, re.compile(name + rb" *([^\s\"'\\]{8,})")) for name in (b"pi-key: ", b"pi-Key: ", b"PI-Key: ")),
@@ -65,7 +65,7 @@ _NAMED_MARKS = (
     b"pwd=",
     b"sig=",
 )
-"""Each of them contains one of these, in lower case."""
+"""Every named secret contains one of these, in lower case."""
 _NAME_ENDS = (
     b"key", b"authorization", b"password", b"passwd", b"passphrase", b"pwd", b"secret", b"token", b"cookie",
     b"credentials",

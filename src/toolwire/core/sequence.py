@@ -1,4 +1,4 @@
-"""Puts interleaved calls in sequence: one call at a time, nothing between its start and its end.
+"""Puts interleaved calls in sequence: one call at a time, with no other output between its start and its end.
 
 When another event arrives inside an open call, the call's arguments are tested once. If they are complete JSON, the
 call ends and later events pass at once; otherwise they are held back until the call ends.

@@ -11,9 +11,9 @@
 | app-server | `dynamic_tool_call_request`, `item/tool/call` with `callId`, `tool`, `arguments` |
 | required action | `required_action.submit_tool_outputs.tool_calls` |
 
-The text is that of `content`, a string or parts, in `delta`; of `response.output_text.delta`; of a `text_delta` in
-`content_block_delta`; of `item/agentMessage/delta` and `agent_message_delta`. It is never reasoning or a message of
-another role, and events that repeat a whole text after its deltas are ignored.
+The text is read from `content` (a string or parts) in `delta`, from `response.output_text.delta`, from a `text_delta`
+in `content_block_delta`, from `item/agentMessage/delta` and from `agent_message_delta`. Reasoning, messages of other
+roles, and events that repeat a whole text after its deltas are ignored.
 
 Strings are never parsed, and a payload is never changed. The depth of the walk is bounded.
 JSON text is read with `decode_payload`, so that arguments which are not a string keep their original text.
@@ -194,7 +194,7 @@ def _read_call(call: Payload) -> Fragment:
 def _read_event(payload: Payload, text: Any, *, total: bool) -> Fragment:
     """A delta or the total of a call's arguments; only its item says whether the call is complete.
 
-    An `id` here may belong to something else than the call, so it is only a fallback.
+    An `id` here may belong to something other than the call, so it is only a fallback.
     """
     custom = "custom" in _text(payload.get("type"))
     key = _text(payload.get("item_id"))
@@ -256,7 +256,7 @@ def ends_with_blank_call(payload: Any) -> bool:
 
 
 def other_block_of(payload: Any) -> str:
-    """The key of a block that starts here and is no call of a client's tool, such as `server_tool_use`."""
+    """The key of a block that starts here and does not call a client's tool, such as `server_tool_use`."""
     payload = _mapping(payload)
     block = _mapping(payload.get("content_block"))
     is_other = payload.get("type") == "content_block_start" and block.get("type") != "tool_use"
@@ -381,5 +381,5 @@ def _as_text(value: Any) -> str:
         return value or ""
     try:
         return msgspec.json.encode(value).decode()
-    except UnicodeEncodeError:  # a lone surrogate: escaped it is still JSON
+    except UnicodeEncodeError:  # a lone surrogate, which is valid JSON if it is escaped
         return json.dumps(value, separators=(",", ":"))

@@ -1,6 +1,6 @@
 """Packs reasoning signatures for clients that speak another dialect than the server that made them.
 
-A signature is readable to its origin alone and must return unchanged. A client of the origin's dialect carries it as it
+A signature can only be read by its origin and must return unchanged. A client of the origin's dialect carries it as it
 is; any other carries a package that names the origin and holds everything that the origin needs back.
 """
 
@@ -30,7 +30,7 @@ def pack(signature: PackedSignature) -> str:
 
 
 def is_packed(text: str) -> bool:
-    """Whether a text begins like a package, even if it can no longer be read."""
+    """Whether a text begins like a package, even if it is damaged."""
     return text.startswith(PREFIX)
 
 

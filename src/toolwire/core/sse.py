@@ -7,7 +7,7 @@ r"""Server-sent events: bytes in any chunking to frames, and frames to bytes.
 Reading follows the WHATWG rules (CR, LF and CRLF end a line, a comment starts with a colon, one BOM may lead)
 with two deliberate tolerances, both for servers seen in the wild: a last event that lacks its blank line is
 still delivered, and a line of bare JSON counts as data, because some servers report an error in a stream that way.
-JSON over several lines of data becomes one line, so that it can be written in one line again.
+JSON over several lines of data becomes one line, so that it can be written as one line again.
 Only ASCII bytes are ever searched for, so a multi-byte character is never cut.
 """
 
@@ -26,8 +26,8 @@ MAX_EVENT_LINES = 100_000
 """Maximum lines of one event; indented JSON has many."""
 
 TAIL_BYTES = 1024
-"""If line feeds make up a quarter of this many bytes at the end of a read, its surplus blank lines are dropped, because
-each would cost as much as a frame."""
+"""Bytes at the end of a read that are checked: if more than a quarter are line feeds, surplus blank lines are dropped,
+because each would cost as much as a frame."""
 
 _usual_blocks = re.compile(rb"event: ([^\n]*)\ndata: ([^\n]*)\n\n").findall
 _BLOCK_OVERHEAD = len(b"event: \ndata: \n\n")
@@ -39,11 +39,11 @@ _without_blank_lines = partial(re.compile(rb"\n{3,}").sub, b"\n\n")
 MAX_TEMPLATE_MISSES = 4
 """Templates that may be learned without yielding a batch before the reader stops learning."""
 MIN_COMMON_PREFIX = 40
-"""Minimum bytes that two frames of a batch have in common at the beginning."""
+"""Minimum bytes that two frames must share at the beginning before a template is learned."""
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
-    """One SSE block: its event name (often empty) and its data. Several alike may be one frame with a `batch`."""
+    """One SSE block: its event name (often empty) and its data. Similar blocks may form one frame with a `batch`."""
 
     event: bytes
     data: bytes
@@ -83,7 +83,7 @@ class FrameReader:
         if pending and pending[-1].endswith(b"\n") and data.startswith(b"\n"):
             self._finish_pending(frames)
         if pending:
-            line = data.find(b"\n")  # one byte is found much faster than two, and most of a large frame has none
+            line = data.find(b"\n")  # one byte is found much faster than two, and most reads of a large frame lack it
             blank = data.find(b"\n\n", line) if line >= 0 else -1
             if blank < 0:
                 self._hold(data)
@@ -93,7 +93,7 @@ class FrameReader:
             data = data[blank + 2 :]
         cut = data.rfind(b"\n\n", 0, data.rfind(b"\n") + 1) + 2
         if cut > 1:
-            if data.find(b"\n\n") == cut - 2:  # a single block, as a model that is slower than we are sends it
+            if data.find(b"\n\n") == cut - 2:  # a single block, as from any model that is slower than this reader
                 self._read_block(data[: cut - 2], frames)
             elif self._delta_fields:
                 self._read_batches(data[:cut], frames)
@@ -134,7 +134,7 @@ class FrameReader:
                 return
             end = blocks.find(b"\n\n", offset)
             if end < 0:
-                return  # a blank line too many
+                return  # a surplus blank line
             block = blocks[offset:end]
             self._read_block(block, frames)
             offset = end + 2

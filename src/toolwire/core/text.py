@@ -35,7 +35,7 @@ def is_json(text: str) -> bool:
 
 
 def join_surrogates(text: str) -> str:
-    """The text with its surrogate halves joined where they stand side by side, and every other half replaced."""
+    """The text with adjacent surrogate halves joined, and every other half replaced."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
@@ -45,7 +45,7 @@ _SURROGATE_ESCAPES = re.compile(
 
 
 def replace_lone_surrogates(text: str) -> str:
-    """Replace each escape of a lone surrogate, which msgspec refuses, by U+FFFD; returns the same text without any."""
+    """Replace escapes of lone surrogates, which msgspec refuses, by U+FFFD; returns the same text if there are none."""
     if "\\ud" not in text and "\\uD" not in text:
         return text
     whole = _SURROGATE_ESCAPES.sub(lambda found: found[1] or "\\ufffd", text)
@@ -68,7 +68,7 @@ class SurrogateHalves:
         """Number of halves without their other half."""
 
     def repair(self, data: bytes) -> bytes | None:
-        """The frame with split characters joined, or None if it has none or is no JSON."""
+        """The frame with split characters joined, or None if it has none or is not JSON."""
         if not self.half and _ESCAPED_HALF.search(data) is None:
             return None
         try:
@@ -200,7 +200,7 @@ def canonical(text: str) -> bytes:
 
 
 def check_names(argument: str, names: Iterable[Any]) -> tuple[str, ...]:
-    """The names that a caller passed as this argument. Raises `ValueError` for a string, or an entry that is none."""
+    """The names that a caller passed as this argument. Raises `ValueError` for a string, or a non-string entry."""
     if isinstance(names, str):
         raise ValueError(f"{argument}: a list of names is needed, such as [{names!r}]")  # noqa: TRY004 - as for any value
     listed = tuple(names)

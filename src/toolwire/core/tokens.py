@@ -17,7 +17,7 @@ CHARS_PER_TOKEN = 4
 """Characters of an average token."""
 
 TOKENS_PER_ENTRY = 4
-"""Tokens that an entry costs beside its text."""
+"""Tokens of an entry in addition to its text."""
 
 TOKENS_PER_IMAGE = 800
 """Tokens of anything that is not text."""
