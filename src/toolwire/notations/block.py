@@ -1,4 +1,4 @@
-"""Reads the inside of one block incrementally, for any notation.
+"""Reads the content of one block incrementally, for any notation.
 
 The name is available as soon as it is complete, argument text as soon as it is certain; only a possible marker is held
 back. A block may hold several calls: `made` is set after each, before the next starts.
@@ -104,7 +104,7 @@ class Block:
         self._complete()
         if not notation.close:
             return
-        if (yield from source.peek_char()) in "}]>":  # a bracket too many
+        if (yield from source.peek_char()) in "}]>":  # a stray bracket
             yield from source.read(1)
             call.repaired = True
             yield from source.peek_char()

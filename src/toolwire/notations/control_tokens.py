@@ -10,7 +10,7 @@ some servers lose `[ARGS]`. The id is not used: the structured calls of the same
     <|tool_calls_section_begin|><|tool_call_begin|>functions.search:0<|tool_call_argument_begin|>{"q": "x"}
     <|tool_call_end|><|tool_calls_section_end|>
 
-Kimi writes a section of calls, each with a name and a number (here and below without the line ends).
+Kimi writes a section of calls, each with a name and a number. (The line breaks here and below are for legibility.)
 
     <|channel|>analysis<|message|>They want the weather.<|end|>
     <|start|>assistant<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{"city":"Rome"}<|call|>

@@ -6,7 +6,7 @@ from toolwire.notations.values import Schemas, Types, escape, write_value
 
 
 class Draft:
-    """A call that is being read; `name` is empty until complete, `drain` returns the argument text read so far."""
+    """A call that is being read; `name` is empty until complete, `drain` returns new argument text."""
 
     def __init__(self, schemas: Schemas, names: frozenset[str] | None) -> None:
         self._schemas = schemas
@@ -15,7 +15,7 @@ class Draft:
         self._count = 0
         self.pieces: list[str] = []
         self.name = ""
-        self.whole = False  # the arguments are complete, whatever becomes of the closing marker
+        self.whole = False  # the arguments are complete, even if the closing marker is missing
         self.repaired = False
 
     def drain(self) -> str:

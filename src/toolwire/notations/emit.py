@@ -34,7 +34,7 @@ class CallEmitter:
         self._id = ""
 
     def emit(self, call: Draft) -> Events:
-        """Read what is new of a call, and emit it if the mode is live."""
+        """Read the new text of a call, and emit it in live mode."""
         if not call.name:
             return ()
         new = call.drain()
@@ -67,7 +67,7 @@ class CallEmitter:
         return out
 
     def cut(self) -> Events:
-        """End a call that has started as incomplete."""
+        """End the started call as incomplete."""
         ended = CallEnded(self._id, complete=False)
         self.begin()
         return (ended,)

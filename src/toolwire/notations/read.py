@@ -42,7 +42,7 @@ _OTHER_OUTPUT = (ReasoningDelta, ReasoningEnded, RefusalDelta)
 class ReadTextCalls:
     """A policy that reads calls from the answer's text. If `names` is given, only those tools can be called.
 
-    White space between two blocks, and after the last, is dropped. A call that is also made in structure is delivered
+    White space between two blocks, and after the last, is dropped. A call that also arrives structured is delivered
     once.
     """
 
@@ -75,7 +75,7 @@ class ReadTextCalls:
         self._size = 0
         self._reasoning: Source | None = None  # the text is reasoning, up to one of the markers
         self._reasoning_sent = False  # some of it was emitted
-        self._inside = False  # an end marker may come, which is no text
+        self._inside = False  # an end marker may come, which is not text
         self._attempts_left = MAX_FALSE_BLOCKS
 
     @property
@@ -224,7 +224,7 @@ class ReadTextCalls:
             self._forget_layout()
 
     def _close(self, block: Block, out: list[Event]) -> bool:
-        """Emit a whole call; returns False if it is not a call. The text after it may still become text again."""
+        """Emit a whole call; returns False if it is not a call. The rest of its block may still become text again."""
         events = self._emitter.close(block.call)
         if events is None:
             return False
@@ -289,7 +289,7 @@ class ReadTextCalls:
 def _markers(
     blocks: tuple[tuple[str, tuple[str, ...]], ...],
 ) -> tuple[tuple[str, ...], frozenset[str], tuple[str, ...]]:
-    """All markers to look for, those that end something, and those that end reasoning."""
+    """All markers, the end markers among them, and the markers that end reasoning."""
     ends = tuple({end: None for _, closing in blocks for end in closing})
     breaks = tuple(opening for opening, closing in blocks if closing)
     return (*(opening for opening, _ in blocks), *ends), frozenset(ends), (*ends, *breaks)

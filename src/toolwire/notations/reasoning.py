@@ -1,7 +1,7 @@
 """Reads reasoning that a model writes into its text: `<think>They want the weather.</think>It rains.`
 
 Reasoning is only read at the very beginning of the answer, so a tag that is mentioned later is text. Nothing in it is
-read as a call, and white space after its markers belongs to them. Reasoning without an end marker is still reasoning.
+read as a call, and white space after its markers is dropped. Reasoning without an end marker is still reasoning.
 """
 
 import re

@@ -31,7 +31,7 @@ class Source:
         self._offset: int = 0
 
     def feed(self, text: str, start: int = 0) -> None:
-        """Add text, from this offset on. If all text before was read, nothing is copied."""
+        """Add text, from this offset on. If all earlier text was read, nothing is copied."""
         if start == len(text):
             return
         if self._offset < len(self._text):
@@ -82,7 +82,7 @@ class Source:
             yield
 
     def read_one_of(self, markers: Sequence[str]) -> Generator[None, None, str]:
-        """Read the one of these markers that comes next."""
+        """Read the next text, which must be one of these markers."""
         while True:
             for marker in markers:
                 if self._text.startswith(marker, self._offset):
@@ -127,7 +127,7 @@ def first_of(text: str, markers: Sequence[str], start: int = 0, end: int | None 
 
 
 def overlap(text: str, markers: Sequence[str], start: int = 0) -> int:
-    """How many of the last characters could be the beginning of a marker."""
+    """The number of last characters that may begin a marker."""
     longest = 0
     for marker in markers:
         offset = text.find(marker[0], max(start, len(text) - len(marker) + 1))

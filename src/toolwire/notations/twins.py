@@ -1,4 +1,4 @@
-"""Drops twins: a call made both in structure and in text is delivered once, the first of the two.
+"""Drops twins: of a call that arrives both structured and as text, only the first is delivered.
 
 A textual call is compared when it is whole. A structured one is streamed, so it is held back while a textual call of
 the same name has no twin yet; all others pass at once.
@@ -35,7 +35,7 @@ class Twins:
         return self._held.keys()
 
     def feed_arguments(self, event: CallArgs) -> Events:
-        """The events that pass of a structured call's arguments."""
+        """The arguments of a structured call, unless they are held back or dropped."""
         if self._is_idle:
             self._unread.append((event.id, event.text))
             return (event,)
@@ -49,7 +49,7 @@ class Twins:
         return ()
 
     def feed(self, event: CallStarted | CallEnded) -> Events:
-        """The events that pass of a structured call's start or end."""
+        """The start or end of a structured call, unless it is held back or dropped, and the events that it releases."""
         if self._is_idle:
             self._unread.append(event)
             return (event,)

@@ -35,7 +35,7 @@ _INVALID_CHARS = re.compile(r"[<>\s]+|^/+")
 _MAX_SPACES = 8
 """Maximum spaces that are added to a closing tag; after that, all closing tags are broken in another way."""
 _MAX_OPEN_ANGLES = 64
-"""A value with more `<` before one `>` is unsafe without further checks."""
+"""A value with more `<` before one `>` counts as unsafe and is not checked further."""
 
 
 def survives(parameter: str, value: str) -> bool:
@@ -126,7 +126,7 @@ def _is_writable(parameter: str) -> bool:
 
 
 def _stays_whole(parameter: str, value: str) -> bool:
-    """Whether nothing in a value ends it early or, as a pair of tags with the same inner text, makes it an object."""
+    """Whether a value is read whole: nothing in it ends it early, and no matched pair of tags makes it an object."""
     if f"</{parameter}>" in value or USE_TOOL.close in value:
         return False
     opened: set[str] = set()
@@ -142,7 +142,7 @@ def _stays_whole(parameter: str, value: str) -> bool:
 
 
 def _break_pairs(parameter: str, value: str) -> str:
-    """Break the pairs: `</b >` is the same HTML and no partner of `<b>` to the client."""
+    """Break matched pairs of tags: `</b >` is the same HTML, but does not match `<b>` in the client."""
     guarded = value
     for _ in range(_MAX_SPACES):
         if _stays_whole(parameter, guarded):
