@@ -1,1 +1,1 @@
-"""A request made to fit a server, and the way back: names, schemas, histories, arguments."""
+"""Adapts a request to a server, and restores its calls: names, schemas, histories, arguments."""

@@ -1,4 +1,4 @@
-"""Checks the arguments of finished calls against the declared schemas, and repairs them where that is certain.
+"""Checks the arguments of finished calls against the declared schemas, and repairs them where the meaning is certain.
 
 Only function calls have a schema. The validator is an argument (`Validate`), so no JSON Schema library is needed.
 """
@@ -18,7 +18,7 @@ from toolwire.core.text import is_json
 ArgumentsRule: TypeAlias = Literal["pass", "check", "repair"]
 
 Validate: TypeAlias = Callable[[bytes, str], Sequence[Problem] | None]
-"""From a schema and a JSON text to the problems of the text; None if the schema cannot be used."""
+"""Returns the problems of a JSON text under a schema; None if the schema cannot be used."""
 
 MAX_CHECKED_CHARS = 1024 * 1024
 """Longer arguments are not checked."""
@@ -41,13 +41,13 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class ArgumentJudge:
-    """Checks and repairs arguments by the tools of a request."""
+    """Checks and repairs arguments according to the tools of a request."""
 
     def __init__(self, tools: Sequence[Tool], validate: Validate) -> None:
         self._tools = {(tool.namespace, tool.name): tool for tool in tools}
         self._named = {tool.name: tool for tool in tools}  # calls in text have no namespace
         self._validate = validate
-        self._unusable: set[str] = set()  # tools whose schemas were noted
+        self._unusable: set[str] = set()  # tools that were noted as unchecked
 
     def check(self, call: CallStarted | Call, text: str) -> Verdict:
         """The verdict on a call, without a repair."""

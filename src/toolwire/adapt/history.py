@@ -1,7 +1,7 @@
 """Pairs calls and results: every call in a history has one result, and every result its call.
 
-Backends refuse any other history, but clients send them, after a stopped turn or a trimmed message. The rule `repair`
-fixes the history and adds notes; `strict` refuses it and names the call.
+Backends refuse any other history, but clients send them when a turn was stopped or messages were trimmed. The rule
+`repair` fixes the history and adds notes; `strict` refuses it and names the call.
 """
 
 from bisect import bisect_left
@@ -55,7 +55,8 @@ def repair_pairs(
     client and backend allow that (`moves` is false). An id may be used again once its call is answered. A result
     without a call is dropped, unless there is nothing else to answer: then it becomes a user message.
 
-    Raises `BadRequest` if the rule is `strict` and a result or a call is missing.
+    Raises `BadRequest` under the rule `strict` if a result or a call is missing or a result precedes its call, and
+    under both rules if there is nothing to answer but an empty result.
     """
     history = tuple(entries)
     if not any(isinstance(entry, CallEntry | ResultEntry) for entry in history):
@@ -114,7 +115,7 @@ def _add_orphans(
         return tuple(out), notes
     for orphan in orphans:
         if not any(not isinstance(part, TextPart) or part.text for part in orphan.parts):
-            message = f"The result of {orphan.call_id!r} is empty, its call is missing, and nothing else is said."
+            message = f"The result of {orphan.call_id!r} is empty and has no call, and there is nothing else to answer."
             raise BadRequest(message)
         out.append(Message("user", orphan.parts_with_error))
     return tuple(out), [
@@ -130,7 +131,7 @@ class _Positions:
         self.moved: set[int] = set()  # results that were moved elsewhere
         self._results: dict[str, list[int]] = {}
         self._calls: dict[str, list[int]] = {}
-        self._ends: list[int] = []  # messages of other roles than the assistant
+        self._ends: list[int] = []  # messages of roles other than assistant
         for index, entry in enumerate(history):
             if isinstance(entry, ResultEntry):
                 self._results.setdefault(entry.call_id, []).append(index)
@@ -152,7 +153,7 @@ class _Positions:
         return -1
 
     def end_of_turn(self, start: int) -> int:
-        """The index of the next message of another role. The model's text after its calls belongs to their turn."""
+        """The index of the next message of another role. The assistant's text after its calls belongs to their turn."""
         found = bisect_left(self._ends, start)
         return self._ends[found] if found < len(self._ends) else len(self.history)
 

@@ -54,7 +54,7 @@ SEARCH_PARAMETERS = search_parameters("What the tool should do.")
 def lower_request(request: Request, limits: Limits) -> tuple[Request, "Restore"]:
     """Lower a request to the server's limits; returns it with the stage that restores its calls."""
     if limits.search and (limits.search != request.dialect or "tool_search" in request.without):
-        # A namespace would move its tools when one is found later. Servers without the search may refuse it too.
+        # Namespaces go too: a tool found later would change one, and servers without search may refuse them.
         namespaces = (
             limits.namespaces
             and "tool_search" not in request.without
@@ -106,7 +106,7 @@ class _LoweredTools:
             if (tool.name, tool.namespace, tool.kind) != (lower.name, lower.namespace, lower.kind)
         }
         if self.table:
-            # A model may write the name of a tool in a namespace without it, or with a dot: valid if only one has it.
+            # A model may omit a tool's namespace, or write a dot after it: both are valid if the name is unique.
             bare = [(tool.name, tool) for tool in tools if tool.namespace]
             dotted = [(f"{tool.namespace}.{tool.name}", tool) for tool in tools if tool.namespace]
             names = Counter([*(tool.name for tool in (*tools, *lowered)), *(name for name, _ in dotted)])
@@ -207,7 +207,7 @@ _cache: BoundedDict[tuple[int, Limits], _LoweredTools] = BoundedDict(
 
 
 def replace_searches(entries: Sequence[Entry]) -> Sequence[Entry]:
-    """Replace searches for tools by calls and results, if both halves are there."""
+    """Replace searches for tools with calls and results, if both halves are there."""
     halves = [entry.means for entry in entries if isinstance(entry, OtherEntry) and entry.means is not None]
     if not halves:
         return entries

@@ -7,7 +7,7 @@ Brackets may be missing at the end, but only after a value that is certainly com
 the very end, may have been cut.
 
     {"days": "3"}   →   {"days": 3}          where days must be an integer
-    "{\\"a\\":1}"      →   {"a":1}              where arguments must be an object
+    "{\"a\":1}"     →   {"a":1}              where arguments must be an object
 
 Values that were written as strings are unquoted where the schema requires another type.
 """

@@ -278,7 +278,7 @@ _DESCRIBABLE = frozenset(
     ("$ref", "additionalProperties", "allOf", "anyOf", "const", "enum", "format", "items", "minimum", "oneOf",
      "prefixItems", "properties", "required", "type")
 )  # fmt: skip
-"""Keywords beside which Codex keeps a description."""
+"""A schema with one of these keywords keeps its description in Codex."""
 
 
 _TYPES: dict[type, str] = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
@@ -311,7 +311,7 @@ def _replace_true(inner: Any) -> Any:
 
 
 def _dropped_by_codex(schema: Schema) -> Schema:
-    """The keywords of a schema that Codex drops, without those of the schemas in it."""
+    """The keywords of a schema that Codex drops, without those of its subschemas."""
     dropped = {key: value for key, value in schema.items() if key in _DROPPED_BY_CODEX}
     if "description" in schema and not schema.keys() & _DESCRIBABLE:
         dropped["description"] = schema["description"]
@@ -321,7 +321,7 @@ def _dropped_by_codex(schema: Schema) -> Schema:
 
 
 def _constraints(schema: Schema, path: str) -> Iterator[tuple[str, Schema]]:
-    """What Codex drops from a schema and from all schemas in it, each with its path."""
+    """The keywords that Codex drops from a schema and its subschemas, by path."""
     if dropped := _dropped_by_codex(schema):
         yield path or ".", dropped
     prefix = f"{path}." if path else ""

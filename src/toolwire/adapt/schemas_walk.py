@@ -5,7 +5,7 @@ from typing import Any, TypeAlias, cast
 
 Schema: TypeAlias = dict[str, Any]
 Change: TypeAlias = Callable[[Schema, list[str]], Schema]
-"""From a schema to itself, or to a new one; keywords that get lost are added to the list."""
+"""Returns the schema or a changed copy; lost keywords are added to the list."""
 
 _ONE = frozenset(
     ("items", "additionalItems", "additionalProperties", "contains", "else", "if", "not", "propertyNames", "then",

@@ -28,7 +28,7 @@ def wrapper_key(description: str) -> str:
 class Unwrap:
     """A stage from fragments of JSON to fragments of text.
 
-    With the usual key, a single text in an object is the input under any key, because models confuse keys.
+    With the default key, a single string in an object is the input under any key, because models confuse keys.
     """
 
     def __init__(self, key: str = WRAPPED) -> None:
