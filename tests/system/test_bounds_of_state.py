@@ -290,11 +290,12 @@ def test_a_journal_is_sent_in_pieces_and_whole(api, upstream):
     assert text_of(response) == "y" * 200_000
 
 
-def test_so_is_what_the_gateway_holds_of_a_turn_for_its_own_tools(http, upstream, tmp_path):
+@pytest.mark.parametrize(("letter", "count"), [("y", 1000), ("€", 20)])
+def test_so_is_what_the_gateway_holds_of_a_turn_for_its_own_tools(http, upstream, tmp_path, letter, count):
     (tmp_path / "shed.py").write_text('def weather(city: str) -> str:\n    """The weather."""\n    return "mild"\n')
     chunk = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
-    delta = {"choices": [{"index": 0, "delta": {"content": "y" * 10_000}, "finish_reason": None}]}
-    upstream.replies["talks"] = Reply([b"data: " + json.dumps({**chunk, **delta}).encode() + b"\n\n"] * 1000)
+    delta = {"choices": [{"index": 0, "delta": {"content": letter * 10_000}, "finish_reason": None}]}
+    upstream.replies["talks"] = Reply([b"data: " + json.dumps({**chunk, **delta}).encode() + b"\n\n"] * count)
     config = '[server]\nmax_reply = "300KB"\n[gateway_tools]\ntools = ["shed:weather"]\n'
     chat = f'[[backends]]\nname = "chat"\nkind = "chat"\nbase_url = "{upstream.url}"\nretries = 0\n'
     gateway = Gateway(tmp_path, config + chat, PYTHONPATH=str(tmp_path))

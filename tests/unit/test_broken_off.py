@@ -72,6 +72,14 @@ def test_a_response_that_could_not_be_stored_says_so_in_its_last_words():
     assert closing["sequence_number"] == json.loads(last[-3].split(b"data: ")[1])["sequence_number"]
 
 
+def test_the_encoder_of_responses_holds_bytes_and_not_characters():
+    encoder = begun("responses")
+    for text, size in (("aaaa", 4), ("aa€", 5), ("😀", 4)):
+        before = encoder.held
+        encoder.feed(TextDelta(text))
+        assert encoder.held - before == size
+
+
 def test_the_encoder_of_responses_knows_what_it_holds():
     encoder = begun("responses")
     assert encoder.held > 0

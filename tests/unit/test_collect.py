@@ -39,6 +39,17 @@ def test_items_keep_the_models_order():
     assert (turn.usage, turn.notes, turn.reason) == (Usage(1, 2), (Note("retried"),), "calls")
 
 
+def test_the_size_of_a_turn_is_in_bytes_and_not_in_characters():
+    for delta in (TextDelta, RefusalDelta, ReasoningDelta, lambda text: CallArgs("c", text)):
+        sizes: list[int] = []
+        for text in ("", "aaaa", "aa€", "😀", "a\ud83d"):
+            collector = Collector()
+            for event in (TurnStarted(), CallStarted("c", "f"), delta(text)):
+                collector.feed(event)
+            sizes.append(collector.size)
+        assert [size - sizes[0] for size in sizes] == [0, 4, 5, 4, 4]
+
+
 def test_reasoning_without_an_end_is_kept():
     assert collect([TurnStarted(), ReasoningDelta("a"), TextDelta("x")]).items == (Reasoning(("a",)), Text("x"))
 

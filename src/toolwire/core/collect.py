@@ -28,6 +28,7 @@ from toolwire.core.events import (
     TurnStarted,
     Usage,
 )
+from toolwire.core.text import count_bytes
 
 
 class Text(msgspec.Struct, frozen=True):
@@ -181,7 +182,7 @@ class Collector:
             self._add_text(event)
         elif isinstance(event, CallArgs):
             self._calls.feed(event)
-            self.size += len(event.text)
+            self.size += count_bytes(event.text)
         elif isinstance(event, ReasoningDelta):
             self._add_reasoning(event)
         elif isinstance(event, CallStarted | CallEnded):
@@ -258,7 +259,7 @@ class Collector:
             self._open_index = len(self._items)
         self._reasoning_item = event.item or self._reasoning_item
         self._reasoning_parts.setdefault((event.kind, event.part), []).append(event.text)
-        self.size += len(event.text)
+        self.size += count_bytes(event.text)
 
     def _add_text(self, event: MessageDelta) -> None:
         message, kind = self._message, Text if isinstance(event, TextDelta) else Refusal
@@ -270,7 +271,7 @@ class Collector:
             self._message = kind("", event.item, event.part)
             self.size += ITEM_OVERHEAD
         self._pieces.append(event.text)
-        self.size += len(event.text)
+        self.size += count_bytes(event.text)
 
     def _close_item(self) -> None:
         self._close_message()

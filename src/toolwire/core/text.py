@@ -210,6 +210,11 @@ def check_names(argument: str, names: Iterable[Any]) -> tuple[str, ...]:
     return listed
 
 
+def count_bytes(text: str) -> int:
+    """The bytes of a text as UTF-8."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
 MAX_USER_ID_CHARS = 64
 
 

@@ -10,6 +10,7 @@ from toolwire.core.batch import Template
 from toolwire.core.events import Delta
 from toolwire.core.raw import Fields, Json, fields_of, to_json
 from toolwire.core.sse import Frame
+from toolwire.core.text import count_bytes
 from toolwire.dialects.responses.items import CallItem, PartedItem, PendingEvents
 
 GrowingItem: TypeAlias = PartedItem | CallItem
@@ -67,7 +68,7 @@ class Writer:
     def delta(self, event: Delta) -> Sequence[bytes]:
         """Encode a delta, in as many events as it arrived in."""
         self._pieces.append(event.text)
-        self.held += len(event.text)
+        self.held += count_bytes(event.text)
         if not self._head:
             return ()
         frame = event.frame

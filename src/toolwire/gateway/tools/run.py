@@ -34,6 +34,7 @@ from toolwire.core.notes import TurnStats
 from toolwire.core.policies import Policies
 from toolwire.core.raw import NULL, arguments_text, as_object
 from toolwire.core.request import CallEntry, Entry, Message, ReasoningEntry, Request, ResultEntry, TextPart
+from toolwire.core.text import count_bytes
 from toolwire.gateway.tools.search import Search
 from toolwire.turns.attempt import Confirm
 from toolwire.turns.source import TurnSource
@@ -60,7 +61,7 @@ class OfferedTools(msgspec.Struct, frozen=True):
     names: Set[str]
     max_turns: int
     max_reply: int
-    """Maximum characters of text, reasoning and arguments in all turns of one request."""
+    """Maximum bytes of text, reasoning and arguments in all turns of one request."""
     inherit: Inherit
     on_call: OnCall
     keep: Keep | None = None
@@ -183,7 +184,7 @@ class RunWithTools:
         )
         self._loop = ToolLoop(tools.registry, hooks, Limits(max_turns=tools.max_turns))
         self._separator = TextSeparator(several_messages=request.several_messages)
-        self._size = 0  # characters of the text, reasoning and arguments of all turns
+        self._size = 0  # bytes of the text, reasoning and arguments of all turns
         self._held: list[Event] = []  # until there is something to show
         self._headers: Mapping[str, str] = {}  # of the last turn
         self._ending = TurnEnded()
@@ -281,7 +282,7 @@ class RunWithTools:
                 self._working = asyncio.get_running_loop().create_task(self._work())
                 return ()
             case TextDelta() | ReasoningDelta() | CallArgs():
-                self._size += len(event.text)
+                self._size += count_bytes(event.text)
                 if self._size > self._tools.max_reply:
                     raise ReplyTooLarge(self._tools.max_reply)
             case _:
