@@ -1300,6 +1300,14 @@ def test_an_answer_without_an_end_over_a_socket_is_left(faulty: Faulty):
     assert too_large(report) > 0
 
 
+def test_a_message_without_an_end_over_a_socket_is_too_large(faulty: Faulty):
+    def one_large_message(received: ReceivedRequest, reply: Reply) -> Reply:
+        return msgspec.structs.replace(reply, steps=[b"".join(without_end(received, reply).steps).replace(b"\n", b"")])
+
+    report = run(faulty.add(Fault(answer=one_large_message, to=is_socket)), "responses", only=["socket.turn"])
+    assert too_large(report) > 0
+
+
 def test_all_answers_together_are_bounded(faulty: Faulty, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("toolwire.check.endpoint.MAX_TOTAL_BYTES", MAX_TOTAL_BYTES // 10)
 

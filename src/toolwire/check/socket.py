@@ -112,7 +112,9 @@ class SocketConnection:
             except TimeoutError:
                 return
             if message.type not in (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY):
-                raise ConnectionError("the server closed the connection")
+                refused = message.type is aiohttp.WSMsgType.ERROR and self._socket.close_code
+                is_too_large = refused == aiohttp.WSCloseCode.MESSAGE_TOO_BIG  # than `max_msg_size`
+                raise ConnectionError(TOO_LARGE if is_too_large else "the server closed the connection")
             raw = message.data.encode() if isinstance(message.data, str) else bytes(message.data)
             raw = credential_filter((self._endpoint.target.key,)).clean(raw)
             text, value = raw.decode(errors="replace"), None
