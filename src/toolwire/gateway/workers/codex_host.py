@@ -23,7 +23,7 @@ from toolwire.turns.codex import codex_upstream
 from toolwire.upstream.codex.host import CodexHostServer
 
 ORPHAN_INTERVAL = 5.0
-"""Seconds between two checks of a host without a supervisor, which ends at the first one without a connection."""
+"""Interval, in seconds, at which an orphaned host checks whether it still has connections; without any it ends."""
 
 
 def run_codex_host(settings: Settings, folder: Path, path: str, sock: socket.socket) -> int:

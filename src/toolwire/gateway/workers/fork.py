@@ -1,6 +1,6 @@
 """Forks a process that runs one function, connected to its parent by a pair of sockets.
 
-The parent has no threads, no event loop and no database connection, only sockets and files; a child creates its own.
+The parent has sockets and files, but no threads, event loop or database connection; a child creates those itself.
 Signals are blocked during the fork. A terminal sends some signals to all processes; children ignore those, because only
 the supervisor decides what they mean.
 """

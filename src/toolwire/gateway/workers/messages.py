@@ -12,7 +12,7 @@ MAX_LINE = 1024 * 1024
 
 
 class Ready(msgspec.Struct, tag=True):
-    """A worker accepts connections; from a check of settings, they are valid."""
+    """A worker accepts connections, or a check has found the settings valid."""
 
 
 class Failed(msgspec.Struct, tag=True):

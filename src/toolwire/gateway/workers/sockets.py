@@ -66,7 +66,7 @@ def address_of(sock: socket.socket) -> str:
 
 
 def runtime_bases() -> tuple[str, ...]:
-    """The possible parents of the runtime directory: XDG_RUNTIME_DIR, else the directory of temporary files."""
+    """The possible parents of the runtime directory, in the order to try them."""
     return os.environ.get("XDG_RUNTIME_DIR", ""), tempfile.gettempdir(), "/tmp"  # noqa: S108 - because it is short
 
 

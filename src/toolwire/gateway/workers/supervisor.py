@@ -330,7 +330,7 @@ class _Supervisor:
                 self._reload = _Reload(self._generation, check.generation)
             self._is_checked = True
             return
-        ending = child.ending or f"nothing within {START_TICKS} s"
+        ending = child.ending or f"no result within {START_TICKS} s"
         if self._is_checked:
             self._refuse(child.failure.reason if child.failure is not None else f"the check ended with {ending}")
         elif child.failure is not None:
