@@ -226,7 +226,7 @@ class RunWithTools:
         return ()
 
     def commit(self) -> Sequence[Event]:
-        """Make no new attempt, because the answer has begun; returns the events that waited for content."""
+        """Make no new attempt, because the answer has begun; returns the events that were held until now."""
         return self._emit([shown for event in self._run.commit() for shown in self._feed(event)])
 
     def close(self) -> None:

@@ -104,7 +104,7 @@ class GatewayTools:
 
         It starts when every MCP server has listed its tools or has failed. `begin` starts a turn of the model,
         `on_call` is called with the name and the outcome of every call of a gateway tool, and `confirm` before the tool
-        is run. `search` are searches for tools that the gateway runs too.
+        is run. `search` has the searches for tools that the gateway also runs.
         """
         request = search.request if search is not None else request
 
@@ -146,10 +146,10 @@ class GatewayTools:
 
 
 def _run_unchanged(request: Request, begin: Begin) -> TurnSource | None:
-    """The run of a request as its client sent it, if the gateway's tools would cost it something.
+    """The run of a request without the gateway's tools, if it would lose something with them.
 
-    That is a hosted tool, or a part of the history that only the client's dialect has. None if there is neither, or if
-    the backend drops all hosted tools anyway.
+    That would be its hosted tools, or parts of its history that only its dialect has. None if it has neither, or if the
+    backend drops all hosted tools anyway.
     """
     hosted = {each.type for each in request.hosted_tools}
     if not hosted and not any(map(_is_dialect_specific, request.entries)):
@@ -201,7 +201,7 @@ _ATTRIBUTES = ("name", "description", "kind", "parallel", "writes", "parameters"
 
 
 def load_tool(name: str, folder: Path) -> Tool:
-    """A tool by the name of an entry point, or as `module:object`. A plain function is made into one.
+    """Load a tool by the name of an entry point, or as `module:object`. A plain function becomes a tool.
 
     Modules are also looked for in this folder. Raises `SettingsError`.
     """
