@@ -103,7 +103,7 @@ def later(value: "Nothing") -> str:  # noqa: F821 # pyright: ignore[reportUndefi
     [
         (number, "number: the parameter value cannot be read from JSON: "),
         (later, "later: an annotation cannot be resolved: name 'Nothing' is not defined"),
-        (Agent("demo"), r"an agent is no tool by itself: give `agent\.as_tool\(name, description\)`"),
+        (Agent("demo"), r"an agent is not a tool: pass `agent\.as_tool\(name, description\)`"),
         ({"name": "look"}, "tools: a tool or a function is needed, not dict"),
         ("look", "tools: a tool or a function is needed, not str"),
     ],

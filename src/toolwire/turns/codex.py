@@ -45,7 +45,7 @@ def codex_upstream(backend: Backend, settings: Settings) -> CodexUpstream:
         return {"config.toml": toml.encode(), CATALOGUE: config.catalogue(models)}
 
     def find_credentials() -> tuple[str, ...]:
-        """The values of these variables, and those of the login that workers share."""
+        """The values of the allowed variables, and the credentials of the shared login."""
         return (*read_login_tokens(), *(os.environ[name].strip() for name in allowed if name in os.environ))
 
     def warn(message: str) -> None:

@@ -69,7 +69,7 @@ class AttemptInfo(msgspec.Struct, frozen=True):
     model: str
     """The model's name at the backend."""
     round: int = 0
-    """The number of the model's turn, if the gateway runs tools between them."""
+    """The number of the model's turn: greater than 0 after gateway tools have run."""
     seed: str = ""
     request: Request = Request("", ())
     """The client's request."""

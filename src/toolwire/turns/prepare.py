@@ -63,7 +63,7 @@ class Options(msgspec.Struct, frozen=True):
     observers: Sequence[AttemptObserver] = ()
     """Observers of this turn."""
     round: int = 0
-    """The number of the model's turn, if the gateway runs tools between them."""
+    """The number of the model's turn: greater than 0 after gateway tools have run."""
 
 
 Target = tuple[Route, str]

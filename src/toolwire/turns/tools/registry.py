@@ -206,7 +206,7 @@ def tool(
 def as_tool(each: Tool | Callable[..., Any]) -> Tool:
     """A tool as it is, or a plain function as a tool. Raises `TypeError` for anything else."""
     if hasattr(each, "as_tool"):
-        raise TypeError("an agent is no tool by itself: give `agent.as_tool(name, description)`")
+        raise TypeError("an agent is not a tool: pass `agent.as_tool(name, description)`")
     if hasattr(each, "run"):
         return cast("Tool", each)
     if not callable(each):

@@ -91,7 +91,7 @@ def _pydantic_value(kind: type[Any], value: Any) -> Any:
 
 
 def _extract_definitions(schema: Any) -> dict[str, Any]:
-    """Remove the definitions from every level of a schema; references of pydantic start at the top, as ours do."""
+    """Remove the definitions from every level of a schema; pydantic's references start at the root, as ours do."""
     found: dict[str, Any] = {}
     if isinstance(schema, dict):
         node = cast("dict[str, Any]", schema)
