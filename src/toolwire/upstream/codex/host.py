@@ -17,9 +17,9 @@ travel, on one connection for each turn:
     Park: the turn, unread lines           →    the thread waits again
                                            ←    Parked
 
-No turn is run twice. Results are sent only after Opened. If the connection ends before, nothing was begun, and the turn
-is sent again with its whole history. If it ends later, the model may have acted, so the turn fails. The host abandons a
-thread whose connection ends, and interrupts its turn.
+No turn is run twice. Results are sent only after Opened. If the connection ends before that, nothing was begun, and the
+turn is sent again with its whole history. If it ends later, the model may have acted, so the turn fails. The host
+abandons a thread whose connection ends, and interrupts its turn.
 
 Each message is a length (4 bytes, big endian) and a MessagePack object.
 """
@@ -218,7 +218,7 @@ class CodexHostServer:
             reply.close()
 
     def _waiting(self, opening: Open) -> PendingTurn | None:
-        """The turn that a worker wants to continue. Raises `thread_gone` if it no longer waits."""
+        """The turn that a worker wants to continue. Raises `Broken` if it no longer waits."""
         if opening.turn is None:
             return None
         if (wanted := read_turn(opening.turn)) is not None:

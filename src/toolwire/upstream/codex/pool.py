@@ -91,7 +91,7 @@ class Pool:
             self._queue.remove(waiter)
             if self._failure is not None:
                 raise Broken(self._failure)
-            raise _no_slot(f"More than {self._profile.queue} requests wait for Codex already.")
+            raise _no_slot(f"More than {self._profile.queue} requests are waiting for Codex.")
         self.fill()
         try:
             async with asyncio.timeout(self._profile.patience):

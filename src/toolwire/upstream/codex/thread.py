@@ -73,7 +73,7 @@ class Thread:
         self._free_slot()
 
     def abandon(self) -> None:
-        """End a thread without a reader."""
+        """End a thread that no client reads any longer."""
         if self._state in ("abandoned", "over"):
             return
         self._state = "abandoned"
