@@ -13,7 +13,7 @@ from tests.support.upstream import Reply
 
 KEYS = '[[keys]]\nname = "ann"\nkey = "sk-ann"\n'
 ANN = {"authorization": "Bearer sk-ann"}
-WRONG = "base_url of backend `up`{} looks wrong: the server answered with {}. base_url is everything before /chat/completions, /responses or /messages, and mostly ends in /v1."
+WRONG = "base_url of backend `up`{} looks wrong: the server answered with {}. base_url is everything before /chat/completions, /responses or /messages, and usually ends in /v1."
 
 
 def ask(http: httpx.Client, gateway: Gateway, model: str, **headers: str) -> httpx.Response:
@@ -152,7 +152,7 @@ def test_models_are_found_without_v1(http, gateway):
     ("path", "said"),
     [
         ("/v1/chat/completion", "/v1/chat/completion is not served here. Did you mean /v1/chat/completions?"),
-        ("/v1/embeddings", "/v1/embeddings is not served here. There are /v1/chat/completions, /v1/responses, /v1/messages, /v1/models."),
+        ("/v1/embeddings", "/v1/embeddings is not served here. The main paths are /v1/chat/completions, /v1/responses, /v1/messages, /v1/models."),
     ],
 )  # fmt: skip
 def test_an_unknown_path_says_what_was_probably_meant_and_is_logged(http, start, path, said):

@@ -166,7 +166,7 @@ class Paths:
         else:
             main = [*(side.module.PATH for side in dialects().values()), "/v1/models"]
             near = find_nearest_path(path, (*main, "/v1/conversations", "/healthz", "/metrics"))
-            meant = f" Did you mean {near}?" if near else f" There are {', '.join(main)}."
+            meant = f" Did you mean {near}?" if near else f" The main paths are {', '.join(main)}."
             failure = Failure(error.status_code, "not_found", f"{path} is not served here.{meant}")
         self._log.refuse(request.method, path, failure)
         return _encode_failure(request, failure)

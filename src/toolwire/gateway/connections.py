@@ -29,8 +29,8 @@ LINGER = 30.0
 """Seconds for which data from an answered client is read and discarded."""
 
 LINGER_RATE = 256 * 1024
-"""Bytes that extend this time by a second, up to `server.max_body`: a gateway under load reads slowly, and a client
-whose connection is reset does not receive the answer."""
+"""Discarded bytes, up to `server.max_body`, for which `LINGER` is extended by a second: a gateway under load reads
+slowly, and a client whose connection is reset does not receive the answer."""
 
 LINGER_SILENT = 5.0
 """Seconds of silence after which an answered client is presumed to have received the answer."""

@@ -87,7 +87,7 @@ def read_number(request: Request, name: str, default: int, least: int) -> int:
     if text is None:
         return default
     if not re.fullmatch(r"-?[0-9]{1,18}", text) or int(text) < least:
-        raise BadRequest(f"{name} must be a number from {least} on; received {text!r}.", name)
+        raise BadRequest(f"{name} must be an integer of at least {least}; received {text!r}.", name)
     return int(text)
 
 
@@ -101,7 +101,7 @@ async def send_json(send: Send, status: int, body: bytes, headers: Headers = ())
 async def send_pieces(send: Send, pieces: Sequence[bytes], *, last: bool) -> None:
     """Send a part of a body in one write; a large part in slices, each after the previous one has drained.
 
-    A large part returns only when all of it has drained, so that nothing is produced ahead of a slow client.
+    For a large part it returns only when all of it has drained, so that nothing is produced ahead of a slow client.
     """
     size = sum(map(len, pieces))
     if size <= WHOLE:

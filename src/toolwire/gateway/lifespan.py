@@ -44,11 +44,10 @@ if TYPE_CHECKING:
     from toolwire.gateway.tools.tools import GatewayTools
 
 RETIRED_CHECK_INTERVAL = 0.2
-"""Seconds between two checks whether the last background run of a retired worker has ended."""
+"""Interval, in seconds, at which a retired worker checks whether its last turn has ended."""
 
 FILES_PER_RUN = 4
-"""Open files allowed by the system for each background run: the other three are for clients, their backends and the
-store."""
+"""Open files counted for each background run: one for the run, three for clients, their backends and the store."""
 
 
 def run_limits(server: Server) -> RunLimits:

@@ -81,7 +81,7 @@ class Log(TurnObserver):
         )
 
     def ask(self, report: TurnReport, request: Request) -> None:
-        """Write the sizes of a request; only at the level debug."""
+        """Log the sizes of a request, at level debug only."""
         if self._level > 0:
             return
         sizes = {
@@ -95,18 +95,18 @@ class Log(TurnObserver):
         self._write(0, {**line, **msgspec.to_builtins(report), **sizes})
 
     def refuse(self, method: str, path: str, failure: Failure) -> None:
-        """Write that a request was refused because its path or method is not served."""
+        """Log a request that was refused because its path or method is not served."""
         line = {"event": "refused", "method": method, "path": path, "status": failure.status}
         self._write(2, {"timestamp": datetime.now(UTC), "level": "warning", **line, **_explain(failure)})
 
     def store(self, reason: str, detail: str) -> None:
-        """Write that the store fails for this reason; without a reason, that it works again."""
+        """Log that the store fails for this reason; without a reason, that it works again."""
         level = 3 if reason else 1
         line = {"event": "store", "state": "failing" if reason else "ok", "reason": reason, "detail": detail}
         self._write(level, {"timestamp": datetime.now(UTC), "level": LEVELS[level], **line})
 
     def crash(self, turn: str, error: Exception) -> None:
-        """Write where an unexpected exception was raised, without the values involved."""
+        """Log where an unexpected exception was raised, without the values involved."""
         step = error.__traceback__
         while step is not None and step.tb_next is not None:
             step = step.tb_next
@@ -119,7 +119,7 @@ class Log(TurnObserver):
         """Write the buffered lines."""
         lines, self._lines = self._lines, []
         if lines:
-            self._out.write(b"\n".join((*lines, b"")))  # one write: lines of other threads stay apart
+            self._out.write(b"\n".join((*lines, b"")))  # one write, so that lines of other threads do not mix in
             self._out.flush()
 
     def _write(self, level: int, line: dict[str, Any]) -> None:

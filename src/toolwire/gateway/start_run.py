@@ -27,7 +27,7 @@ def start_run(
     *policies: Callable[[], Policy],
     guard: TurnGuard | None = None,
 ) -> TurnSource:
-    """Start the run of this request; the exchange ends it. `policies` are factories of each attempt's last policies.
+    """Start the run of this request; the exchange ends it. `policies` make the last policies of each attempt.
 
     `guard` confirms each request to a backend and each tool of a turn that another process may take over.
     Raises `BadRequest`, which names the field.
