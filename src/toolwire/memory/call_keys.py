@@ -30,7 +30,7 @@ def digest(text: str) -> str:
 
 
 class CallKeys:
-    """Computes keys on a walk through a conversation. A message is digested only if a call follows."""
+    """Computes keys while walking through a conversation. A message is digested only if a call follows it."""
 
     def __init__(self, owner: str, entries: Sequence[Entry] = ()) -> None:
         self._owner = owner

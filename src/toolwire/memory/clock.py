@@ -1,4 +1,4 @@
-"""The clock by which a store counts ages. It never goes back, and follows a jump of the wall clock only slowly."""
+"""The clock that measures ages in a store. It never goes back, and follows jumps of the wall clock slowly."""
 
 import threading
 import time
@@ -9,13 +9,13 @@ DAY = 86_400.0
 
 
 def steady() -> float:
-    """Seconds since the machine was started, including time asleep where the system counts it."""
+    """Seconds since the machine started, including time asleep if the system counts it."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.clock_gettime(clock) if clock is not None else time.monotonic()
 
 
 def boot_id() -> str:
-    """An id of this start of the machine; empty if the system has none."""
+    """The id of this boot of the machine; empty if the system has none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -26,8 +26,8 @@ class StoreClock:
     """Follows the wall clock from the latest time that the store has seen.
 
     If the wall clock is ahead, because it jumped or because nothing ran for a while, this clock catches up at a rate
-    that would expire a whole store in a day, or in `max_age` if that is less. So if a wrong clock is corrected soon,
-    little has expired. If the wall clock is behind, time goes on at its normal rate.
+    that would expire a whole store in a day, or in `max_age` if that is less. So little expires if a wrong clock is
+    corrected soon. If the wall clock is behind, this clock runs at its normal rate.
     """
 
     def __init__(self, max_age: float, wall: Callable[[], float], steady: Callable[[], float]) -> None:
@@ -39,7 +39,7 @@ class StoreClock:
         self._lock = threading.Lock()
 
     def start(self, latest: float | None) -> None:
-        """Start from the latest time in the store, None if it is empty. Only the first call has an effect."""
+        """Start from the latest time in the store; None if the store is empty. Only the first call has an effect."""
         with self._lock:
             if self._now is None:
                 self._now = latest if latest is not None else self._wall()

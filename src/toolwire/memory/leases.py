@@ -1,7 +1,7 @@
-"""Locks for requests, over all processes that use the store.
+"""Locks for requests, across all processes that use the store.
 
-Requests of one process wait in the order of their arrival. The first of them polls the store while another process has
-the lease. Every wait has a timeout.
+Requests of one process wait in order of arrival. The first of them polls the store while another process has the lease.
+Every wait has a timeout.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ class Leases:
         self._store = store
         self.membership = membership
         self._queues: dict[str, _Queue] = {}
-        self._left: dict[str, Lease] = {}  # could not be dropped; `drop_rest` tries again
+        self._left: dict[str, Lease] = {}  # not dropped yet; `drop_rest` tries again
 
     async def take(self, name: str, wait: float) -> Lease:
         """Wait for the lease of this name, at most `wait` seconds. Raises `LeaseTaken` or `StoreFailed`."""
@@ -78,7 +78,7 @@ class Leases:
             self._left[lease.name] = lease
 
     async def drop(self, lease: Lease) -> None:
-        """Give a lease that `take` returned to the next request. To be called once."""
+        """Release a lease that `take` returned, so that the next request gets it. Call this once."""
         queue = self._queues[lease.name]
         self._left[lease.name] = lease  # until it is known to be dropped
         try:
@@ -90,7 +90,7 @@ class Leases:
             self._leave(lease.name, queue)
 
     async def drop_rest(self) -> None:
-        """Drop the leases that could not be dropped before, unless a request of this process has taken them again."""
+        """Drop the leases that could not be dropped before, except those that requests of this process use again."""
         for name, lease in tuple(self._left.items()):
             if name not in self._queues:
                 await self._store.drop_lease(lease)

@@ -1,10 +1,10 @@
-"""This process as a member of the store: its id, its heartbeat, and what happens when it was taken for dead.
+"""This process as a member of the store: its id, its heartbeat, and what happens if it was presumed dead.
 
-A store that is unreachable for a while does no harm: the next heartbeat that succeeds is as good as one in time. Only a
-process that could reach the store all the time may take others for dead.
+An outage of the store does no harm: the next heartbeat that succeeds counts as one in time. Only a process that could
+reach the store all the time may presume others dead.
 
-A process that was taken for dead joins again under a new id. Other processes may have its runs and leases by then, so
-`on_lost` is called. Its old fences and leases are useless anyway: the store refuses to write with them.
+A process that was presumed dead joins again under a new id. Other processes may have its runs and leases by then, so
+`on_lost` is called. Its old fences and leases are useless: the store refuses to write with them.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ BEATS_PER_LEASE = 4
 """Heartbeats during a lease.
 
 A process whose latest heartbeat is more than half a lease old counts as one that could not reach the store. So if two
-processes cannot reach it for a while, neither takes the other one for dead.
+processes cannot reach it for a while, neither presumes the other dead.
 """
 
 
@@ -38,7 +38,7 @@ class Membership:
         self._joining = asyncio.Lock()
         self._beating: asyncio.Task[None] | None = None
         self.on_lost: list[Callable[[], None]] = []
-        """Called when this process has been taken for dead."""
+        """Called when this process was presumed dead."""
 
     async def start(self) -> None:
         """Join, now or as soon as the store can be reached, and send heartbeats from then on."""
@@ -47,7 +47,7 @@ class Membership:
         self._beating = asyncio.get_running_loop().create_task(self._beat_on())
 
     async def id(self) -> str:
-        """The id of this member; joins first if the process is not one."""
+        """The id of this member. A process that is not a member joins first."""
         if not self._id:
             async with self._joining:
                 if not self._id:
@@ -57,10 +57,10 @@ class Membership:
         return self._id
 
     async def is_current(self) -> bool:
-        """Whether no other process can have taken over the runs and leases of this one.
+        """Whether this process surely still has its runs and leases.
 
-        A heartbeat less than half a lease ago is proof. After a longer pause, in which this process was stopped or
-        could not reach the store, a new heartbeat is sent. Raises `StoreFailed`.
+        A heartbeat less than half a lease ago is proof. After a longer pause, because this process was stopped or could
+        not reach the store, a new heartbeat is sent. Raises `StoreFailed`.
         """
         return self._clock() - self._beat_at < self._pause * BEATS_PER_LEASE / 2 or await self._beat()
 
@@ -69,7 +69,7 @@ class Membership:
         return await self.is_current() and lease.member == self._id
 
     async def leave(self) -> None:
-        """Leave the store; runs and leases of this process are free at once."""
+        """Leave the store; other processes may claim the runs and leases of this one at once."""
         if self._beating is not None:
             self._beating.cancel()
             await asyncio.wait((self._beating,))
@@ -89,7 +89,7 @@ class Membership:
                 loop.call_exception_handler({"message": "a heartbeat failed", "exception": error})
 
     async def _beat(self) -> bool:
-        """Send a heartbeat, and join again if need be; False if this process was taken for dead."""
+        """Send a heartbeat; returns False, having joined again, if this process was presumed dead."""
         id, now = self._id, self._clock()
         is_alive = bool(id) and await self._store.beat(id)
         if is_alive:

@@ -1,4 +1,4 @@
-"""Temporary directories of a process. The next process that starts removes those of one that was killed.
+"""Temporary directories of a process. If it is killed, the next process that starts removes them.
 
 The owner and the processes that it has forked hold a lock in the directory; the system releases it when the last of
 them ends, however that happens. Unlike a process id, a lock also works if several containers share the directory.
@@ -21,7 +21,7 @@ except ImportError:  # Windows
 LOCK = "owner.lock"
 PREFIX = "toolwire-"
 STALE = 86400.0
-"""Age in seconds above which a directory without a lock, of an earlier version, is judged by its content."""
+"""Age in seconds above which a directory without a lock file, from an earlier version, is judged by its content."""
 YOUNG = 60.0
 """Age in seconds below which a directory is left alone: its owner may be about to lock it."""
 _CODEX = f"{PREFIX}codex-"
@@ -40,7 +40,7 @@ class OwnedFolder:
         self.release()
 
     def release(self) -> None:
-        """Release the lock only: forked processes may still use the directory, or `remove_orphans` deletes it later."""
+        """Release only the lock: forked processes may still use the directory. `remove_orphans` deletes it later."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None

@@ -1,6 +1,6 @@
-"""Results of gateway tools that wait for results of the client.
+"""Results of gateway tools, stored until the client sends the results of its own tools.
 
-A turn that calls tools of both is returned to the client, which sees only its own calls. The gateway's calls and
+If a turn calls tools of both, it is returned to the client with the client's calls only. The gateway's calls and
 results, and earlier rounds, are stored until the client sends its results, and are then merged into the history.
 """
 
@@ -14,7 +14,7 @@ from toolwire.memory.call_keys import CallKey, CallKeys
 from toolwire.memory.write_behind import CachedTable, Wanted, WriteBehind
 
 MAX_CACHED_BYTES = 64 * 1024 * 1024
-"""Most bytes of pending results in memory, of all owners together."""
+"""Maximum bytes of pending results in memory, across all owners."""
 
 
 class PendingResults:
@@ -56,7 +56,7 @@ class PendingResults:
             )
 
     def merge_into(self, entries: tuple[Entry, ...], owner: str) -> tuple[Entry, ...]:
-        """The history with the gateway's calls and results beside the client's of the same turn."""
+        """The history with the gateway's calls and results added to the client's of the same turn."""
         if not self._waiting:
             return entries
         out: list[Entry] = []
@@ -83,7 +83,7 @@ class _Beside(msgspec.Struct, frozen=True):
     """The gateway's calls around one of the client's, and their results."""
 
     arguments: bytes
-    """Arguments of the client's call. If they differ, the client has changed the history."""
+    """The arguments of the client's call. If they differ from those returned, the client has changed the history."""
     before: tuple[CallEntry, ...]
     after: tuple[CallEntry, ...]
     results: tuple[ResultEntry, ...]
@@ -100,7 +100,7 @@ def _calls(entries: Sequence[Entry]) -> tuple[CallEntry, ...]:
 
 
 def _restore_rounds(earlier_turn: tuple[Entry, ...], out: list[Entry]) -> bool:
-    """Replace what the client saw of a turn by what really happened; False if the client has changed the text."""
+    """Replace what the client saw of a turn by the whole turn; returns False if the client has changed the text."""
     start = len(out)
     while start and not isinstance(out[start - 1], CallEntry | OtherEntry) and not _ends_turn(out[start - 1]):
         start -= 1
@@ -111,7 +111,7 @@ def _restore_rounds(earlier_turn: tuple[Entry, ...], out: list[Entry]) -> bool:
 
 
 def _words(entries: Sequence[Entry]) -> str:
-    """The model's text without white space: the client has blank lines between rounds."""
+    """The model's text without white space, because the client gets blank lines between rounds."""
     parts = [part for entry in entries if isinstance(entry, Message) for part in entry.parts]
     return "".join("".join(part.text.split()) for part in parts if isinstance(part, TextPart))
 

@@ -12,7 +12,7 @@ _OTHERS = 0o077
 
 
 def state_folder() -> Path:
-    """The directory for data that outlives a program: Toolwire's in the XDG state directory."""
+    """The directory for data that outlives a process: `toolwire` in the XDG state directory."""
     given = os.environ.get("XDG_STATE_HOME", "")
     base = Path(given) if os.path.isabs(given) else Path.home() / ".local" / "state"
     return base / "toolwire"
@@ -26,7 +26,7 @@ def make_folders(folder: Path) -> None:
 
 
 def close_to_others(path: Path) -> bool:
-    """Remove the permissions of group and others from a file or directory of this user; whether there were any."""
+    """Remove the permissions of group and others from a file or directory of this user; returns whether any existed."""
     try:
         found = path.stat()
         if not found.st_mode & _OTHERS or found.st_uid != os.geteuid():

@@ -2,8 +2,8 @@
 
 A model that calls tools needs its own reasoning back, and some servers refuse a request without it. Chat has no field
 for encrypted reasoning or signatures, and no other dialect has one for the fields of a chat server. So these are stored
-by the calls that they led to, and put back before them; so is a signature that a server adds to a call itself. It is
-also stored which backend made which reasoning, because no other backend may get it. Everything belongs to an owner and
+by the calls that they led to, and put back before them, as is a signature that a server adds to a call itself. The
+backend that made the reasoning is stored too, because no other backend may get it. Everything belongs to an owner and
 is bounded in bytes.
 """
 
@@ -30,10 +30,10 @@ from toolwire.memory.call_keys import CallKey, CallKeys, digest
 from toolwire.memory.write_behind import CachedTable, Wanted, WriteBehind
 
 MAX_CACHED_BYTES = 64 * 1024 * 1024
-"""Most bytes of reasoning in memory, of all owners together."""
+"""Maximum bytes of reasoning in memory, across all owners."""
 
 MAX_ORIGIN_BYTES = 8 * 1024 * 1024
-"""Most bytes in memory of the origins of reasoning, and again of what servers refuse."""
+"""Maximum bytes in memory for the origins of reasoning, and the same again for what servers refuse."""
 
 OriginKey: TypeAlias = tuple[str, str]
 """Owner, and the digest of a signature, or of a text without white space."""
@@ -68,7 +68,7 @@ class ReasoningCache:
         self._refused: TenantCache[tuple[str, str], tuple[Omission, ...]] = TenantCache(MAX_ORIGIN_BYTES)
 
     def keep(self, key: CallKey, made: CallReasoning) -> None:
-        """Store what belongs to a call, merged with what is stored already of the same backend."""
+        """Store what belongs to a call, merged with what the same backend stored before."""
         known = self._calls.get(key)
         if known is not None and known.backend == made.backend:
             made = CallReasoning(
@@ -84,11 +84,11 @@ class ReasoningCache:
         self._origins.put((owner, digest(signature)), frozenset((backend,)))
 
     def remember_local_signature(self, owner: str, signature: str, backend: str) -> None:
-        """The same, in memory only, for a signature that is stored with its call."""
+        """The same, but in memory only: the signature is stored with its call."""
         self._origins.hold((owner, digest(signature)), frozenset((backend,)))
 
     def remember_text(self, owner: str, text: str, backend: str) -> None:
-        """Store which backend made a text of reasoning; others may have made the same."""
+        """Store which backend made the text of reasoning; others may have made the same text."""
         key = owner, digest(_compact(text))
         known = self._origins.get(key) or frozenset()
         if backend not in known:
@@ -108,7 +108,7 @@ class ReasoningCache:
         return calls, [*((self._calls, key) for key in calls), *origins]
 
     def know_origins(self, loaded: Sequence[Wanted]) -> None:
-        """Note the origins of signatures that were loaded with their calls; these are not stored by themselves."""
+        """Cache the origins of signatures that were loaded with their calls: they are not stored separately."""
         for table, key in loaded:
             made = self._calls.get(key) if table is self._calls else None
             if made is not None:
@@ -116,14 +116,14 @@ class ReasoningCache:
                     self.remember_local_signature(key[0], signature, made.backend)
 
     def refuse(self, backend: str, model: str, part: Omission) -> None:
-        """Note that the server of a model refuses this part of a request."""
+        """Remember that the server of a model refuses this part of a request."""
         self._refused.put("", (backend, model), tuple({*self.refused(backend, model), part}), size_of(model))
 
     def refused(self, backend: str, model: str) -> tuple[Omission, ...]:
         return self._refused.get((backend, model)) or ()
 
     def fit_for(self, backend: str, owner: str, request: Request) -> Request:
-        """The request without data of other backends, and with the data that this one wants back."""
+        """The request without the data of other backends, and with the data that this backend wants back."""
         for entry in request.entries:
             if isinstance(entry, OF_ONE_BACKEND):
                 break
@@ -207,7 +207,7 @@ class ReasoningCache:
 
 
 def strip_reasoning(entry: Entry) -> Entry:
-    """The entry; reasoning is replaced by an empty entry, because a backend may have to know that there was some."""
+    """The entry, or an empty one in place of reasoning: a backend may need to know that there was reasoning."""
     return ReasoningEntry(entry.id, message=entry.message) if isinstance(entry, ReasoningEntry) else entry
 
 
@@ -224,22 +224,22 @@ def _is_of_the_model(entry: Entry) -> bool:
 
 
 def _goes_on(last: Entry, entry: Entry, request: Request) -> bool:
-    """Whether an entry belongs to the same turn of the model; if reasoning is in messages, to the same message."""
+    """Whether an entry belongs to the same turn of the model, or to the same message if reasoning is in messages."""
     return _is_of_the_model(entry) and (not request.reasoning_in_messages or entry.message == last.message)
 
 
 def _is_of_chat(entry: Entry) -> bool:
-    """Whether it is reasoning that a chat server may have made: without a signature, or with a chat server's."""
+    """Whether a chat server may have made the reasoning: it is unsigned, or has the signature of a chat server."""
     return isinstance(entry, ReasoningEntry) and (not entry.signature or entry.origin == "chat")
 
 
 def _may_be_others(entry: Entry) -> bool:
-    """Whether it is reasoning of a chat server other than, perhaps, the one being asked."""
+    """Whether another chat server may have made the reasoning."""
     return isinstance(entry, ReasoningEntry) and _is_of_chat(entry) and not entry.from_this_backend
 
 
 def _are_own(brought: Sequence[ReasoningEntry], made: ReasoningEntry) -> bool:
-    """Whether a chat client returned the reasoning as the server wrote it, or edited it on purpose."""
+    """Whether a chat client returned the reasoning as the server wrote it, or edited it."""
     fields = [_fields(entry.signature) if entry.signature else {"reasoning_content": entry.text} for entry in brought]
     if fields == [_fields(made.signature)]:
         return True
@@ -261,7 +261,7 @@ _fields = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def _put_back(reasoning: tuple[ReasoningEntry, ...], out: list[Entry]) -> None:
-    """Insert reasoning before the text of its calls, in place of what the client returned of it."""
+    """Insert reasoning before the text of its calls, replacing any that the client returned."""
     index = len(out)
     if out and isinstance(out[-1], Message) and out[-1].role == "assistant":
         index -= 1
@@ -297,7 +297,7 @@ class KeepReasoning:
         self._issued = cache.remember_signature if is_carried else cache.remember_local_signature
         self._reasoning = reasoning
         self._calls: list[CallStarted] = []
-        self._found: list[CallKey] = []  # the keys of the first of them, as far as they were needed
+        self._found: list[CallKey] = []  # the keys of the first calls, computed on demand
         self._keys: CallKeys | None = None
         self._fields = ""
 
@@ -323,7 +323,7 @@ class KeepReasoning:
         return None
 
     def _call_keys(self) -> list[CallKey]:
-        """The keys of all calls so far. They need a walk through the conversation, and few turns need them."""
+        """The keys of all calls so far. Few turns need them, and computing them walks through the conversation."""
         found = self._found
         self._keys = self._keys or CallKeys(self._owner, self._entries)
         found += [self._keys.key(call.id, call.name) for call in self._calls[len(found) :]]
@@ -350,7 +350,7 @@ def _entry(written: str) -> ReasoningEntry:
 
 
 class KeepUnsigned:
-    """A policy that stores the origin of thinking that a Messages server did not sign, as some do not."""
+    """A policy that stores the origin of thinking that a Messages server did not sign; some servers never do."""
 
     handles: ClassVar[Kinds] = (ReasoningDelta, ReasoningEnded)
 
@@ -384,7 +384,7 @@ class KeepSignedReasoning:
         self._texts: list[str] = []
         self._all: list[str] = []  # all texts of this turn
         self._signed: tuple[ReasoningEntry, ...] = ()
-        self._led = False  # whether a call followed it
+        self._led = False  # whether a call followed the signed reasoning
 
     def feed(self, event: Event) -> Events | None:
         if isinstance(event, ReasoningDelta):

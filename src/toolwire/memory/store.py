@@ -3,17 +3,17 @@
 Many processes may use one store at once. Every row belongs to an owner, and no other owner sees it. A process that was
 presumed dead must not undo what another process did in its place, so two kinds of writers have a guard:
 
-- the process that produces a background run has a `Fence`: the run's id and an epoch, which grows whenever another
-  process claims the run;
-- the process that holds a `Lease` (on a conversation, a submission, a thread of Codex, the sweep) has the epoch with
-  which the lease was granted, and which is never granted again.
+- the process that produces a background run has a `Fence`: the run's id and an epoch, which is incremented whenever
+  another process claims the run;
+- the process that holds a `Lease` (on a conversation, a submission, the sweep) has the epoch with which the lease was
+  granted. No epoch is granted twice.
 
 A guard is checked by the statement that writes, or in its transaction. A writer that lost its guard gets `Overtaken`,
 and nothing is written.
 
-A process is a member as long as its heartbeats come in time. When they do not, its runs and leases may be taken over;
-that also deletes the member, and until then a late heartbeat revives it. A store that was unreachable for a while is no
-reason to take anything over: only a member that sent its own heartbeats in time may take from one that did not.
+A process is a member as long as its heartbeats arrive in time. Otherwise its runs and leases may be taken over, which
+also deletes the member; until then a late heartbeat revives it. An outage of the store leads to no take-over: only a
+member that sent its own heartbeats in time may take over from one that did not.
 """
 
 from typing import Annotated, Literal, TypeAlias
@@ -25,7 +25,7 @@ from toolwire.core.errors import Failure, ToolwireError
 
 Raw = msgspec.Raw
 Kind: TypeAlias = Literal["response", "conversation", "deleted"]
-"""What holds items. A deleted response stays, hidden, as long as others continue it."""
+"""The kinds of row that have items. A deleted response stays, hidden, as long as other responses continue it."""
 Reason: TypeAlias = Literal[
     "full", "busy", "readonly", "corrupt", "missing", "in_use", "newer", "io", "unreachable", "overtaken"
 ]
@@ -65,7 +65,7 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class OwnedRecord(msgspec.Struct, frozen=True):
-    """A response in a list of several owners' responses. The record has no `fields`."""
+    """A response and its owner, for lists. The record has no `fields`."""
 
     owner: str
     record: Record
@@ -88,7 +88,7 @@ class Effects(msgspec.Struct, frozen=True):
     """What saving a response changes elsewhere, in the same transaction."""
 
     link: tuple[str, str] | None = None
-    """The ids of a response and of the one that continues it."""
+    """The ids of a response and of the one that continues it; the second is empty to remove the link."""
     conversation: str = ""
     """The conversation to which the items are added."""
     answered: tuple[str, ...] = ()
@@ -116,7 +116,7 @@ class KeyValue(msgspec.Struct, frozen=True):
 
 
 class Member(msgspec.Struct, frozen=True):
-    """A process that uses the store. It gets a new id whenever it joins."""
+    """A process that uses the store. Each time it joins, it gets a new id."""
 
     id: str
     host: str = ""
@@ -124,14 +124,14 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class Fence(msgspec.Struct, frozen=True):
-    """The right to write one background run. `epoch` grows with every claim of it."""
+    """The right to write one background run. Every claim of the run increments `epoch`."""
 
     id: str
     epoch: int
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """The right to do something that one process may do at a time, by name. No epoch is granted twice."""
+    """The right to work that one process may do at a time, by name. No epoch is granted twice."""
 
     name: str
     member: str
@@ -142,12 +142,12 @@ OriginCheck: TypeAlias = Fence | Lease
 
 
 class RunLimits(msgspec.Struct, frozen=True):
-    """Maximum numbers of unfinished background runs, over all processes."""
+    """The maximum number of unfinished background runs, across all processes."""
 
     in_all: int = NO_BOUND
     per_owner: int = NO_BOUND
     reason: str = "server.max_background_runs"
-    """The setting behind `in_all`."""
+    """The setting that determines `in_all`."""
 
     def check(self, in_all: int, owned: int) -> None:
         """Raise `TooManyRuns` if one more run would exceed a limit."""
@@ -158,7 +158,7 @@ class RunLimits(msgspec.Struct, frozen=True):
 
 
 class TooManyRuns(ToolwireError):
-    """A limit of unfinished background runs is reached. Nothing was written."""
+    """The limit on unfinished background runs is reached. Nothing was written."""
 
     def __init__(self, limits: RunLimits, *, of_owner: bool) -> None:
         super().__init__(limits, of_owner)
@@ -185,7 +185,7 @@ class Appended(msgspec.Struct, frozen=True):
     lost: frozenset[Fence] = frozenset()
     """Runs that another process has taken over, or that were deleted."""
     cancelled: frozenset[Fence] = frozenset()
-    """Runs that are to be cancelled."""
+    """Runs whose cancellation was requested."""
 
 
 class Follow(msgspec.Struct, frozen=True):
@@ -201,7 +201,7 @@ class Followed(msgspec.Struct, frozen=True):
 
     chunks: tuple[EventChunk, ...]
     is_over: bool
-    """Whether no event comes after these."""
+    """Whether these are the last events."""
 
 
 class ClaimedRun(msgspec.Struct, frozen=True):
@@ -211,7 +211,7 @@ class ClaimedRun(msgspec.Struct, frozen=True):
     fence: Fence
     record: Record
     plan: bytes
-    """What is needed to run it, as the process that queued it wrote it."""
+    """What is needed to run it, written by the process that queued it."""
     next_event: int
     """The number of committed events."""
     is_started: bool
@@ -263,7 +263,7 @@ class EventRow(Row, frozen=True, tag="event"):
 
 
 class RunRow(Row, frozen=True, tag="run"):
-    """A background run. It belongs to no member of the other store, so an unfinished one can be claimed there."""
+    """A background run. A restored run belongs to no member, so an unfinished one can be claimed."""
 
     id: Id
     owner: str
@@ -305,7 +305,7 @@ class StoreFailed(ToolwireError):
 
     @property
     def is_lasting(self) -> bool:
-        """Whether waiting does not help, because something has to be changed first."""
+        """Whether the failure lasts until something is changed."""
         return self.reason not in ("full", "busy", "unreachable")
 
     @property

@@ -1,4 +1,4 @@
-"""What a turn needs of earlier turns of its conversation, and its client does not send."""
+"""What a turn needs from earlier turns and its client does not send."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -11,18 +11,18 @@ from toolwire.memory.sql.store import Store
 from toolwire.memory.write_behind import WriteBehind, load
 
 MAX_AWAITED_CALLS = 64
-"""How many of the last calls of a history may have a thread that waits for their results."""
+"""Maximum calls, from the end of a history, that are looked up among the waiting threads."""
 
 
 class ThreadHost(Protocol):
-    """The process that has the threads of all workers (`upstream/codex/host.py`)."""
+    """The process that hosts the threads of all workers (`upstream/codex/host.py`)."""
 
     async def find(self, calls: Sequence[CallKey]) -> None:
         """Learn which threads wait for results of these calls."""
         ...
 
     async def wait_until_parked(self) -> None:
-        """Wait until the threads of turns that are over can be found, but not for long."""
+        """Wait until the threads of ended turns can be found, within a timeout."""
         ...
 
 
@@ -40,7 +40,7 @@ class TurnMemory:
         self._threads = threads
 
     async def flush(self) -> None:
-        """Wait until everything put so far is written or has failed, within a timeout."""
+        """Wait until every value put so far is written or has failed, within a timeout."""
         if self._threads is not None:
             await self._threads.wait_until_parked()
         await self._behind.flush()
@@ -65,7 +65,7 @@ class TurnMemory:
 
 
 def _last_answered(entries: Sequence[Entry]) -> set[str]:
-    """The ids of the calls whose results end the history, apart from what the user adds."""
+    """The ids of the calls whose results end the history, ignoring user messages after them."""
     ids = set[str]()
     for entry in reversed(entries):
         if isinstance(entry, ResultEntry):

@@ -1,7 +1,7 @@
 """Write-behind tables: cached in memory, persisted in the store.
 
-A value that is put is written in the background, before its turn ends. A value that is not in memory is read from the
-store each time, because another process may have written it meanwhile.
+A value is written in the background, before its turn ends. A value that is not in memory is read from the store each
+time, because another process may have written it meanwhile.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ from toolwire.memory.sql.store import Store
 from toolwire.memory.store import KeyValue, StoreFailed
 
 STORE_TIMEOUT = 1.0
-"""Seconds for which a turn waits for the store. It can go on without."""
+"""Seconds for which a turn waits for the store, then goes on without it."""
 MAX_UNWRITTEN_BYTES = 32 * 1024 * 1024
-"""Most bytes that wait to be written; what is put beyond that is only in memory."""
+"""Maximum bytes that wait to be written; further values stay in memory only."""
 ENTRY_OVERHEAD = 512
-"""Bytes that a key and a value take in memory besides those of their JSON."""
+"""Bytes that an entry takes in memory besides its JSON."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -29,7 +29,7 @@ Value = TypeVar("Value")
 
 
 class WriteBehind:
-    """Writes rows to a store in the background, all that are pending in one transaction."""
+    """Writes rows to a store in the background, all pending rows in one transaction."""
 
     def __init__(self, store: Store | None = None) -> None:
         self._store = store
@@ -49,7 +49,7 @@ class WriteBehind:
             self._task = asyncio.get_running_loop().create_task(self._write(self._store))
 
     async def flush(self) -> None:
-        """Wait until all values put so far are written or have failed, but not longer than the timeout."""
+        """Wait until all values put so far are written or have failed, within a timeout."""
         if self._task is None:
             return
         written = self._pending if self._rows else self._written
@@ -85,7 +85,7 @@ class CachedTable(Generic[Key, Value]):
         return self._values.get(key)
 
     def put(self, key: Key, value: Value) -> None:
-        """Cache a value and write it to the store. One with a lone surrogate, which JSON cannot hold, is dropped."""
+        """Cache a value and write it to the store. A value that JSON cannot hold (a lone surrogate) is dropped."""
         with suppress(UnicodeEncodeError):
             name, encoded = encode_key(key), _encode(value)
             self._cache(key, value, len(name) + len(encoded))
@@ -118,7 +118,7 @@ Wanted: TypeAlias = tuple[CachedTable[Any, Any], "tuple[Any, ...]"]
 
 
 async def load(store: Store, owner: str, wanted: Sequence[Wanted]) -> Sequence[Wanted]:
-    """Load what is not cached; returns what was found. Nothing is found if the store fails or takes too long."""
+    """Load what is not cached; returns what was found: nothing if the store fails or takes too long."""
     unknown = [(table, key) for table, key in wanted if table.get(key) is None]
     if not unknown:
         return ()
@@ -133,5 +133,5 @@ async def load(store: Store, owner: str, wanted: Sequence[Wanted]) -> Sequence[W
 
 
 def encode_key(key: "tuple[Any, ...]") -> bytes:
-    """A key as the store has it, without its owner."""
+    """A key in its stored form, without its owner."""
     return _encode(key[1:])

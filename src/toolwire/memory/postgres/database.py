@@ -1,12 +1,12 @@
 """Connections to one PostgreSQL, and how operations run on them.
 
-A statement may be lost with its connection, and then it is not known whether it was executed. It is sent again for a
-while, so every single statement must have the same effect when it is made twice. A transaction may consist of any
-statements: if its commit is lost, the server is asked by the transaction's id whether it was committed, and only if not
-it is run again. A failed one is rolled back by closing its connection.
+If a connection is lost, the outcome of its statement is unknown. The statement is retried for a while, so every
+statement outside a transaction must be idempotent. A transaction may consist of any statements: if its commit is lost,
+the server is asked by the transaction's id whether it was committed, and the transaction is run again only if it was
+not. A failed transaction is rolled back by closing its connection.
 
-A connection carries nothing from one operation to the next, so that a pooler such as PgBouncer may give each of them to
-another server connection.
+A connection carries no state from one operation to the next, so that a pooler such as PgBouncer may use another server
+connection for each.
 """
 
 import asyncio
@@ -26,23 +26,23 @@ from toolwire.memory.sql.store import Read, Store
 from toolwire.memory.store import StoreFailed
 
 OPERATION_TIMEOUT = 5.0
-"""Seconds for one operation, however often it is tried."""
+"""Seconds for one operation, including retries."""
 SHORT_OPERATION_TIMEOUT = 0.5
-"""The same while the store fails anyway."""
+"""The same while the store is failing."""
 FIRST_PAUSE, MAX_PAUSE = 0.02, 0.5
-"""Seconds before an operation is tried again."""
+"""Seconds before an operation is retried."""
 SERVER_TIMEOUT = 15
-"""Seconds after which the server ends a statement whose sender has gone."""
+"""Seconds after which the server ends a statement; its sender has given up by then."""
 IDLE_TIMEOUT = 5
-"""Seconds after which the server rolls back a transaction whose process stands still, and releases its locks."""
+"""Seconds after which the server rolls back a transaction whose process is stuck, and releases its locks."""
 MIGRATION_TIMEOUT = 60.0
-"""Seconds that bringing the tables to this version may take."""
+"""Seconds for creating or migrating the tables when the store is checked."""
 MAX_CONNECTIONS = 4
-"""Most connections of a process, besides the one for events and heartbeats."""
+"""Maximum connections of a process, besides the one for events and heartbeats."""
 PROBE_INTERVAL = 1.0
-"""Seconds between two attempts to find out whether a failing store works again."""
+"""Seconds between two probes of a failing store."""
 PROBE_BYTES = 256 * 1024
-"""What such an attempt writes: a full disk often has room for a little."""
+"""Bytes that a probe writes: a full disk often has room for a little."""
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -66,7 +66,7 @@ async def connect(url: str, limit: float, *, pooler: bool) -> Connection:
         return await connecting(url, timeout=limit, statement_cache_size=cache, server_settings=settings)
     except (ValueError, asyncpg.exceptions.ClientConfigurationError):
         raise NotUsable(
-            "unreachable", "it is no URL of a PostgreSQL; in a password, % / ? # @ are written as %XX"
+            "unreachable", "it is not a PostgreSQL URL; in a password, % / ? # @ are written as %XX"
         ) from None
 
 
@@ -93,17 +93,17 @@ class PostgresTransaction:
 
 
 class Work(Protocol[T_co]):
-    """Something that is done on a connection until some time, perhaps several times."""
+    """Work on a connection, within a deadline. It may be called several times."""
 
     async def __call__(self, connection: Connection, until: float) -> T_co: ...
 
 
 class _Commit(Generic[T]):
-    """Runs a transaction. Called again, it first finds out whether the commit that was lost has happened."""
+    """Runs a transaction. A retry first asks the server whether the lost commit took effect."""
 
     def __init__(self, work: Callable[[Transaction], Awaitable[T]]) -> None:
         self._work = work
-        self._lost: tuple[int, T] | None = None  # the transaction whose commit was sent, and its result
+        self._lost: tuple[int, T] | None = None  # the id of a transaction whose commit was sent, and its result
 
     async def __call__(self, connection: Connection, until: float) -> T:
         if self._lost is not None:
@@ -136,7 +136,7 @@ class Lane:
         self._idle: list[Connection] = []
 
     async def use(self, work: Work[T], until: float) -> T:
-        """Do something on a free connection, or on a new one."""
+        """Do work on a free connection, or on a new one."""
         if self._free.locked():
             await asyncio.wait_for(self._free.acquire(), _left(until))
         else:
@@ -150,7 +150,7 @@ class Lane:
                     connection.terminate()
                 raise
             except BaseException:
-                connection.terminate()  # in the midst of a statement
+                connection.terminate()  # it may be in the middle of a statement
                 raise
             finally:
                 if not connection.is_closed():
@@ -175,7 +175,7 @@ class Lane:
 
 
 class Engine(Store):
-    """Runs operations on one database, again if need be, and knows whether they fail. Creates the tables."""
+    """Runs operations on one database, retries them, and tracks failures. Creates the tables."""
 
     def __init__(self, url: str, max_age: float, max_size: int, lease: float = 10.0, *, pooler: bool = False) -> None:
         super().__init__(max_age, max_size, lease)
@@ -292,7 +292,7 @@ class Engine(Store):
             raise self._fail("read", error) from error
 
     async def _try(self, lane: Lane, side: Side, work: Work[T]) -> T:
-        """Do something, again for a while if its connection is lost."""
+        """Do work, and retry it for a while if its connection is lost."""
         until = time.monotonic() + (SHORT_OPERATION_TIMEOUT if side in self._faults else OPERATION_TIMEOUT)
         pause = FIRST_PAUSE
         while True:
@@ -311,7 +311,7 @@ class Engine(Store):
     def _fail(self, side: Side, error: Exception) -> StoreFailed:
         failed = store_failed(error)
         if failed.reason == "missing":
-            self._is_prepared = False  # whatever is there when it is back may be another database
+            self._is_prepared = False  # it may be another database when it is back
         return self._report(side, failed)
 
     async def _open(self, limit: float) -> Connection:
@@ -329,5 +329,5 @@ class Engine(Store):
 
 
 def _left(until: float) -> float:
-    """Seconds until then; asyncpg does not take less than none."""
+    """Seconds until then, always positive, as asyncpg requires."""
     return max(0.01, until - time.monotonic())

@@ -9,11 +9,11 @@ from toolwire.memory.store import Reason, StoreFailed
 LOST: Final = (asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
 """The connection is lost. asyncpg reports an internal error if that happens between two messages."""
 FAULTS: Final = (asyncpg.PostgresError, *LOST, TimeoutError, StoreFailed)
-"""What using the database may raise."""
+"""The exceptions that using the database may raise."""
 
 
 class NotUsable(StoreFailed):
-    """The database refuses to be used until its configuration, or ours, is changed."""
+    """The database cannot be used until its configuration, or ours, is changed."""
 
     @property
     def is_lasting(self) -> bool:
@@ -30,7 +30,7 @@ _CLASSES: dict[str, Reason] = {
 }
 _STATES: dict[str, Reason] = {
     "25006": "readonly",
-    "25P03": "unreachable",  # the server has ended a transaction that stood still
+    "25P03": "unreachable",  # the server has ended an idle transaction
     "3D000": "missing",
     "3F000": "missing",
     "42501": "readonly",
@@ -47,7 +47,7 @@ _PASSING = ("25P03", "53300", "57P01", "57P02", "57P03", "57P05")
 
 
 def may_pass(error: Exception) -> bool:
-    """Whether the same operation may well succeed a moment later."""
+    """Whether the same operation may succeed a moment later."""
     if isinstance(error, asyncpg.PostgresError):
         state = _state(error)
         return state[:2] in _PASSING_CLASSES or state in _PASSING
@@ -60,7 +60,7 @@ def ends_connection(error: asyncpg.PostgresError) -> bool:
 
 
 def store_failed(error: Exception) -> StoreFailed:
-    """What an error means for the store."""
+    """An error as a failure of the store."""
     if isinstance(error, StoreFailed):
         return error
     if isinstance(error, TimeoutError):

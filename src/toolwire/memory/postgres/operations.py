@@ -1,4 +1,4 @@
-"""The operations that PostgreSQL has as one statement each, because they are the busiest (`statements.sql`)."""
+"""PostgreSQL's own versions of the busiest operations, one statement each (`statements.sql`)."""
 
 import secrets
 from collections.abc import Sequence
@@ -31,18 +31,18 @@ from toolwire.memory.store import (
 )
 
 MAX_CHUNKS_PER_READ = 512
-"""Most chunks that one follower gets at a time."""
+"""Maximum chunks that one follower gets at a time."""
 MAX_KEY_BYTES = 500
-"""Bytes of an id that is stored as it is; an index takes no more than some 2,700."""
+"""Maximum bytes of an id that is stored as it is; an index accepts about 2,700."""
 _DIGEST = "#"
-"""Marks the digest of an id; an id that begins with it is digested too, so that the two are never the same."""
+"""Marks the digest of an id. An id that begins with it is digested too, so that the two never collide."""
 
 GuardKind: TypeAlias = Literal["none", "fence", "lease"]
 
 
 @cache
 def compose_save(guard: GuardKind, *, has_last: bool, is_over: bool, is_run: bool, into: bool, links: bool) -> str:
-    """The statement of a save: only the parts that it needs."""
+    """The statement of a save, with only the parts that it needs."""
     texts = STATEMENTS.texts
     more = {"put_last_events": has_last, "put_run": is_run, "extend_conversation": into, "put_links": links}
     unless_fenced = "" if guard == "fence" else texts["is_unfenced"]
@@ -59,7 +59,7 @@ def compose_save(guard: GuardKind, *, has_last: bool, is_over: bool, is_run: boo
 
 
 class NewRun(NamedTuple):
-    """A background run that a save begins."""
+    """A background run to queue together with its response."""
 
     member: str
     plan: bytes
@@ -67,7 +67,7 @@ class NewRun(NamedTuple):
 
 
 class PostgresStore(Engine):
-    """A store in one database, whose tables are created with the first use. `pooler`: PgBouncer or the like is used."""
+    """A store in one database, whose tables are created on first use. `pooler` is for PgBouncer and the like."""
 
     def key(self, id: str) -> str:
         """The id, or a digest: a text column cannot hold NUL or a lone surrogate, nor an index a very long id."""
@@ -131,7 +131,7 @@ class PostgresStore(Engine):
         last: EventChunk | None = None,
         run: NewRun | None = None,
     ) -> Sequence[Row]:
-        """Save a response with all that this changes, in one statement; the first number is 0 if nothing was saved."""
+        """Save a response with its effects, in one statement; the first column is 0 if nothing was saved."""
         rows = self._item_rows(owner, record, given, made)
         size = sum(len(item.raw) for item in (*given, *made)) + len(record.fields) + len(record.response)
         link, link_to = effects.link or ("", "")

@@ -1,9 +1,9 @@
 """The tables of the PostgreSQL store, their migrations, and the statements.
 
-Every step is made once, by the first process that comes, and only adds: processes of the previous version go on beside
-those of the new one.
+Every step is run once, by the first process that starts, and only adds, so that processes of the previous version can
+run beside those of the new one.
 
-All names are in the schema `toolwire`, which every statement names: a pooler may give each to another connection.
+All names are in the schema `toolwire`, which every statement names: a pooler may use another connection for each.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ LOCK = 7_306_084_411
 
 
 class Connection(Protocol):
-    """What is used of a connection of asyncpg."""
+    """The part of asyncpg's connection that is used."""
 
     async def fetch(self, query: str, *args: object, timeout: float | None = ...) -> list[Sequence[Any]]: ...  # noqa: ASYNC109
 
@@ -43,8 +43,8 @@ STEPS = tuple(read_statements(Path(__file__).with_name("tables.sql")).values())
 """Step n makes version n, counted from 1."""
 VERSION = len(STEPS)
 NEEDS = 1
-"""The lowest version that can use the tables after the last step. It is raised with a step that older ones cannot live
-with; they refuse to start then."""
+"""The lowest version that can use the tables after the last step. Raise it with a step that breaks older versions: they
+then refuse to start."""
 
 STATEMENTS = Statements(
     {
@@ -75,7 +75,7 @@ SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = 'toolwire')
     EXISTS (SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
         WHERE n.nspname = 'toolwire' AND c.relname = 'schema_version')
 """
-"""Read from the catalogue: the answer of to_regclass may be older than the lock that was waited for."""
+"""Read from the catalogue, because the result of to_regclass may predate the wait for the lock."""
 _CURRENT = "SELECT version, needs FROM toolwire.schema_version"
 _CREATE_VERSION = """
 CREATE TABLE toolwire.schema_version (version int NOT NULL, needs int NOT NULL);
@@ -93,7 +93,7 @@ async def version_of(connection: Connection) -> int:
     """The version of the tables, 0 if there are none; raises if this Toolwire cannot use them."""
     version, needs = await _version(connection)
     if needs > VERSION:
-        raise NotUsable("newer", f"its tables are of version {version}, and this Toolwire knows those of {VERSION}")
+        raise NotUsable("newer", f"its tables have version {version}; this Toolwire knows version {VERSION}")
     return version
 
 
@@ -106,7 +106,7 @@ async def _version(connection: Connection) -> tuple[int, int]:
 
 
 async def _migrate(connection: Connection) -> None:
-    """Make the missing steps in one transaction. Of several processes that start at once, one makes them."""
+    """Run the missing steps in one transaction. If several processes start at once, one of them runs the steps."""
     await connection.execute("BEGIN")
     try:
         await connection.execute("SET LOCAL statement_timeout = 0")

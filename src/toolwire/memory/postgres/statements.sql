@@ -1,26 +1,26 @@
--- What PostgreSQL writes in its own way, and the operations that are one statement each.
+-- PostgreSQL's own statements, and the operations that are one statement each.
 --
--- All parts of a statement see the tables as they were when it began, whatever it had to wait for. So every decision is
--- taken from the row that is written or locked: the guard of the writer, whether the response is over, the next place in
--- a conversation. A row is written by one part at most; PostgreSQL would ignore what a second one does to it.
+-- All parts of a statement see the tables as they were when it began, even after waiting for a lock. So every decision
+-- depends on the row that is written or locked: the writer's guard, whether the response is over, the next place in a
+-- conversation. At most one part writes a row; PostgreSQL would ignore a second write.
 --
 -- The function `count_runs` is the exception: a query in a volatile function sees what was committed before that query.
 -- So runs are counted after waiting for the lock, and no other run is added until this statement is committed.
 --
--- A statement that is sent again because its connection was lost finds its own token, and changes nothing.
+-- A statement that is repeated because its connection was lost finds its own token, and changes nothing.
 
 -- name: alive
--- A member is alive until its lease ends. While the database was away no member could extend it: after a start of the
--- database each has a whole lease again.
+-- A member is alive until its lease ends. While the database was down no member could extend it, so each has a whole
+-- lease from the start of the database.
 greatest(m.until, pg_postmaster_start_time() + m.lasts * interval '1 second') > now()
 
 -- name: judge
--- A member that has sent its heartbeats in time since `since`. A heartbeat more than half a lease late begins that time
--- anew, and members send four in a lease.
+-- A member that has sent its heartbeats in time since `since`. A heartbeat more than half a lease after the previous
+-- one resets `since`; members send four in a lease.
 j.id = :judge AND j.until > now() + j.lasts / 2 * interval '1 second'
 
 -- name: dead
--- A member that sent no heartbeat for a lease in which the judge could.
+-- A member that sent no heartbeat for a lease in which the judge sent its own in time.
 NOT {alive} AND j.since <= now() - m.lasts * interval '1 second'
 
 -- name: join
@@ -51,7 +51,7 @@ ON CONFLICT DO NOTHING
 SELECT 1 AS held WHERE true {room}
 
 -- name: guard_fence
--- One row if the writer may write, and locked: a process that takes the guard waits for the writer, and vice versa.
+-- One row, locked, if the writer may write: a process that takes over the run waits for the writer, and vice versa.
 UPDATE toolwire.runs SET is_over = :is_over, plan = CASE WHEN :is_over THEN '' ELSE plan END
 WHERE id = :guard AND epoch = :epoch AND NOT is_over {room} RETURNING 1 AS held
 
@@ -86,7 +86,7 @@ SELECT {result}
 runs AS MATERIALIZED (SELECT in_all, owned FROM toolwire.count_runs(:owner)),
 
 -- name: has_room
--- A condition of the guard, so that its row is locked after the runs are counted.
+-- Part of the guard's condition, so that its row is locked after the runs are counted.
 AND (SELECT in_all < :most_in_all AND owned < :most_owned FROM runs)
 
 -- name: update_response
@@ -145,8 +145,8 @@ SELECT h.owner = :owner AND h.status = ANY (:unfinished::text[]),
 FROM toolwire.holders h WHERE h.id = :id
 
 -- name: append
--- A run's row stays locked until its events are committed; a process that takes the run over waits for that.
--- An append that is made again finds its own chunk, which stays as it is. A run that is lost is not among `mine`.
+-- A run's row stays locked until its events are committed; a process that takes over the run waits for that.
+-- A repeated append finds its own chunk and does not change it. A run that is lost is not in `mine`.
 WITH given AS (
     SELECT * FROM unnest(:ids::text[], :owners::text[], :epochs::bigint[], :firsts::bigint[], :counts::bigint[],
         :frames::bytea[]) AS given (id, owner, epoch, first, count, frames)
@@ -207,7 +207,7 @@ WITH found AS (
 SELECT number, value FROM found WHERE before < :most
 
 -- name: clear_dropped
--- Deletes what responses left behind that processes of an earlier version deleted: those delete in two steps.
+-- Deletes the rest of responses that processes of an earlier version deleted: they delete in two steps.
 WITH gone AS (
     SELECT holder FROM toolwire.dropped d WHERE NOT EXISTS (SELECT 1 FROM toolwire.holders h WHERE h.id = d.holder)
     ORDER BY holder LIMIT 64 FOR UPDATE SKIP LOCKED

@@ -99,7 +99,7 @@ CREATE TABLE toolwire.probes (id text PRIMARY KEY, data bytea NOT NULL);
 CREATE INDEX holders_by_previous ON toolwire.holders (previous) WHERE previous <> '';
 
 -- name: count_runs
--- Counts unfinished runs under an advisory lock, which is taken before any row: a waiting statement locks no row.
+-- Counts unfinished runs under an advisory lock, which is taken before any row lock: a waiting statement locks no row.
 CREATE FUNCTION toolwire.count_runs(of_owner text, OUT in_all bigint, OUT owned bigint)
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN

@@ -1,9 +1,9 @@
 """Members and leases.
 
-A member whose heartbeat is overdue is not alive, and is alive again with its next heartbeat. It is dead once another
-member has deleted it, in the transaction that takes its runs or leases. Both the heartbeat and the deletion lock the
-member's row, so the later one sees the earlier. Only a member that has itself sent every heartbeat in time for a whole
-lease may declare others dead: otherwise the store may just have been unreachable.
+A member whose heartbeat is overdue is not alive until its next heartbeat. It is dead once another member has deleted
+it, in the transaction that takes its runs or leases. Both the heartbeat and the deletion lock the member's row, so the
+later one sees the earlier. Only a member that has itself sent every heartbeat in time for a whole lease may declare
+others dead: otherwise the store may just have been unreachable.
 
 PostgreSQL uses the database's clock, SQLite the time since the start of the machine.
 """
@@ -15,26 +15,26 @@ from toolwire.memory.store import Lease, Member, Overtaken
 
 
 class Members(SqlStore):
-    """Which processes are alive, and leases on what one process may do at a time."""
+    """Which processes are alive, and leases for work that one process may do at a time."""
 
     @writing
     async def join(self, tx: Transaction, member: Member) -> None:
-        """Become a member, until no heartbeat comes for longer than a lease."""
+        """Become a member, until no heartbeat arrives for longer than a lease."""
         await tx.fetch("join", id=member.id, host=member.host, lease=self._lease)
 
     @urgent
     async def beat(self, tx: Transaction, member: str) -> bool:
-        """Send a heartbeat. False if the member was presumed dead: the process must join again under a new id."""
+        """Send a heartbeat; returns False if the member was presumed dead and must join again under a new id."""
         return await tx.fetch_one("beat", member=member) is not None
 
     @transaction
     async def leave(self, tx: Transaction, member: str) -> None:
-        """Stop being a member. Its runs and leases are free at once."""
+        """Stop being a member. Others may claim its runs and leases at once."""
         await _delete_members(tx, [member])
 
     @reading
     async def member(self, tx: Transaction, id: str) -> Member | None:
-        """The member of this id, if it is alive."""
+        """The member with this id, if it is alive."""
         return await living_member(tx, id)
 
     @reading
@@ -54,9 +54,9 @@ class Members(SqlStore):
         return Lease(name, *row) if row is not None else None
 
     async def take_lease(self, name: str, member: str) -> Lease | None:
-        """Grant the lease of this name, or return the one that this member has already.
+        """Grant the lease of this name, or return it if this member has it already.
 
-        None if another member that is not dead has it, or if this member is not alive.
+        Returns None if another member that is not dead has it, or if this member is not alive.
         """
         lease = await self._grant_free_lease(name, member)
         if lease is None and await self.holder(name) is None:
@@ -69,7 +69,7 @@ class Members(SqlStore):
 
     @transaction
     async def _take_over_lease(self, tx: Transaction, name: str, member: str) -> Lease | None:
-        """Take a lease whose holder is not alive, unless it is too early to call the holder dead."""
+        """Take a lease whose holder is not alive, unless it is too early to declare the holder dead."""
         if await living_member(tx, member) is None:
             return None
         await self._bury_dead(tx, member)
@@ -84,11 +84,11 @@ class Members(SqlStore):
         return Lease(name, member, *row)
 
     async def _use_epoch(self, tx: Transaction, epoch: int) -> None:
-        """Make sure that this epoch is never granted again, unless the engine's counter does that by itself."""
+        """Ensure that this epoch is never granted again. An engine whose counter ensures that does nothing."""
 
     @writing
     async def drop_lease(self, tx: Transaction, lease: Lease) -> None:
-        """Give a lease back; no effect if it is lost."""
+        """Give a lease back; has no effect if it is lost."""
         await tx.fetch("drop_lease", name=self.key(lease.name), epoch=lease.epoch)
 
     async def _check_lease(self, tx: Transaction, lease: Lease) -> None:
@@ -97,7 +97,7 @@ class Members(SqlStore):
             raise Overtaken(lease)
 
     async def _bury_dead(self, tx: Transaction, judge: str) -> None:
-        """Delete the members that this one may declare dead, with their leases; their runs are free then."""
+        """Delete the members that this one may declare dead, and their leases. Their runs can then be claimed."""
         dead = await self._find_dead(tx, judge)
         if dead:
             await _delete_members(tx, dead)

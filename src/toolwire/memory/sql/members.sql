@@ -1,4 +1,4 @@
--- Members and leases. `alive`, `judge` and `dead` are conditions of each engine.
+-- Members and leases. Each engine defines the conditions `alive`, `judge` and `dead`.
 
 -- name: member
 SELECT id, host FROM toolwire.members m WHERE id = :id AND {alive}
@@ -24,7 +24,7 @@ SELECT l.member, l.epoch FROM toolwire.leases l JOIN toolwire.members m ON m.id 
 WHERE l.name = :name AND {alive}
 
 -- name: grant_lease
--- No row if another member has the lease, whether alive or not, or if the member that asks is not alive.
+-- Returns no row if another member has the lease, alive or not, or if the requesting member is not alive.
 INSERT INTO toolwire.leases AS l (name, member, epoch, step)
 SELECT :name, m.id, {next_epoch}, 0 FROM toolwire.members m WHERE m.id = :member AND {alive}
 ON CONFLICT (name) DO UPDATE SET member = l.member WHERE l.member = excluded.member
@@ -36,7 +36,7 @@ SELECT l.name, l.epoch FROM toolwire.leases l
 WHERE (l.name = :name OR :name = '') AND NOT EXISTS (SELECT 1 FROM toolwire.members m WHERE m.id = l.member)
 
 -- name: drop_lease
--- By its epoch: if another process took the lease meanwhile, its epoch is a new one.
+-- Only with this epoch: if another process took the lease meanwhile, its epoch is another one.
 DELETE FROM toolwire.leases WHERE name = :name AND epoch = :epoch
 
 -- name: hold_lease

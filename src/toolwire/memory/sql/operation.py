@@ -4,11 +4,11 @@ An operation is an async function of a transaction. On PostgreSQL it is awaited 
 beginning to end in the engine's own thread: a statement there returns at once, so the coroutine never suspends and is
 driven by a single `send`.
 
-The decorators make a method of the store out of an operation, and say how much it needs:
+The decorators turn an operation into a method of the store, and say what it needs:
 
 - `reading`: one query, which sees what is committed;
-- `writing`: one statement on PostgreSQL, which commits by itself. It may be sent again when its connection is lost, so
-  it must have the same effect when it is made twice;
+- `writing`: one statement on PostgreSQL, which commits by itself. It is sent again if its connection is lost, so it
+  must be idempotent;
 - `urgent`: the same on a connection of its own, for heartbeats and events: it waits for no other statement;
 - `transaction`: several statements, all or none. It is run again only if it is known not to have been committed.
 """
@@ -34,7 +34,7 @@ NO_MAX_AGE = 100 * 365.0 * 86_400
 
 
 class Transaction(Protocol):
-    """Runs statements. Each is given as text with its values by name, of which it may use fewer than there are."""
+    """Runs statements, given by name or as text, with their values by name. Unused values are ignored."""
 
     async def fetch(self, statement: str, /, **values: object) -> Sequence[Row]:
         """Run a statement; returns its rows."""
@@ -50,22 +50,22 @@ class Transaction(Protocol):
 
 
 class SqlStore(ABC):
-    """What operations need of an engine.
+    """What operations need from an engine.
 
-    `max_age` is in seconds and `max_size` in bytes, each 0 for no bound; `lease` is how long a member lives without a
-    heartbeat, in seconds.
+    `max_age` is in seconds and `max_size` in bytes, each 0 for no bound; `lease` is the seconds for which a member
+    lives without a heartbeat.
     """
 
     def __init__(self, max_age: float, max_size: int, lease: float) -> None:
         self._max_age = max_age
         self._max_size = max_size
         self._lease = lease
-        self._unconfirmed: dict[str, int] = {}  # runs that were claimed and not yet returned, with their epochs
+        self._unconfirmed: dict[str, int] = {}  # epochs of claimed runs that were not returned yet, by id
         self._claiming = asyncio.Lock()
         self._resting_until = 0.0
         self._faults: dict[Side, Reason] = {}
         self.tightened: list[str] = []
-        """Files that other users could read until they were opened here."""
+        """Files that other users could access until the store was opened."""
         self.watch: Callable[[StoreFailed | None], None] = lambda _: None
         """Called with every failure, and with None when the store works again."""
 
@@ -79,7 +79,7 @@ class SqlStore(ABC):
 
     def _report(self, side: Side, failed: StoreFailed) -> StoreFailed:
         """Record a failure; returns it."""
-        if failed.reason != "overtaken":  # which is no fault of the store
+        if failed.reason != "overtaken":  # not a fault of the store
             self._faults[side] = failed.reason
             self.watch(failed)
         return failed
@@ -94,11 +94,11 @@ class SqlStore(ABC):
 
     @abstractmethod
     def key(self, id: str) -> str:
-        """What an id is known by in the tables."""
+        """The form of an id in the tables."""
 
     @property
     def age_limit(self) -> float:
-        """Seconds after which an unused row is not seen any more."""
+        """Seconds after which an unused row is no longer visible."""
         return self._max_age or NO_MAX_AGE
 
 

@@ -1,8 +1,8 @@
 """Responses, conversations and their items.
 
-Both are rows of `holders`, because they hold items: input has `made` 0, as have the items of a conversation, and output
-has `made` 1. A response that others continue is not deleted: it becomes a holder of kind `deleted`, of which only the
-items are left.
+Both are rows of `holders`, because they hold items. `made` is 1 for output, and 0 for input and the items of a
+conversation. A response that others continue is not deleted: it becomes a holder of kind `deleted` that keeps only its
+items.
 """
 
 from abc import abstractmethod
@@ -29,7 +29,7 @@ from toolwire.memory.store import (
 )
 
 TOUCH_AFTER = 3600.0
-"""Seconds after which reading a chain marks it as used again; less if rows are kept for less than a day."""
+"""Seconds after which reading a chain marks it as used again; fewer if rows are kept for less than a day."""
 
 NO_EFFECTS = Effects()
 
@@ -51,9 +51,9 @@ class Responses(Members):
     ) -> None:
         """Save a response or its new state.
 
-        `given` is its input, None if that is saved already; `made` is its output. A finished response does not change
-        any more: saving it again has no effect, so a save may be retried. An id of another owner is left alone. A
-        response with a run can be saved only with the run's fence; `last` are then its last events, and a finished
+        `given` is its input, None if that is saved already; `made` is its output. A finished response never changes:
+        saving it again has no effect, so a save may be retried. A response of another owner is left alone. A response
+        with a run can be saved only with the run's fence; `last` is then the chunk of its last events, and a finished
         record ends the run. Raises `Overtaken`.
         """
 
@@ -76,7 +76,7 @@ class Responses(Members):
     async def recent(self, tx: Transaction, owner: str | None, limit: int, most: int) -> list[OwnedRecord]:
         """The most recently used responses of one owner, or of all.
 
-        Once the bodies have `most` bytes together, further records come without one.
+        Bodies that would exceed `most` bytes in total are left empty.
         """
         query = "recent_of_all" if owner is None else "recent_of_owner"
         rows = await tx.fetch(query, owner=owner, limit=limit, most=most, max_age=self.age_limit)
@@ -95,15 +95,15 @@ class Responses(Members):
         return _items_within(rows, NO_BOUND)
 
     async def chain(self, owner: str, id: str, most: int = NO_BOUND) -> list[Raw] | None:
-        """All items of this response and those it continues, oldest first; None if one of them is missing.
+        """All items of this response and those it continues, oldest first; None if one of the responses is missing.
 
-        Raises `TooLarge`. A chain that is read does not expire.
+        Raises `TooLarge`. Reading a chain keeps it from expiring.
         """
         rows = await self._read_chain(owner, id, most)
         if not rows or rows[0][0]:  # the oldest response continues one that is missing
             return None
         if rows[0][3]:
-            self.write_later(type(self)._touch, owner, id)  # a read must not wait for a write, nor fail with it
+            self.write_later(type(self)._touch, owner, id)  # a read must not wait for a write or fail with it
         return _items_within([row[1:] for row in rows], most)
 
     @reading
@@ -130,7 +130,7 @@ class Responses(Members):
     ) -> Page | None:
         """A page of the items of a conversation, or of a response's input; None if `after` is not one of them.
 
-        A page ends before `most` bytes, but has at least one item if there is one.
+        A page has at most `most` bytes, but at least one item if any exists.
         """
         query = "page_up" if order == "asc" else "page_down"
         values = {"holder": self.key(holder), "owner": owner, "after": self.key(after), "limit": limit, "most": most}
@@ -143,7 +143,7 @@ class Responses(Members):
 
     @reading
     async def find(self, tx: Transaction, owner: str, ids: Sequence[str], most: int = NO_BOUND) -> dict[str, Raw]:
-        """Items by id, of any response or conversation. Raises `TooLarge`; an id given twice counts twice."""
+        """Items by id, from any response or conversation. Raises `TooLarge`; an id given twice counts twice."""
         keys = {self.key(id): id for id in ids}
         rows = await tx.fetch("find_items", owner=owner, ids=[self.key(id) for id in ids], most=most)
         if rows and rows[0][0] > most:
@@ -164,7 +164,7 @@ class Responses(Members):
 
     @transaction
     async def add_items(self, tx: Transaction, owner: str, holder: str, items: Sequence[KeptItem]) -> None:
-        """Add items to a conversation, if it exists. Items whose id it has already are not added again."""
+        """Add items to a conversation, if it exists, except those whose id it already has."""
         await self._extend_conversation(tx, owner, holder, items, are_unique=True)
 
     @transaction
@@ -179,7 +179,7 @@ class Responses(Members):
     async def _extend_conversation(
         self, tx: Transaction, owner: str, holder: str, items: Sequence[KeptItem], *, are_unique: bool = False
     ) -> bool:
-        """Append items to a conversation; whether it exists. `are_unique` leaves out the ids that it has."""
+        """Append items to a conversation; returns whether it exists. `are_unique` skips ids that it already has."""
         into = self.key(holder)
         found = await tx.fetch_one("next_place_in_conversation", into=into, owner=owner)
         if found is None:
@@ -203,7 +203,7 @@ class Responses(Members):
     def _item_rows(
         self, owner: str, record: Record, given: Sequence[KeptItem], made: Sequence[KeptItem]
     ) -> list[dict[str, object]]:
-        """The values of `put_item` for the items of a response; calls are found again only in conversations."""
+        """The values of `put_item` for the items of a response. Calls are looked up only in conversations."""
         holder = self.key(record.id)
         rows = [self._item_row(owner, holder, 0, place, item) for place, item in enumerate(given)]
         for place, item in enumerate(made):
@@ -229,7 +229,7 @@ class Responses(Members):
 
     @transaction
     async def delete_item(self, tx: Transaction, owner: str, holder: str, id: str) -> bool:
-        """Delete an item of a conversation; whether it was there."""
+        """Delete an item of a conversation; returns whether it existed."""
         key = self.key(holder)
         deleted = await tx.fetch("delete_item", holder=key, owner=owner, id=self.key(id))
         await tx.fetch("shrink_holder", holder=key, size=sum(row[0] for row in deleted))
@@ -237,9 +237,9 @@ class Responses(Members):
 
     @transaction
     async def delete(self, tx: Transaction, owner: str, id: str, kind: Kind = "response") -> bool:
-        """Delete a response or a conversation; whether it was there. The process that has its run loses it.
+        """Delete a response or a conversation; returns whether it existed. A process that runs it loses the run.
 
-        The items of a response that others continue stay in those chains, and are seen nowhere else.
+        The items of a response that others continue stay in their chains, and are visible nowhere else.
         """
         key = self.key(id)
         if kind == "response":
@@ -253,7 +253,7 @@ class Responses(Members):
             return True
         await forget(tx, [key])
         previous = found[0] if kind == "response" else ""
-        while previous:  # deleted before, perhaps, and kept only for this one
+        while previous:  # it may have been deleted before, and kept only for this one
             found = await tx.fetch_one("lock_holder", id=previous, owner=owner, kind="deleted")
             if found is None or await tx.fetch_one("is_continued", id=previous, owner=owner) is not None:
                 break
@@ -263,16 +263,16 @@ class Responses(Members):
 
 
 async def forget(tx: Transaction, keys: Sequence[str]) -> None:
-    """Delete holders with all that belongs to them.
+    """Delete holders with everything that belongs to them.
 
-    A run is always locked before its response. Items and events go last: by then none can be added.
+    A run is always locked before its response. Items and events are deleted last, when none can be added any more.
     """
     for statement in ("delete_runs", "delete_holders", "delete_items", "delete_events"):
         await tx.fetch(statement, ids=keys)
 
 
 def encode_id(id: str, key: str) -> bytes | None:
-    """An id as bytes, if its key in the tables is a digest."""
+    """An id as bytes if its key in the tables is a digest, else None."""
     return None if id == key else id.encode("utf-8", "surrogatepass")
 
 
@@ -281,7 +281,7 @@ def decode_id(key: str, whole: bytes | None) -> str:
 
 
 def _items_within(rows: Sequence[Row], most: int) -> list[Raw]:
-    """The items of rows that begin with the size of all of them; raises `TooLarge`."""
+    """The items of rows whose first column is their total size. Raises `TooLarge`."""
     if rows and rows[0][0] is not None and rows[0][0] > most:
         raise TooLarge(rows[0][0])
     return [Raw(row[1]) for row in rows if row[1] is not None]

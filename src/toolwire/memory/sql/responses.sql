@@ -1,5 +1,5 @@
 -- Responses, conversations and their items.
--- A read that may be too large computes the size first, in the same query, and loads the items only if they fit.
+-- A read that may be too large first computes the size in the same query, and loads the items only if they fit.
 
 -- name: record
 h.id, h.created, h.status, h.fields, h.body, h.previous, h.conversation, h.continuation
@@ -31,7 +31,7 @@ FROM (SELECT l.*, sum(length(body)) OVER (ORDER BY used DESC, id DESC) AS total 
 ORDER BY used DESC, id DESC
 
 -- name: items
--- One side of a holder: its input, or its output.
+-- The input or the output of a holder.
 WITH total AS MATERIALIZED (
     SELECT sum(length(item)) AS size FROM toolwire.items WHERE holder = :holder AND owner = :owner AND made = :made
 )
@@ -51,7 +51,7 @@ WITH RECURSIVE chain (id, previous, conversation, used, depth) AS (
 )
 
 -- name: chain
--- What stood in its conversation before the oldest response comes first. A row has the response that the oldest one
+-- The items before the oldest response in its conversation come first. A row has the response that the oldest one
 -- continues, the size of the chain, an item, and whether to touch the chain. There are no items if the chain is larger
 -- than :most, and no rows if there is no such response.
 {links},
@@ -124,7 +124,7 @@ LEFT JOIN toolwire.items i ON i.holder = :holder AND i.made = 0 AND i.place = p.
 ORDER BY p.number
 
 -- name: find_items
--- Of two items with one id, the one whose holder was used last. SQLite joins in the order of a CROSS JOIN.
+-- Of two items with the same id, the one whose holder was used last. SQLite joins in the order of a CROSS JOIN.
 WITH wanted AS (SELECT id, count(*) AS times FROM {ids} GROUP BY id),
 found AS (
     SELECT w.id, w.times, i.holder, i.made, i.place, length(i.item) AS size,
@@ -171,7 +171,7 @@ VALUES (:holder, :made, :place, :id, :owner, :item, {item_values})
 ON CONFLICT (holder, made, place) DO UPDATE SET id = excluded.id, item = excluded.item, {item_updates}
 
 -- name: link_callers
--- The responses of the conversation that made the answered calls are continued by the one that answers them.
+-- Links the responses of the conversation that made the answered calls to the response that answers them.
 UPDATE toolwire.holders AS h SET continuation = :id WHERE h.owner = :owner AND h.conversation = :into AND h.id <> :id
     AND h.id IN (SELECT i.holder FROM toolwire.items i WHERE i.owner = :owner AND i.made = 1 AND {is_answered})
 

@@ -1,7 +1,7 @@
 """Background runs and their events.
 
-A run is written with its fence; any process may read it for its owner. A run stays in its table after it is over, with
-its last epoch, which tells the writer that ended it from one that lost it.
+A run is written with its fence; any process may read it for its owner. A finished run keeps its row with its last
+epoch, which distinguishes the writer that ended it from one that lost it.
 """
 
 from abc import abstractmethod
@@ -47,15 +47,15 @@ class Runs(Responses):
     ) -> Fence:
         """Save a response whose turn has yet to run, and its run, which belongs to this member.
 
-        Queuing it again returns the same fence, unless the run was taken over. Raises `Overtaken`, and `TooManyRuns`
-        if a limit is reached, exactly over all processes.
+        Queuing it again returns the same fence, unless the run was taken over. Raises `Overtaken`, or `TooManyRuns`
+        if a limit is reached; runs are counted exactly, across all processes.
         """
 
     @abstractmethod
     async def append(self, appends: Sequence[Append]) -> Appended:
         """Commit new events of several runs together.
 
-        An append that is repeated has no effect. After a failure its outcome is unknown, so repeat it unchanged before
+        Repeating an append has no effect. After a failure the outcome is unknown, so repeat the append unchanged before
         any later one.
         """
 
@@ -63,23 +63,23 @@ class Runs(Responses):
     async def follow(self, wanted: Sequence[Follow], most: int = NO_BOUND) -> list[Followed]:
         """The committed events for each of these followers.
 
-        A run that does not exist is over. The answers together have at most `most` bytes, but each has at least one
-        chunk if there is one.
+        A run that does not exist is over. The answers have at most `most` bytes together, but each has at least one
+        chunk if any exists.
         """
 
     @writing
     async def start(self, tx: Transaction, fence: Fence) -> bool:
-        """Commit that something starts which must not be done twice; False if the run is lost."""
+        """Commit that the run starts something that must not be done twice; returns False if the run is lost."""
         return await tx.fetch_one("start_run", id=self.key(fence.id), epoch=fence.epoch) is not None
 
     @writing
     async def cancel(self, tx: Transaction, owner: str, id: str) -> bool:
-        """Request the cancellation of a run; whether there is an unfinished one."""
+        """Request the cancellation of a run; returns False if no such run is unfinished."""
         return await tx.fetch_one("cancel_run", id=self.key(id), owner=owner) is not None
 
     @reading
     async def cancelled(self, tx: Transaction, member: str) -> list[Fence]:
-        """The runs of a member that are to be cancelled."""
+        """The runs of a member whose cancellation was requested."""
         return [Fence(*row) for row in await tx.fetch("cancelled_runs", member=member)]
 
     async def claim(self, member: str, limit: int) -> list[ClaimedRun]:
@@ -87,8 +87,8 @@ class Runs(Responses):
 
         A process is dead if it has left, or sent no heartbeat for a lease in which this member sent all of its own.
         """
-        # What is claimed stays unconfirmed until it is returned: if the outcome of a claim is unknown because the store
-        # failed, the next one returns its runs. Otherwise they would belong to a process that does not know of them.
+        # A claimed run stays unconfirmed until it is returned: if the outcome of a claim is unknown because the store
+        # failed, the next claim returns its runs. Otherwise they would belong to a process that does not know of them.
         async with self._claiming:
             if not self._unconfirmed and not await self._has_orphans():
                 return []
@@ -118,7 +118,7 @@ class Runs(Responses):
 
     @reading
     async def _read_claimed(self, tx: Transaction, member: str) -> list[ClaimedRun]:
-        """What was claimed, with all that was committed before the claim."""
+        """The claimed runs, with everything that was committed before the claim."""
         claimed: list[ClaimedRun] = []
         for row in await tx.fetch("claimed_runs", member=member, ids=list(self._unconfirmed)):
             owner, epoch, plan, is_started, is_cancelled, next_event, *columns = row

@@ -13,7 +13,7 @@ SELECT id, epoch FROM toolwire.runs WHERE member = :member AND is_cancelled = tr
 SELECT epoch FROM toolwire.runs WHERE id = :id AND owner = :owner AND member = :member AND is_over = false
 
 -- name: has_orphans
--- Whether there are runs whose process is dead, or may be.
+-- Whether there are runs whose process may be dead.
 SELECT 1 FROM toolwire.runs r WHERE r.is_over = false
     AND NOT EXISTS (SELECT 1 FROM toolwire.members m WHERE m.id = r.member AND {alive}) LIMIT 1
 
@@ -22,7 +22,7 @@ SELECT r.id, r.epoch FROM toolwire.runs r WHERE r.is_over = false
     AND NOT EXISTS (SELECT 1 FROM toolwire.members m WHERE m.id = r.member) ORDER BY r.id LIMIT :limit
 
 -- name: take_orphan
--- By its epoch: if another process took the run meanwhile, its epoch is a new one.
+-- Only with this epoch: if another process took the run meanwhile, its epoch is higher.
 UPDATE toolwire.runs SET member = :member, epoch = epoch + 1
 WHERE id = :id AND epoch = :epoch AND is_over = false RETURNING epoch
 

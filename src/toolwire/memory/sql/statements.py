@@ -4,9 +4,9 @@
     -- What a reader has to know about it.
     SELECT {record} FROM toolwire.holders h WHERE id = :id
 
-`:id` is a value. `{record}` stands for the text of that name, which shared statements take from each engine where its
-tables or its functions differ. Statements are written for PostgreSQL. SQLite gets the text after the replacements
-below: it has one writer at a time, so it needs no row locks, and its times are numbers that the engine supplies.
+`:id` is a value. `{record}` stands for the text of that name, which each engine supplies where its tables or functions
+differ. Statements are written for PostgreSQL. For SQLite the replacements below are made: it has one writer at a time,
+so it needs no row locks, and its times are numbers that the engine supplies.
 """
 
 import re
@@ -47,11 +47,11 @@ SHARED = {name: text for file in Path(__file__).parent.glob("*.sql") for name, t
 
 
 class Prepared(NamedTuple):
-    """A statement in the words of one engine."""
+    """A statement in the SQL of one engine."""
 
     text: str
     names: tuple[str, ...]
-    """The values that it names, in the order of PostgreSQL's numbers."""
+    """The names of its values, in the order of PostgreSQL's numbers."""
     arrays: tuple[str, ...] = ()
     """Those that SQLite takes as a JSON array."""
     times: tuple[str, ...] = ()
@@ -59,14 +59,14 @@ class Prepared(NamedTuple):
 
 
 class Statements(dict[str, Prepared]):
-    """The statements of one engine by name, each prepared when it is used first. A key may also be a whole text."""
+    """The statements of one engine by name, each prepared on first use. A key may also be the text of a statement."""
 
     def __init__(self, own: Mapping[str, str], *, is_sqlite: bool) -> None:
         self.texts = {**SHARED, **own}
         self._is_sqlite = is_sqlite
 
     def compose(self, name: str, parts: Mapping[str, str]) -> str:
-        """The text of this name, with fragments that are chosen for each use."""
+        """The text of this name, with these fragments filled in."""
         return self._fill(self.texts[name], {**self.texts, **parts})
 
     def __missing__(self, key: str) -> Prepared:

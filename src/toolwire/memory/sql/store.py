@@ -1,4 +1,4 @@
-"""The whole store: all its operations, its life, and copies of it."""
+"""The whole store: all its operations, opening and closing, dump and restore."""
 
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -11,10 +11,10 @@ from toolwire.memory.sql.sweep import Sweep
 from toolwire.memory.store import AnyRow, EventRow, HolderRow, ItemRow, KeptItem, Raw, RunRow, StoreStats, ValueRow
 
 ROWS_PER_READ, BYTES_PER_READ = 256, 8 * 1024 * 1024
-"""Maximum rows and bytes that one query of a dump returns, unless a single row is larger."""
+"""Maximum rows that one query of a dump returns, and the bytes after which it ends."""
 
 Read: TypeAlias = Callable[..., Awaitable[Sequence[Row]]]
-"""Runs a statement that sees the state of a snapshot."""
+"""Runs a statement on a snapshot."""
 
 
 class Store(Sweep):
@@ -36,15 +36,15 @@ class Store(Sweep):
 
     @abstractmethod
     def check(self) -> None:
-        """Raise what would go wrong at the first use. Leaves nothing open, so that the process may be forked."""
+        """Raise the error that the first use would raise. Leaves nothing open, so that the process may be forked."""
 
     @abstractmethod
     async def open(self) -> None:
-        """Prepare the store. One that cannot be reached now is tried again when it is used."""
+        """Prepare the store. If it cannot be reached now, the first use tries again."""
 
     @abstractmethod
     async def probe(self) -> bool:
-        """Whether the store works. A failing store is tried again, but not too often."""
+        """Whether the store works. A failing store is tried again at intervals."""
 
     @abstractmethod
     async def close(self) -> None:
@@ -80,7 +80,7 @@ class Store(Sweep):
 
     @transaction
     async def restore(self, tx: Transaction, rows: Sequence[AnyRow]) -> None:
-        """Add rows of `dump`, in its order; existing rows stay."""
+        """Add rows of `dump`, in its order; existing rows are not changed."""
         for row in rows:
             fields: dict[str, object] = {name: getattr(row, name) for name in row.__struct_fields__}
             match row:
@@ -105,7 +105,7 @@ class Store(Sweep):
 
 
 async def _read_table(read: Read, statement: str, after: tuple[Any, ...]) -> AsyncIterator[Row]:
-    """The rows of a table in the order of their key, behind the one with the key `after`."""
+    """The rows of a table in the order of their key, after the key `after`."""
     while rows := await read(
         statement, **dict(zip("abc", after, strict=False)), rows=ROWS_PER_READ, bytes=BYTES_PER_READ
     ):

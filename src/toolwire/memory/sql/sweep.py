@@ -1,8 +1,8 @@
 """Deletes expired and excess rows; runs in one process at a time, the holder of a lease.
 
-Sizes are not counted while rows are written, because a counter that every save changes would hold up all of them: they
-are summed from an index when they are needed. If the store is too large, the owner with the most bytes loses the least
-recently used rows. So no owner loses anything while it has no more than an equal share.
+Sizes are not counted as rows are written, because every save would wait for the same counter: they are summed from an
+index when they are needed. If the store is too large, the owner with the most bytes loses its least recently used rows.
+So no owner loses anything while it has no more than an equal share.
 """
 
 import time
@@ -20,18 +20,18 @@ from toolwire.memory.store import Lease, Overtaken
 SWEEP = "sweep"
 """The name of the lease."""
 ROWS_PER_TRANSACTION = 64
-"""Rows that are deleted in one transaction, so that writers need not wait long."""
+"""Maximum rows that are deleted in one transaction, so that writers do not wait long."""
 MAX_BATCHES = 200
-"""Transactions of one kind in a sweep; the next sweep continues."""
+"""Maximum transactions of one kind in a sweep; the next sweep continues."""
 REST_FACTOR, FREE_SECONDS = 20, 0.05
-"""Summing all sizes is not repeated for this many times as long as it took, beyond the free seconds."""
+"""After a sum of all sizes that took t seconds, the next one waits REST_FACTOR * (t - FREE_SECONDS)."""
 
 
 class Sweep(Runs, KeyValues):
     """Keeps the store within its bounds."""
 
     async def maintain(self, member: str) -> None:
-        """Delete expired and excess rows, unless another process does so. To be called periodically."""
+        """Delete expired and excess rows, unless another process does so. Call this periodically."""
         lease = await self.holder(SWEEP) or await self.take_lease(SWEEP, member)
         if lease is not None and lease.member == member:
             with suppress(Overtaken):  # the new holder of the lease goes on
@@ -83,7 +83,7 @@ class Sweep(Runs, KeyValues):
 
     @transaction
     async def _sweep_expired(self, tx: Transaction, lease: Lease) -> bool:
-        """Delete some expired rows; whether there were any."""
+        """Delete some expired rows; returns whether there were any."""
         await self._check_lease(tx, lease)
         limits = {"max_age": self._max_age, "most": ROWS_PER_TRANSACTION}
         holders = await tx.fetch("expired_holders", **limits)

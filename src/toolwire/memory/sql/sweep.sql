@@ -26,7 +26,7 @@ ORDER BY h.used LIMIT :most FOR UPDATE OF h SKIP LOCKED
 SELECT owner, kind, {key_index} FROM toolwire.kept WHERE {is_expired} ORDER BY used LIMIT :most FOR UPDATE SKIP LOCKED
 
 -- name: least_used_holders
--- The row used last in the whole store stays, however large it is.
+-- The most recently used row of the whole store stays, however large it is.
 SELECT h.used, h.size, h.id FROM toolwire.holders h WHERE h.owner = :owner AND {is_not_running}
     AND h.id <> (SELECT l.id FROM toolwire.holders l ORDER BY l.used DESC, l.id DESC LIMIT 1)
 ORDER BY h.used LIMIT :most FOR UPDATE OF h SKIP LOCKED

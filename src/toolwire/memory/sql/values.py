@@ -7,7 +7,7 @@ from toolwire.memory.sql.operation import SqlStore, Transaction, writing
 from toolwire.memory.store import KeyValue
 
 ROW_OVERHEAD = 128
-"""Bytes that a value counts beside its own and those of its key."""
+"""Bytes counted for a row besides its key and value."""
 MAX_BYTES_PER_READ = 64 * 1024 * 1024
 """Maximum bytes of values that one read returns."""
 
@@ -18,7 +18,7 @@ class KeyValues(SqlStore):
     @writing
     async def put_values(self, tx: Transaction, rows: Sequence[KeyValue]) -> None:
         """Save values, replacing those of the same kind and key."""
-        ordered = sorted(rows, key=lambda row: (row.owner, row.kind, row.key))  # so that writers lock them in one order
+        ordered = sorted(rows, key=lambda row: (row.owner, row.kind, row.key))  # all writers lock rows in one order
         values = [self._value_row(row.owner, row.kind, row.key, row.value) for row in ordered]
         await tx.execute_many("put_value", values)
 
@@ -26,7 +26,7 @@ class KeyValues(SqlStore):
     async def get_values(
         self, owner: str, keys: Sequence[tuple[str, bytes]], most: int = MAX_BYTES_PER_READ
     ) -> list[bytes | None]:
-        """The values of these kinds and keys, None for each that is missing or follows after `most` bytes."""
+        """The values of these kinds and keys; None for each that is missing, or comes after `most` bytes."""
 
     def _value_row(self, owner: str, kind: str, key: bytes, value: bytes) -> dict[str, object]:
         size = len(key) + len(value) + ROW_OVERHEAD
@@ -34,5 +34,5 @@ class KeyValues(SqlStore):
         return {"owner": owner, "kind": kind, "digest": index, "key": key, "value": value, "size": size}
 
     def _digest(self, key: bytes) -> bytes:
-        """What a key is known by in the index."""
+        """The form of a key in the index."""
         return key

@@ -2,7 +2,7 @@
 
 One thread writes, one transaction at a time; another one reads, and waits for no write. Other processes may use the
 same file: a write begins with SQLite's lock for one writer. SQLite first writes to a log, which is copied into the file
-from time to time. If the log grows beyond a limit all the same, writers wait until it is copied.
+from time to time. If the log grows beyond a limit, writers wait until it is copied.
 """
 
 import asyncio
@@ -28,13 +28,13 @@ from toolwire.memory.store import Reason, StoreFailed
 T = TypeVar("T")
 
 LOCK_TIMEOUT = 5.0
-"""Seconds that a write waits for its turn in this process, and again for a lock of another program."""
+"""Seconds for which a write waits for its turn in this process, and again for a lock of another program."""
 SHORT_LOCK_TIMEOUT = 0.5
-"""The same for a lock while the store fails anyway."""
+"""The same for a lock while the store is failing."""
 PROBE_INTERVAL = 1.0
-"""Seconds between two attempts to find out whether a failing store works again."""
+"""Seconds between two probes of a failing store."""
 PROBE_BYTES = 256 * 1024
-"""What such an attempt writes: a full disk often has room for a little."""
+"""Bytes that a probe writes: a full disk often has room for a little."""
 
 LOG_CHECKPOINT_PAGES = 4_000
 """Pages of the log after which a writer copies them into the file."""
@@ -43,7 +43,7 @@ LOG_REMAINDER = 16 * 1024 * 1024
 LOG_LIMIT = 64 * 1024 * 1024
 """Bytes of the log above which writers wait until it is copied."""
 LOG_WAIT = 0.5
-"""Seconds for which a writer does so."""
+"""Seconds for which a writer waits for that."""
 MAX_LOG_BYTES = 8 * LOG_LIMIT
 """Bytes of the log above which nothing is written."""
 
@@ -69,7 +69,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def store_failed(error: Exception) -> StoreFailed:
-    """What an error means for the store."""
+    """An error as a failure of the store."""
     if isinstance(error, StoreFailed):
         return error
     if isinstance(error, FileInUse):
@@ -131,7 +131,7 @@ class Engine(Store):
         self._steady = steady
         self._boot = boot_id() if self._file is not None else ""
         self._times = {"now": self._clock, "uptime": steady, "boot": lambda: self._boot}
-        self._strangers: dict[str, Stranger] = {}  # members whose times cannot be compared with ours, by id
+        self._strangers: dict[str, Stranger] = {}  # members with another clock, by id
         self._writes = ThreadPoolExecutor(1, "toolwire-store")
         self._reads = ThreadPoolExecutor(1, "toolwire-store-reads") if self._file is not None else self._writes
         self._writer: Opened | None = None
@@ -180,7 +180,7 @@ class Engine(Store):
             self._file.release()
 
     async def open(self) -> None:
-        """Migrate an existing file to this version; one that cannot be used now is tried again when it is used."""
+        """Migrate an existing file to this version. If it cannot be used now, the first use tries again."""
         if self.exists:
             with suppress(StoreFailed):
                 await self.in_writer(_read_some)
@@ -236,7 +236,7 @@ class Engine(Store):
         args: tuple[Any, ...],
         named: dict[str, Any],
     ) -> T:
-        """Drive an operation to its end. It never suspends: no statement of this engine waits for the event loop."""
+        """Run an operation to its end. It never suspends: no statement of this engine waits for the event loop."""
         with begin(database, kind):
             running = operation(self, SqliteTransaction(database, self._times), *args, **named)
             try:
@@ -298,13 +298,13 @@ class Engine(Store):
             raise self._report(side, store_failed(error)) from error
 
     def _succeed(self, side: Side) -> None:
-        if self._faults.get(side) == "full":  # that a little could be written does not mean that there is room
+        if self._faults.get(side) == "full":  # a full disk may have had room for a little
             self._probing = asyncio.ensure_future(self.probe())
         elif side in self._faults:
             self._recover(side)
 
     def _do_write(self, submitted: float, work: Callable[..., T], given: tuple[Any, ...]) -> tuple[T, bool]:
-        """The result, and whether anything was written: what changes nothing proves nothing about the disk."""
+        """Returns the result, and whether anything was written: only that shows that the disk works."""
         if time.monotonic() - submitted > LOCK_TIMEOUT:
             raise StoreFailed("busy", "other writes took too long")
         database = self._writable()
@@ -316,14 +316,14 @@ class Engine(Store):
     # The log
 
     def _wait_for_log(self, database: sqlite3.Connection) -> None:
-        """Wait while the log is too large: copying it into the file has to wait for those who read or write it."""
+        """Wait while the log is too large: copying it into the file may have to wait for other readers and writers."""
         if self._file is None or self._file.log_size() <= LOG_LIMIT:
             return
         deadline = time.monotonic() + LOG_WAIT
         while not self._copy_log(database) and time.monotonic() < deadline:
             time.sleep(0.01)
         if self._file.log_size() > MAX_LOG_BYTES:
-            raise StoreFailed("busy", "its log has grown too large, because other programs hold on to it")
+            raise StoreFailed("busy", "its log has grown too large, because other programs keep it in use")
 
     def _copy_log(self, database: sqlite3.Connection) -> bool:
         """Copy the log into the file and start it over; False if another connection is in the way."""
@@ -365,9 +365,9 @@ class Engine(Store):
         return self._empty
 
     def _check_present(self, opened: "Opened") -> "Opened | None":
-        """Raise if the file is gone or replaced; the next use opens whatever is there then.
+        """Raise if the file was removed or replaced; the next use opens the file that is there then.
 
-        The connection is not closed: SQLite would remove its log by name, which may be that of another file by now.
+        The connection is not closed: SQLite would remove its log by name, which may belong to another file by now.
         """
         if self._file is None or self._file.identity() == opened.identity:
             return opened
@@ -379,7 +379,7 @@ class Engine(Store):
             self._reader = None
             if writer is not None and writer.identity == self._file.identity():
                 return None  # the writer has raised already, and uses the new file
-        raise StoreFailed("missing", "the file has gone or was replaced")
+        raise StoreFailed("missing", "the file was removed or replaced")
 
     def _open_writer(self, timeout: float) -> "Opened":
         path, identity = ":memory:", None
@@ -403,7 +403,7 @@ class Engine(Store):
         return Opened(database, identity)
 
     def _open_reader(self, file: StoreFile) -> "Opened | None":
-        """A connection that cannot write; None while there is nothing to read."""
+        """A read-only connection; None while there is nothing to read."""
         identity = file.identity()
         if identity is None:
             return None
@@ -433,7 +433,7 @@ class Engine(Store):
 
 
 class Stranger(msgspec.Struct, frozen=True):
-    """The latest heartbeat seen of a member whose clock is another one, and since when it is the latest."""
+    """The latest heartbeat of a member with another clock, and when this process first saw it."""
 
     boot: str
     beat: float
@@ -441,7 +441,7 @@ class Stranger(msgspec.Struct, frozen=True):
 
 
 class Opened(msgspec.Struct, frozen=True):
-    """A connection, and what identifies its file."""
+    """A connection, and the identity of its file."""
 
     database: sqlite3.Connection
     identity: tuple[int, int] | None
@@ -449,25 +449,25 @@ class Opened(msgspec.Struct, frozen=True):
 
 @contextmanager
 def begin(database: sqlite3.Connection, kind: Literal["IMMEDIATE", "DEFERRED"]) -> Generator[None]:
-    """A transaction: IMMEDIATE locks out other writers from its start, DEFERRED sees one state of the file."""
+    """A transaction: IMMEDIATE locks out other writers from the start, DEFERRED reads one state of the file."""
     database.execute(f"BEGIN {kind}")
     try:
         yield
         database.execute("COMMIT")
     finally:
-        if database.in_transaction:  # something failed, perhaps the commit; some failures end it too
+        if database.in_transaction:  # something failed, perhaps the commit; some failures also roll back
             database.execute("ROLLBACK")
 
 
 def _copy(database: sqlite3.Connection) -> Opened:
-    """A copy of a database in memory, which has only one connection."""
+    """Copy a database in memory, which can have only one connection."""
     copy = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     database.backup(copy)
     return Opened(copy, None)
 
 
 def _write_some(database: sqlite3.Connection) -> None:
-    """Write a row without meaning, and delete it again."""
+    """Write a dummy row, and delete it."""
     columns = "holder, place, made, id, owner, item"
     change = f"INSERT OR REPLACE INTO items ({columns}) VALUES ('', 0, 0, '', '', zeroblob(?))"
     with begin(database, "IMMEDIATE"):

@@ -1,6 +1,6 @@
-"""The operations that SQLite has in a form of its own: the busiest ones, and what its clock and its file need.
+"""SQLite's own versions of operations: the busiest ones, and those that depend on its clock or its file.
 
-A response that is over stays as it is, so a write whose outcome is unknown may be tried again.
+A finished response never changes, so a write whose outcome is unknown may be retried.
 """
 
 import sqlite3
@@ -34,9 +34,9 @@ from toolwire.memory.store import (
 LOG_BYTES_TO_COPY = 4 * 1024 * 1024
 """Bytes of the log above which a sweep copies it into the file."""
 PAGES_PER_STEP = 1_000
-"""Free pages that are given back to the disk in one step."""
+"""Free pages that are returned to the disk in one step."""
 INCREMENTAL = 2
-"""The mode of a file that can give its pages back like this."""
+"""The `auto_vacuum` mode of a file that can return its pages like this."""
 
 
 class SqliteStore(Engine):
@@ -75,7 +75,7 @@ class SqliteStore(Engine):
         await self._put_response(tx, owner, record, given or (), made, effects, is_new=state is None)
 
     @transaction
-    async def queue(  # noqa: PLR0913 - as the contract has it
+    async def queue(  # noqa: PLR0913 - the contract requires it
         self,
         tx: Transaction,
         owner: str,
@@ -89,7 +89,7 @@ class SqliteStore(Engine):
         limits: RunLimits = NO_LIMITS,
     ) -> Fence:
         run = {"id": record.id, "owner": owner, "member": member}
-        if await tx.fetch_one("state", id=record.id) is not None:  # this member has queued it before, or it is lost
+        if await tx.fetch_one("state", id=record.id) is not None:  # queued by this member before, or lost
             own = await tx.fetch_one("own_run", **run)
             if own is None:
                 raise Overtaken(Fence(record.id, 0))
@@ -103,7 +103,7 @@ class SqliteStore(Engine):
         return Fence(record.id, 1)
 
     async def _check_guard(self, tx: Transaction, guard: OriginCheck) -> None:
-        """Raise `Overtaken` if another process has taken what the guard stands for."""
+        """Raise `Overtaken` if another process has taken over the run or lease."""
         if isinstance(guard, Lease):
             await self._check_lease(tx, guard)
         else:
@@ -122,7 +122,7 @@ class SqliteStore(Engine):
         *,
         is_new: bool,
     ) -> None:
-        """Write a response with its items, and what it changes elsewhere."""
+        """Write a response with its items and its effects."""
         await tx.execute_many("put_item", self._item_rows(owner, record, given, made))
         items = [*given, *made]
         if is_new:
@@ -153,7 +153,7 @@ class SqliteStore(Engine):
         return Appended(frozenset(lost), frozenset(cancelled))
 
     async def _is_cancelled(self, tx: Transaction, owner: str, fence: Fence) -> bool | None:
-        """Whether a run is to end; None if it is lost or over."""
+        """Whether the cancellation of a run was requested; None if the run is lost or over."""
         found = await tx.fetch_one("hold_run", id=fence.id, owner=owner, epoch=fence.epoch)
         return bool(found[0]) if found is not None else None
 
@@ -195,7 +195,7 @@ class SqliteStore(Engine):
         await tx.fetch("use_epoch", epoch=epoch)
 
     async def _find_dead(self, tx: Transaction, judge: str) -> list[str]:
-        """Also strangers whose heartbeat has not changed for a lease, by the clock of this process."""
+        """Also members with another clock whose heartbeat has not changed for a lease, by the clock of this process."""
         now = self._steady()
         dead = await super()._find_dead(tx, judge)
         strangers: dict[str, Stranger] = {}
@@ -218,7 +218,7 @@ class SqliteStore(Engine):
 
 
 def _free_pages(database: sqlite3.Connection) -> bool:
-    """Give some free pages back to the disk; whether there are more."""
+    """Return some free pages to the disk; returns whether there are more."""
     free = _pragma(database, "freelist_count")
     if not free or _pragma(database, "auto_vacuum") != INCREMENTAL:
         return False

@@ -1,8 +1,8 @@
 """The tables of the SQLite store, the migrations of older files, and the statements.
 
-Table `schema` has one row: the version of the file, and the oldest version of the program's schema that can still use
-it. Migrations only add, so that processes of two versions can use one file during an upgrade. A program opens a file of
-a newer version if that row permits it. Version 1, of Toolwire 0.1.0, had no such row and was for one process.
+Table `schema` has one row: the version of the file, and the oldest version whose programs can still use it. Migrations
+only add, so that processes of two versions can use one file during an upgrade. A program opens a file of a newer
+version if that row permits it. Version 1, of Toolwire 0.1.0, had no such row and was for one process.
 """
 
 import sqlite3
@@ -52,7 +52,7 @@ def version_of(database: sqlite3.Connection) -> int:
         if compatible > VERSION:
             raise StoreFailed(
                 "newer",
-                f"it has version {version} of the schema, for programs that know version {compatible}; "
+                f"its schema has version {version} and needs a program that knows at least version {compatible}; "
                 f"this one knows version {VERSION}. Use a newer toolwire, or another file",
             )
         return version
@@ -60,7 +60,7 @@ def version_of(database: sqlite3.Connection) -> int:
 
 
 def migrate(database: sqlite3.Connection, timeout: float) -> None:
-    """Bring a file to this version, once, even if several processes try at the same time."""
+    """Migrate a file to this version, once, even if several processes try at the same time."""
     use_log(database, timeout)
     if version_of(database) >= VERSION:
         return
@@ -87,7 +87,7 @@ def _execute_all(database: sqlite3.Connection, *names: str) -> None:
 def use_log(database: sqlite3.Connection, timeout: float) -> None:
     """Switch to a write-ahead log.
 
-    SQLite does not apply its timeout here: two processes that switch at once get an error at once. So retry.
+    SQLite does not apply its timeout here: if two processes switch at once, one gets an error immediately. So retry.
     """
     deadline = time.monotonic() + timeout
     while True:
@@ -116,7 +116,7 @@ def _complete_rows(database: sqlite3.Connection) -> None:
         "UPDATE items SET call_id = call_id_of(item) WHERE made = 1 "
         "AND holder IN (SELECT id FROM holders WHERE conversation != '')"
     )
-    database.execute(  # marked as started: it is not known what they did, so they are never run again
+    database.execute(  # marked as started: what they did is unknown, so they are never run again
         "INSERT INTO runs SELECT id, owner, '', 0, 0, 1, 0, x'' FROM holders WHERE kind = 'response' "
         "AND status IN (?, ?)",
         UNFINISHED,

@@ -1,20 +1,20 @@
--- What SQLite writes in its own way. Times are seconds since the start of the machine, `boot` is the id of that start.
+-- SQLite's own statements. `uptime` is the seconds since the machine started, `boot` the id of that start.
 
 -- name: alive
--- The latest heartbeat of a member is at most a lease old.
+-- The latest heartbeat of the member is at most a lease old.
 m.boot = :boot AND m.beat <= :uptime AND m.beat + m.lease >= :uptime
 
 -- name: judge
--- A member that has sent its heartbeats in time since `since`. A heartbeat more than half a lease late begins that time
--- anew, and members send four in a lease.
+-- A member that has sent its heartbeats in time since `since`. A heartbeat more than half a lease after the previous
+-- one resets `since`; members send four in a lease.
 j.id = :judge AND j.boot = :boot AND j.beat <= :uptime AND j.beat + j.lease / 2 >= :uptime
 
 -- name: dead
--- A member that sent no heartbeat for a lease in which the judge could.
+-- A member that sent no heartbeat for a lease in which the judge sent its own in time.
 m.boot = :boot AND m.beat <= :uptime AND m.beat + m.lease < :uptime AND j.since + m.lease <= :uptime
 
 -- name: strangers
--- Members whose times cannot be compared: of an earlier start of the machine, or of a system that shares the file.
+-- Members with another clock: from an earlier start of the machine, or on another system that shares the file.
 SELECT m.id, m.boot, m.beat, m.lease FROM members m JOIN members j ON {judge}
 WHERE m.boot <> :boot OR m.beat > :uptime
 
@@ -80,7 +80,7 @@ INSERT INTO events (holder, first, owner, frames, count, epoch) VALUES (:id, :fi
 ON CONFLICT DO NOTHING
 
 -- name: chunk
--- The chunk of a run with the event of this number, or the next one.
+-- The chunk with the event of this number, or the next chunk after it.
 SELECT first, count, frames FROM events WHERE holder = :id AND owner = :owner AND first >= coalesce(
     (SELECT max(first) FROM events WHERE holder = :id AND first <= :number), 0) AND first + count > :number
 ORDER BY first LIMIT 1

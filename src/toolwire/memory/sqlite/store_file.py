@@ -1,7 +1,7 @@
-"""The file of a store: readable by its user only, on a local disk, and checked for being removed or replaced.
+"""The file of a store: readable by its user only, on a local disk, and checked for removal or replacement.
 
-All processes that use it hold a shared lock on a file beside it. Version 0.1.0 expected to be the only user, under an
-exclusive lock on that file, and ended all unfinished runs; so the two versions lock each other out.
+All processes that use it hold a shared lock on a file beside it. Version 0.1.0 takes an exclusive lock on that file,
+and ends all unfinished runs because it expects to be the only user; so the two versions lock each other out.
 """
 
 import errno
@@ -58,7 +58,7 @@ class StoreFile:
             raise OSError(error.errno, f"nothing can be written in {folder}: {error.strerror}") from None
 
     def check_disk(self) -> None:
-        """Raise `OSError` if the file is on a network file system: processes that share SQLite's log share memory."""
+        """Raise `OSError` if the file is on a network file system: SQLite's log needs memory that processes share."""
         kind = file_system_of(self.path, self._mounts)
         if kind.removeprefix("fuse.") in NETWORK_FILE_SYSTEMS:
             message = f"it is on a network file system ({kind}); use a local disk, or PostgreSQL for many machines"
@@ -105,7 +105,7 @@ class StoreFile:
         return [file for file in files if close_to_others(file)]
 
     def identity(self) -> tuple[int, int] | None:
-        """Device and inode, which tell this file from another one of the same name; None if it does not exist."""
+        """Device and inode, which distinguish this file from another of the same name; None if it does not exist."""
         return _identity(self.path)
 
     def log_size(self) -> int:
@@ -127,7 +127,7 @@ NETWORK_FILE_SYSTEMS = (
 
 
 def file_system_of(path: Path, mounts: Path) -> str:
-    """The type of the file system of a path; empty if the system does not tell.
+    """The type of the file system of a path; empty if the system does not tell. A line of `mounts`:
 
     36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw
     """
