@@ -574,8 +574,8 @@ def test_a_report_of_nothing_says_so():
     )
     words = " ".join(Page(as_html(report)).words)
     assert "Nothing was observed" in words
-    assert "chat is not there: status 404" in words
-    assert "chat was not tried to the end: too slow" in words
+    assert "chat was not checked: status 404" in words
+    assert "chat was not checked to the end: too slow" in words
     assert "raise --budget" in words
     assert Xml.fromstring(as_junit(report)).get("tests") == "0"
     assert json.loads(as_json(report))["absent"] == {"chat": "status 404"}

@@ -1058,7 +1058,7 @@ def test_a_model_that_makes_one_call_at_a_time_shows_nothing_of_parallel_calls(f
     assert broken(report) == set()
     assert not_observed(report, "responses") == {
         "parallel.calls": "the model made one call only, or called for something else",
-        "history.results": "there were no two calls",
+        "history.results": "the turn did not have two calls",
         "choice.parallel": "the model makes one call anyway",
     }
 

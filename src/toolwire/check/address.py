@@ -1,4 +1,4 @@
-"""The address of an endpoint, and explanations why it cannot be reached."""
+"""The address of an endpoint, and why it cannot be reached."""
 
 import errno
 import ipaddress

@@ -228,12 +228,12 @@ class _Answer:
         if self._streamed:
             found, exchange.turn, exchange.received = stream.end(), stream.turn, tuple(stream.received)
             if not wants_stream:
-                found = [Finding("plain.json", "A plain answer was asked for, and a stream came.", (0,))]
+                found = [Finding("plain.json", "A plain answer was requested, but a stream came.", (0,))]
         else:  # a stream with a wrong content type is still read as a stream
             is_stream = wants_stream and is_framed(exchange.body)
             found, exchange.turn, exchange.received = check_answer(exchange.body, facts, is_stream=is_stream)
             if wants_stream:
-                detail = f"A stream was asked for, and the answer is {exchange.content_type!r}."
+                detail = f"A stream was requested, but the answer is {exchange.content_type!r}."
                 found = [*(each for each in found if each.rule != "plain.json"), Finding("sse.content-type", detail)]
         exchange.findings = (*found, *_check_liveness(exchange.received))
 
@@ -246,7 +246,7 @@ MAX_MODEL_RATE = 1000
 
 
 def _check_liveness(received: Sequence[ReceivedFrame]) -> Iterator[Finding]:
-    """A finding if a burst of events follows a long silence. A model that reasons silently is slower afterwards."""
+    """A finding if a burst of events follows a long silence. After silent reasoning, events arrive more slowly."""
     times = [0.0, *(each.at for each in received)]
     silences = [after - before for before, after in pairwise(times)]
     if len(received) <= MIN_LIVE_EVENTS or times[-1] < MIN_LIVE_SECONDS:

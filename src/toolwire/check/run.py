@@ -119,7 +119,7 @@ def _explain_no_api(report: Report) -> str:
         return f"{report.target} refuses access: {first}"
     with_model = f" with the model {report.model!r}" if report.model else ""
     if len(set(reason.values())) == 1:
-        return f"{report.target} cannot be asked{with_model}: {first}"
+        return f"{report.target} cannot be checked{with_model}: {first}"
     return "; ".join(f"{api}{with_model}: {each}" for api, each in reason.items())
 
 
@@ -131,7 +131,7 @@ async def _find_model(endpoint: Endpoint, apis: Sequence[Api]) -> str:
         if not answer.status:
             raise Unreachable(f"{endpoint.target.base} cannot be reached: {answer.failure}")
         if answer.failure:
-            raise Unreachable(f"{endpoint.target.base} cannot be asked: {answer.failure}")
+            raise Unreachable(f"{endpoint.target.base} cannot be checked: {answer.failure}")
         models = [name for name in read_models(answer.fields) if name]
         if models:
             return "demo" if "demo" in models else models[0]

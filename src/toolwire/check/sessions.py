@@ -1,4 +1,4 @@
-"""The session of the probes: sends their requests and records verdicts about the rules."""
+"""The session of the probes: sends their requests and records verdicts on the rules."""
 
 import msgspec
 
@@ -159,7 +159,7 @@ BUSY = (408, 429, 502, 503, 504, 529)
 
 
 def has_broken_down(exchange: Exchange) -> bool:
-    """Whether the server failed: status 500, or no answer for another reason than a timeout."""
+    """Whether the server failed: status 500, or no answer for a reason other than a timeout."""
     return exchange.status == 500 or (not exchange.status and exchange.failure != LATE)
 
 

@@ -1,4 +1,4 @@
-"""The verdicts about the rules for each API, and the report that they make up."""
+"""The verdicts on the rules for each API, and the report that they make up."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from toolwire.core.events import Dialect
 
 
 class Verdict(msgspec.Struct):
-    """The verdict about one rule on one API."""
+    """The verdict on one rule for one API."""
 
     rule: str
     api: Dialect
@@ -109,7 +109,7 @@ class Report(msgspec.Struct):
 
     @property
     def headline(self) -> str:
-        """The verdict about the whole endpoint in one sentence."""
+        """The verdict on the whole endpoint in one sentence."""
         counts = count_verdicts(self.verdicts)
         levels = (("MUST", counts.must_broken), ("SHOULD", counts.should_broken))
         broken = " and ".join(f"{number} {level}" for level, number in levels if number)

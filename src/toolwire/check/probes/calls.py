@@ -69,7 +69,7 @@ async def parallel_calls(session: ProbeSession, stream: bool) -> None:
             results = [ToolResult(call.id, SUNNY) for call in reversed(first.turn.calls)]
             await _continue(session, "history.results", TWO, first, results, stream=stream)
             return
-    session.skip("history.results", "there were no two calls")
+    session.skip("history.results", "the turn did not have two calls")
 
 
 @probe_both("no-arguments", "arguments.empty", TURNS)

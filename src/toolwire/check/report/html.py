@@ -58,9 +58,9 @@ def _make_head(report: Report) -> str:
         f'<li class="{label if number else "none"}"><b>{number}</b> {word}</li>'
         for (label, word), number in zip(LABELS.items(), numbers, strict=True)
     )
-    notes = [f"{escape(api)} is not there: {escape(truncate(reason, 300))}" for api, reason in report.absent.items()]
+    notes = [f"{escape(api)} was not checked: {escape(truncate(reason, 300))}" for api, reason in report.absent.items()]
     for api, reason in report.ended.items():
-        notes.append(f"{escape(api)} was not tried to the end: {escape(truncate(reason, 300))}")
+        notes.append(f"{escape(api)} was not checked to the end: {escape(truncate(reason, 300))}")
     if report.spent:
         notes.append("The budget of requests ended before the probes did: raise --budget.")
     return f"""<header>

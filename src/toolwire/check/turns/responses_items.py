@@ -304,7 +304,7 @@ class OutputItem:
         if kind != piece.type:
             yield "part-order", f"closes a part of type {quote(piece.type)} as {quote(kind)}."
         elif not piece.matches(part):
-            yield "text-agrees", f"has another text than its deltas, {quote(piece.text)}."
+            yield "text-agrees", f"differs from the text of its deltas, {quote(piece.text)}."
 
     def _read_text(self, event: ReceivedFrame, text: TextField) -> Faults:
         rule = "part-order" if text.within else "call-order"
@@ -368,7 +368,7 @@ class OutputItem:
                 yield "text-agrees", f"has {len(parts)} parts in {within}, the stream had {len(pieces)}."
             for piece, part in zip(pieces, parts, strict=False):
                 if piece.state == "closed" and not piece.matches(part):
-                    yield "text-agrees", f"has another part in {within} than the one that was closed."
+                    yield "text-agrees", f"has a part in {within} that differs from the one that was closed."
 
     def _find_text(self, event: ReceivedFrame, within: str) -> GrowingText | None:
         index, pieces = as_number(event.fields.get(INDEXES[within])), self._parts[within]
