@@ -971,7 +971,7 @@ def test_an_agent_does_one_thing_at_a_time() -> None:
             Watcher(agent) as watcher,
         ):
             await watcher.sees(TextDelta)
-            with pytest.raises(RuntimeError, match="at work already"):
+            with pytest.raises(RuntimeError, match="already at work"):
                 await end_of(agent, "and this")
             agent.cancel()
             assert (await watcher.end()).reason == "cancelled"

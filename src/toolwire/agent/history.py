@@ -1,6 +1,6 @@
 """The history of a conversation: its items in order, every call with its result.
 
-An item is a struct that keeps its original JSON, and is sent as that. The format is that of the Responses API,
+An item is a struct that keeps its original JSON and is sent in that form. The format is that of the Responses API,
 because every backend's turn can be expressed in it. Items of unknown types are kept unchanged.
 """
 

@@ -109,7 +109,7 @@ class Runner:
 
     def _check_idle(self) -> None:
         if self._working is not None and not self._working.done():
-            raise RuntimeError("this runner is at work already")
+            raise RuntimeError("this runner is already at work")
         if not self.model.is_open:
             raise RuntimeError("this runner is not open: work with it inside of `async with runner:`")
 

@@ -214,7 +214,7 @@ class Task:
         return await self._with_retries(self._step)
 
     async def _with_retries(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Ask the model, and again when its stream fails."""
+        """Ask the model, and ask again if its stream fails."""
         attempt = 0
         while True:
             try:

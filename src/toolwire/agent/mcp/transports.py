@@ -94,7 +94,7 @@ class StderrTail(asyncio.Protocol):
 
 
 class Health:
-    """The state of a connection beside its messages.
+    """The state of a connection apart from its messages.
 
     `over` is called when the other side has ended, `fail` with the reason when the connection must be closed.
     """

@@ -18,7 +18,7 @@ MAX_CHARS = 100
 MAX_ERROR_CHARS = 300
 """Characters shown of a failed result."""
 MAX_SPACES = 40
-"""Longer runs of spaces are replaced by their number: they could push text out of sight."""
+"""Runs of this many spaces or more are replaced by their number: they could push text out of sight."""
 MAX_EQUAL = 3
 """Equal consecutive lines that are shown; further ones are counted."""
 

@@ -110,8 +110,8 @@ class _Question:
 class InputLine:
     """A `Canvas` with an input line below its rows.
 
-    `on_line` is called with every line that is entered, `on_interrupt` when Ctrl-C is pressed and the line is empty.
-    `queued` returns the waiting lines, and `status` the text of the last row.
+    `on_line` is called with every line that is entered, `on_interrupt` on Ctrl-C if the line is empty
+    or a question is open.    `queued` returns the waiting lines, and `status` the text of the last row.
     """
 
     def __init__(

@@ -136,7 +136,7 @@ def _clean_tokens(tokens: Iterable[Token]) -> Iterator[Token]:
         token.info = clean(token.info)
         token.attrs = {key: clean(value) if isinstance(value, str) else value for key, value in token.attrs.items()}
         if token.type == "softbreak":
-            token.type = "hardbreak"  # models mean their line ends
+            token.type = "hardbreak"  # models intend their line breaks
         token.children = [*_clean_tokens(token.children)] if token.children else token.children
         yield token
 

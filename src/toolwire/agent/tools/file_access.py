@@ -142,7 +142,7 @@ def open_target(target: ConfinedPath, context: Context) -> BinaryIO:
 
 
 def read_target(target: ConfinedPath, context: Context) -> FileContent:
-    """Read a whole file. Raises `ToolError`, also if it is too large."""
+    """Read a whole file. Raises `ToolError` if it cannot be read or is too large."""
     with open_target(target, context) as file:
         status = os.fstat(file.fileno())
         data = file.read(MAX_FILE_BYTES + 1)

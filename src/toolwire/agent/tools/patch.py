@@ -1,7 +1,7 @@
 """apply_patch: patches in the format of Codex, over several files at once.
 
 Patches are accepted and applied as codex 0.166.0 does, with four exceptions. A patch is applied completely or not at
-all; Codex leaves a patch that fails half applied. A move of a file onto itself keeps the file; Codex loses it. Bytes
+all; Codex leaves a failed patch half applied. A move of a file onto itself keeps the file; Codex loses it. Bytes
 that are not UTF-8 are kept; Codex refuses the file. `*** Environment ID:` is not supported: the grammar lacks it.
 """
 

@@ -183,7 +183,7 @@ class Search:
                 whole = Path(str(event.data.path))
                 parts = whole.relative_to(self._target.path).parts
                 self._path = _printable(display_path(whole, self._context))
-                if parts and not self._is_wanted(parts):  # the glob does not apply to a file that was named itself
+                if parts and not self._is_wanted(parts):  # the glob does not apply to a file named directly
                     self._path = None
                 self._file, self._matches, self._last_number = [], 0, 0
             case "match" | "context" if self._path is not None:

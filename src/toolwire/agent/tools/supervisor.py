@@ -5,8 +5,8 @@ found. This is a program of its own, which imports only the standard library:
 
     python -I -S supervisor.py REPORT PROGRAM ARGUMENT …
 
-It writes the exit code to the file descriptor REPORT, a pipe. When that pipe loses its reader, because its process
-was killed, the supervisor ends all processes of the command. On a system without subreapers it exits with the command.
+It writes the exit code to the file descriptor REPORT, a pipe. When the process that reads the pipe is killed,
+the supervisor ends all processes of the command. On a system without subreapers it exits with the command.
 """
 
 import contextlib
