@@ -256,7 +256,7 @@ class ConsoleApi:
             raise BadRequest("model must name a model.", "model")
         key = self._access.make_own_key() if settings.keys else ""
         if latest.running or not self._checks.start(backend, model, address_of(request), key):
-            raise BadRequest("A check is running already.", code="busy", status=409)
+            raise BadRequest("A check is already running.", code="busy", status=409)
         return self._checks.state
 
     async def check(self, request: Request, viewer: Viewer) -> object:

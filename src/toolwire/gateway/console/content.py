@@ -70,7 +70,7 @@ class AttemptContent(msgspec.Struct, array_like=True):
 
 
 class TurnContent(msgspec.Struct, array_like=True):
-    """Everything that is kept of a turn beside its row."""
+    """Everything that is kept of a turn besides its row."""
 
     request: bytes
     request_headers: Headers
@@ -150,7 +150,7 @@ def read_stream(kind: str, content_type: str, parts: Sequence[tuple[float, bytes
 
 
 def split_parts(splitter: ReplySplitter, parts: Sequence[tuple[float, bytes]]) -> Iterator[tuple[float, Frame]]:
-    """The frames with their times, also one that lacks its blank line. Raises `BackendFault` if one is too large."""
+    """The frames with their times, even one without its blank line. Raises `BackendFault` if one is too large."""
     for t, data in parts:
         for frame in splitter.feed(data):
             yield t, frame

@@ -276,7 +276,7 @@ def _read_entry(entry: Entry) -> tuple[Section, str, bytes]:
 
 
 def _encode_with_content(entry: Message | ResultEntry, fields: Mapping[str, str]) -> bytes:
-    """An entry with its parts; a single text has the same form as a part and as a string."""
+    """An entry with its parts; a single text has one form, whether sent as a part or as a string."""
     if entry.raw is not None and any(isinstance(part, OtherPart) for part in entry.parts):
         return bytes(entry.raw)
     parts: list[Part | dict[str, str]] = [

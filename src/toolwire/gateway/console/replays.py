@@ -71,7 +71,7 @@ class Replays:
             message = "This turn submitted tool outputs, which a response accepts once. Replay the response's turn."
             raise BadRequest(message, code="not_replayable")
         if self._running[viewer] >= MAX_REPLAYS:
-            raise BadRequest(f"{MAX_REPLAYS} replays are running already.", code="busy", status=429)
+            raise BadRequest(f"{MAX_REPLAYS} replays are already running.", code="busy", status=429)
         outcome = ReplayOutcome()
         self._running[viewer] += 1
         try:

@@ -98,7 +98,7 @@ class Ring:
         self.resize(turn)
 
     def resize(self, turn: RecordedTurn) -> None:
-        """Measure a turn that has changed again, if it is still in the ring."""
+        """Update the size of a turn that has changed, if it is still in the ring."""
         if self._turns.get(turn.row.id) is turn:
             self._grow(turn, turn.measure() - turn.size)
             self._shrink()

@@ -14,7 +14,7 @@ from toolwire.gateway.console.trace import TurnTrace
 from toolwire.turns.observers import TurnOutcome, TurnReport
 
 Kept: TypeAlias = Literal["running", "whole", "cut", "metadata", "busy", "large", "failed"]
-"""What is kept of a turn beside its row. `cut`: a part, because the turn is very long; `metadata`: nothing, by the
+"""What is kept of a turn besides its row. `cut`: a part, because the turn is very long; `metadata`: nothing, by the
 settings; `busy`: nothing, because of load; `large`: nothing, because the content exceeds a quarter of the ring;
 `failed`: nothing, because of a fault in the console."""
 

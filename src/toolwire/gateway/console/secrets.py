@@ -45,7 +45,7 @@ MAX_SECRET_SIZE = 16 * 1024
 MAX_NAME_SIZE = 1024
 """Maximum bytes from the beginning of a value's name to the value."""
 MAX_SPANS = 10_000
-"""Secrets of a text above which all of it is removed: real texts have fewer, and replacing more takes long."""
+"""Secrets of a text above which all of it is removed: real texts have fewer, and replacing more is slow."""
 MAX_TEXT_LENGTH = 4 * MAX_NAME_LENGTH
 """Maximum characters of a path, a model's name or a note's subject."""
 MAX_HEADER_LENGTH = 1024
@@ -208,7 +208,7 @@ def _remove_key(row: TurnRow, key: str) -> None:
 
 
 def remove_secrets(trace: TurnTrace, row: TurnRow, notes: Sequence[Note], secrets: tuple[bytes, ...]) -> TurnContent:
-    """The content of a turn without secrets. This takes long for a large one.
+    """The content of a turn without secrets. This is slow for a large one.
 
     Args:
         trace: The trace; it must not grow meanwhile.
@@ -276,7 +276,7 @@ class _Remover:
         )
 
     def clean_stream(self, kind: str, content_type: str, parts: Sequence[tuple[float, bytes]]) -> StreamContent:
-        """A stream without secrets; withheld if its frames spell one together or, while it runs, begin to."""
+        """A stream without secrets; withheld if its frames together spell one, or, while it runs, begin to."""
         data = b"".join([data for _, data in parts])
         spans = find_secrets(data, self.secrets)
         ends = _move_offsets(accumulate(len(data) for _, data in parts), spans)

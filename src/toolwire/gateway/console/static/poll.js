@@ -1,4 +1,4 @@
-// Polls until it is stopped, also after errors, and shows when the page is out of date.
+// Polls until it is stopped, even after errors, and shows when the page is out of date.
 
 import { clear, clock, h } from "./dom.js";
 

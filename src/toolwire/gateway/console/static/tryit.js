@@ -162,7 +162,7 @@ function shower(place) {
   };
 }
 
-// A tool from the form: parameters are NAME, NAME:TYPE, or with ? behind the name if they may be left out.
+// A tool from the form: parameters are NAME, NAME:TYPE, or with ? after the name if they may be left out.
 export function toolOf(name, description, parameters) {
   const properties = {};
   const required = [];
