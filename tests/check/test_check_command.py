@@ -13,7 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from tests.agent.terminal import PROGRAM, Terminal, environment
+from tests.check import responses_turns
 from tests.check.faulty import Fault, Faulty, ReceivedRequest, contains, drop, html, refuse, refusing, rewritten, where
+from tests.check.streams import wire
 from tests.support import processes
 from tests.support.gateway import Gateway
 from tests.support.upstream import Hold, Reply
@@ -597,6 +599,14 @@ def test_faults_in_an_archive_are_found(checker: CheckRunner, recorded: Path):
     ran = checker.run_in_process("--har", path)
     assert (ran.code, ran.findings) == (1, ["calls.name", "plain.json", "sse.content-type"])
     checker.run_in_process("--har", path, "--api", "messages").refuses("no turn of messages")
+
+
+def test_an_archive_says_whether_events_beyond_the_protocol_were_asked_for(checker: CheckRunner):
+    frames, _ = responses_turns.ALSO_SOUND["extended: ping"]
+    captured = entry("https://h/v1/responses", wire(frames), SSE)
+    assert checker.run_in_process("--har", checker.write("a.har", archive(captured))).findings
+    captured["request"]["headers"] = [{"name": "X-Proxy-Responses-Events", "value": "extended"}]
+    assert checker.run_in_process("--har", checker.write("b.har", archive(captured))).findings == []
 
 
 def test_nothing_in_an_archive_steers_the_terminal(checker: CheckRunner, recorded: Path):

@@ -912,6 +912,12 @@ def test_a_sound_server_breaks_nothing_and_shows_everything(gateway: Gateway):
     assert len(report.exchanges) <= 200, "the default budget is enough"
 
 
+def test_events_beyond_the_protocol_break_nothing_if_they_were_asked_for(gateway: Gateway):
+    report = run(gateway.url, "responses", headers={"X-Proxy-Responses-Events": "Extended"})
+    assert any(event.type == "response.required_action" for each in report.exchanges for event in each.received)
+    assert broken(report) == set()
+
+
 def test_what_is_passed_on_is_as_sound(faulty: Faulty):
     assert broken(run(faulty.add(Fault()), "chat")) == set()
 

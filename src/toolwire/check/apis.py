@@ -235,15 +235,20 @@ class MessagesApi(Api):
 APIS: dict[str, Api] = {api.name: api for api in (ChatApi(), ResponsesApi(), MessagesApi())}
 
 
-def request_facts(api: Dialect, body: Json) -> RequestFacts:
+EVENTS_HEADER = "x-proxy-responses-events"
+"""Its value `extended` asks for events beyond the protocol."""
+
+
+def request_facts(api: Dialect, body: Json, headers: Iterable[tuple[str, str]] = ()) -> RequestFacts:
     """The facts about a request that the rules depend on."""
+    extended = (EVENTS_HEADER, "extended") in ((name.lower(), value.strip().lower()) for name, value in headers)
     if not body:
-        return RequestFacts(api)
+        return RequestFacts(api, extended=extended)
     names = [_name_of(tool) for tool in as_objects(body.get("tools"))]
     asks_for_usage = bool(as_object(body.get("stream_options")).get("include_usage"))
     usage = asks_for_usage if APIS[api].form.usage_on_request and body.get("stream") else None
     forced = bool(_name_of(as_object(body.get("tool_choice"))))
-    return RequestFacts(api, tuple(names) if all(names) else None, usage, forced=forced, fields=body)
+    return RequestFacts(api, tuple(names) if all(names) else None, usage, forced=forced, extended=extended, fields=body)
 
 
 def _name_of(tool: Json) -> str:

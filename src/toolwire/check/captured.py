@@ -65,8 +65,10 @@ def _parse_object(data: bytes) -> Json:
     return as_object(parse_json(data.removeprefix(b"\xef\xbb\xbf")))
 
 
-def _check(exchange: Exchange, *, is_stream: bool, is_named: bool = True) -> Exchange:
-    exchange.facts = facts = request_facts(exchange.api, _parse_object(exchange.sent.body))
+def _check(
+    exchange: Exchange, *, is_stream: bool, is_named: bool = True, headers: Iterable[tuple[str, str]] = ()
+) -> Exchange:
+    exchange.facts = facts = request_facts(exchange.api, _parse_object(exchange.sent.body), headers)
     found, exchange.turn, exchange.received = check_answer(exchange.body, facts, is_stream=is_stream)
     if is_stream and not is_named:
         found = [*found, Finding("sse.content-type", f"A stream has the content type {exchange.content_type!r}.")]
@@ -99,7 +101,11 @@ def read_har(data: bytes) -> list[Exchange]:
         if body and ("model" in _parse_object(posted) or _find_api(body) == api):
             exchange = Exchange(number, "captured", api, SentRequest(method, url, posted), 200, kind, body)
             is_stream = is_event_stream(kind) or is_framed(body)
-            exchanges.append(_check(exchange, is_stream=is_stream, is_named=not kind or is_event_stream(kind)))
+            is_named = not kind or is_event_stream(kind)
+            headers = [
+                (as_text(each.get("name")), as_text(each.get("value"))) for each in as_objects(request.get("headers"))
+            ]
+            exchanges.append(_check(exchange, is_stream=is_stream, is_named=is_named, headers=headers))
     if not exchanges:
         raise NothingFound("this archive has no turn of a known API")
     return exchanges

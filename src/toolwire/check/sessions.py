@@ -40,7 +40,7 @@ class ProbeSession:
     async def ask_once(self, request: ProbeRequest, model: str = "", *, leave_after: int = 0) -> Exchange:
         """Send a request and check its answer."""
         body = self.body(request, model)
-        facts = request_facts(self.api.name, body)
+        facts = request_facts(self.api.name, body, self.endpoint.target.headers.items())
         return await self.endpoint.fetch(
             self.api, self.api.path, msgspec.json.encode(body), facts, leave_after=leave_after
         )

@@ -67,7 +67,8 @@ class SocketConnection:
     async def send(self, request: ProbeRequest, model: str = "") -> None:
         """Send a request without waiting for its answer. Raises `GivenUp`."""
         fields = {name: value for name, value in self._session.body(request, model).items() if name != "stream"}
-        facts = msgspec.structs.replace(request_facts(self._api.name, fields), socket=True)
+        facts = request_facts(self._api.name, fields, self._endpoint.target.headers.items())
+        facts = msgspec.structs.replace(facts, socket=True)
         body = msgspec.json.encode({"type": "response.create", **fields})
         sent = SentRequest(SOCKET, self._endpoint.target.base + self._api.path, body)
         self._sent.append((self._endpoint.spend(self._api), sent, facts))
