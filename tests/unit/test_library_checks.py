@@ -34,7 +34,7 @@ def test_with_the_request_more_rules_apply(dialect: Name):
 
 @pytest.mark.parametrize("request_body", ["nojson", b"[]", "3"])
 def test_a_request_that_is_no_object_is_refused(request_body: str | bytes):
-    with pytest.raises(ValueError, match="request: the body of a request is needed"):
+    with pytest.raises(ValueError, match="request: the body of a request must be a JSON object"):
         check_stream("chat", [], request=request_body)
 
 
