@@ -41,9 +41,9 @@ class ResponsesAnswer(Answer):
         whole: Callable[[bytes], bytes] | None = None,
         created: int | None = None,
     ) -> None:
-        """Begin an answer to `request`, as the model gets it.
+        """Begin an answer to `request`, which the model gets.
 
-        `whole` changes a response that is sent in one piece; `created` is the time of an earlier attempt.
+        `whole` converts a response that is sent in one piece; `created` is the creation time of a retried run.
         """
         super().__init__(responses, request, exchange.seed, exchange.shared.memory)
         if created is not None:
@@ -60,7 +60,7 @@ class ResponsesAnswer(Answer):
         self._own = StreamEncoder(
             self.request, self.id, self.created, TurnStats(), time.time, extended=extended, socket=socket
         )
-        self._is_begun = False  # the client may have seen something
+        self._is_begun = False  # whether the client may have seen something
         self.response = self._own.response
         if resumed.parsed.body.background:
             self.response.status = "queued"
@@ -94,7 +94,7 @@ class ResponsesAnswer(Answer):
         return last if self.request.stream else [bytes(self.response.encode())]
 
     async def settle_memory(self) -> None:
-        """Wait until everything else that later turns need is stored."""
+        """Wait, within a timeout, until everything else that later turns need is stored."""
         await self._memory.flush()
 
     def make_turn(self) -> StoredTurn:
@@ -102,7 +102,7 @@ class ResponsesAnswer(Answer):
         return self._history.make_turn(self._resumed, self.response, self._own.output, self._own.stats.figures)
 
     def mark_unstored(self, last: Sequence[bytes], error: StoreFailed) -> list[bytes]:
-        """The last events of a turn that could not be stored for this reason."""
+        """The last events of a turn that this error kept from being stored."""
         self._own.stats.note(Note("not_stored", error.reason))
         return self._own.mark_unstored(last)
 
@@ -112,7 +112,7 @@ class ResponsesAnswer(Answer):
             await self._store()
 
     async def _store(self) -> bool:
-        """Store the turn; whether that succeeded. The answer is sent either way."""
+        """Store the turn; returns whether that succeeded. The answer is sent either way."""
         await self._memory.flush()
         try:
             uses_store = self._resumed.store or self._resumed.conversation
@@ -137,7 +137,7 @@ async def begin_turn(
 ) -> tuple[TurnSource, ResponsesAnswer]:
     """Begin the run of a request, and the answer to it.
 
-    If a compaction is requested and the backend has none of its own, the run asks for a summary and makes one of it.
+    If a compaction is requested and the backend cannot compact, the run asks for a summary and turns it into one.
     """
     request = resumed.request
     await exchange.shared.memory.load(caller.owner, request.entries)

@@ -1,7 +1,7 @@
 """Serializes the turns of one conversation, and the submissions of tool outputs for one response.
 
-A turn takes the lease before it reads what it continues and holds it until it is stored, so two turns never mix, in
-whichever processes they run. A turn that loses its lease is not stored, and does not ask a backend any more.
+A turn takes the lease before it reads what it continues and holds it until it is stored, so two turns never mix, even
+in different processes. A turn that loses its lease is not stored, and sends no more requests to a backend.
 """
 
 from functools import partial
@@ -18,7 +18,7 @@ from toolwire.memory.store import Lease, StoreFailed
 LOCK_TIMEOUT = 20.0
 """Seconds for which a request waits for the one before it."""
 RETRY_AFTER = 2
-"""Seconds after which its client may try again."""
+"""Seconds after which the client of a refused request may try again."""
 
 Kind: TypeAlias = Literal["conversation", "submission"]
 
@@ -33,9 +33,9 @@ class ConversationLock(msgspec.Struct, frozen=True):
 
     lease: Lease | None = None
     leases: Leases | None = None
-    """Those of this process, which holds the lease."""
+    """The leases of this process, among them `lease`."""
     refusal: StoreFailed | None = None
-    """Why there is no lease: the store failed. The turn is answered but not stored."""
+    """The failure of the store that prevented a lease. The turn is answered but not stored."""
 
     def require_lease(self) -> Lease | None:
         """The lease that the store checks when the turn is stored. Raises the refusal."""
@@ -74,7 +74,7 @@ class Locked(ToolwireError):
 async def acquire(
     leases: Leases, exchange: Exchange, kind: Kind, owner: str, id: str, seconds: float = LOCK_TIMEOUT
 ) -> ConversationLock:
-    """Wait for the lock; the exchange holds it until it is over. Raises `Locked` after that many `seconds`."""
+    """Wait for the lock; the exchange holds it until it ends. Raises `Locked` after `seconds`."""
     try:
         lease = await leases.take(lease_name(kind, owner, id), seconds)
     except LeaseTaken:

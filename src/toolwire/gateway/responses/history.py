@@ -1,7 +1,7 @@
-"""Resumes what a request continues, and stores its turn.
+"""Loads what a request continues, and stores its turn.
 
-State belongs to the gateway: earlier items are put before the new ones here, whatever the backend can do. A response is
-stored when its turn is over, before its last event is sent.
+State belongs to the gateway: earlier items are prepended here, even if the backend could do it. A response is stored
+when its turn is over, before its last event is sent.
 """
 
 import re
@@ -56,7 +56,7 @@ def _read_head(item: Raw) -> _ItemHead:
 
 
 class ResumedRequest(msgspec.Struct, frozen=True):
-    """A request with everything it continues."""
+    """A request with everything that it continues."""
 
     owner: str
     parsed: ParsedRequest
@@ -75,7 +75,7 @@ class ResumedRequest(msgspec.Struct, frozen=True):
 
     @property
     def answered(self) -> list[str]:
-        """The calls that this request brings results for."""
+        """The ids of the calls whose results the request brings."""
         added = self.request.entries[max(0, len(self.request.entries) - len(self.parsed.items)) :]
         return [entry.call_id for entry in added if isinstance(entry, ResultEntry)]
 
@@ -114,7 +114,7 @@ class ResponseHistory:
     ) -> ResumedRequest:
         """The request with all earlier items before its own; the reservation grows by their size.
 
-        Raises `BadRequest` if what it continues or refers to is not there, or is too large.
+        Raises `BadRequest` if anything that it continues or refers to is missing, or the whole is too large.
         """
         body = parsed.body
         earlier: Sequence[Raw] = ()
@@ -164,7 +164,7 @@ class ResponseHistory:
     async def _resolve_references(
         self, owner: str, items: Sequence[Raw], earlier: Sequence[Raw], room: int
     ) -> tuple[Raw, ...]:
-        """The items, with references replaced by their items, or left out where these are in the chain already."""
+        """The items, with references replaced by their items, or omitted if these are in the chain already."""
         if not any(map(_REFERENCE.search, items)):
             return tuple(items)
         present = {_read_head(item).id for item in earlier}
@@ -232,7 +232,7 @@ class ResponseHistory:
 
 
 def _effects(opened: ResumedRequest, response: ResponseObject) -> Effects:
-    """What storing a finished turn changes elsewhere."""
+    """The effects of storing a finished turn."""
     answered = opened.answered if opened.previous or opened.conversation else []
     continued = opened.previous if answered else ""
     if response.status in ("completed", "incomplete"):

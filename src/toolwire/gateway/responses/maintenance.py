@@ -9,7 +9,7 @@ from toolwire.memory.store import StoreFailed
 INTERVAL = 1.0
 """Seconds between two rounds."""
 STATS_INTERVAL = 30.0
-"""Seconds between two counts of the store's contents, which are slow if there is much."""
+"""Seconds between two counts of the store's contents, which are slow in a large store."""
 
 
 class Maintenance:
@@ -21,7 +21,7 @@ class Maintenance:
         state.membership.on_lost += [state.runs.lose_all, state.recovery.forget_claims]
 
     async def start(self) -> None:
-        """Join the other processes, and start the tasks."""
+        """Join the store, and start the tasks."""
         state, store = self._state, self._state.shared.store
 
         async def update_runs() -> None:

@@ -152,10 +152,10 @@ class Operations:
     async def _start_background(
         self, exchange: Exchange, resumed: ResumedRequest, caller: Caller
     ) -> AsyncIterator[bytes] | bytes:
-        """Queue a background run, and start it in a task of the application; returns the client's answer."""
+        """Queue a background run, and start it in a task of the application; returns the answer to the client."""
         state, owner = self._state, resumed.owner
         needs_key = exchange.shared.engine.router.passes_key(resumed.request.model, caller.upstream_key)
-        fence = Fence(responses.new_id(exchange.seed), epoch=1)  # the fence of every new run
+        fence = Fence(responses.new_id(exchange.seed), epoch=1)  # every new run starts with this epoch
         task = RunTask(state.runs, RunLog(owner, fence), exchange.reservation, exchange.turn.taps, needs_key=needs_key)
         run, answer = await begin_turn(exchange, state.history, resumed, caller, task)
         spec = encode_spec(exchange, resumed, caller, needs_key=needs_key)
@@ -174,7 +174,7 @@ class Operations:
         return state.stored.follow(owner, answer.id) if answer.request.stream else queued
 
     async def _send(self, exchange: Exchange, content: AsyncIterator[bytes] | bytes, receive: Receive) -> None:
-        """Answer with a body or a stream that does not depend on this exchange's turn."""
+        """Send a body or a stream that does not depend on the turn of this exchange."""
         sink = exchange.sink
         assert isinstance(sink, HttpSink)
         with UntilClientGone(receive, exchange.shared.ticker):
@@ -186,7 +186,7 @@ async def read_request(exchange: Exchange, body: bytes) -> ParsedRequest:
 
 
 def _to_compaction(response: bytes) -> bytes:
-    """A response as the object that compacting returns."""
+    """A response as a `response.compaction` object."""
     fields = _decode_fields(response)
     shown: dict[str, Any] = {name: fields[name] for name in ("id", "created_at", "output", "usage")}
     if bytes(fields["usage"]) == b"null":

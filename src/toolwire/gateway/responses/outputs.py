@@ -1,4 +1,4 @@
-"""Tool outputs that are submitted for a response: one for each call that waits, and no others."""
+"""Tool outputs submitted for a response: exactly one for each call that waits."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -48,7 +48,7 @@ _EMPTY_TEXT = msgspec.Raw(b'""')
 def read_outputs(given: wire.ToolOutputs, output: Sequence[msgspec.Raw]) -> list[SubmittedOutput]:
     """The submitted outputs as input items, in the order of the calls in the output of the response.
 
-    Raises `BadRequest` if a call has no output, or an output no call that waits for it.
+    Raises `BadRequest` if a call has no output, or no call waits for an output.
     """
     calls = [_decode_call(item) for item in output]
     waiting = {call.call_id: call for call in calls if call.type in _OUTPUT_TYPES and call.status == "completed"}
@@ -85,12 +85,12 @@ def are_the_same(outputs: Sequence[SubmittedOutput], given: Sequence[msgspec.Raw
 
 
 def _normalize(output: Any) -> bytes:
-    """An output in one spelling: escapes, spaces and the order of keys make no difference."""
+    """An output in normal form: escapes, spaces and the order of keys make no difference."""
     return msgspec.json.encode(msgspec.json.decode(msgspec.json.encode(output)), order="sorted")
 
 
 def _as_content(output: msgspec.Raw) -> msgspec.Raw | str:
-    """An output is a text or a list of parts; any other JSON is sent as its own text."""
+    """The output if it is a text or a list of parts; any other JSON becomes a text."""
     data = bytes(output)
     if data.startswith(b'"'):
         return output

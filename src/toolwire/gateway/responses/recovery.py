@@ -1,6 +1,6 @@
 """Recovers orphaned runs, whose process is gone: retries them, or closes them as failed.
 
-Every run opens with the same few events. A run that has committed no output, and has begun nothing that must not be
+Every run begins with the same few events. A run that has committed no output, and has started nothing that must not be
 repeated, is retried: no client can tell the difference. Any other run is closed after its committed events.
 """
 
@@ -50,13 +50,13 @@ from toolwire.memory.store import (
 
 MAX_CLAIMS_AT_ONCE = 16
 MAX_ATTEMPTS = 5
-"""Limits how often a run is started, so that a run that crashes its process is not retried forever."""
+"""Maximum attempts, so that a run that crashes its process is not retried forever."""
 OPENING_EVENTS = 3
 """Number of opening events; they carry no output."""
 RECOVERY_LOCK_TIMEOUT = 600.0
 """Seconds for which an orphaned run waits for its conversation."""
 MAX_UNCONFIRMED = 10_000
-"""Limits how many unconfirmed runs are remembered; the oldest is forgotten first."""
+"""Maximum unconfirmed runs; the oldest is forgotten first."""
 SECOND_DELETE_AFTER = 60.0
 """Seconds after which an unconfirmed run is deleted once more."""
 
@@ -66,23 +66,23 @@ _OUTCOMES = {CANCELLED.code: "cancelled", OWNER_LOST.code: "owner_lost"}
 class RunSpec(msgspec.Struct, frozen=True):
     """The request of a background run, stored with it so that another process can retry it.
 
-    It never holds a key that the client sent for its backend: no other process can retry a run that needs one.
+    It never contains a key that the client sent for its backend, so no other process can retry a run that needs one.
     """
 
     body: msgspec.Raw
-    """Its fields and its new items, with references resolved."""
+    """The fields of the request and its new items, with references resolved."""
     headers: dict[str, str] = {}
-    """The flags among its headers."""
+    """The flags among the headers."""
     output_mode: str = ""
-    """The output mode of its path prefix."""
+    """The output mode of the path prefix."""
     key_name: str = ""
-    """The name of the gateway key that it was sent with, for the log."""
+    """The name of the gateway key that the client sent, for the log."""
     conversation: str = ""
-    """The conversation of its turn, even if the request does not name it."""
+    """The conversation of the turn, even if the request does not name it."""
     answers: str = ""
-    """The response whose calls it answers."""
+    """The response whose calls the request answers."""
     needs_key: bool = False
-    """Its backend gets the client's key, which no other process has."""
+    """Whether the backend gets the client's key, which no other process has."""
 
     @property
     def scope(self) -> dict[str, Any]:
@@ -129,18 +129,18 @@ class Recovery:
         self._history = history
         self._runs = runs
         self.unconfirmed = UnconfirmedRuns(shared.store)
-        # Claimed runs to be recovered, each with the failure to close it with if that is decided.
+        # Claimed runs to be recovered, each with the failure to close it with, if that is decided.
         self._pending: dict[Fence, tuple[ClaimedRun, Failure | None]] = {}
 
     async def recover(self) -> None:
-        """Claim and recover all orphaned runs. Raises `StoreFailed`; then the rest waits for the next call."""
+        """Claim and recover all orphaned runs. Raises `StoreFailed`; the rest then waits for the next call."""
         await self._recover_pending()
         while found := await self._store.claim(await self._membership.id(), MAX_CLAIMS_AT_ONCE):
             self._pending.update((claimed.fence, (claimed, None)) for claimed in found)
             await self._recover_pending()
 
     async def recover_unless_draining(self) -> None:
-        """The same, but a process that is about to end claims nothing new."""
+        """The same, but a draining process claims no more runs."""
         if self._shared.process.condition == "draining":
             await self._recover_pending()
         else:
@@ -153,7 +153,7 @@ class Recovery:
     async def lock_conversation(
         self, exchange: Exchange, owner: str, id: str, seconds: float = LOCK_TIMEOUT
     ) -> ConversationLock:
-        """Wait for the lock of a conversation, and recover orphaned runs: none of its turns is stored later on."""
+        """Wait for the lock of a conversation, and recover orphaned runs, so that none stores a turn of it later."""
         lock = await acquire(self._leases, exchange, "conversation", owner, id, seconds)
         if lock.lease is not None:
             try:
@@ -180,7 +180,7 @@ class Recovery:
             self._pending.pop(fence, None)
 
     async def _decide(self, claimed: ClaimedRun) -> Failure | None:
-        """The failure to close a run with; None if it can be retried."""
+        """The failure with which to close a run; None if it can be retried."""
         if claimed.is_cancelled:
             return CANCELLED
         spec = _read_spec(claimed)
@@ -189,7 +189,7 @@ class Recovery:
         if claimed.next_event <= OPENING_EVENTS:
             return None if claimed.next_event in (0, OPENING_EVENTS) else OWNER_LOST
         progress = await read_progress(self._store, claimed.owner, claimed.record.id)
-        return None if progress.items.is_empty else OWNER_LOST  # after the opening there are only keepalives
+        return None if progress.items.is_empty else OWNER_LOST  # only keepalives follow the opening events
 
     def _retry(self, claimed: ClaimedRun) -> None:
         self._shared.process.metrics.count_recovery("asked_again")
@@ -223,14 +223,14 @@ class Recovery:
         await exchange.deliver(source, answer, receive)
 
     async def _close_early(self, claimed: ClaimedRun, failure: Failure) -> None:
-        """Close a run that could not be retried; if the store fails, later."""
+        """Close a run that could not be retried. If the store fails, it is closed later."""
         self._pending[claimed.fence] = claimed, failure
         with suppress(StoreFailed):
             await self._close(claimed, failure)
             self._pending.pop(claimed.fence, None)
 
     async def _close(self, claimed: ClaimedRun, failure: Failure) -> None:
-        """End a run with this failure after its committed events, unless another process has."""
+        """End a run with this failure after its committed events, unless another process has done so."""
         progress = await read_progress(self._store, claimed.owner, claimed.record.id)
         record, made, last = end_orphan(claimed.record, progress, failure)
         spec = _read_spec(claimed)
@@ -241,7 +241,7 @@ class Recovery:
 
 
 def _read_spec(claimed: ClaimedRun) -> RunSpec | None:
-    """The spec of a run; None if another version has written it in a way that this one cannot read."""
+    """The spec of a run; None if another version wrote one that this version cannot read."""
     try:
         return _decode_spec(claimed.plan)
     except msgspec.DecodeError:
@@ -286,10 +286,10 @@ async def wait_forever() -> Message:
 
 
 class UnconfirmedRuns:
-    """Runs whose enqueue has an unknown outcome because the store failed during it.
+    """Runs that may or may not have been queued, because the store failed meanwhile.
 
-    Their clients got an error and may ask again, so such a run is deleted as soon as the store works, and once more
-    later: the statement may still be under way when this process no longer waits for it.
+    Their clients got an error and may retry, so such a run is deleted as soon as the store works, and once more later:
+    the statement may still be executed after this process stopped waiting for it.
     """
 
     def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
@@ -299,7 +299,7 @@ class UnconfirmedRuns:
 
     @contextmanager
     def watch(self, owner: str, id: str) -> Generator[None]:
-        """Remember the run if the block that enqueues it fails or is cancelled, and may have stored it all the same."""
+        """Remember the run if the block that queues it fails or is cancelled: it may have been stored."""
         try:
             yield
         except Overtaken:
@@ -311,7 +311,7 @@ class UnconfirmedRuns:
             raise
 
     async def delete(self) -> None:
-        """Delete the runs that are due. Raises `StoreFailed`; then they stay due."""
+        """Delete the runs that are due. Raises `StoreFailed`; they then stay due."""
         now = self._clock()
         for (owner, id), (due, is_last) in tuple(self._due.items()):
             if due > now:

@@ -28,7 +28,7 @@ from toolwire.memory.store import Conversation, KeptItem, Page, Record, StoreFai
 Raw = msgspec.Raw
 MAX_PAGE_ITEMS = 100
 STOP_TIMEOUT = 20.0
-"""Seconds for which a request that stops a run of another process waits for its end."""
+"""Seconds for which a request that stops another process's run waits for its end."""
 STOP_POLL_INTERVAL = 0.05
 
 _encode = msgspec.json.Encoder().encode

@@ -3,9 +3,9 @@
 No reader sees an event before it is committed in the store. Every process can read committed events there, so only
 uncommitted events and a short tail of committed ones are held in memory.
 
-A `Flusher` commits the new events of all runs of this process, in one statement each tick. A chunk that the store has
-not confirmed is sent again unchanged, before anything that comes after it. A `Follower` polls the store for runs of
-other processes, in one query for all readers.
+A `Flusher` commits the new events of all runs of this process, in one statement per tick. A chunk that the store has
+not confirmed is sent again unchanged, before any later one. A `Follower` polls the store for runs of other processes,
+in one query for all readers.
 """
 
 import asyncio
@@ -18,27 +18,27 @@ from toolwire.memory.sql.store import Store
 from toolwire.memory.store import Append, EventChunk, Fence, Follow, Followed, StoreFailed
 
 MAX_CHUNK_BYTES = 256 * 1024
-"""Size of one chunk in the store, unless a single read of the backend gives more."""
+"""Maximum bytes of one chunk in the store, unless a single read of the backend returns more."""
 TAIL_BYTES = 256 * 1024
-"""Committed events that are held for readers close behind."""
+"""Bytes of committed events that are held for readers close behind."""
 FLUSH_INTERVAL = 0.05
-"""Seconds between two flushes: the longest that an event waits for one."""
+"""Seconds between two flushes, and so the longest wait of an event."""
 MAX_FLUSH_BYTES = 8 * 1024 * 1024
-"""Events of one flush. More are sent right afterwards."""
+"""Bytes of events after which a flush ends. The next one sends the rest."""
 MAX_UNCOMMITTED_BYTES = 1024 * 1024
-"""Uncommitted events of one run. The backend is not read while there are more."""
+"""Maximum uncommitted bytes of one run. The backend is not read while there are more."""
 COMMIT_TIMEOUT = 60.0
-"""Seconds for which a run waits for a store that fails, before it gives up."""
+"""Seconds for which a run waits for a failing store before it fails."""
 MAX_FLUSH_DELAY = 1.0
-"""Seconds between two flushes while the store fails."""
+"""Maximum seconds between two flushes while the store is failing."""
 POLL_INTERVAL = 0.05
 """Seconds between two polls."""
 POLL_RETRY_DELAY = 0.5
-"""Seconds between two polls while the store fails."""
+"""Seconds between two polls while the store is failing."""
 MAX_POLL_BYTES = 4 * 1024 * 1024
-"""Events that one poll returns."""
+"""Maximum bytes of events that one poll returns."""
 LARGE_POLL_BYTES = 32 * 1024
-"""A reader that got more than this polls again at once: there is probably more."""
+"""A reader that got more bytes than this polls again at once: there are probably more events."""
 
 
 class RunLog:
@@ -48,7 +48,7 @@ class RunLog:
         self.owner = owner
         self.fence = fence
         self.committed = committed
-        """How many events are committed."""
+        """The number of committed events."""
         self.next = committed
         """The number of the next event."""
         self.size = 0
@@ -56,13 +56,13 @@ class RunLog:
         self.comment = b""
         """The telemetry comment that closes the stream."""
         self.is_over = False
-        """No event comes after the committed ones."""
+        """Whether no event follows the committed ones."""
         self.is_lost = False
-        """Another process owns the run: readers continue with the store."""
+        """Whether another process owns the run: readers continue with the store."""
         self.in_flight_since = 0.0
         """When the oldest event in flight was appended."""
         self._pending_since = 0.0
-        self._pending: deque[bytes] = deque()  # events that were not sent
+        self._pending: deque[bytes] = deque()  # events that were not sent to the store
         self._pending_size = 0
         self._in_flight: EventChunk | None = None  # sent to the store, which has not confirmed it
         self._is_sealed = False
@@ -103,7 +103,7 @@ class RunLog:
             self._pending.append(events)
 
     def next_chunk(self) -> EventChunk | None:
-        """The chunk to commit next: the same as before, until its outcome is known."""
+        """The chunk to commit next: the same one until its outcome is known."""
         if self._in_flight is None and self._pending and not self._is_sealed:
             frames = [self._pending.popleft()]
             size = len(frames[0])
@@ -115,7 +115,7 @@ class RunLog:
         return self._in_flight
 
     def confirm(self) -> None:
-        """Show the chunk in flight to readers: it is committed."""
+        """Show the chunk in flight, which is committed, to readers."""
         chunk, self._in_flight = self._in_flight, None
         if chunk is not None and not self.is_over:
             self._show(chunk)
@@ -126,12 +126,12 @@ class RunLog:
         self._wake()
 
     def join_remaining(self, last: Sequence[bytes]) -> EventChunk:
-        """The events that were not sent, and the last ones."""
+        """One chunk with the events that were not sent and the last ones."""
         first = self.committed if self._in_flight is None else self._in_flight.first + self._in_flight.count
         return make_chunk(first, [*self._pending, select_events(last)])
 
     def end(self, remaining: EventChunk, last: Sequence[bytes]) -> None:
-        """Show the remaining events and the end: they are committed, or state themselves that they are not."""
+        """Show the remaining events and the end. They are committed, or the last event states that they are not."""
         if self._in_flight is not None:
             self._show(self._in_flight)
         self._drop_pending()
@@ -153,7 +153,7 @@ class RunLog:
         return [chunk for chunk in self._tail if chunk.first + chunk.count > number]
 
     async def wait_changed(self) -> None:
-        """Wait until more events are committed, or no more will be."""
+        """Wait until more events are committed, or the log is over or lost."""
         await self._changed.wait()
 
     def _drop_pending(self) -> None:
@@ -175,7 +175,7 @@ class RunLog:
 
 
 def make_chunk(first: int, frames: Sequence[bytes]) -> EventChunk:
-    """Events as a chunk; the first one has this number."""
+    """A chunk of events, the first of which has this number."""
     joined = b"".join(frames)
     return EventChunk(first, count_events(joined), joined)
 
@@ -200,7 +200,7 @@ def cut_chunk(chunk: EventChunk, number: int) -> EventChunk:
 class Flusher:
     """Commits the logs of this process, in one task.
 
-    `on_lost` and `on_cancelled` are called with the fence of a run that another process owns, or a client cancelled.
+    `on_lost` is called with the fence of a run that another process owns, `on_cancelled` with that of a cancelled run.
     """
 
     def __init__(
@@ -222,13 +222,13 @@ class Flusher:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def wait_for_room(self, log: RunLog) -> None:
-        """Wait while too much of a run is uncommitted. Raises `StoreFailed` after a timeout."""
+        """Wait while a run has too many uncommitted events. Raises `StoreFailed` after a timeout."""
         deadline = time.monotonic() + COMMIT_TIMEOUT
         while log.uncommitted > MAX_UNCOMMITTED_BYTES and not log.is_lost:
             await self._wait_for_attempt(deadline)
 
     async def settle(self, log: RunLog, deadline: float) -> None:
-        """Seal a log, and wait until the outcome of all that was sent is known. Raises `StoreFailed`."""
+        """Seal a log, and wait until the outcome of everything sent is known. Raises `StoreFailed`."""
         log.seal()
         while not log.is_settled and not log.is_lost:
             await self._wait_for_attempt(deadline)
@@ -260,7 +260,7 @@ class Flusher:
             self._task = None
 
     def _next_chunks(self) -> list[tuple[RunLog, EventChunk]]:
-        """What is sent now. Logs with nothing to send leave the table."""
+        """The chunks to send now. Logs with nothing to send are removed from the table."""
         chunks: list[tuple[RunLog, EventChunk]] = []
         size = 0
         for fence, log in tuple(self._logs.items()):
@@ -302,7 +302,7 @@ class Follower:
         self._task: asyncio.Task[None] | None = None
 
     async def follow(self, wanted: Follow, *, at_once: bool) -> Followed:
-        """Wait for events, or for the end of the run, through any failure of the store. `at_once` polls immediately."""
+        """Wait for events, or for the end of the run, however long the store fails. `at_once` polls immediately."""
         answer: asyncio.Future[Followed] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(wanted, []).append(answer)
         if at_once:
@@ -352,7 +352,7 @@ class RunReader:
     def __init__(
         self, follower: Follower, find_log: Callable[[], RunLog | None], owner: str, id: str, number: int
     ) -> None:
-        """`find_log` returns the log while this process has it; `number` is that of the first event to read."""
+        """`find_log` returns the log while this process has it; `number` is the first event to read."""
         self._follower = follower
         self._find_log = find_log
         self._log: RunLog | None = None

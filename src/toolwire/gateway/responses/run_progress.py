@@ -1,4 +1,4 @@
-"""The progress of an unfinished run, rebuilt from its committed events: items that are complete, and items cut off."""
+"""The progress of an unfinished run, rebuilt from its committed events: complete items and items cut off."""
 
 from typing import Any
 
@@ -10,9 +10,9 @@ from toolwire.memory.sql.store import Store
 from toolwire.memory.store import Follow, Record
 
 MAX_READ_BYTES = 1024 * 1024
-"""Events that one query returns."""
+"""Maximum bytes of events that one query returns."""
 CACHE_BYTES = 16 * 1024 * 1024
-"""Events whose items are cached between two polls."""
+"""Maximum bytes of events whose items are cached between polls."""
 
 _LISTS = {"content_index": "content", "summary_index": "summary"}
 _DELTA_FIELDS = {
@@ -67,7 +67,7 @@ class _OpenItem:
             self._texts.setdefault((event.part_key, _DELTA_FIELDS[event.type]), []).append(event.delta)
 
     def cut_off(self) -> msgspec.Raw:
-        """The item as it is when nothing more comes."""
+        """The item as it is now, marked as incomplete."""
         item: dict[str, Any] = {**self._item, "status": "incomplete"}
         for (key, field), texts in self._texts.items():
             holder = self._parts.get(key) if key[0] else item
@@ -88,7 +88,7 @@ class LoggedItems:
         self._open: dict[int, _OpenItem] = {}
 
     def feed(self, frames: bytes) -> None:
-        """Take the next events, as they are sent to clients."""
+        """Process the next events, in the form that clients receive."""
         for line in frames.split(b"\n"):
             if not line.startswith(b"data: {"):
                 continue
@@ -126,7 +126,7 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 async def read_progress(store: Store, owner: str, id: str, known: Progress | None = None) -> Progress:
-    """Read the progress of a run. Events of the `known` progress are not read again; its items grow in place."""
+    """Read the progress of a run. The events of `known` are not read again, and its items are updated in place."""
     known = known or Progress()
     items, number, size = known.items, known.events, known.size
     while True:

@@ -33,7 +33,7 @@ from toolwire.turns.source import TurnSource
 END_TIMEOUT = 4.0
 """Seconds for which the end of a run waits for a failing store."""
 END_RETRY_DELAY = 0.2
-"""Seconds between two attempts to store the end."""
+"""Seconds between two attempts to store the end of a run."""
 
 CANCELLED = Failure(499, "cancelled", "The response was cancelled.")
 OWNER_LOST = Failure(
@@ -69,7 +69,7 @@ class RunTask:
         needs_key: bool = False,
         close_early: Callable[[Failure], Awaitable[None]] | None = None,
     ) -> None:
-        """`needs_key` marks a run that needs its client's key, so no other process can repeat it.
+        """`needs_key` marks a run that needs its client's key, so that no other process can repeat it.
 
         `close_early` closes a recovered run that fails before its turn has begun.
         """
@@ -118,7 +118,7 @@ class RunTask:
         self.task.add_done_callback(lambda _: on_done(self))
 
     def cancel(self) -> None:
-        """Stop the run; it ends as cancelled, unless it is ending already."""
+        """Stop the run. It ends as cancelled, unless it is stopping or ending already."""
         if not self._is_stopped:
             self._is_cancelled = True
         self.stop()
@@ -135,7 +135,7 @@ class RunTask:
         self.stop()
 
     def stop(self) -> None:
-        """Stop the run, once. The task is cancelled after its first step: before that, it could not end the run."""
+        """Stop the run, once. The task is cancelled after its first step, because before that it cannot end the run."""
         if not self._is_stopped:
             self._is_stopped = True
             asyncio.get_running_loop().call_soon(self._cancel_task)
@@ -153,7 +153,7 @@ class RunTask:
             raise Overtaken(self.log.fence)
 
     async def begin_action(self) -> None:
-        """Commit that the run begins something that must not be repeated. Raises `Overtaken`."""
+        """Commit that the run starts something that must not be repeated. Raises `Overtaken`."""
         self._has_acted = True
         if not await self._runs.store.start(self.log.fence):
             self.lose()
@@ -162,11 +162,11 @@ class RunTask:
     # The sink of the turn
 
     async def plain(self, run: TurnSource, answer: Answer, hold: Callable[[int], None]) -> None:
-        """Stream as well: a client can retrieve a background response either way."""
+        """Stream this turn too: clients can retrieve a background response as a stream or as a whole."""
         await self.stream(run, answer)
 
     async def stream(self, run: TurnSource, answer: Answer) -> None:
-        """Append the turn's events to the log as they come, and keepalives while none come."""
+        """Append the turn's events to the log as they arrive, and keepalives while none arrive."""
         assert isinstance(answer, ResponsesAnswer)
         self._answer = answer
         encoder = answer.encoder(run)
@@ -221,7 +221,7 @@ class RunTask:
             await self._runs.flusher.wait_for_room(self.log)
 
     async def fail(self, failure: Failure, run: TurnSource | None) -> None:
-        """End the response as failed, or as cancelled if that is the reason."""
+        """End the response as failed, or as cancelled if it was cancelled."""
         if self._is_ending or self.log.is_lost:
             return
         failure = CANCELLED if self._is_cancelled else failure
@@ -235,7 +235,7 @@ class RunTask:
         await self._end_with(pieces)
 
     async def give_up(self) -> None:
-        """End the response when not even its failure could be encoded."""
+        """End the response if even its failure could not be encoded."""
         if not self.log.is_lost and self._answer is not None:
             await self._end_with(self._answer.encoder(None).break_off())
 
@@ -285,7 +285,7 @@ class RunTask:
 
 
 class BackgroundRuns:
-    """All background runs of this process, and those that ended and could not be stored."""
+    """All background runs of this process, and the ended ones that could not be stored."""
 
     def __init__(
         self, store: Store, membership: Membership, metrics: Metrics, max_reply: int, keepalive: float = 0.0
@@ -311,7 +311,7 @@ class BackgroundRuns:
         return len(self._by_fence)
 
     def start(self, run: RunTask, exchange: Coroutine[Any, Any, None]) -> None:
-        """Start a run, whose exchange ends it whatever happens."""
+        """Start a run. Its exchange ends it in every case."""
         self._runs[run.log.owner, run.log.fence.id] = self._by_fence[run.log.fence] = run
         run.start(exchange, self._remove)
 
@@ -331,18 +331,18 @@ class BackgroundRuns:
         return self._unstored.get((owner, id))
 
     def forget(self, owner: str, id: str) -> bool:
-        """Forget an unstored run; whether there was one."""
+        """Forget an unstored run; returns whether there was one."""
         is_known = self._unstored.get((owner, id)) is not None
         self._unstored.pop((owner, id))
         return is_known
 
     def find_log(self, owner: str, id: str) -> RunLog | None:
-        """The log of a run that this process produces, or whose end it holds."""
+        """The log of a run that this process produces, or whose end it could not store."""
         found = self._runs.get((owner, id)) or self._unstored.get((owner, id))
         return found.log if found is not None and not found.log.is_lost else None
 
     def open_reader(self, owner: str, id: str, number: int) -> RunReader:
-        """A reader of the events of a run from this number on, in whichever process it runs."""
+        """A reader of the events of a run from this number on, even if the run is in another process."""
         return RunReader(self._follower, lambda: self.find_log(owner, id), owner, id, number)
 
     async def save(self, turn: StoredTurn, fence: Fence, last: EventChunk) -> None:
@@ -359,7 +359,7 @@ class BackgroundRuns:
                     await self._save_unstored(key, unstored, unstored.log.fence)
 
     async def store_claimed(self, claimed: ClaimedRun) -> bool:
-        """Store a claimed run if it is an unstored one of this process; whether it is."""
+        """Store a claimed run if it is an unstored one of this process; returns whether it is."""
         key = claimed.owner, claimed.record.id
         unstored = self._unstored.get(key)
         if unstored is None or unstored.remaining.first != claimed.next_event:

@@ -3,8 +3,8 @@
     → {"type":"response.create","model":…,"input":…}
     ← {"type":"response.created",…} … {"type":"response.completed",…}
 
-Turns are answered one at a time; further requests are queued. The connection caches its latest responses, so that a
-chain works though nothing is stored.
+Requests are answered one at a time; further ones are queued. The connection caches its latest responses, so that a
+chain works even if nothing is stored.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ from toolwire.turns.source import TurnSource
 _encode = msgspec.json.Encoder().encode
 
 MAX_QUEUED = 1000
-"""Requests that wait on one connection."""
+"""Maximum requests that wait on one connection."""
 
 _REFUSED_FIELDS = ("stream_options", "background")
 
@@ -86,8 +86,8 @@ class Socket:
 def _drain_with_server(receive: Receive, connection: "SocketSession") -> None:
     """Have uvicorn drain a connection when it shuts down.
 
-    By itself it closes a WebSocket at once, whatever runs there, while it lets an HTTP request finish. `receive` is a
-    method of the protocol that it asks to shut down. The gateway's own server has a protocol that drains.
+    By default it closes a WebSocket at once, even during a turn, while it lets an HTTP request finish. `receive` is a
+    method of the protocol object that it shuts down. The protocol of the gateway's own server drains by itself.
     """
     protocol = getattr(receive, "__self__", None)
     if isinstance(getattr(protocol, "config", None), uvicorn.Config) and not isinstance(protocol, SocketConnection):
@@ -105,7 +105,7 @@ async def refuse(send: Send, failure: Failure) -> None:
 
 
 class SocketSession:
-    """One client's socket, from its first request to its end."""
+    """One connection of a client, from its first request to its end."""
 
     def __init__(self, state: State, scope: Scope, receive: Receive, send: Send, owner: str) -> None:
         self._state = state
@@ -114,7 +114,7 @@ class SocketSession:
         self._send = send
         self._cache = SocketCache(state.socket_responses, owner, state.shared.bounds.body)
         self._queue: asyncio.Queue[bytes | _Refused | Literal["drain", "gone"]] = asyncio.Queue()
-        self._queued = 0  # requests, and the bytes of them
+        self._queued = 0  # requests, and their bytes
         self._queued_bytes = 0
         self._reservation = Reservation(state.shared.memory_budget)  # of those bytes
         self._refused: _Refused | None = None  # the last in the queue, if it is one
@@ -140,7 +140,7 @@ class SocketSession:
             self._cache.close()
 
     async def _next(self, ends: float) -> "bytes | _Refused | None":
-        """The next request, or None when the connection is over."""
+        """The next request; None if the connection is over."""
         now, idle = time.monotonic(), self._state.shared.settings.server.websocket_idle
         left = min(ends, now + (idle or float("inf"))) - now
         try:
@@ -206,7 +206,7 @@ class SocketSession:
 
     async def _refuse(self, count: int) -> None:
         self._refused = None
-        limit = f"{MAX_QUEUED} requests or {self._state.shared.bounds.body} bytes of them"
+        limit = f"{MAX_QUEUED} requests or {self._state.shared.bounds.body} bytes of requests"
         busy = Failure(429, "too_many_requests", f"More than {limit} wait on this connection.")
         for _ in range(count):
             await self._send({"type": "websocket.send", "text": encode_error_frame(busy)})
@@ -217,9 +217,9 @@ class SocketSession:
 
 
 def encode_error_frame(failure: Failure, lane: str = "", request_id: str = "") -> str:
-    """The message of a failure that ends a turn."""
+    """The message for a failure that ends a turn."""
     frame: dict[str, Any] = {"type": "error", "status": failure.status, "error": error_object(failure)}
-    headers = {"retry-after": failure.retry_after, "x-upstream-request-id": request_id}  # Codex waits by the first
+    headers = {"retry-after": failure.retry_after, "x-upstream-request-id": request_id}  # Codex obeys the first
     if any(headers.values()):
         frame["headers"] = {name: value for name, value in headers.items() if value}
     return _encode({**frame, "stream_id": lane} if lane else frame).decode()
@@ -229,7 +229,7 @@ class SocketSink(HttpSink):
     """Sends events as messages of a socket."""
 
     lane = ""
-    """The stream of the connection that the events belong to, if it has several."""
+    """The `stream_id` of the events, if the connection has several streams."""
 
     async def refuse(self, failure: Failure, run: TurnSource | None) -> None:
         if run is not None:
@@ -268,7 +268,7 @@ class SocketSink(HttpSink):
 
 
 class SocketTurn:
-    """The operation behind one message."""
+    """The operation that answers one message."""
 
     def __init__(self, state: State, sink: SocketSink, cache: SocketCache, message: bytes) -> None:
         self._state = state
@@ -309,7 +309,7 @@ class SocketTurn:
         if parsed.conversation:
             lock = await self._state.recovery.lock_conversation(exchange, caller.owner, parsed.conversation)
         resumed = await history.open(caller.owner, parsed, exchange.reservation, self._cache, lock)
-        if parsed.body.generate is False:  # a warm-up: the request is only remembered, and the next one continues it
+        if parsed.body.generate is False:  # a warm-up: the request is only cached, and the next one continues it
             self._answer = ResponsesAnswer(exchange, history, resumed, resumed.request, socket=True)
             model = resumed.request.model
             route, _ = exchange.shared.engine.router.find(model)

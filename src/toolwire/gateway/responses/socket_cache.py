@@ -1,4 +1,7 @@
-"""The latest responses of WebSocket connections, cached so that a chain works though nothing is stored."""
+"""The latest responses of WebSocket connections, cached so that a chain works even if nothing is stored.
+
+A lane is one stream of a connection: the requests with one `stream_id`.
+"""
 
 from collections.abc import Sequence
 from typing import TypeAlias
@@ -10,9 +13,9 @@ from toolwire.core.cache import TenantCache
 Raw = msgspec.Raw
 
 MAX_LANES = 32
-"""Lanes of one connection whose latest response is cached."""
+"""Maximum lanes of one connection whose latest response is cached."""
 ITEM_OVERHEAD = 128
-"""Bytes that an item costs beside its own."""
+"""Bytes counted for an item besides its own."""
 
 SocketResponses: TypeAlias = TenantCache["tuple[SocketCache, str]", "tuple[str, Sequence[Raw]]"]
 """The latest responses of all connections, by connection and lane: the id, and all items up to it."""
@@ -27,7 +30,7 @@ class SocketCache:
         self._responses = responses
         self._owner = owner
         self._max_bytes = max_bytes
-        self._sizes: dict[str, int] = {}  # of lanes, the one used last at the end
+        self._sizes: dict[str, int] = {}  # by lane, the one used last at the end
 
     def get(self, id: str) -> Sequence[Raw] | None:
         """The items up to a response, if it is the latest of a lane."""
@@ -35,7 +38,7 @@ class SocketCache:
         return next((each[1] for each in found if each is not None and each[0] == id), None)
 
     def put(self, id: str, items: Sequence[Raw]) -> None:
-        """Cache a response, and evict the oldest beyond the limits; one that is too large is evicted itself."""
+        """Cache a response, and evict the oldest beyond the limits. A response that is too large is evicted too."""
         size = sum(map(len, items)) + ITEM_OVERHEAD * len(items)
         self._sizes.pop(self.lane, None)
         self._sizes[self.lane] = size

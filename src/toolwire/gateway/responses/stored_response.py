@@ -1,4 +1,4 @@
-"""A stored response as one object, or as a stream: the live one, or an equivalent one."""
+"""A stored response as one object, or as a stream: of its own events, or of equivalent ones."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -27,14 +27,14 @@ _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class StoredBody(msgspec.Struct, frozen=True):
-    """A response in one piece, with the figures of its turn as headers once it is over."""
+    """A response in one piece. Once it is over, the figures of its turn are headers."""
 
     body: bytes
     headers: Sequence[tuple[bytes, bytes]] = ()
 
 
 class StoredResponses:
-    """Reads stored responses, whichever process produces or has produced them."""
+    """Reads stored responses, including those that other processes produce."""
 
     def __init__(self, shared: Shared, runs: BackgroundRuns) -> None:
         self._shared = shared
@@ -65,7 +65,7 @@ class StoredResponses:
         return self.follow(owner, record.id, number)
 
     async def follow(self, owner: str, id: str, number: int = 0) -> AsyncIterator[bytes]:
-        """The stream of a background run from this event on, with keepalives in between."""
+        """The stream of a background run from this event on, with keepalives."""
         reader, metrics = self._runs.open_reader(owner, id, number), self._shared.process.metrics
         metrics.follows += 1
         try:
@@ -81,7 +81,7 @@ class StoredResponses:
                 for piece in cut_into_slices(chunk.frames for chunk in chunks):
                     yield piece
             comment = reader.comment
-            if not comment:  # the run ended in another process, whose figures the store has
+            if not comment:  # the run ended in another process, so its figures are in the store
                 with suppress(StoreFailed):
                     record = await self._store.load(owner, id)
                     if record is not None and record.is_over:
@@ -116,7 +116,7 @@ _decode_item = msgspec.json.Decoder(_Item).decode
 
 
 def _figures(record: Record, output: Sequence[msgspec.Raw]) -> Figures:
-    """The figures stored with a response that is over, or else the number of calls in its output."""
+    """The figures stored with a finished response; without them, only the number of calls in its output."""
     with suppress(msgspec.ValidationError):  # written by another version
         if (stored := _decode_figures(record.response).toolwire) is not None:
             return stored
@@ -124,7 +124,7 @@ def _figures(record: Record, output: Sequence[msgspec.Raw]) -> Figures:
 
 
 def _encode_finished(record: Record, output: Sequence[msgspec.Raw]) -> bytes:
-    """The response object. Calls that have their outputs no longer wait."""
+    """The response object. Calls whose outputs were submitted no longer wait."""
     fields: dict[str, Any] = {**_decode_fields(record.response), "output": output}
     fields.pop("toolwire", None)
     if record.continuation and "required_action" in fields:
@@ -148,7 +148,7 @@ class _Ending(msgspec.Struct):
 
 
 def _replay(record: Record, output: Sequence[msgspec.Raw], number: int) -> Iterator[bytes]:
-    """A stream equivalent to a finished response without events, from this event on."""
+    """An equivalent stream for a finished response without stored events, from this event on."""
     response = _encode_finished(record, output)
     ending = msgspec.json.decode(response, type=_Ending)
     request = responses.read_request(_encode({**_decode_fields(record.fields), "input": []})).decode(store=True)
