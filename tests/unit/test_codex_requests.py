@@ -838,12 +838,15 @@ def test_a_catalogue_holds_at_least_one_model():
     assert len(json.loads(codex_config.catalogue([]))["models"]) == 1
 
 
-leaves = st.booleans() | st.integers(-(2**53), 2**53) | st.text(st.characters(exclude_categories=("Cs", "Cc")))
+leaves = st.booleans() | st.integers(-(2**53), 2**53) | st.text(st.characters(exclude_categories=("Cs",)))
 tables = st.dictionaries(
     st.text("abc_", min_size=1, max_size=4),
     st.recursive(
         leaves | st.lists(leaves, max_size=3),
-        lambda inner: st.dictionaries(st.text("abc_", min_size=1, max_size=4), inner, min_size=1, max_size=3),
+        lambda inner: (
+            st.dictionaries(st.text('abc_./ "', max_size=4), inner, min_size=1, max_size=3)
+            | st.lists(st.dictionaries(st.text("abc_.", max_size=4), inner, max_size=3), max_size=2)
+        ),
         max_leaves=5,
     ),
     max_size=3,
@@ -855,12 +858,26 @@ def test_overrides_are_arguments_that_say_the_same(overrides: dict[str, Any]):
     arguments = codex_config.arguments(overrides)
     assert arguments[::2] == ["-c"] * (len(arguments) // 2)
     assert tomllib.loads("\n".join(arguments[1::2])) == overrides
+    assert [key for key in arguments[1::2] if not re.fullmatch(r"[\w.]+", key.partition("=")[0])] == []
 
 
 def test_overrides_of_inner_tables_have_dots():
     assert codex_config.arguments({"features": {"goals": True}, "model_verbosity": "low", "x": {"y": {"z": [1, "a"]}}}) == [
         "-c", "features.goals=true", "-c", 'model_verbosity="low"', "-c", 'x.y.z=[1,"a"]'
     ]  # fmt: skip
+
+
+def test_overrides_with_names_that_no_path_can_hold_are_tables():
+    """Codex splits the key of an override at every dot, also inside quotes."""
+    overrides = {"projects": {"/home/x.y": {"trust_level": "trusted"}}, "hooks": [{"command": ["a"]}]}
+    assert codex_config.arguments(overrides) == [
+        "-c", 'projects={"/home/x.y"={"trust_level"="trusted"}}', "-c", 'hooks=[{"command"=["a"]}]'
+    ]  # fmt: skip
+
+
+def test_key_variables_of_providers_with_dots_in_their_names_are_found():
+    overrides = {"model_providers": {"my.own": {"env_key": "MINE"}, "b": {"env_key": "OTHER"}}}
+    assert codex_config.find_key_variables(overrides) == ["MINE", "OTHER"]
 
 
 @pytest.mark.parametrize(

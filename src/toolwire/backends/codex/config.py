@@ -5,12 +5,15 @@ Codex's behaviour depends on its entry for the model. Without ours it would cut 
 conversations by itself, or hide the client's tools behind a script of its own.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 import msgspec
 
 from toolwire.adapt.names import Limits
+
+_BARE_KEY = re.compile("[A-Za-z0-9_-]+")
 
 PROVIDER = "toolwire"
 """The model provider in the configuration of workers, unless the operator names another."""
@@ -150,25 +153,38 @@ def catalogue(models: Iterable[str]) -> bytes:
 
 
 def arguments(overrides: Mapping[str, Any]) -> list[str]:
-    """Further settings as arguments: `-c key=value`, with a dot between the names of nested tables."""
+    """Further settings as arguments: `-c key=value`, with a dot between the names of nested tables.
+
+    Codex splits keys at every dot and knows no quotes there, so a table with another name in it is a value.
+    """
     return [each for key, value in _flat(overrides, "") for each in ("-c", f"{key}={_toml(value)}")]
 
 
 def find_key_variables(overrides: Mapping[str, Any]) -> list[str]:
     """The environment variables from which providers of these settings take their keys."""
-    named = [value for name, value in _flat(overrides, "") if name.rpartition(".")[2] == "env_key"]
-    return [value for value in named if isinstance(value, str)]
+    found: list[str] = []
+    for key, value in overrides.items():
+        if isinstance(value, Mapping):
+            found += find_key_variables(cast("Mapping[str, Any]", value))
+        elif isinstance(value, str) and key.rpartition(".")[2] == "env_key":
+            found.append(value)
+    return found
 
 
 def _flat(table: Mapping[str, Any], path: str) -> Iterable[tuple[str, Any]]:
     for key, value in table.items():
         name = f"{path}.{key}" if path else key
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and all(map(_BARE_KEY.fullmatch, cast("Mapping[str, Any]", value))):
             yield from _flat(cast("Mapping[str, Any]", value), name)
         else:
             yield name, value
 
 
 def _toml(value: Any) -> str:
-    """A value in TOML, where strings, numbers, booleans and lists of them are written as in JSON."""
-    return msgspec.json.encode(value).decode()
+    """A value in TOML, where strings, numbers and booleans are written as in JSON."""
+    if isinstance(value, Mapping):
+        table = cast("Mapping[str, Any]", value)
+        return f"{{{','.join(f'{_toml(key)}={_toml(each)}' for key, each in table.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(_toml, cast('list[Any]', value)))}]"
+    return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")
