@@ -211,6 +211,18 @@ def test_retries_of_a_backend_that_only_fails_come_to_an_end(start, upstream, ht
     assert 'toolwire_notes_total{code="retry_withheld"}' in http.get(f"{gateway.url}/metrics").text
 
 
+def test_a_request_whose_part_is_refused_earns_retries_once(start, upstream, http):
+    gateway = start(f'[[backends]]\nname = "up"\nkind = "responses"\nbase_url = "{upstream.url}"\nretry_budget = 1\n')
+    error = {"error": {"message": "Unknown parameter: 'include'.", "param": None}}
+    refused = Reply([json.dumps(error).encode()], 400, "application/json")
+    before = len(upstream.asked)
+    for number in range(40):
+        upstream.replies[f"m-{number}"] = lambda asked: refused if asked.body.get("include") else BUSY
+        assert http.post(f"{gateway.url}/v1/chat/completions", json=chat_body(f"up/m-{number}")).status_code == 503
+    assert 80 + 40 + 10 <= len(upstream.asked) - before < 80 + 80
+    assert 'toolwire_notes_total{code="retry_withheld"}' in http.get(f"{gateway.url}/metrics").text
+
+
 def test_without_retries_left_the_next_backend_is_asked_at_once(start, upstreams, http):
     first, second = upstreams
     tables = [

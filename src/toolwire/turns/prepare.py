@@ -7,7 +7,7 @@ import msgspec
 
 from toolwire.assembly import Reader, ToolRules, policies_for, request_for_backend
 from toolwire.backends.failures import find_refused_part
-from toolwire.backoff import retry_delay
+from toolwire.backoff import RetryBudget, retry_delay
 from toolwire.config.settings import Settings, bytes_of
 from toolwire.core.errors import THREAD_GONE, BadRequest, Failure
 from toolwire.core.events import Note
@@ -100,13 +100,13 @@ class Attempts:
         self._job = job
         self._request = job.request
         self._targets = list(job.targets)
-        self._tried = 0  # attempts at the current backend
+        self._tried = 1  # attempts at the current backend
         self.notes: list[Note] = []
         """The reasons for further attempts."""
         self.delay = 0.0
         """Seconds before the next attempt."""
         self._question = job.first
-        self._count()
+        self._budget.earn()
 
     def choose_next(self, failure: Failure, now: float) -> Question | None:
         """The attempt that follows this failure; None if the failure is final."""
@@ -125,7 +125,7 @@ class Attempts:
         retries = self._job.options.retries
         if delay is None or self._tried > (route.backend.retries if retries is None else retries):
             return self._fail_over(failure)
-        if not self._job.engine.router.budgets[route.backend.name].spend(now):
+        if not self._budget.spend(now):
             withheld = Note("retry_withheld", failure.code)
             self.notes.append(withheld)
             self._question.assembly.stats.note(withheld)
@@ -134,15 +134,14 @@ class Attempts:
         self.delay = delay
         return self._make_next()
 
-    def _count(self) -> None:
-        if not self._tried:
-            self._job.engine.router.budgets[self._question.backend.name].earn()
-        self._tried += 1
+    @property
+    def _budget(self) -> RetryBudget:
+        return self._job.engine.router.budgets[self._targets[0][0].backend.name]
 
     def _make_next(self) -> Question:
         job = self._job
         self._question = _make_question(job.engine, self._request, job.caller, job.options, self._targets[0])
-        self._count()
+        self._tried += 1
         for note in self.notes:
             self._question.assembly.stats.note(note)
         return self._question
@@ -154,6 +153,7 @@ class Attempts:
         self._job.engine.router.cool(self._targets.pop(0)[0])
         self.notes.append(Note("failed_over", failure.code))
         self._tried = 0
+        self._budget.earn()
         return self._make_next()
 
     def _omit_refused_part(self, failure: Failure) -> bool:
