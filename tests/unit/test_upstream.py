@@ -7,7 +7,8 @@ import os
 import socket
 import ssl
 import tracemalloc
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 from unittest import mock
 
@@ -169,6 +170,11 @@ class Unlucky:
     async def connect(self, *args: Any) -> None:
         raise self._error
 
+    @asynccontextmanager
+    async def request(self, *args: Any, **options: Any) -> AsyncIterator[None]:
+        raise self._error
+        yield
+
 
 class Key:
     """Where a connection leads."""
@@ -215,6 +221,25 @@ def test_what_went_wrong_is_told_without_an_address(error: Exception, status: in
     with pytest.raises(Broken) as broken:
         asyncio.run(upstream.open(Post("/responses", b"{}"), ""))
     assert (broken.value.failure.status, broken.value.failure.message) == (status, says)
+
+
+@pytest.mark.parametrize(
+    ("error", "says", "hint"),
+    [
+        (TimeoutError(), "The backend has not answered within 8 seconds.", "Check base_url and the network."),
+        (
+            aiohttp.ConnectionTimeoutError(),
+            f"{UNREACHABLE} in time.",
+            "Check base_url and the network; timeouts.connect sets how long to wait.",
+        ),
+    ],
+)
+def test_only_a_connection_that_takes_too_long_is_said_to_have_a_setting(error: Exception, says: str, hint: str):
+    session: Any = Unlucky(error)
+    upstream = HttpUpstream(session, "https://secret.example:8443/v1", ApiKey(), {})
+    with pytest.raises(Broken) as broken:
+        asyncio.run(upstream.get_json("/models", ""))
+    assert (broken.value.failure.message, broken.value.failure.hint) == (says, hint)
 
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi"

@@ -30,6 +30,8 @@ from toolwire.upstream.scheduling import give_way
 
 MAX_SMALL_ANSWER = 4 * 1000 * 1000
 """Maximum bytes of a reply that is not a turn, such as a list of models."""
+SMALL_ANSWER_TIMEOUT = 8
+"""Seconds for such a reply, from the connection to its last byte."""
 LARGE_BODY = 1 << 20
 """Bodies of at least this size, in bytes, are written in pieces."""
 
@@ -177,7 +179,7 @@ class HttpUpstream(Upstream):
         )
         body = bytearray()
         try:
-            async with asyncio.timeout(8), request as response:
+            async with asyncio.timeout(SMALL_ANSWER_TIMEOUT), request as response:
                 async for piece in response.content.iter_any():
                     body += piece
                     if len(body) > MAX_SMALL_ANSWER:
@@ -303,9 +305,12 @@ def _broken(error: Exception) -> Broken:
         message = f"The backend's certificate was refused{f': {reason}' if reason else ''}."
         hint = "If it is your own certificate authority, name its file in SSL_CERT_FILE."
         return broken("backend_certificate", message, hint=hint)
-    if isinstance(error, TimeoutError):
+    if isinstance(error, aiohttp.ConnectionTimeoutError):
         hint = "Check base_url and the network; timeouts.connect sets how long to wait."
         return broken("backend_unreachable", "The backend cannot be reached in time.", 504, hint)
+    if isinstance(error, TimeoutError):
+        message = f"The backend has not answered within {SMALL_ANSWER_TIMEOUT} seconds."
+        return broken("backend_unreachable", message, 504, "Check base_url and the network.")
     if isinstance(error, aiohttp.ClientConnectionError) and isinstance(error, OSError):
         reason, hint = _reason(error)
         message = f"The backend cannot be reached{f': {reason}' if reason else ''}."
