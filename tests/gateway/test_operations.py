@@ -65,9 +65,15 @@ def toolwire(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
             "[[backends]]\nname = 'a'\nkind = 'codex'\nbase_url = 'http://[::1'\n",
             "backends[0] (a).base_url: 'http://[::1' is not an address: Invalid IPv6 URL",
         ),
-        ("[gateway_tools]\nmax_turns = 0\n", "toolwire.toml: gateway_tools.max_turns: Expected `int` >= 1"),
-        ("[gateway_tools]\nmax_turns = -3\n", "toolwire.toml: gateway_tools.max_turns: Expected `int` >= 1"),
-        ("[gateway_tools]\ntimeout = 0\n", "toolwire.toml: gateway_tools.timeout: Expected `float` > 0"),
+        (
+            "[gateway_tools]\nmax_turns = 0\n",
+            "toolwire.toml: gateway_tools.max_turns: it must be at least 1; received 0",
+        ),
+        (
+            "[gateway_tools]\nmax_turns = -3\n",
+            "toolwire.toml: gateway_tools.max_turns: it must be at least 1; received -3",
+        ),
+        ("[gateway_tools]\ntimeout = 0\n", "toolwire.toml: gateway_tools.timeout: it must be more than 0; received 0"),
         (
             "[[backends]]\nname = 'a'\nkind = 'responses'\nbase_url = 'http://x'\napi_key_env = 'NO_SUCH'\n",
             "NO_SUCH is not set",

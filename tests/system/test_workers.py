@@ -73,7 +73,7 @@ def test_workers_share_a_port_and_say_so_once(fleet: Fleet):
     [
         ('[store]\nurl = "memory:"\n', "2", "store.url: 2 workers cannot share a store in memory"),
         (STORE, "0", "--workers: at least one is needed"),
-        ("[server]\nworkers = 0\n", "2", "server.workers: Expected `int` >= 1"),
+        ("[server]\nworkers = 0\n", "2", "server.workers: it must be at least 1; received 0"),
         ('[store]\nurl = "sqlite:none/kept.db"\n', "2", "store.url: "),
         (STORE + '[gateway_tools]\ntools = ["none:nothing"]\n', "2", "gateway_tools.tools"),
     ],

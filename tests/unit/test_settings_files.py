@@ -1,10 +1,12 @@
 """A settings file that cannot be read is one line that names it, whatever is wrong with it."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from toolwire.config.settings import SettingsError, load
+from toolwire.config.settings import Server, Settings, SettingsError, Store, load
+from toolwire.config.validate import find_faults
 
 
 @pytest.mark.parametrize(
@@ -44,3 +46,52 @@ def test_a_number_without_end_is_refused(tmp_path: Path, content: str, field: st
     with pytest.raises(SettingsError) as error:
         load(str(path))
     assert str(error.value) == f"{path}: {field}: a finite number is needed here"
+
+
+TOO_SMALL = {
+    "server": ("commit_after", "keepalive", "drain", "websocket_limit"),
+    "store": ("max_age",),
+    "timeouts": ("connect", "first_byte", "idle", "progress", "total"),
+}
+
+
+@pytest.mark.parametrize(
+    ("table", "field"), [(table, field) for table, fields in TOO_SMALL.items() for field in fields]
+)
+def test_a_time_below_zero_is_refused(table: str, field: str):
+    least = "more than 0" if table == "timeouts" else "at least 0"
+    with pytest.raises(SettingsError) as error:
+        Settings.from_dict({table: {field: -1}}, {})
+    assert str(error.value) == f"settings: {table}.{field}: it must be {least}; received -1"
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "said"),
+    [
+        ("chat", {"retries": -1}, ".retries: it must be at least 0; received -1"),
+        ("chat", {"profile": {"id_length": -1}}, ".profile.id_length: it must be at least 0; received -1"),
+        ("messages", {"profile": {"max_tokens": 0}}, ".profile.max_tokens: it must be at least 1; received 0"),
+        ("responses", {"profile": {"name_length": 0}}, ".profile.name_length: it must be at least 1; received 0"),
+        ("codex", {"profile": {"turns": 0}}, ".profile.turns: it must be at least 1; received 0"),
+        ("codex", {"profile": {"silence": 0}}, ".profile.silence: it must be more than 0; received 0"),
+    ],
+)
+def test_a_number_of_a_backend_that_is_too_small_is_refused(kind: str, fields: dict[str, Any], said: str):
+    address = {} if kind == "codex" else {"base_url": "http://h/v1"}
+    with pytest.raises(SettingsError) as error:
+        Settings.from_dict({"backends": [{"name": "a", "kind": kind, **address, **fields}]}, {})
+    assert str(error.value) == f"settings: backends[0] (a){said}"
+
+
+def test_every_faulty_size_is_reported():
+    server = Server(max_body=-5, max_in_flight="1MB", max_reply="many")
+    faults = [*find_faults(Settings(server=server, store=Store(max_size=-1)), {})]
+    hint = "is not a size; write 32MB or a number of bytes"
+    assert faults == [f"server.max_body: -5 {hint}", f"server.max_reply: 'many' {hint}", f"store.max_size: -1 {hint}"]
+
+
+def test_a_faulty_size_does_not_hide_one_that_is_too_small():
+    server = Server(max_in_flight="1MB", max_preamble=-1)
+    faults = [*find_faults(Settings(server=server), {})]
+    assert "server.max_in_flight: it must be at least server.max_body" in faults
+    assert len(faults) == 2

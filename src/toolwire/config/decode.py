@@ -41,6 +41,7 @@ CHOICES = "choices"
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(\w+)`")
 _TYPE = re.compile(r"Expected `([\w |]+)`, got `(\w+)`")
+_BOUND = re.compile(r"Expected `\w+` (>=?) (.+)")
 _STEP = re.compile(r"(\w+)|\[(\d+|\.\.\.)\]")
 
 
@@ -49,16 +50,13 @@ def convert_table(value: Any, kind: type[T], source: str, field: str = "") -> T:
 
     Raises `SettingsError`, which names the source and the wrong field; `field` is the path of the table itself.
     """
-    try:
-        made = msgspec.convert(value, kind)
-    except msgspec.ValidationError as error:
-        text, inner = validation_message(error)
-        name, reason = _explain(text, inner, inspect.type_info(kind), value)
-    else:
-        found = next(_find_non_finite(value, ""), None)
-        if found is None:
-            return made
-        name, reason = found, "a finite number is needed here"
+    name, reason = next(_find_non_finite(value, ""), ""), "a finite number is needed here"
+    if not name:
+        try:
+            return msgspec.convert(value, kind)
+        except msgspec.ValidationError as error:
+            text, inner = validation_message(error)
+            name, reason = _explain(text, inner, inspect.type_info(kind), value)
     entry = re.match(r"\w+\[\d+\]", name)
     named = _follow(f"{entry[0]}.name", inspect.AnyType(), value)[1] if entry else None
     if entry and isinstance(named, str):  # add the name of a list's entry: `backends[0] (local).kind`
@@ -113,6 +111,9 @@ def _explain(text: str, path: str, root: inspect.Type, table: Any) -> tuple[str,
         return _join(path, missing[1]), join_reasons("it is missing", hint)
     if text.startswith("Invalid enum value"):
         return path, explain_choice(value, [str(each) or '""' for each in _list_choices(kind)], path)
+    if bound := _BOUND.fullmatch(text):
+        least = "more than" if bound[1] == ">" else "at least"
+        return path, f"it must be {least} {float(bound[2]):g}; received {_quote(value, path)}"
     wrong = _TYPE.fullmatch(text)
     if not wrong:
         return path, text

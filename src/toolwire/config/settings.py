@@ -55,13 +55,13 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_values: Annotated[int, msgspec.Meta(ge=1)] = Bounds().values
     max_preamble: int | str = "8MB"
     """Maximum bytes of one request without its conversation."""
-    commit_after: float = 10.0
-    keepalive: float = 15.0
+    commit_after: Annotated[float, msgspec.Meta(ge=0)] = 10.0
+    keepalive: Annotated[float, msgspec.Meta(ge=0)] = 15.0
     batching: bool = True
     """Whether all frames that have arrived are processed in one step."""
-    drain: float = 30.0
+    drain: Annotated[float, msgspec.Meta(ge=0)] = 30.0
     websocket: bool = True
-    websocket_limit: float = 3600.0
+    websocket_limit: Annotated[float, msgspec.Meta(ge=0)] = 3600.0
     websocket_idle: Annotated[float, msgspec.Meta(ge=0)] = 600.0
     header_timeout: Annotated[float, msgspec.Meta(gt=0)] = 10.0
     body_timeout: Annotated[float, msgspec.Meta(gt=0)] = 30.0
@@ -95,7 +95,7 @@ class Store(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     url_env: str = ""
     """The environment variable with the URL, in place of `url`."""
     default: bool = True
-    max_age: float = 2592000
+    max_age: Annotated[float, msgspec.Meta(ge=0)] = 2592000
     max_size: int | str = "1GB"
     required: bool = False
     """Whether readiness requires a working store."""
@@ -184,7 +184,7 @@ class Backend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     auth: Literal["", "codex"] = ""
     models: tuple[str, ...] = ()
     aliases: dict[str, str] = {}
-    retries: int = 2
+    retries: Annotated[int, msgspec.Meta(ge=0)] = 2
     retry_budget: Annotated[float, msgspec.Meta(ge=0)] = 0.2
     """Maximum retries as a share of all requests; a few per minute are always allowed."""
     context_windows: dict[str, Annotated[int, msgspec.Meta(gt=0)]] = {}
@@ -424,9 +424,7 @@ def bounds_of(settings: Settings) -> Bounds:
 @lru_cache(maxsize=64)
 def bytes_of(size: int | str) -> int:
     """A number of bytes, given as a number or as `32MB`. Raises `ValueError`."""
-    if isinstance(size, int):
-        return size
-    found = re.fullmatch(r"\s*(\d+)\s*([kmg]i?b)?\s*", size, re.IGNORECASE)
+    found = re.fullmatch(r"\s*(\d+)\s*([kmg]i?b)?\s*", str(size), re.IGNORECASE)
     if not found:
         raise ValueError(f"{size!r} is not a size; write 32MB or a number of bytes")
     return int(found[1]) * _SIZES[(found[2] or "").upper()]

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Iterator, Mapping
+from math import inf
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -55,7 +56,7 @@ def find_general_faults(settings: Settings) -> Iterator[str]:
 
 
 def _check_sizes(settings: Settings) -> Iterator[str]:
-    server = settings.server
+    server, sizes = settings.server, dict[str, int]()
     for field, size in (
         ("server.max_body", server.max_body),
         ("server.max_in_flight", server.max_in_flight),
@@ -65,11 +66,10 @@ def _check_sizes(settings: Settings) -> Iterator[str]:
         ("console.max_size", settings.console.max_size),
     ):
         try:
-            bytes_of(size)
+            sizes[field] = bytes_of(size)
         except ValueError as error:
             yield f"{field}: {error}"
-            return
-    if bytes_of(server.max_in_flight) < bytes_of(server.max_body):
+    if sizes.get("server.max_in_flight", inf) < sizes.get("server.max_body", 0):
         yield "server.max_in_flight: it must be at least server.max_body"
 
 

@@ -30,11 +30,11 @@ class Timeouts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `after_finish`: for further frames after the finish reason, if the backend leaves the stream open.
     """
 
-    connect: float = 10
-    first_byte: float = 600
-    idle: float = 300
-    progress: float = 900
-    total: float = 3600
+    connect: Annotated[float, msgspec.Meta(gt=0)] = 10
+    first_byte: Annotated[float, msgspec.Meta(gt=0)] = 600
+    idle: Annotated[float, msgspec.Meta(gt=0)] = 300
+    progress: Annotated[float, msgspec.Meta(gt=0)] = 900
+    total: Annotated[float, msgspec.Meta(gt=0)] = 3600
     after_finish: Annotated[float, msgspec.Meta(gt=0)] = 2
 
     def name_of(self, limit: str) -> str:

@@ -1,6 +1,6 @@
 """The few facts that differ between Chat Completions servers, as data."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -31,11 +31,11 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """It supports `stream_options`, without which some servers report no usage."""
     empty_result: str = ""
     """The text of an empty result, where the server refuses one."""
-    id_exact: int = 0
+    id_exact: Annotated[int, msgspec.Meta(ge=0)] = 0
     """Ids of calls have exactly this many alphanumeric characters (Mistral: 9)."""
-    id_length: int = 40
+    id_length: Annotated[int, msgspec.Meta(ge=0)] = 40
     """The longest id of a call (40 is OpenAI's limit); 0 for no limit."""
-    name_length: int = 64
+    name_length: Annotated[int, msgspec.Meta(ge=1)] = 64
     refuses: tuple[str, ...] = ()
     """Request fields it answers with an error."""
     notations: tuple[NotationName, ...] = ()

@@ -7,7 +7,7 @@ conversations by itself, or hide the client's tools behind a script of its own.
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import msgspec
 
@@ -22,17 +22,17 @@ PROVIDER = "toolwire"
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The operator's settings for workers."""
 
-    turns: int = 100
+    turns: Annotated[int, msgspec.Meta(ge=1)] = 100
     """Concurrent turns of one worker."""
-    queue: int = 200
+    queue: Annotated[int, msgspec.Meta(ge=0)] = 200
     """Requests that may wait for a worker."""
-    patience: float = 30.0
+    patience: Annotated[float, msgspec.Meta(ge=0)] = 30.0
     """Seconds that a request waits for a worker."""
-    keep: float = 600.0
+    keep: Annotated[float, msgspec.Meta(ge=0)] = 600.0
     """Seconds that a thread waits for the results of its calls."""
-    threads: int = 200
+    threads: Annotated[int, msgspec.Meta(ge=1)] = 200
     """Threads after which a worker is replaced: each takes about a megabyte until its worker ends."""
-    silence: float = 15.0
+    silence: Annotated[float, msgspec.Meta(gt=0)] = 15.0
     """Seconds without a line after which a worker is asked for the status of its thread."""
     summary: str = "auto"
     """The kind of reasoning summary to ask for."""

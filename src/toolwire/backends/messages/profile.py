@@ -1,6 +1,6 @@
 """The few facts that differ between Messages servers, as data."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -13,7 +13,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     arguments: Literal["delta", "snapshot"] = "delta"
     """Whether a `partial_json` is an increment or all of the input so far."""
-    max_tokens: int = 32000
+    max_tokens: Annotated[int, msgspec.Meta(ge=1)] = 32000
     """Sent when the client sets no limit; the API requires one."""
     version: str = "2023-06-01"
     headers: dict[str, str] = {}
@@ -29,7 +29,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The text of an empty result, where the server refuses one."""
     refuses: tuple[str, ...] = ()
     """Request fields it answers with an error; `tools.NAME` is a field of every tool."""
-    name_length: int = 128
+    name_length: Annotated[int, msgspec.Meta(ge=1)] = 128
     reserved_names: tuple[str, ...] = ()
     """Tool names that clients may not use."""
     schema: tuple[Need, ...] = ("object_top",)

@@ -1,6 +1,6 @@
 """The few facts that differ between Responses servers, as data."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -39,10 +39,10 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Its fixed base URL, where that is not a setting."""
     login_hint: str = ""
     """Advice to the user, added to the message of a 401."""
-    name_length: int = 64
+    name_length: Annotated[int, msgspec.Meta(ge=1)] = 64
     reserved_names: tuple[str, ...] = ()
     """Tool names that clients may not use."""
-    id_length: int = 64
+    id_length: Annotated[int, msgspec.Meta(ge=0)] = 64
     schema: tuple[Need, ...] = ("object_top", "properties", "items")
     """Requirements for the schema of a tool. OpenAI refuses alternatives at the top, and arrays without `items`."""
 
