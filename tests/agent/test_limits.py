@@ -331,6 +331,7 @@ BODIES: dict[str, tuple[bytes, tuple[RateLimit, ...]]] = {
     "empty": (b"", ()),
     "another shape": (b'{"rate_limit":"none"}', ()),
     "a list": (b"[]", ()),
+    "too deep": (b'{"x":' + b"[" * 5000, ()),
 }
 
 

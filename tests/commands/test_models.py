@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from tests.commands.desk import Desk
 from tests.support.gateway import backend
 from tests.support.upstream import Reply, Upstream
@@ -61,5 +63,15 @@ def test_names_of_a_server_cannot_control_a_terminal(desk: Desk, upstream: Upstr
     upstream.listing = Reply([wild], content_type="application/json")
     try:
         assert desk.good("models").splitlines()[1] == "  gpt-red"
+    finally:
+        upstream.listing = None
+
+
+@pytest.mark.parametrize("odd", [b'{"x":' + b"[" * 5000, b'{"data":[{"id":"\xff"}]}'], ids=["deep", "bytes"])
+def test_a_list_that_cannot_be_read_is_one_line(desk: Desk, upstream: Upstream, odd: bytes):
+    desk.configure(backend(upstream.url, "up", models='["gpt-*"]'))
+    upstream.listing = Reply([odd], content_type="application/json")
+    try:
+        assert desk.run("models").stderr == "toolwire: up: Its list of models cannot be read.\n"
     finally:
         upstream.listing = None

@@ -197,6 +197,20 @@ def test_no_more_than_a_small_document_is_read(start, http, upstreams):
     assert "tokens_estimated" in counted.headers["x-toolwire-notes"]
 
 
+@pytest.mark.parametrize(
+    "odd", [b'{"x":' + b"[" * 5000, b'{"data":[{"id":"\xff"}],"input_tokens":"\xff"}'], ids=["deep", "bytes"]
+)
+def test_a_list_of_models_or_a_count_that_cannot_be_read_is_left_out(start, http, upstreams, odd: bytes):
+    first, _ = upstreams
+    first.listing = Reply([odd], headers={"content-type": "application/json"})
+    first.replies["m-1"] = Reply([odd], 200, "application/json")
+    gateway = start(table("first", first.url, profile="{ counts_tokens = true }"))
+    assert http.get(f"{gateway.url}/v1/models", headers=MINE).json()["data"]
+    body = {"model": "m-1", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
+    counted = http.post(f"{gateway.url}/v1/messages/count_tokens", json=body, headers=MINE)
+    assert "tokens_estimated" in counted.headers["x-toolwire-notes"]
+
+
 BUSY = Reply([b"{}"], 503, "application/json", {"retry-after": "0"})
 
 

@@ -13,6 +13,8 @@ from toolwire.adapt.repair import repair_json
 from toolwire.backends import chat as chat_backend
 from toolwire.backends import messages as messages_backend
 from toolwire.backends import responses as responses_backend
+from toolwire.backends.codex.protocol import limit_headers
+from toolwire.backends.failures import http_failure
 from toolwire.core.errors import BadRequest
 from toolwire.core.events import (
     CallStarted,
@@ -58,6 +60,16 @@ def test_json_that_goes_too_deep_is_a_frame_that_cannot_be_read(backend: Any):
 @BACKENDS
 def test_a_plain_reply_that_goes_too_deep_is_a_failure(backend: Any):
     assert isinstance(backend.Conversation(ASK, "s").feed_plain(DEEP)[-1], TurnFailed)
+
+
+@pytest.mark.parametrize("field", ["x", "detail", "choices", "error"])
+def test_an_error_that_goes_too_deep_keeps_its_status(field: str):
+    failure = http_failure(429, {"retry-after": "7"}, DEEP.replace(b"x", field.encode()))
+    assert (failure.status, failure.retry_after) == (429, "7")
+
+
+def test_rate_limits_that_go_too_deep_are_none():
+    assert limit_headers(DEEP) == {}
 
 
 def test_as_many_thoughts_as_a_model_likes():

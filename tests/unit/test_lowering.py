@@ -113,6 +113,7 @@ def test_an_input_is_unwrapped_however_its_json_is_cut(text: str, random, ascii_
         ('{"other": "x"}', "x"),
         ('{"a": 1, "b": 2}', '{"a": 1, "b": 2}'),
         ('"x"', '"x"'),
+        pytest.param('{"x":' + "[" * 5000, '{"x":' + "[" * 5000, id="deep"),
         ("", ""),
         ('{"input": "cut', "cut"),
     ],

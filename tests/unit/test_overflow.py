@@ -15,6 +15,7 @@ from toolwire.core.sse import Frame
 from toolwire.turns.context_windows import find_window
 
 Json = dict[str, Any]
+DEEP = b'{"x":' + b"[" * 5000 + b"]" * 5000 + b"}"
 
 MESSAGES: dict[str, str] = {
     "OpenAI chat": "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens.",
@@ -135,7 +136,7 @@ def test_a_list_of_models_says_how_many_tokens_they_take(model: Json, tokens: in
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"[]", b"{}", b"nonsense", b'{"data":null}', b'{"data":[{"name":"m"}]}', b"\xff"]
+    "body", [b"", b"[]", b"{}", b"nonsense", b'{"data":null}', b'{"data":[{"name":"m"}]}', b"\xff", DEEP]
 )
 def test_what_is_no_list_says_nothing(body: bytes):
     assert find_window(body, "m") == 0

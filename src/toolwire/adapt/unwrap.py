@@ -82,7 +82,7 @@ class Unwrap:
             return whole
         try:
             read: object = json.loads(whole)
-        except ValueError:
+        except (ValueError, RecursionError):
             return whole
         values = list(cast("dict[str, Any]", read).values()) if isinstance(read, dict) else [read]
         return values[0] if len(values) == 1 and isinstance(values[0], str) else whole

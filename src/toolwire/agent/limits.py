@@ -8,6 +8,7 @@ from contextlib import suppress
 import msgspec
 
 from toolwire.agent.events import RateLimit, Window
+from toolwire.backends.decoder import UNREADABLE
 
 _HEADER = re.compile(r"x-(.+)-(primary|secondary)-(used-percent|window-minutes|reset-at)")
 
@@ -62,7 +63,7 @@ def limits_from_usage(body: bytes) -> tuple[RateLimit, ...]:
     """The rate limits in an answer of the usage endpoint behind a ChatGPT login; none if it cannot be read."""
     try:
         usage = msgspec.json.decode(body, type=_Usage)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return ()
     families = [("codex", usage.rate_limit)]
     families += [(extra.limit_name or "other", extra.rate_limit) for extra in usage.additional_rate_limits or ()]

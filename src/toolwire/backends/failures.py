@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from toolwire.backends.decoder import UNREADABLE
 from toolwire.core.errors import CONTEXT_LENGTH_EXCEEDED, Failure
 from toolwire.core.events import FILTER_REASONS
 from toolwire.core.request import Omission
@@ -242,7 +243,7 @@ def retry_delay_in(message: str) -> str:
 def _read_error(body: bytes) -> Error:
     try:
         read = _decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return Error(message=body[:300].decode("utf-8", "replace").strip() or None)
     if isinstance(read.error, Error):
         return read.error

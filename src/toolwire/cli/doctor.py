@@ -22,6 +22,7 @@ import click
 import msgspec
 
 from toolwire.backends.codex.protocol import MIN_VERSION
+from toolwire.backends.decoder import UNREADABLE
 from toolwire.cli.clients import INSTALL, find_key, find_key_variable
 from toolwire.cli.gateway_address import GatewayAddress, fetch_version
 from toolwire.cli.options import config_option
@@ -225,7 +226,7 @@ async def _check_route(route: Route, upstream: HttpUpstream) -> tuple[bool, str]
         return False, f"it answers with status {answer.status}; try again later"
     names: tuple[str, ...] = ()
     if route.list_models and not backend.auth:
-        with suppress(Broken, msgspec.DecodeError):
+        with suppress(Broken, *UNREADABLE):
             names = names_in(await route.list_models(key))
     models = f", with {len(names)} models" if names else ""
     if not _has_operation(answer):

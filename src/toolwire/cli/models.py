@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 import click
 import msgspec
 
+from toolwire.backends.decoder import UNREADABLE
 from toolwire.cli.clients import find_key
 from toolwire.cli.options import config_option, json_option, print_json, say, stop, stop_on
 from toolwire.config.decode import did_you_mean, join_reasons
@@ -78,7 +79,7 @@ async def _list_backend(route: Route, *, everything: bool) -> ModelList:
                 found = names_in(await route.list_models(find_key(backend)))
         except Broken as broken:
             error = broken.failure.message
-        except (msgspec.DecodeError, TimeoutError):
+        except (*UNREADABLE, TimeoutError):
             error = "Its list of models cannot be read."
     names = list(backend.literal_models)
     for name in found:

@@ -6,6 +6,7 @@ from functools import partial
 import aiohttp
 import msgspec
 
+from toolwire.backends.decoder import UNREADABLE
 from toolwire.backends.lowered import LoweredConversation, ReplayProfile, answer_with
 from toolwire.config.settings import Backend, Settings, SettingsError
 from toolwire.core.recording import read_recording
@@ -71,7 +72,7 @@ def _http_route(backend: Backend, http: HttpBackend, settings: Settings, session
         try:
             answer = await upstream.fetch_json(encode_count(request, profile), key)
             return msgspec.json.decode(answer, type=_TokenCount).input_tokens
-        except (Broken, msgspec.DecodeError):
+        except (Broken, *UNREADABLE):
             return None
 
     usage = partial(upstream.beside(backend.auth).get_json, http.usage_path, "") if backend.auth else None

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import msgspec
 
+from toolwire.backends.decoder import UNREADABLE
 from toolwire.turns.route import Route
 from toolwire.upstream.reply import Broken
 
@@ -36,7 +37,7 @@ def find_window(body: bytes, model: str) -> int:
     """The context window of a model in a list; 0 if there is none. A server with one model serves it under any name."""
     try:
         models = msgspec.json.decode(body, type=_Models).data
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return 0
     found = next((each for each in models if each.get("id") == model), models[0] if len(models) == 1 else {})
     meta = found.get("meta")

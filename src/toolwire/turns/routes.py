@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 import aiohttp
 import msgspec
 
+from toolwire.backends.decoder import UNREADABLE
 from toolwire.backends.lowered import LoweredConversation
 from toolwire.backoff import RetryBudget
 from toolwire.config.settings import Settings, is_glob
@@ -195,7 +196,7 @@ class Router:
             return cached[1]
         try:
             names = names_in(await list_models(asker[1]))
-        except (Broken, msgspec.DecodeError):
+        except (Broken, *UNREADABLE):
             return cached[1] if cached is not None else ()
         self._listed.put(asker[1], asker, (time.monotonic(), names), size_of((asker, names)))
         return names

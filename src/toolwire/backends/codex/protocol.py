@@ -374,7 +374,7 @@ def limit_headers(line: bytes) -> dict[str, str]:
     """A notification of rate limits as the headers in which the model's server sends them."""
     try:
         limits = msgspec.json.decode(line, type=_LimitLine).params.rate_limits
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return {}
     headers: dict[str, str] = {}
     id = limits.limit_id if limits.limit_id and _TOKEN.fullmatch(limits.limit_id) else "codex"
