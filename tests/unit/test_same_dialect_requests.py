@@ -190,6 +190,19 @@ def test_no_parameters_are_not_sent_as_null():
     assert got[1]["function"] == {"name": "none", "parameters": {"type": "object", "properties": {}}, "x_f": 1}
 
 
+@pytest.mark.parametrize("arguments", [{"a": 1}, None, ""], ids=["object", "null", "empty"])
+def test_a_function_call_whose_arguments_are_no_text_is_rewritten_with_its_result(arguments: Any):
+    fine = {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}}
+    odd = {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": arguments}}
+    result = {"role": "function", "name": "f", "content": "ok"}
+    sent = sent_to_chat([*HISTORY[:1], fine, result, odd, result, *HISTORY[-1:]])
+    assert sent[1:3] == [fine, result]
+    [call] = sent[3]["tool_calls"]
+    assert json.loads(call["function"]["arguments"]) == (arguments or {})
+    assert "function_call" not in sent[3]
+    assert (sent[4]["role"], sent[4]["tool_call_id"], sent[4]["content"]) == ("tool", call["id"], "ok")
+
+
 # Messages
 
 USE: Json = {"type": "tool_use", "id": "t 1", "name": "f", "input": {"a": 1.50}, "cache_control": {"type": "ephemeral"}}

@@ -51,6 +51,7 @@ _WRITTEN_FIELDS = frozenset(("role", "content", "refusal", "tool_calls", "functi
 _CALL_FIELDS = frozenset(("id", "type", "function", "custom", "name", "arguments", "extra_content"))
 _FLAT = frozenset(("type", "function", "custom", "name", "description", "parameters", "strict", "format"))
 """The fields of a flat declaration that a nested one replaces."""
+_FUNCTION = msgspec.Raw(b'"function"')
 _name = msgspec.json.Decoder(str | None).decode
 
 
@@ -216,6 +217,7 @@ class Fold:
         self._out: list[Json] = []
         self._assistant: Json | None = None  # the open assistant message
         self._texts: dict[str, StringIO] = {}  # its text fields, which may still grow
+        self._rewritten: set[str] = set()  # the ids of calls that were not sent as the client wrote them
         self._attachments: list[Json] = []  # parts of results other than text, for a message after them
 
     def messages(self, request: Request) -> list[Json]:
@@ -240,7 +242,12 @@ class Fold:
             self._flush_attachments()
         self._close()
         self._out += originals.unread(index)
-        if originals.are_whole(entries) and all(is_acceptable(entry, self._profile) for entry in entries):
+        # A `function` message may answer only a `function_call` that was not rewritten.
+        answers = originals.messages[index].get("role") == _FUNCTION and not self._rewritten.isdisjoint(
+            entry.call_id for entry in entries if isinstance(entry, ResultEntry)
+        )
+        is_accepted = not answers and all(is_acceptable(entry, self._profile) for entry in entries)
+        if is_accepted and originals.are_whole(entries):
             self._out.append(originals.messages[index])
             return
         start = len(self._out)
@@ -277,6 +284,7 @@ class Fold:
         match entry:
             case CallEntry():
                 self._flush_attachments()
+                self._rewritten.add(entry.id)
                 if entry.kind == "custom":
                     call: Json = {"type": "custom", "custom": {"name": entry.name, "input": entry.arguments}}
                 else:

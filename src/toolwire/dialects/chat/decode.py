@@ -78,7 +78,7 @@ def decode_steps(body: bytes, bounds: Bounds = UNBOUNDED, head: RequestHead = NO
         _decode_entries(read, notes), bounds.entries, "messages" if read.messages else "input"
     )
     messages = enumerate(read.messages or ())
-    rewritten = {index for index, message in messages if message.tool_calls and needs_rewriting(message)}
+    rewritten = {index for index, message in messages if needs_rewriting(message)}
     original = tuple(None if entry.message in rewritten else entry for entry in entries) if rewritten else entries
     return Request(
         model=read.model,
@@ -275,7 +275,8 @@ def needs_rewriting(message: wire.ChatMessage) -> bool:
         arguments = call.function.arguments if call.function is not None else msgspec.UNSET
         if arguments is not msgspec.UNSET and not bytes(arguments).startswith(b'"'):
             return True
-    return False
+    legacy = message.function_call
+    return legacy is not None and not bytes(reading.value_of(legacy.arguments) or b'"').startswith(b'"')
 
 
 def _decode_reasoning(message: wire.ChatMessage, index: int) -> Iterator[ReasoningEntry]:
