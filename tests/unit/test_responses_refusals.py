@@ -62,6 +62,7 @@ WRONG: list[tuple[Json, str]] = [
     (in_input({**CALL, "call_id": ""}), "input[2].call_id"),
     (in_input({**CALL, "call_id": 3}), "input[2].call_id"),
     (in_input({**CALL, "name": ""}), "input[2].name"),
+    (in_input({"type": "custom_tool_call", "call_id": "c", "input": "x"}), "input[2].name"),
     (in_input({**CALL, "namespace": 3}), "input[2].namespace"),
     (in_input({**OUTPUT, "call_id": None}), "input[2].call_id"),
     (in_input({"type": "function_call_output", "call_id": "c"}), "input[2].output"),

@@ -313,6 +313,8 @@ def _decode_calls(message: wire.ChatMessage, index: int) -> Iterator[CallEntry]:
         path = f"messages[{index}].tool_calls[{number}]"
         id = call.id or f"{UNNAMED}{index}_{number}"
         if call.custom is not None:
+            if not call.custom.name:
+                raise BadRequest(f"{path}.custom.name: A call needs a name.", f"{path}.custom.name")
             yield CallEntry(id, call.custom.name, call.custom.input, "custom", message=index)
             continue
         function = call.function
