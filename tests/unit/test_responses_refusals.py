@@ -134,6 +134,19 @@ def test_what_is_wrong_is_named_by_its_path(fields: Json, param: str):
     assert error.message
 
 
+@pytest.mark.parametrize(
+    ("choice", "demand"),
+    [
+        ("required", "asks for a call"),
+        ({**ALLOWED, "mode": "required"}, "asks for a call"),
+        ({**ALLOWED, "mode": "auto"}, "limits the tools"),
+        (ALLOWED, "limits the tools"),
+    ],
+)
+def test_a_tool_choice_without_tools_is_told_what_it_does(choice: Any, demand: str):
+    assert refused(tool_choice=choice).message == f"tool_choice {demand}, but no tools are declared."
+
+
 def test_a_wrong_value_in_the_metadata_is_found():
     assert (refused(metadata={"a": 1}).param or "").startswith("metadata")
 

@@ -59,7 +59,8 @@ def check_choice(
     """
     if not declared.tools and not declared.hosted:
         if needs_tools or choice.mode == "required":
-            raise BadRequest(f"{field} asks for a call, but no tools are declared.", field)
+            demand = "asks for a call" if choice.mode == "required" else "limits the tools"
+            raise BadRequest(f"{field} {demand}, but no tools are declared.", field)
         return choice if choice.mode == "none" else None  # the gateway may add tools of its own
     names = {tool.name for tool in declared.tools}
     for name in (choice.name, *choice.allowed):
