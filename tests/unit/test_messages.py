@@ -328,6 +328,11 @@ def test_bad_input_names_its_field(fields, param):
     assert refused(**fields).param == param
 
 
+def test_an_unknown_role_is_told_which_there_are():
+    error = refused(messages=[{"role": "tool", "content": "x"}])
+    assert error.message == "messages[0].role must be user, assistant or system; received 'tool'."
+
+
 @pytest.mark.parametrize("body", [b"{", b"\xff", b"[]", b"", b"[" * 100_000])
 def test_a_body_that_is_not_json_says_so(body):
     with pytest.raises(BadRequest):

@@ -222,7 +222,9 @@ def decode_messages(
         message = read_at(_decode_message, raw, path)
         role = _ROLES.get(message.role)
         if role is None:
-            raise BadRequest(f"{path}.role must be user or assistant; received {message.role!r}.", f"{path}.role")
+            raise BadRequest(
+                f"{path}.role must be user, assistant or system; received {message.role!r}.", f"{path}.role"
+            )
         if role == "developer":
             effort = message.output_config.effort if message.output_config is not None else None
             if effort:
