@@ -193,7 +193,7 @@ class TurnControl:
         self._previous: wire.MessageParam | None = None
 
     def pass_message(self, message: wire.MessageParam) -> None:
-        """Process a message of the user or the assistant."""
+        """Process a user or assistant message."""
         self._previous = message
         if self._next is not None and _is_new_input(message):
             self.effort, self._next = self._next, None

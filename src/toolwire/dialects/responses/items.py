@@ -187,7 +187,7 @@ class PartedItem(OutputItem):
         yield kind.done, {**extra, **original(kind.done, self.name), **position, kind.text_field: text}
         frame = original(kind.part_done, self.name)
         received = frame.get("part")
-        if received is None:  # without a frame about the part, the one in the backend's finished item is used
+        if received is None:  # no frame about the part: take it from the backend's finished item
             listed = list_of(_non_null(original(ITEM_DONE, self.name).get("item")).get(kind.list, b"[]"))
             index = len(self._parts[kind.list])
             received = listed[index] if index < len(listed) else None

@@ -114,7 +114,7 @@ def _is_closed(schema: Any) -> bool:
 def search_frames(
     tools: Sequence[Tool], call: CallEntry, result: ResultEntry, outcome: SearchOutcome
 ) -> list[RawFrame]:
-    """Encode a search that the gateway has run in these tools, as the two items that a server would send."""
+    """Encode a search that the gateway has run over these tools, as the two items that a server would send."""
     known = {(tool.namespace, tool.name): tool for tool in tools}
     keys = [(part.namespace, part.name) for part in result.parts if isinstance(part, ToolPart)]
     listed: list[Json] = []

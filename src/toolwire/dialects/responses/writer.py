@@ -35,8 +35,8 @@ class Writer:
         self._pieces: list[str] = []
         self._position_fields: Fields = {}  # the fields of a delta that identify its part
         self._lead = self._middle = b""  # the bytes around the sequence number in the backend's deltas of this part
-        self._template: Template | None = None  # of the last batch, and below whether it needs no change
-        self._template_fits = False
+        self._template: Template | None = None  # of the last batch
+        self._template_fits = False  # whether the last batch needs only new numbers
         self._name = self._head = self._position = self._tail = b""
 
     def write(self, type: str, fields: Json) -> bytes:
