@@ -79,7 +79,7 @@ class Decoder(TurnDecoder):
         self._choices = choices
         self._finished: set[int] = set()  # choices that have their finish reason
         self._dropped: set[int] = set()  # choices that are not delivered, with a note
-        self._ends_every_chunk = False  # so no finish reason means the end
+        self._ends_every_chunk = False  # every chunk has a finish reason, so none of them means the end
         self._reason: Reason | None = None
         self._claims_calls = False  # the finish reason was tool calls
         self._in_text = False  # delivered text must not be split by later reasoning
@@ -107,7 +107,7 @@ class Decoder(TurnDecoder):
         return self._read(chunk) if not self._keeps_frames else self._read_with_frame(chunk, frame)
 
     def _feed_loose(self, frame: Frame) -> Sequence[Event]:
-        """Read a frame of undocumented shape, or one that may hold the second half of a character."""
+        """Read a frame of undocumented shape, or one that may hold the second half of a split character."""
         data, chunk = self._read_mended(frame.data, _decode)
         chunk = chunk or read_loose(data)
         if chunk is None:
@@ -271,7 +271,7 @@ class Decoder(TurnDecoder):
             out += self._in_sequence(self._table.feed(fed))
 
     def _flush_late_reasoning(self) -> list[Event]:
-        """Deliver the reasoning that arrived in the middle of the text, after the text."""
+        """Deliver the reasoning that arrived in the middle of the text, which has now ended."""
         late, self._late_reasoning = self._late_reasoning, []
         self._in_text = False
         return self._sequencer.feed(ReasoningDelta("".join(late), "content")) if late else []
