@@ -1,7 +1,7 @@
 """Decodes Responses events (or one plain response) to turn events.
 
 The same content arrives up to four times: as deltas, in a `.done`, in `output_item.done` and in the final `output`. The
-first is delivered; the others add only what was missing. Servers leave out any of the four. Frames about calls are
+first is delivered; the others add only what was missing. Servers may omit any of the four. Frames about calls are
 read as in the public aggregator (`core/shapes.py`).
 
 For a client that speaks Responses too, deltas keep their frames and every other frame becomes a `RawFrame`.
@@ -166,7 +166,7 @@ class Decoder(TurnDecoder):
         return [TurnStarted(response.id or "", response.model or ""), *self._take_opening()]
 
     def _repair_event(self, frame: Frame) -> tuple[bytes, StreamEvent | None]:
-        """Read a frame with split characters or numbers as strings; of an unreadable ending, only status and error."""
+        """Read a frame with split characters or quoted numbers; of an unreadable ending, only its status and error."""
         data, event = self._read_mended(frame.data, _decode_lax)
         if event is not None or data is not frame.data:
             return data, event
@@ -181,7 +181,7 @@ class Decoder(TurnDecoder):
         return data, StreamEvent(ending.type, response=response)
 
     def _give_up_half(self, event: StreamEvent) -> None:
-        """Replace half a character whose other half did not arrive."""
+        """Replace a lone surrogate, whose other half did not arrive."""
         self._surrogates.half = ""
         self.opening.append(Note("letter_replaced"))
         if event.delta is not None:
@@ -203,7 +203,7 @@ class Decoder(TurnDecoder):
         return self._take_opening() if self._started else ()
 
     def _finish_open(self) -> Sequence[Event]:
-        """End the turn, with open items as incomplete."""
+        """End the turn; items that are still open are incomplete."""
         self.opening.append(Note("end_missing"))
         reason: Reason = "length" if self._output.is_cut else "stop"
         return self._in_sequence([*self._finish_calls(self._take_opening(), cut=True), TurnEnded(reason)])
@@ -261,7 +261,7 @@ class Decoder(TurnDecoder):
         return (delta,) if item is self._message else self._separate(delta)
 
     def _separate(self, delta: TextDelta | RefusalDelta) -> Sequence[Event]:
-        """A delta of the selected item, after the end of the previous message if that was another item."""
+        """A delta of the selected item; if the previous message was another item, its end comes first."""
         earlier, self._message = self._message, self._item
         return (delta,) if self._keeps_frames or earlier in (None, self._item) else (MessageEnded(""), delta)
 

@@ -155,7 +155,7 @@ def _encode_items(request: Request, entries: Sequence[Entry], profile: Profile) 
 
 
 def drop_unusable_reasoning(entries: Sequence[Entry], notes: list[Note]) -> list[Entry]:
-    """Drop reasoning that the server refuses: it cannot use it, or no output of the model follows."""
+    """Drop reasoning that the server refuses: it is unusable, or no model output follows it."""
     out: list[Entry] = []
     leads_on = False  # the next entry is output of the model
     for entry in reversed(entries):
@@ -221,7 +221,7 @@ def _encode_original_item(entry: Entry, profile: Profile, *, is_changed: bool) -
 
 @lru_cache(maxsize=64)
 def _compile_key(name: str) -> re.Pattern[bytes]:
-    """Compile a search for a field's name, in items of some kilobytes several times faster than `in`."""
+    """Compile a search for a field's name; in items of a few kilobytes it is several times faster than `in`."""
     return re.compile(b'"%b"' % re.escape(name.encode()))
 
 

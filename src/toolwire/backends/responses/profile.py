@@ -86,7 +86,7 @@ CHATGPT = Profile(
     base_url="https://chatgpt.com/backend-api/codex",
     login_hint="Run `codex login` to log in again.",
 )
-"""The server behind a ChatGPT login that `codex login` made."""
+"""The server for accounts that logged in to ChatGPT with `codex login`."""
 
 USAGE_PATH = "/wham/usage"
 """The path of the account's usage on that server."""
