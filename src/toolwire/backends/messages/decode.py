@@ -68,16 +68,16 @@ _OF_BLOCKS = frozenset(("content_block_start", "content_block_delta", "content_b
 _COUNTS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "thinking_tokens")
 
 EVENTS_BEFORE_SIGNATURE = 64
-"""Events of the next block after which no signature of open reasoning is expected any more."""
+"""After this many events of the next block, open reasoning is no longer expected to be signed."""
 
 
 class _Waiting(msgspec.Struct):
     """A block behind the open one."""
 
     start: int
-    """The number of its start among all starts; 0 if it continues a block that was closed without a stop."""
+    """Its number among all starts; 0 if it continues a block that was closed without a stop."""
     grown: int
-    """The number of the latest start when it last grew."""
+    """The number of starts when it last grew."""
     events: list[tuple[StreamEvent, Frame]] = []
 
 
@@ -97,7 +97,7 @@ class Decoder(TurnDecoder):
         self._waiting: dict[int, _Waiting] = {}  # those behind it, in their order
         self._left: dict[int, Block] = {}  # blocks that were closed without a stop, except calls
         self._starts = 0  # of blocks, so far
-        self._grown = 0  # the number of the latest start when the open block last grew
+        self._grown = 0  # the number of starts when the open block last grew
         self._held_bytes = 0  # of the events that wait
         self._held_deltas = 0  # that had to wait so far
         self._was_tested = False  # `_is_over` has tested the open block
@@ -252,7 +252,7 @@ class Decoder(TurnDecoder):
         return self._HANDLERS[event.type or frame.event.decode("latin-1")](self, event)
 
     def _read_with_frame(self, event: StreamEvent, frame: Frame) -> Sequence[Event]:
-        """The turn events of an event, with its frame in the delta if it is one, or as a `RawFrame`."""
+        """The turn events of an event. A delta keeps its frame; any other frame becomes a `RawFrame`."""
         type, item = event.type or frame.event.decode("latin-1"), f"{event.index}"
         handler = self._HANDLERS[type]
         match type:
@@ -380,7 +380,7 @@ class Decoder(TurnDecoder):
                 block.thinking = delta.thinking
             return [*self._ensure_started(), ReasoningDelta(delta.thinking, frame=frame)]
         if delta.signature and event.index in self._left:
-            return [Note("signature_late")]  # a part of what it signs was delivered without it
+            return [Note("signature_late")]  # part of the signed text was delivered without it
         if delta.signature and block is not None:
             block.signature = delta.signature  # the last one counts
         elif delta.type == "citations_delta" and not self._keeps_frames:
