@@ -15,7 +15,7 @@ from toolwire.core.sse import Frame
 from toolwire.core.text import SurrogateHalves
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""The errors of decoding JSON that is invalid or nested too deep."""
+"""The errors of decoding JSON that is invalid or nested too deeply."""
 
 Read = TypeVar("Read")
 
@@ -52,7 +52,7 @@ class TurnDecoder(ABC):
         self.ended = False
         """Whether the backend's stream has ended the turn."""
         self.finishing = 0
-        """Frames since the last choice got its finish reason, without heartbeats; 0 before that."""
+        """Frames since the last choice got its finish reason, not counting heartbeats; 0 before that."""
         self.context_window = ContextWindow()
         """The size and state of the model's context window, as far as the reply reported them."""
 
@@ -95,7 +95,7 @@ class TurnDecoder(ABC):
     def _read_mended(self, data: bytes, decode: Callable[[bytes], Read]) -> tuple[bytes, Read | None]:
         """The data with split characters joined, and its decoded value; None if it cannot be read.
 
-        Half a character without its other half is replaced.
+        Lone surrogates are replaced.
         """
         lost = self._surrogates.lost
         data = self._surrogates.repair(data) or data

@@ -14,7 +14,7 @@ from toolwire.core.raw import NULL, Fields, Json, fields_of, list_of, objects_of
 from toolwire.core.request import NO_PARAMETERS, Entry, Message, Request, ResultEntry, Tool, ToolsEntry
 
 Changes: TypeAlias = dict[tuple[str, str], tuple[Tool, Tool]]
-"""Tools before and after, by namespace and name."""
+"""Changed tools, as declared and as lowered, by namespace and name."""
 
 _decode_choice = msgspec.json.Decoder(Json).decode
 _name = msgspec.json.Decoder(str | None).decode
@@ -68,7 +68,7 @@ def _change_tool(raw: msgspec.Raw, namespace: str, changes: Changes, schema_fiel
 
 
 def change_fields(fields: Mapping[str, Any], tool: Tool, new: Tool, schema_field: str) -> Json:
-    """The fields of a declared tool, with those replaced that differ between the tool and its new form."""
+    """The fields of a declared tool, updated where its new form differs."""
     out = {**fields}
     after = {"name": new.name, "description": new.description, schema_field: new.parameters, "strict": new.strict}
     before = {"name": tool.name, "description": tool.description, schema_field: tool.parameters, "strict": tool.strict}
