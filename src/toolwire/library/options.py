@@ -1,4 +1,4 @@
-"""The keyword options of the library. Those named as keys of `[tools]` in the settings mean the same.
+"""The keyword options of the library. One named like a key of `[tools]` in the settings has the same meaning.
 
 An unknown name raises `TypeError`, an invalid value `ValueError`.
 """

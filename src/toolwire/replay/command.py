@@ -33,7 +33,7 @@ from toolwire.protocols import dialects
 from toolwire.replay.steps import Direction, Step, StepType, find_request, make_conversation, read_events, read_steps
 
 MAX_BYTES = 256 * 1024 * 1024
-"""Maximum bytes of a file that is read: several times those of a recording."""
+"""Maximum bytes of a file that is read: several times the size limit of a recording."""
 MAX_CHARS = 600
 """Maximum characters of a text that is shown without --full."""
 EVENTS, ALL_FORMS = "events", "all"
