@@ -112,7 +112,7 @@ class ToolCallAggregator:
         return self._parallel
 
     def register_text_pattern(self, name: str, pattern: TextPattern) -> Callable[[], None]:
-        """Find calls in text by one more pattern; returns a function that removes the pattern."""
+        """Register another pattern that finds calls in text; returns a function that removes it."""
         self._patterns[name] = pattern
 
         def unregister() -> None:
@@ -167,7 +167,7 @@ class ToolCallAggregator:
 
 
 class _Choice:
-    """The calls of one choice, from fragments and from text. The same call from both is one."""
+    """The calls of one choice, from fragments and from text. A call found in both counts once."""
 
     def __init__(self, seed: str, names: Sequence[str]) -> None:
         self.table = CallTable(seed, names)
@@ -175,7 +175,7 @@ class _Choice:
         self._indexes: dict[str, int] = {}  # of the calls that were reported
         self._twins: set[str] = set()  # calls that are reported under another id
         self._ending = ""
-        self._other_blocks: set[str] = set()  # items that are no calls
+        self._other_blocks: set[str] = set()  # items that are not calls
         self._blank_block: CallRow | None = None  # the last call, if it has ended without arguments
 
     def records(self) -> tuple[Call, ...]:
@@ -206,7 +206,7 @@ class _Choice:
         return deltas
 
     def skip_block(self, item: str) -> list[CallDelta]:
-        """Skip a block that starts here and is no call."""
+        """Skip a block that starts here and is not a call."""
         self._other_blocks.add(item)
         return self._close_block()
 

@@ -48,7 +48,7 @@ def retry_after(seconds: int) -> str:
 class RetryBudget:
     """The retry budget of one backend: a share of its requests, and a minimum for one with few requests.
 
-    It keeps retries from multiplying the load of a failing server.
+    It keeps retries from multiplying the load on a failing server.
     """
 
     def __init__(self, share: float) -> None:

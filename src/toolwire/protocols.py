@@ -1,7 +1,7 @@
 """The registry of protocols: one row for each.
 
 A protocol has a dialect side (clients speak it to us), a backend side (we speak it to a model), or both. Modules above
-this one iterate over `PROTOCOLS`; to modules below it the name of a protocol is plain text. A new protocol is a package
+this one iterate over `PROTOCOLS`; to modules below it a protocol's name is just a string. A new protocol is a package
 under `dialects/`, a package under `backends/` and a row here.
 """
 
@@ -111,7 +111,7 @@ class DialectSide(msgspec.Struct, frozen=True, kw_only=True):
     encode_model: Callable[[str, str], Json] = openai.encode_model
     """Encodes a model, from its name and the name of its backend."""
     encode_models: Callable[[Sequence[tuple[str, str]], Mapping[str, str]], Json] = openai.encode_models
-    """Encodes a list of models, as the parameters of a query ask for."""
+    """Encodes a list of models, or the page of it that the query parameters ask for."""
     search_frames: Callable[[Request], SearchFrames] = lambda request: partial(
         responses.search_frames, tuple(tool for tool in request.tools if tool.deferred)
     )
@@ -148,7 +148,7 @@ class HttpBackend(msgspec.Struct, frozen=True, kw_only=True):
     logins: tuple[str, ...] = ()
     """The values of `auth` in the settings that it supports."""
     usage_path: str = ""
-    """The path of the usage of the account behind a login."""
+    """The path that returns the usage of a login's account."""
 
 
 BuiltIn = Callable[[Request, str, Validate], LoweredConversation]
@@ -168,7 +168,7 @@ class BackendSide(msgspec.Struct, frozen=True, kw_only=True):
     facts: ServerFacts = ServerFacts()
     """The facts about a built-in model or a worker; those about an HTTP server depend on its profile."""
     is_hosted: bool = False
-    """With several workers of the gateway, one process has the threads of all of them."""
+    """With several workers of the gateway, one process runs the Codex threads of all of them."""
     reads: Callable[[Request, str], LoweredConversation] | None = None
     """Makes a conversation that reads a recorded reply; None if the backend is not recorded."""
 
@@ -323,7 +323,7 @@ PROTOCOLS: dict[str, ProtocolRow] = {row.name: row for row in _ROWS}
 
 @contextmanager
 def register(row: ProtocolRow) -> Generator[None]:
-    """Register a protocol while the block runs: applications and settings made in it know the row."""
+    """Register a protocol within a `with` block, for the applications and settings made there."""
     assert row.name not in PROTOCOLS, f"there is a protocol {row.name!r}"
     PROTOCOLS[row.name] = row
     try:

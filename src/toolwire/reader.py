@@ -36,7 +36,7 @@ FRAMES_PER_SLICE = 64
 BYTES_PER_SLICE = 2048
 """Bytes that are split into frames before the clock is read, if their lines are short."""
 MAX_SHORT_LINE = 32
-"""Average bytes of a line below which lines are short."""
+"""Lines are short if they average fewer bytes than this."""
 SLICE_SECONDS = 0.005
 """Decoding a large read pauses after this time so that other tasks can run."""
 EVENT_STREAM = "text/event-stream"
