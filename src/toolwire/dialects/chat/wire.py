@@ -146,7 +146,7 @@ class Body(msgspec.Struct, gc=False):
     model: str
     messages: list[ChatMessage] | None = None
     input: Maybe = msgspec.UNSET
-    """A field of Responses that some clients send, like `instructions`."""
+    """A Responses field that some clients send; so is `instructions`."""
     instructions: str | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None

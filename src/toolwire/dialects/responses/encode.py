@@ -392,7 +392,7 @@ class StreamEncoder:
             self._frames.pop((ITEM_DONE, item.name), None)
 
     def _end_others(self) -> PendingEvents:
-        """End items of other kinds that the backend never closed, as failed."""
+        """Close items of other kinds that the backend never closed; their status is `failed`."""
         for item in self._others.values():
             if not item.is_closed:
                 yield from item.close(self._original_fields, "failed")

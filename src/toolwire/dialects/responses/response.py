@@ -89,7 +89,7 @@ class ResponseObject:
         self.required_action: Json | None = None
         self.usage: Usage | None = None
         self.notes = b""
-        """The turn's telemetry as JSON, on a socket, which has no comments."""
+        """The turn's telemetry as JSON, sent only on a socket, which has no comments."""
         self.created = created
         self._request_fields = repeat_fields(request.fields)
         self._stored = request.fields.get("store") == TRUE
