@@ -112,7 +112,7 @@ MAX_NUMBER_DIGITS = 18
 MIN_WINDOW_BYTES = 16 * 1024
 """Minimum size of the window that is split for one batch. Bytes beyond it are left for later."""
 FRAMES_PER_WINDOW = 32
-"""Minimum size of the window in frames as large as the first."""
+"""Minimum size of the window, in frames of the first one's size."""
 
 
 def read_batch(data: bytes, start: int, template: Template) -> tuple[FrameBatch, int] | None:

@@ -69,7 +69,7 @@ class Fragment(msgspec.Struct, frozen=True, gc=False):
     open: bool = False
     """The arguments may still follow the end of the call."""
     default: str = ""
-    """All of the arguments, if none follow."""
+    """The arguments to use if none follow."""
 
 
 class CallRow(msgspec.Struct, eq=False):
@@ -211,7 +211,7 @@ class CallIndex:
         there = self._by_index.get(fragment.index)
         is_elsewhere = there is not None and there.item and fragment.item not in ("", there.item)
         if is_elsewhere and (fragment.name or fragment.id):
-            there = None  # some servers count every item as 0, others give one item a new key in every event
+            there = None  # some servers give every item the index 0, others one item a new key in each event
         if fragment.list_position:
             return self._find_listed(fragment, given, there)
         if fragment.item in self._shared or (there is not None and self._is_another_total(there, fragment)):
@@ -234,7 +234,7 @@ class CallIndex:
     def record(self, call: CallRow, fragment: Fragment) -> bool:
         """Index a call under all keys in a fragment.
 
-        Returns whether the fragment's id belongs to another call, so that a new one was minted.
+        Returns whether a new id was minted because the fragment's belongs to another call.
         """
         is_reused = not call.id and self._by_id.get(fragment.id, call) is not call
         if is_reused:

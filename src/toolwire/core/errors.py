@@ -6,7 +6,7 @@
     │   ├── ReplyTooLarge   its reply exceeds the limit
     │   └── TooManyCalls    its turn exceeds the limit of calls
     ├── SettingsError       an invalid setting; names the field
-    ├── WrongDialect        bytes of another dialect than stated
+    ├── WrongDialect        bytes that are not in the stated dialect
     ├── FedAfterEnd         a stage was fed after its end
     ├── StoreFailed         the store cannot be used now (memory/store.py)
     │   ├── Overtaken       another process has taken over the run or lease
@@ -106,7 +106,7 @@ class BadRequest(ToolwireError):
 
 
 class BackendFault(ToolwireError):
-    """The backend failed before a turn could begin."""
+    """The backend failed, or its reply cannot be used."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
@@ -144,7 +144,7 @@ class SettingsError(ToolwireError):
 
 
 class WrongDialect(ToolwireError):
-    """A stream or a body is written in another dialect than stated."""
+    """A stream or a body is not in the stated dialect."""
 
     failure_code = "wrong_dialect"
     failure_status = 502

@@ -1,4 +1,4 @@
-"""The legal order of a turn's events, as a table. The failed lookup is the check."""
+"""The legal order of a turn's events, as a table. A failed lookup raises `OutOfOrder`."""
 
 from collections.abc import Iterable
 from enum import Enum

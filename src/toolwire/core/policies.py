@@ -96,7 +96,7 @@ def _find_routes(kinds: tuple[type[Policy], ...]) -> list[dict[type[Event], tupl
 
 
 class InferMissingName:
-    """Gives a nameless call the only possible name, or that of its position if configured, or fails the turn."""
+    """Names a nameless call if only one name is possible, or by its position if configured; else fails the turn."""
 
     handles: ClassVar[Kinds] = (CallStarted,)
 
@@ -243,7 +243,7 @@ class SuppressTail:
 
 
 class StopAfterFirstCall:
-    """Ends the turn after the first call, instead of any further output."""
+    """Ends the turn at the first output after the first call."""
 
     handles: ClassVar[Kinds] = (CallStarted, CallEnded, TextDelta, RefusalDelta, ReasoningDelta, ReasoningEnded)
 

@@ -42,7 +42,7 @@ class Sent(msgspec.Struct, omit_defaults=True):
 
 
 class Attempt(msgspec.Struct, omit_defaults=True):
-    """An attempt that failed, so that another followed."""
+    """A failed attempt that was followed by another."""
 
     backend: str
     kind: str

@@ -213,7 +213,7 @@ class HostedTool(msgspec.Struct, frozen=True):
 
 
 class ToolChoice(msgspec.Struct, frozen=True):
-    """Whether and which tool to call: a mode, one `name`, or, if `limited`, only the `allowed` names."""
+    """Whether to call a tool, and which: a mode, one `name`, or, if `limited`, only the `allowed` names."""
 
     mode: ToolMode = "auto"
     name: str = ""
@@ -307,7 +307,7 @@ class Request(msgspec.Struct, frozen=True):
     original_entries: tuple[Entry | None, ...] | None = None
     """The entries as they were decoded. While `entries` is the same, the client's JSON can be sent as it is.
 
-    None stands for an entry whose JSON servers would not accept."""
+    None stands for an entry whose JSON would be refused."""
     without: tuple[Omission, ...] = ()
     """Parts to leave out, because the server refuses them."""
     tools_changed: bool = False
@@ -340,7 +340,7 @@ class Request(msgspec.Struct, frozen=True):
 
     @property
     def named_tools(self) -> dict[tuple[str, str], None]:
-        """The namespaces and names of tools that the history has found or called, in order."""
+        """The namespaces and names of tools that were found or called in the history, in order."""
         named: dict[tuple[str, str], None] = {}
         for entry in self.entries:
             meant = entry.means if isinstance(entry, OtherEntry) else entry

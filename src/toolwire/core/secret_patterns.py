@@ -82,7 +82,7 @@ _HARMLESS = {
     b"credentials": re.compile(rb"include|omit|same-origin"),
     b"token": re.compile(rb"\D*|[^A-Za-z]*|.{0,19}|.*[^\w.~+/=:-].*", re.DOTALL),
 }
-"""Values of such fields that are no secret: a fetch mode, and a piece of a model's text. A real token is long, has
+"""Values of such fields that are not secret: a fetch mode, and a piece of a model's text. A real token is long, has
 letters and digits, and no space."""
 _FIELDS = (
     (b'"', b'"', re.compile(rb'"\s*:\s*"((?:[^"\\]|\\.)+)')),
@@ -165,7 +165,7 @@ def merge_spans(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def remove_spans(data: bytes, spans: Iterable[tuple[int, int]]) -> bytes:
-    """Replace each of these spans, which are in order, by a mark."""
+    """Replace each of these spans, which are in order, with a mark."""
     pieces: list[bytes] = []
     done = 0
     for start, end in spans:

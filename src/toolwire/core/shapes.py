@@ -72,7 +72,7 @@ def read_fragments(payload: Any, *, total: bool = False) -> list[Fragment]:
 
 
 def choice_of(payload: Any, *keys: str) -> int | None:
-    """The index of the choice a payload belongs to, if it says so."""
+    """The index of the choice a payload belongs to, if it states one."""
     values = map(_mapping(payload).get, keys or ("choice_index", "choiceIndex"))
     return next((value for value in values if isinstance(value, int)), None)
 

@@ -1,4 +1,4 @@
-"""Packs reasoning signatures for clients that speak another dialect than the server that made them.
+"""Packs reasoning signatures for clients whose dialect is not that of the server that made them.
 
 A signature can only be read by its origin and must return unchanged. A client of the origin's dialect carries it as it
 is; any other carries a package that names the origin and holds everything that the origin needs back.

@@ -5,7 +5,7 @@ Some servers split strings between the two UTF-16 surrogates of one character:
     {"delta": "\\ud83d"}   then   {"delta": "\\ude00"}
 
 Strict JSON readers refuse both. `SurrogateHalves` keeps the first half until the second arrives, and replaces a half
-without the other by U+FFFD.
+without the other with U+FFFD.
 """
 
 import json
@@ -45,7 +45,7 @@ _SURROGATE_ESCAPES = re.compile(
 
 
 def replace_lone_surrogates(text: str) -> str:
-    """Replace escapes of lone surrogates, which msgspec refuses, by U+FFFD; returns the same text if there are none."""
+    """Replace lone surrogate escapes, which msgspec refuses, with U+FFFD; returns the same text if there are none."""
     if "\\ud" not in text and "\\uD" not in text:
         return text
     whole = _SURROGATE_ESCAPES.sub(lambda found: found[1] or "\\ufffd", text)
