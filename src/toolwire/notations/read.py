@@ -71,11 +71,11 @@ class ReadTextCalls:
         self._ended_by: tuple[str, ...] = ()  # markers that may end it
         self._marker = ""
         self._raw: list[str] = []  # the open block after its marker, while it may become text again
-        self._skip = 0  # offset in it up to which it was a call
+        self._skip = 0  # offset in it where the text that was not yet emitted begins
         self._size = 0
         self._reasoning: Source | None = None  # the text is reasoning, up to one of the markers
         self._reasoning_sent = False  # some of it was emitted
-        self._inside = False  # an end marker may come, which is not text
+        self._inside = False  # an end marker that follows is dropped; elsewhere it is text
         self._attempts_left = MAX_FALSE_BLOCKS
 
     @property

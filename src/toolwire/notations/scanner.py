@@ -13,7 +13,7 @@ _LINE_PREFIX = re.compile(r"[\s>*+\-0-9.)]*")
 
 @lru_cache(maxsize=64)
 def _specials(markers: tuple[str, ...]) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Patterns for one special character, and for runs of them: a marker's first character, code, a line end."""
+    """Patterns for one special character, or a run: a backtick, a tilde, a line end, a marker's first character."""
     first_chars = "".join(re.escape(char) for char in sorted({marker[0] for marker in markers}))
     return re.compile(rf"[`~\n{first_chars}]"), re.compile(rf"`+|~+|\n|[{first_chars}]")
 

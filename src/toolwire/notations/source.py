@@ -127,7 +127,7 @@ def first_of(text: str, markers: Sequence[str], start: int = 0, end: int | None 
 
 
 def overlap(text: str, markers: Sequence[str], start: int = 0) -> int:
-    """The number of last characters that may begin a marker."""
+    """The number of characters at the end that may begin a marker."""
     longest = 0
     for marker in markers:
         offset = text.find(marker[0], max(start, len(text) - len(marker) + 1))

@@ -1,6 +1,6 @@
-r"""Helpers of all notations that write calls as text into a prompt.
+r"""Helpers for all notations that write calls as text into a prompt.
 
-Text that would be taken for a marker is escaped. Inside JSON nothing changes: `<tool_call>` is also `\u003ctool_call>`.
+Text that would be taken for a marker is escaped. JSON keeps its meaning: `\u003ctool_call>` is `<tool_call>`.
 Plain text gets one more backslash after a marker's first character, `<\tool_call>`, which can be undone.
 """
 
