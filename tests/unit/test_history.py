@@ -52,7 +52,7 @@ def test_a_result_before_its_call_is_moved_behind_it(moves):
         )
         assert [note.code for note in notes] == ["result_moved"]
         assert repair_pairs(entries, "strict", moves=moves) == (entries, [])
-    with pytest.raises(BadRequest, match="'a' stands before it"):
+    with pytest.raises(BadRequest, match="'a' comes before it"):
         repair_pairs((result("a"), call("a")), "strict", moves=moves)
 
 

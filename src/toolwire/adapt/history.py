@@ -77,11 +77,11 @@ def repair_pairs(
                 continue
             call = waiting.pop(entry.call_id, None)
             if call is not None and call.kind != entry.kind:
-                # LangChain answers a custom call as if it were a function's; servers accept only the matching form.
+                # LangChain answers a custom call as a function call; servers accept only the matching form.
                 notes.append(Note("result_retyped", entry.call_id))
                 entry = msgspec.structs.replace(entry, kind=call.kind)  # noqa: PLW2901
             if call is None:
-                _refuse(rule, f"A result answers the call {entry.call_id!r}, which does not wait for one.")
+                _refuse(rule, f"A result answers the call {entry.call_id!r}, which is not waiting for one.")
                 notes.append(Note("result_dropped", entry.call_id))
                 orphans.append(entry)
                 continue
@@ -187,7 +187,7 @@ def _move_early_results(history: tuple[Entry, ...], rule: HistoryRule, notes: li
             out += pending
             pending = []
         elif index in moved:
-            _refuse(rule, f"The result of the call {entry.id!r} stands before it.")
+            _refuse(rule, f"The result of the call {entry.id!r} comes before it.")
             notes.append(Note("result_moved", entry.id))
             pending.append(history[moved[index]])
         if index not in early:

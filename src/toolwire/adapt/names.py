@@ -96,7 +96,7 @@ def _hashed(key: tuple[str, str, int, str]) -> str:
 
 @Cache
 def _alphanumeric(key: tuple[str, int]) -> str:
-    """The text if it has exactly this many alphanumeric characters, else as many of its hash."""
+    """The text if it has exactly this many alphanumeric characters, else that many from its hash."""
     text, length = key
     if len(text) == length and text.isascii() and text.isalnum():
         return text

@@ -1,4 +1,4 @@
-r"""Repairs arguments: JSON with errors, and values of another type than the schema requires. Only certain repairs.
+r"""Repairs arguments where the meaning is certain: malformed JSON, and strings where the schema requires another type.
 
     {'city': 'Oslo', days: 3, "metric": True,}   →   {"city": "Oslo", "days": 3, "metric": true}
 

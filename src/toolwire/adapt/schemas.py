@@ -88,7 +88,7 @@ _NULLABLE_OBJECTS = (None, ["object"], ["object", "null"], ["null", "object"])
 
 
 def inline_refs(schema: Schema, lost: list[str]) -> Schema:
-    """Replace every reference by its target. A recursive one becomes any object."""
+    """Replace every reference with its target. A recursive one becomes any object."""
     has_refs = "$defs" in schema or "definitions" in schema
     left = MAX_INLINED_SCHEMAS
 
@@ -201,7 +201,7 @@ def add_properties(schema: Schema, lost: list[str]) -> Schema:
 
 
 def add_items(schema: Schema, lost: list[str]) -> Schema:
-    """An array declares its items."""
+    """Add empty `items` to an array that declares none."""
     if schema.get("type") != "array" or "items" in schema or "prefixItems" in schema:
         return schema
     return {**schema, "items": {}}
