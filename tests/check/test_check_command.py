@@ -398,7 +398,7 @@ def test_a_server_that_hangs_is_left(checker: CheckRunner, faulty: Faulty):
         (("http://127.0.0.1:1", "--only", "choice.nothing"), ("there is no rule 'choice.nothing'",)),
         (("http://127.0.0.1:1", "--only", "state", "--api", "chat"), ("state is no rule for chat",)),
         (("http://127.0.0.1:1", "--report", "report.pdf"), ("report.pdf", ".html, .json, .xml")),
-        (("http://127.0.0.1:1", "--report", "nowhere/report.html"), ("nowhere is no directory",)),
+        (("http://127.0.0.1:1", "--report", "nowhere/report.html"), ("nowhere is not a directory",)),
         (("http://127.0.0.1:1", "--file", "turn.sse"), ("give only one of",)),
         (("--har", "a.har", "--file", "turn.sse"), ("give only one of",)),
         (("--file", "nothing.sse"), ("nothing.sse: No such file",)),

@@ -85,7 +85,7 @@ CONFIGURATIONS = {
     ),
     "a range that runs backwards": (
         BACKEND + 'models = ["gpt-[9-4]"]\n',
-        "backends[0] (local).models: 'gpt-[9-4]' matches no model: 9-4 is no range",
+        "backends[0] (local).models: 'gpt-[9-4]' matches no model: 9-4 is not a range",
     ),
     "an alias for several models": (
         BACKEND + 'aliases = { fast = "gpt-*" }\n',
@@ -178,7 +178,7 @@ def test_a_command_line_that_is_wrong(desk: Desk, command: tuple[str, ...], said
 def test_a_model_has_to_be_named_where_there_are_only_globs(desk: Desk):
     desk.configure('[[backends]]\npreset = "deepseek"\n')
     done = desk.run("env", "claude", DEEPSEEK_API_KEY="k")
-    said = "say with --model which model: deepseek serves deepseek-*; toolwire models lists them"
+    said = "choose a model with --model: deepseek serves deepseek-*; toolwire models lists them"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"toolwire: {said}\n")
 
 

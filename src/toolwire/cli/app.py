@@ -31,7 +31,7 @@ COMMANDS = {
     "config": "Show the settings in force and where each comes from; keys are masked.",
     "store": "Inspect the store, migrate it to this version, or copy it to another one.",
 }
-"""The help text of every command. The command itself is in the module of its name."""
+"""The help text of every command. The command itself is in the module of the same name."""
 
 SHELLS = ("bash", "zsh", "fish")
 COMPLETION_VARIABLE = "_TOOLWIRE_COMPLETE"

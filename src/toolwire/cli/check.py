@@ -68,7 +68,7 @@ def check(**values: Any) -> None:
                 if path.suffix not in FORMS:
                     raise CheckUsageError(f"--report: {path}: the name must end with one of {', '.join(FORMS)}")
                 if not path.parent.is_dir():
-                    raise CheckUsageError(f"--report: {path.parent} is no directory")
+                    raise CheckUsageError(f"--report: {path.parent} is not a directory")
             report = _check_captured(options) if options.file or options.har else _check_live(options)
         except (ValueError, Unreachable, NothingFound) as error:
             raise CheckUsageError(text.to_line(str(error), MAX_REASON)) from None

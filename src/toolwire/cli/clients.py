@@ -72,7 +72,7 @@ def choose_model(settings: Settings, client: Client) -> str:
         return ""
     globs = [f"{backend.name} serves {', '.join(backend.models)}" for backend in real if backend.models]
     if globs:
-        raise SettingsError(f"say with --model which model: {'; '.join(globs)}; toolwire models lists them")
+        raise SettingsError(f"choose a model with --model: {'; '.join(globs)}; toolwire models lists them")
     return DEMO.models[0]
 
 
@@ -134,7 +134,7 @@ def set_up_client(settings: Settings, client: Client, model: str, gateway: Gatew
                 "ANTHROPIC_API_KEY": "",  # would win over the token
                 "CLAUDE_CODE_PROVIDER_MANAGED_BY_HOST": "1",  # else `env` in its settings file wins over ours
                 "CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY": "1",  # /model lists ours
-                # By default Claude Code searches tools at Anthropic's address only.
+                # By default Claude Code uses tool search only at Anthropic's address.
                 "ENABLE_TOOL_SEARCH": os.environ.get("ENABLE_TOOL_SEARCH") or "true",
             }
             if model:

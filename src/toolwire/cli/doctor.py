@@ -1,7 +1,7 @@
 """`toolwire doctor`: checks everything that a gateway with these settings needs; one green or red line each.
 
-It changes nothing, and checks all backends concurrently. A backend gets an empty request, which costs nothing: a server
-that accepts the key rejects the request, one that does not rejects the key, and a wrong address has no such operation.
+It changes nothing, and checks all backends concurrently. A backend gets an empty request, which costs nothing: the
+server rejects a wrong key, or else the request itself; at a wrong address there is no such operation.
 """
 
 import asyncio

@@ -134,7 +134,7 @@ def init(
 
 
 class Questions:
-    """Asks on stdout and reads answers from stdin, which may be a pipe. At its end all answers are the defaults."""
+    """Asks on stdout and reads answers from stdin, which may be a pipe. After its end all answers are the defaults."""
 
     def __init__(self, *, asks: bool) -> None:
         self._asks = asks
@@ -203,7 +203,7 @@ def _ask_details(given: ServerChoice, questions: Questions) -> ServerChoice:
             backend = msgspec.convert(with_preset({"base_url": url or preset.base_url}, name), Backend)
             [listed] = asyncio.run(list_models(Settings(backends=(backend,)), name))
             offered = tuple(model.removeprefix(f"{name}/") for model in listed.models[:MAX_MODELS_OFFERED])
-        others = f"are sent there by {', '.join(preset.models)}" if preset.models else f"are asked for as {name}/MODEL"
+        others = f"are matched by {', '.join(preset.models)}" if preset.models else f"are asked for as {name}/MODEL"
         question = f"Models by name, with commas; the first is the one to begin with (all others {others})"
         models = _split_list(questions.ask(question, ", ".join(offered) or NONE))
     return ServerChoice(name, url, variable, models)

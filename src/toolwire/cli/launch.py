@@ -50,7 +50,7 @@ def launch(
         model = model or find_model(arguments)
         if not model:
             model = choose_model(settings, client)
-            if version and model in DEMO.models:  # the gateway that answers may have other settings than these
+            if version and model in DEMO.models:  # the gateway that answers may have different settings
                 model = fetch_first_model(gateway) or model
         described = f"{program} with {model or 'its own model'}"
         if version and has_model(gateway, model or OWN_MODELS[client]):

@@ -73,7 +73,7 @@ async def _list_backend(route: Route, *, everything: bool) -> ModelList:
     backend = route.backend
     globs = tuple(name for name in backend.models if is_glob(name))
     found, error = (), ""
-    if (globs or everything) and route.list_models is not None and not backend.auth:  # a login gives another list
+    if (globs or everything) and route.list_models is not None and not backend.auth:  # with a login the list differs
         try:
             async with asyncio.timeout(MODEL_LIST_TIMEOUT):
                 found = names_in(await route.list_models(find_key(backend)))

@@ -47,7 +47,7 @@ STATUSES = ("queued", "in_progress", "completed", "incomplete", "failed", "cance
 OBJECTS = {"response": ("fields", "body"), "conversation": ("body",)}
 """The fields of a holder that are JSON objects, by its kind. A deleted response has neither."""
 KEYS = frozenset({"id", "holder", "previous", "conversation", "continuation"})
-"""Ids, for which every engine accepts any character. In other text PostgreSQL rejects NUL."""
+"""Ids, in which every engine accepts any character. In other text PostgreSQL rejects NUL."""
 
 
 @click.group(cls=CommandGroup)
@@ -158,7 +158,7 @@ def _list_facts(report: StoreReport) -> Iterator[tuple[str, str]]:
 @store.command()
 @config_option
 def migrate(config: str | None) -> None:
-    """Migrate the schema to this version, as `serve` does. Gateways of the version before may keep running."""
+    """Migrate the schema to this version, as `serve` does. Gateways of the previous version may keep running."""
     with _load_settings(config) as settings:
         before = asyncio.run(make_store(settings).inspect())
         after = asyncio.run(prepare_store(settings, say).inspect())

@@ -41,7 +41,7 @@ class TemporaryGateway:
         self._last: deque[str] = deque(maxlen=1)
         self._ready: Queue[str] = Queue()
         config = (str(Path(file).absolute()),) if file else ()
-        # It gets a session of its own because Ctrl-C is meant for the program, and stdin, which ends with this process.
+        # A session of its own, because Ctrl-C is meant for the program; a pipe as stdin, which ends with this process.
         self._process = subprocess.Popen(  # noqa: S603 - ourselves
             [sys.executable, "-P", "-m", "toolwire.cli.temporary_gateway", *config],
             stdin=subprocess.PIPE,
@@ -117,7 +117,7 @@ def _is_in_foreground() -> bool:
 
 
 def main() -> None:
-    """Serve until the parent process ends in any way, which closes stdin."""
+    """Serve until the parent process ends for any reason, which closes stdin."""
     without_working_directory()
     from toolwire.config.settings import SettingsError, load, with_address, with_workers
     from toolwire.gateway.serve import serve
