@@ -161,7 +161,7 @@ def _fields(kind: inspect.Type) -> dict[str, inspect.Type]:
 
 
 def _list_choices(kind: inspect.Type) -> Sequence[Any]:
-    """The values of an enum, even in a union such as with null, or of its `CHOICES`."""
+    """The values of an enum, even in a union with null, or those of its `CHOICES`."""
     if isinstance(kind, inspect.Metadata):
         extra = cast("Table", kind.extra or {})  # pyright: ignore[reportUnknownMemberType]
         return extra[CHOICES]() if CHOICES in extra else ()

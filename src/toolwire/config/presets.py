@@ -3,7 +3,7 @@
 [[backends]]
 preset = "deepseek"
 
-is a complete entry. Keys of the entry override those of the preset, also inside the profile. A preset contains only
+is a complete entry. Keys of the entry override those of the preset, even inside the profile. A preset contains only
 facts from the server's documentation or its answers; docs/presets.md gives the reason for each.
 """
 

@@ -273,7 +273,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return (key.key or os.environ.get(key.key_env, "")).strip()
 
     def key_forms(self, key: Key) -> tuple[bytes, ...]:
-        """The encodings of a key in requests: clients encode other characters than ASCII as UTF-8 or Latin-1."""
+        """The encodings of a key in requests: clients encode non-ASCII characters as UTF-8 or Latin-1."""
         text = self.key_of(key)
         forms = {text.encode("utf-8", "surrogateescape")}
         with suppress(UnicodeEncodeError):

@@ -184,6 +184,6 @@ def find_glob_fault(glob: str) -> str:
             return "a [ has no ]"
         backwards = [f"{first}-{last}" for first, last in re.findall(r"(.)-(.)", glob[start:end]) if first > last]
         if backwards:
-            return f"{backwards[0]} is no range"
+            return f"{backwards[0]} is not a range"
         index = glob.find("[", end)
     return ""
