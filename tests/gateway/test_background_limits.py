@@ -40,7 +40,7 @@ def test_a_run_too_many_is_refused_and_others_are_served(limited, http, gate, st
     refused = ann.post(response_body("up/limited", background=True, stream=streamed))
     status, error = error_of(refused)
     assert (status, error["code"], error["type"]) == (429, "too_many_background_runs", "rate_limit_error")
-    assert "2 of yours (server.max_background_runs_per_owner)" in error["message"]
+    assert "2 per key (server.max_background_runs_per_owner)" in error["message"]
     assert int(refused.headers["retry-after"]) > 0
     ben.create("up/limited", background=True)
     status, error = error_of(cat.post(response_body("up/limited", background=True)))
@@ -86,5 +86,5 @@ def test_a_refusal_names_the_limit_that_was_reached(monkeypatch: pytest.MonkeyPa
     assert cause in refused.value.failure.message
     with pytest.raises(TooManyRuns) as refused:
         limits.check(in_all=limits.in_all, owned=limits.per_owner)
-    assert "64 of yours (server.max_background_runs_per_owner)" in refused.value.failure.message
+    assert "64 per key (server.max_background_runs_per_owner)" in refused.value.failure.message
     limits.check(in_all=limits.in_all - 1, owned=limits.per_owner - 1)

@@ -85,7 +85,7 @@ def test_unfinished_runs_are_limited_for_each_owner_and_in_all(store):
     first, _ = limited(store, "a1", ANN, limits), limited(store, "a2", ANN, limits)
     with pytest.raises(TooManyRuns) as refused:
         limited(store, "a3", ANN, limits)
-    assert "2 of yours" in refused.value.failure.message
+    assert "2 per key" in refused.value.failure.message
     assert store.load(ANN, "a3") is None
     assert limited(store, "a1", ANN, limits) == first, "the same again is no further run"
     limited(store, "b1", BEN, limits)

@@ -1,1 +1,1 @@
-"""Everything that outlives a turn: responses and conversations, reasoning kept by call, results that wait."""
+"""Everything that outlives a turn: responses and conversations, reasoning stored by call, pending results."""

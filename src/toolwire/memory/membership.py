@@ -57,7 +57,7 @@ class Membership:
         return self._id
 
     async def is_current(self) -> bool:
-        """Whether this process surely still has its runs and leases.
+        """Whether this process certainly still has its runs and leases.
 
         A heartbeat less than half a lease ago is proof. After a longer pause, because this process was stopped or could
         not reach the store, a new heartbeat is sent. Raises `StoreFailed`.

@@ -1,6 +1,6 @@
 """Results of gateway tools, stored until the client sends the results of its own tools.
 
-If a turn calls tools of both, it is returned to the client with the client's calls only. The gateway's calls and
+If a turn calls tools of both the gateway and the client, the client gets only its own calls. The gateway's calls and
 results, and earlier rounds, are stored until the client sends its results, and are then merged into the history.
 """
 
@@ -100,7 +100,7 @@ def _calls(entries: Sequence[Entry]) -> tuple[CallEntry, ...]:
 
 
 def _restore_rounds(earlier_turn: tuple[Entry, ...], out: list[Entry]) -> bool:
-    """Replace what the client saw of a turn by the whole turn; returns False if the client has changed the text."""
+    """Replace the client's part of a turn with the whole turn; returns False if the client has changed the text."""
     start = len(out)
     while start and not isinstance(out[start - 1], CallEntry | OtherEntry) and not _ends_turn(out[start - 1]):
         start -= 1

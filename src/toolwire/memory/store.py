@@ -162,7 +162,7 @@ class TooManyRuns(ToolwireError):
 
     def __init__(self, limits: RunLimits, *, of_owner: bool) -> None:
         super().__init__(limits, of_owner)
-        own = f"{limits.per_owner} of yours (server.max_background_runs_per_owner)"
+        own = f"{limits.per_owner} per key (server.max_background_runs_per_owner)"
         self._limit = own if of_owner else f"{limits.in_all} ({limits.reason})"
 
     @property

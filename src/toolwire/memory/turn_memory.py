@@ -1,4 +1,4 @@
-"""What a turn needs from earlier turns and its client does not send."""
+"""Data from earlier turns that a turn needs and its client does not send."""
 
 from collections.abc import Sequence
 from typing import Protocol

@@ -1,9 +1,9 @@
-"""Connections to one PostgreSQL, and how operations run on them.
+"""Connections to one PostgreSQL database, and how operations run on them.
 
 If a connection is lost, the outcome of its statement is unknown. The statement is retried for a while, so every
 statement outside a transaction must be idempotent. A transaction may consist of any statements: if its commit is lost,
-the server is asked by the transaction's id whether it was committed, and the transaction is run again only if it was
-not. A failed transaction is rolled back by closing its connection.
+its id is looked up on the server, and the transaction is run again only if it was not committed. A failed transaction
+is rolled back by closing its connection.
 
 A connection carries no state from one operation to the next, so that a pooler such as PgBouncer may use another server
 connection for each.

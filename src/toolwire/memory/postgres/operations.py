@@ -70,7 +70,7 @@ class PostgresStore(Engine):
     """A store in one database, whose tables are created on first use. `pooler` is for PgBouncer and the like."""
 
     def key(self, id: str) -> str:
-        """The id, or a digest: a text column cannot hold NUL or a lone surrogate, nor an index a very long id."""
+        """The id, or a digest: text cannot hold NUL or a lone surrogate, and an index cannot hold a very long id."""
         if len(id) <= MAX_KEY_BYTES // 4 and id.isascii() and "\0" not in id and not id.startswith(_DIGEST):
             return id
         encoded = id.encode("utf-8", "surrogatepass")

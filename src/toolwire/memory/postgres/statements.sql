@@ -2,7 +2,7 @@
 --
 -- All parts of a statement see the tables as they were when it began, even after waiting for a lock. So every decision
 -- depends on the row that is written or locked: the writer's guard, whether the response is over, the next place in a
--- conversation. At most one part writes a row; PostgreSQL would ignore a second write.
+-- conversation. No two parts write the same row; PostgreSQL would ignore the second write.
 --
 -- The function `count_runs` is the exception: a query in a volatile function sees what was committed before that query.
 -- So runs are counted after waiting for the lock, and no other run is added until this statement is committed.

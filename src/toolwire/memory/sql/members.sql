@@ -36,7 +36,7 @@ SELECT l.name, l.epoch FROM toolwire.leases l
 WHERE (l.name = :name OR :name = '') AND NOT EXISTS (SELECT 1 FROM toolwire.members m WHERE m.id = l.member)
 
 -- name: drop_lease
--- Only with this epoch: if another process took the lease meanwhile, its epoch is another one.
+-- Only with this epoch: if another process took the lease meanwhile, its epoch differs.
 DELETE FROM toolwire.leases WHERE name = :name AND epoch = :epoch
 
 -- name: hold_lease

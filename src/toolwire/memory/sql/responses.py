@@ -194,7 +194,7 @@ class Responses(Members):
         return True
 
     async def _link_callers(self, tx: Transaction, owner: str, id: str, effects: Effects) -> None:
-        """Link the responses of the conversation that made the answered calls to the response that answers them."""
+        """In the conversation, link the responses that made the answered calls to the response that answers them."""
         if effects.answered:
             answered = [self.key(call) for call in effects.answered]
             into = self.key(effects.conversation)

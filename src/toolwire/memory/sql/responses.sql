@@ -51,9 +51,9 @@ WITH RECURSIVE chain (id, previous, conversation, used, depth) AS (
 )
 
 -- name: chain
--- The items before the oldest response in its conversation come first. A row has the response that the oldest one
--- continues, the size of the chain, an item, and whether to touch the chain. There are no items if the chain is larger
--- than :most, and no rows if there is no such response.
+-- First come the items that precede the oldest response in its conversation. A row has the response that the oldest
+-- one continues, the size of the chain, an item, and whether to touch the chain. There are no items if the chain is
+-- larger than :most, and no rows if there is no such response.
 {links},
 oldest AS (SELECT * FROM chain ORDER BY depth DESC LIMIT 1),
 beginning AS (
@@ -124,7 +124,7 @@ LEFT JOIN toolwire.items i ON i.holder = :holder AND i.made = 0 AND i.place = p.
 ORDER BY p.number
 
 -- name: find_items
--- Of two items with the same id, the one whose holder was used last. SQLite joins in the order of a CROSS JOIN.
+-- Of two items with the same id, the one whose holder was used last. In SQLite a CROSS JOIN also fixes the join order.
 WITH wanted AS (SELECT id, count(*) AS times FROM {ids} GROUP BY id),
 found AS (
     SELECT w.id, w.times, i.holder, i.made, i.place, length(i.item) AS size,
@@ -171,7 +171,7 @@ VALUES (:holder, :made, :place, :id, :owner, :item, {item_values})
 ON CONFLICT (holder, made, place) DO UPDATE SET id = excluded.id, item = excluded.item, {item_updates}
 
 -- name: link_callers
--- Links the responses of the conversation that made the answered calls to the response that answers them.
+-- In the conversation, links the responses that made the answered calls to the response that answers them.
 UPDATE toolwire.holders AS h SET continuation = :id WHERE h.owner = :owner AND h.conversation = :into AND h.id <> :id
     AND h.id IN (SELECT i.holder FROM toolwire.items i WHERE i.owner = :owner AND i.made = 1 AND {is_answered})
 

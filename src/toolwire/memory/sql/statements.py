@@ -51,7 +51,7 @@ class Prepared(NamedTuple):
 
     text: str
     names: tuple[str, ...]
-    """The names of its values, in the order of PostgreSQL's numbers."""
+    """The names of its values: in PostgreSQL the first is `$1`, the second `$2`, and so on."""
     arrays: tuple[str, ...] = ()
     """Those that SQLite takes as a JSON array."""
     times: tuple[str, ...] = ()

@@ -23,7 +23,7 @@ class Store(Sweep):
     @property
     @abstractmethod
     def outlives_process(self) -> bool:
-        """Whether the data is still there after this process."""
+        """Whether the data survives the end of this process."""
 
     @property
     @abstractmethod

@@ -93,7 +93,7 @@ class Sweep(Runs, KeyValues):
 
     @transaction
     async def _sweep_share(self, tx: Transaction, lease: Lease, owner: str, excess: int) -> int:
-        """Delete the least recently used rows of an owner, some at a time; returns their bytes."""
+        """Delete some of an owner's least recently used rows; returns their bytes."""
         await self._check_lease(tx, lease)
         holders = await tx.fetch("least_used_holders", owner=owner, most=ROWS_PER_TRANSACTION)
         values = await tx.fetch("least_used_values", owner=owner, most=ROWS_PER_TRANSACTION)

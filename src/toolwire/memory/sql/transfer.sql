@@ -1,7 +1,7 @@
--- Dumps, in the order of each table's key, after the key (:a, :b, :c), and restores.
+-- Dumps of each table in key order, from after the key (:a, :b, :c), and restores.
 
 -- name: within_bytes
--- The rows of `part` until they have :bytes together; the last one may exceed that.
+-- The rows of `part` up to :bytes in total; the last one may exceed that.
 SELECT * FROM (
     SELECT part.*, sum(size_) OVER (ORDER BY number_) - size_ AS before_ FROM part
 ) parts WHERE before_ < :bytes ORDER BY number_

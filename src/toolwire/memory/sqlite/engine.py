@@ -1,7 +1,7 @@
 """The connections of the SQLite store, its threads, and what its failures mean.
 
 One thread writes, one transaction at a time; another one reads, and waits for no write. Other processes may use the
-same file: a write begins with SQLite's lock for one writer. SQLite first writes to a log, which is copied into the file
+same file: a write begins by taking SQLite's write lock. SQLite first writes to a log, which is copied into the file
 from time to time. If the log grows beyond a limit, writers wait until it is copied.
 """
 

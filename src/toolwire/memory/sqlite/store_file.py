@@ -58,7 +58,7 @@ class StoreFile:
             raise OSError(error.errno, f"nothing can be written in {folder}: {error.strerror}") from None
 
     def check_disk(self) -> None:
-        """Raise `OSError` if the file is on a network file system: SQLite's log needs memory that processes share."""
+        """Raise `OSError` if the file is on a network file system: SQLite's log needs shared memory."""
         kind = file_system_of(self.path, self._mounts)
         if kind.removeprefix("fuse.") in NETWORK_FILE_SYSTEMS:
             message = f"it is on a network file system ({kind}); use a local disk, or PostgreSQL for many machines"

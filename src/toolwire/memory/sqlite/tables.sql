@@ -1,4 +1,4 @@
--- The tables of a file, version by version. Migrations only add.
+-- The tables of a file, version by version. From version 3 on, migrations only add.
 
 -- name: version_1
 CREATE TABLE IF NOT EXISTS kept (
