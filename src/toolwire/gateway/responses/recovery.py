@@ -153,7 +153,7 @@ class Recovery:
     async def lock_conversation(
         self, exchange: Exchange, owner: str, id: str, seconds: float = LOCK_TIMEOUT
     ) -> ConversationLock:
-        """Wait for the lock of a conversation, and recover orphaned runs, so that none stores a turn of it later."""
+        """Wait for the lock of a conversation, and recover orphaned runs, so that none adds a turn to it later."""
         lock = await acquire(self._leases, exchange, "conversation", owner, id, seconds)
         if lock.lease is not None:
             try:

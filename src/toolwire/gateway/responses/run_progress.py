@@ -39,7 +39,7 @@ class _Event(msgspec.Struct):
 
     @property
     def part_key(self) -> tuple[str, int]:
-        """The list of the item, and the index of the part in it; the item itself has neither."""
+        """The item's list that holds the part, and the part's index there; the item itself has neither."""
         for name, parts in _LISTS.items():
             index = getattr(self, name)
             if index is not None:
@@ -117,7 +117,7 @@ class LoggedItems:
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """The progress of a run by its committed events."""
+    """The progress of a run, according to its committed events."""
 
     events: int = 0
     items: LoggedItems = msgspec.field(default_factory=LoggedItems)
