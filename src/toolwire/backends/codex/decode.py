@@ -134,7 +134,7 @@ class Decoder(TurnDecoder):
         return self._reported.plus(self._spent)
 
     def read_probe(self, status: str) -> Sequence[Event]:
-        """The events of a probe: a silent thread has this status."""
+        """The events that follow when a probe finds a silent thread in this status."""
         if self.ended or not self._running:
             return ()
         if status not in ("idle", "notLoaded", "systemError"):

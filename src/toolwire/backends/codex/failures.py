@@ -74,7 +74,7 @@ def turn_failure(error: TurnError | None) -> Failure:
         failure = Failure(502, "stream_cut", message, retryable=True)
     elif message.startswith(_UNROUTED):
         failure = Failure(502, "backend_unreachable", message, retryable=True)
-    elif kind == "other":  # otherwise this kind is a request that the server refused
+    elif kind == "other":  # in any other case, this kind means that the server refused the request
         failure = Failure(status or 400, "bad_request", message)
     else:
         failure = Failure(502, "server_error", message)

@@ -242,7 +242,7 @@ class Envelope(msgspec.Struct):
 
     @property
     def refusal(self) -> bytes:
-        """The line that declines this request of app-server; empty if it is no request."""
+        """The line that declines this request of app-server; empty if it is not a request."""
         return decline(self.method, self.id) if self.method and self.id is not None else b""
 
     @property
@@ -296,7 +296,7 @@ def find_fault(answer: Envelope) -> str:
 
 
 class ThreadTracker:
-    """Tracks the state of one thread by the lines in both directions, and makes the requests that end it."""
+    """Tracks the state of one thread from the lines in both directions, and makes the requests that end it."""
 
     def __init__(self) -> None:
         self.thread = ""
