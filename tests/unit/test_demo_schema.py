@@ -97,7 +97,7 @@ def test_a_required_property_is_filled_or_said_to_be_unfilled(name: str):
     validator = Draft7Validator if "Draft 7" in name else Draft202012Validator
     validator.check_schema(schema)
     value, said = answered(schema)
-    assert validator(schema).is_valid(value) or said.startswith("The demo model cannot fill look as it asks: ")
+    assert validator(schema).is_valid(value) or said.startswith("The demo model cannot fill the arguments of look: ")
     assert bool(said) == (name in SOLVED)
 
 
@@ -105,7 +105,7 @@ def test_a_required_property_is_filled_or_said_to_be_unfilled(name: str):
 def test_a_pattern_that_cannot_be_filled_simply_is_said(pattern: str):
     value, said = answered(requiring({"type": "string", "pattern": pattern}))
     assert value == {"x": "about 42"}
-    assert said == "The demo model cannot fill look as it asks: $.x pattern."
+    assert said == "The demo model cannot fill the arguments of look: $.x pattern."
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_what_is_optional_is_left_out(schema: Json):
     ],
 )  # fmt: skip
 def test_what_cannot_be_satisfied_is_said(schema: Json):
-    assert answered(schema)[1].startswith("The demo model cannot fill look as it asks: ")
+    assert answered(schema)[1].startswith("The demo model cannot fill the arguments of look: ")
 
 
 @pytest.mark.parametrize(

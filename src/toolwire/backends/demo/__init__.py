@@ -2,7 +2,7 @@
 
 It writes the stream of a Responses server, so a demo turn is processed like any other. `demo` looks at the request:
 with a tool result it answers from it, else it calls the tool that the prompt asks for, else it answers in words.
-`demo-SITUATION` plays a situation for which a client should be tested.
+`demo-SITUATION` plays a situation that a client should handle.
 
     history     the user's own words, without what the client added; results; the working directory
     prompt      the words and values of a prompt, and what they mean

@@ -146,7 +146,7 @@ class PromptValues:
         return []
 
     def take_scope(self, needed: int) -> list[str]:
-        """The path to search in, unless no more than `needed` values are left."""
+        """The path to search in, if more than `needed` values are left."""
         scopes = [value for value in self._left if value in self._scopes][-1:] if len(self._left) > needed else []
         self._left = [value for value in self._left if value not in scopes]
         return [value.text for value in scopes]
@@ -228,7 +228,7 @@ def plan_calls(
 
 
 def _unfilled(tool: Tool, text: str, *problems: str) -> PlannedCall:
-    return PlannedCall(tool, text, f"The demo model cannot fill {tool.name} as it asks: {', '.join(problems)}.")
+    return PlannedCall(tool, text, f"The demo model cannot fill the arguments of {tool.name}: {', '.join(problems)}.")
 
 
 def _fill(root: Schema, ability: Ability, prompt: UserPrompt, given: Values, validate: Validate) -> PlannedCall:
@@ -356,5 +356,5 @@ class _Filler:
         return [float(digits) if "." in digits else int(digits)] if digits else []
 
     def _mentions(self, value: object) -> bool:
-        """Whether the prompt has a value of an enum, or the name of a switch; shorter words may mean something else."""
+        """Whether the prompt has this enum value or switch name. One or two letters may mean something else."""
         return isinstance(value, str) and len(value) >= 3 and self._prompt.mentions(value)

@@ -195,7 +195,7 @@ class UserPrompt:
     def names(self, excluded: Collection[str] = ()) -> list[str]:
         """Capitalised names: the last one in each part of an enumeration. `Paris, France` is one.
 
-        `excluded` are words, in lower case, that are no names.
+        `excluded` are words, in lower case, that are not names.
         """
         separators = list(islice(_SEPARATOR.finditer(self.text), MAX_ENUMERATED))
         if [separator[0].strip() for separator in separators] == [","]:

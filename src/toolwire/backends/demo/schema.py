@@ -85,11 +85,11 @@ _FORMATS = {
     **dict.fromkeys(("uri", "url", "iri", "uri-reference", "iri-reference"), _URI),
     "uuid": (r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}", "6f1c0f0e-3f0b-4d6c-9a57-1f1f3c2b7a10"),
 }  # fmt: skip
-"""By format: the pattern of a prompt's word that has it, and a sample."""
+"""By format: the pattern of a word in that format, and a sample."""
 
 
 _PATTERN_SAMPLES = ("demo", "DEMO", "a", "A", "AB", "ABC", "1", "123", "1234", "2026-01-31", "12:00", "1.0.0", "a1", "")
-"""Texts that are tried for a pattern when the prompt and the schema have none."""
+"""Texts that are tried for a pattern when no text from the prompt or the schema matches it."""
 
 
 def pick_text(shape: Schema, texts: list[str], prompt: str, budget: Budget) -> tuple[str, bool]:
