@@ -1,5 +1,7 @@
 """Interleaved calls are put in a row."""
 
+from itertools import pairwise
+
 import pytest
 
 from toolwire.core.errors import BackendFault, Failure
@@ -62,3 +64,12 @@ def test_what_waits_is_bounded():
         stage.feed(event)
     with pytest.raises(BackendFault, match="wait behind a call"):
         stage.feed(TextDelta("x" * 20))
+
+
+def test_what_was_released_counts_no_longer():
+    stage = OneCallAtATime(limit=10)
+    opened = [CallStarted(str(number), "f") for number in range(9)]
+    stage.feed(opened[0])
+    for current, following in pairwise(opened):
+        for event in (following, TextDelta("x"), CallArgs(following.id, "{ 1234"), CallEnded(current.id)):
+            stage.feed(event)

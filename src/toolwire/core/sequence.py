@@ -90,6 +90,7 @@ class OneCallAtATime:
         queue, self._queue = self._queue, []
         for index, entry in enumerate(queue):
             out += entry
+            self.held -= sum(len(getattr(event, "text", "")) for event in entry)
             if not isinstance(entry[0], CallStarted):
                 continue
             call = entry[0]
@@ -106,5 +107,4 @@ class OneCallAtATime:
                 continue
             self._queue = rest
             return out
-        self.held = 0
         return out
