@@ -146,6 +146,8 @@ def test_anything_at_all_gives_json_or_nothing(text):
         ('{"s":3}', ("s",), ("string",), None),
         ('{"o":"[1]"}', ("o",), ("object",), None),
         ('{"n":3}', ("n",), ("boolean",), None),
+        ('{"n":"\\ud83d"}', ("n",), ("integer",), None),
+        ('{"n":"3","s":"\\ud83d"}', ("n",), ("integer",), None),
     ],
 )
 def test_a_string_that_holds_just_what_is_wanted_loses_its_quotes(text, path, wanted, expected):

@@ -140,9 +140,12 @@ def retype(text: str, problems: Sequence[Problem]) -> str | None:
     """Unquote every string that then has an expected type; returns None if there is none."""
     raw = msgspec.Raw(text.encode())
     changed = raw
-    for problem in problems:
-        if problem.expected:
-            changed = _unquote_at(changed, problem.path, problem.expected)
+    try:
+        for problem in problems:
+            if problem.expected:
+                changed = _unquote_at(changed, problem.path, problem.expected)
+    except msgspec.DecodeError:  # the escape of a lone surrogate
+        return None
     return bytes(changed).decode() if changed is not raw else None
 
 
