@@ -264,7 +264,16 @@ def test_too_much_behind_a_call_that_waits_lets_it_go(monkeypatch: pytest.Monkey
 
 def test_arguments_without_end_are_not_looked_at(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("toolwire.adapt.arguments.MAX_CHECKED_CHARS", 10)
-    assert through(*called('{"nights": 12345}'), TurnEnded())[1] == [("arguments_unchecked", "book")]
+    events = *called('{"nights": 12345}'), *called('{"nights": 12345}', id="b"), TurnEnded()
+    assert through(*events)[1] == [("arguments_too_long", "a"), ("arguments_too_long", "b")]
+
+
+@pytest.mark.parametrize("rules", [CHECK, REPAIR])
+def test_arguments_with_half_a_character_are_checked_like_others(rules: ToolRules):
+    good, bad = '{"city": "\\ud83d"}', '{"city": "\\ud83d", "days": "3"}'
+    events = *called(good), *called(bad, id="b"), TurnEnded()
+    assert through(*events, rules=rules)[1] == [("arguments_invalid", "b $.days type")]
+    assert arguments(*events, rules=rules) == [(good, True), (bad, True)]
 
 
 def test_repaired_calls_stand_in_the_text_of_obsidian():

@@ -78,6 +78,8 @@ class ArgumentJudge:
             return (Verdict((Note("tool_undeclared", call.name),)) if self._tools else Verdict()), None
         if tool.kind == "custom":
             return Verdict(), None
+        if len(text) > MAX_CHECKED_CHARS:
+            return Verdict((Note("arguments_too_long", call.id),)), None
         problems = self._problems(tool, text)
         if problems is None:
             noted = tool.name in self._unusable
@@ -87,8 +89,6 @@ class ArgumentJudge:
         return Verdict(notes), tool
 
     def _problems(self, tool: Tool, text: str) -> Sequence[Problem] | None:
-        if len(text) > MAX_CHECKED_CHARS:
-            return None
         if not is_json(text):
             return (NOT_JSON,)
         if not text.lstrip().startswith("{"):

@@ -18,6 +18,7 @@ from referencing.jsonschema import EMPTY_REGISTRY
 
 from toolwire.adapt.repair import Problem
 from toolwire.core.cache import Cache
+from toolwire.core.text import replace_lone_surrogates
 
 MAX_SCHEMA_BYTES = 64 * 1024
 
@@ -53,9 +54,10 @@ def find_problems(schema: bytes, arguments: str) -> Sequence[Problem] | None:
     if validator is None:
         return None
     _Budget.left = min(MAX_STEPS, MAX_WORK // (len(arguments) + 1) + 500)
+    whole = replace_lone_surrogates(arguments)
     problems: list[Problem] = []
     try:
-        for error in islice(validator.iter_errors(msgspec.json.decode(arguments)), MAX_PROBLEMS):
+        for error in islice(validator.iter_errors(msgspec.json.decode(whole)), MAX_PROBLEMS):
             wanted = set(_wanted_types(error))
             if error.validator in ("anyOf", "oneOf"):
                 wanted.update(type for each in error.context if not each.relative_path for type in _wanted_types(each))
