@@ -1,6 +1,7 @@
 """A request for a server that knows less, and the way back: names, ids, namespaces, custom tools, signatures."""
 
 import json
+from base64 import urlsafe_b64encode
 from typing import Any
 
 import pytest
@@ -14,13 +15,14 @@ from toolwire.backends import messages, responses
 from toolwire.core.backend import Post
 from toolwire.core.events import CallArgs, CallEnded, CallStarted, Event, Note, TurnEnded
 from toolwire.core.request import CallEntry, Message, Request, ResultEntry, TextPart, Tool, ToolChoice
-from toolwire.core.signatures import PackedSignature, pack, unpack
+from toolwire.core.signatures import PREFIX, PackedSignature, pack, unpack
 from toolwire.core.stage import Pipeline
 from toolwire.dialects import messages as messages_dialect
 from toolwire.dialects import responses as dialect
 
 NARROW = Limits(name_length=64, id_chars="A-Za-z0-9_-")
 USER = Message("user", (TextPart("Go."),))
+DEEP = '{"a":' + "[" * 100_000
 
 
 def test_a_request_that_fits_is_left_alone():
@@ -116,6 +118,7 @@ def test_an_input_is_unwrapped_however_its_json_is_cut(text: str, random, ascii_
         pytest.param('{"x":' + "[" * 5000, '{"x":' + "[" * 5000, id="deep"),
         ("", ""),
         ('{"input": "cut', "cut"),
+        (DEEP, DEEP),
     ],
 )
 def test_what_is_no_wrapper_is_the_input_itself(given: str, text: str):
@@ -129,6 +132,9 @@ def test_a_seal_is_carried_whole_and_only_ours_is_opened():
     assert unpack(pack(signature)) == signature
     assert unpack("SEAL") is None
     assert unpack(pack(signature)[:-3] + "!!!") is None
+    assert unpack(pack(signature)[:-3] + "éé") is None
+    assert unpack(PREFIX + urlsafe_b64encode(b'["m","i",[],"s",false,' + b"[" * 100_000).decode()) is None
+    assert unpack(PREFIX + urlsafe_b64encode(b'["m","i",[],"\xff"]').decode()) is None
 
 
 def test_the_name_of_one_tool_is_never_given_to_another():

@@ -118,7 +118,7 @@ def read_recording(text: bytes) -> Recording:
     try:
         head = msgspec.json.decode(first, type=Head)
         lines = [msgspec.json.decode(line, type=Line) for line in rest if line.strip()]
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ValueError(f"not a Toolwire recording: {error}") from None
     if head.toolwire != 1:
         raise ValueError(f"a recording of version {head.toolwire}, which this Toolwire cannot read")

@@ -5,7 +5,6 @@ is; any other carries a package that names the origin and holds everything that 
 """
 
 import base64
-import binascii
 
 import msgspec
 
@@ -42,7 +41,7 @@ def unpack(text: str) -> PackedSignature | None:
     try:
         data = base64.b64decode(packed + "=" * (-len(packed) % 4), b"-_", validate=True)
         signature = msgspec.json.decode(data, type=PackedSignature)
-    except (binascii.Error, msgspec.DecodeError):
+    except (ValueError, RecursionError, msgspec.DecodeError):
         return None
     # Plain reasoning is never packed: a forged package could put any field into the request to a server.
     return signature if signature.origin not in ("", UNSIGNED_ORIGIN) else None
