@@ -119,12 +119,22 @@ def test_an_input_is_unwrapped_however_its_json_is_cut(text: str, random, ascii_
         ("", ""),
         ('{"input": "cut', "cut"),
         (DEEP, DEEP),
+        ('{"input": "a\\ud83d b"}', "a\ufffd b"),
+        ('{"input": "a\\ud83d"}', "a\ufffd"),
+        ('{"patch": "a\\ud83d\\ude00\\ude00"}', "a😀\ufffd"),
     ],
 )
 def test_what_is_no_wrapper_is_the_input_itself(given: str, text: str):
     for told in ([given], list(given)):
         unwrap = Unwrap()
         assert "".join([*map(unwrap.feed, told), unwrap.end()]) == text
+
+
+def test_a_backslash_before_the_letters_of_half_a_character_stays_one():
+    given = '{"input": "C:\\\\ud83d.txt"}'
+    for cut in range(len(given)):
+        unwrap = Unwrap()
+        assert unwrap.feed(given[:cut]) + unwrap.feed(given[cut:]) + unwrap.end() == "C:\\ud83d.txt"
 
 
 def test_a_seal_is_carried_whole_and_only_ours_is_opened():

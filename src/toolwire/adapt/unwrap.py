@@ -2,8 +2,8 @@ r"""Extracts the input of a custom tool from the JSON arguments of a function, i
 
     {"input": "*** Begin Patch\n…"}   →   *** Begin Patch⏎…
 
-An escape or a pair of surrogates may be split anywhere. Text that is not such JSON is the input itself, and so is an
-object with several keys, because they may be parameters that the tool reads from its input.
+An escape or a pair of surrogates may be split anywhere; half a pair is replaced. Text that is not such JSON is the
+input itself, and so is an object with several keys, because they may be parameters that the tool reads from its input.
 """
 
 import json
@@ -11,12 +11,14 @@ import re
 from itertools import chain, count
 from typing import Any, cast
 
+from toolwire.core.text import replace_lone_surrogates
+
 WRAPPED = "input"
 """The key under which the input is declared, unless the tool has a parameter of that name."""
 
 _POSSIBLE_OPENING = re.compile(r'\s*(?:\{\s*(?:"\w*(?:"\s*(?::\s*)?)?)?)?\Z')
 _STRING_CHARS = re.compile(r'(?:[^"\\]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*')
-_HIGH_SURROGATE = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\Z")
+_HIGH_SURROGATE = re.compile(r"(?<!\\)((?:\\\\)*)\\u[dD][89abAB][0-9a-fA-F]{2}\Z")
 
 
 def wrapper_key(description: str) -> str:
@@ -65,10 +67,10 @@ class Unwrap:
         rest = self._held[len(chars) :]
         high = _HIGH_SURROGATE.search(chars)
         if high is not None and not rest.startswith('"'):
-            chars, rest = chars[: high.start()], chars[high.start() :] + rest
+            chars, rest = chars[: high.end(1)], chars[high.end(1) :] + rest
         self._over = rest.startswith('"')
         self._held = rest
-        return json.loads(f'"{chars}"', strict=False) if chars else ""
+        return json.loads(f'"{replace_lone_surrogates(chars)}"', strict=False) if chars else ""
 
     def end(self) -> str:
         """Release held text at the end."""
@@ -81,7 +83,7 @@ class Unwrap:
         if self._key != WRAPPED:
             return whole
         try:
-            read: object = json.loads(whole)
+            read: object = json.loads(replace_lone_surrogates(whole))
         except (ValueError, RecursionError):
             return whole
         values = list(cast("dict[str, Any]", read).values()) if isinstance(read, dict) else [read]
