@@ -313,6 +313,12 @@ def test_strict_is_taken_from_a_messages_client_where_the_server_does_not_know_i
     assert notes == ([Note("field_dropped", "f.strict")] if strict else [])
 
 
+def test_strict_is_taken_from_a_custom_tool_too():
+    tool = Tool("patch", kind="custom", strict=True)
+    lower, restore = lower_request(Request("m", (), tools=(tool,)), Limits(strict=False))
+    assert (lower.tools[0].strict, restore.notes) == (None, [Note("field_dropped", "patch.strict")])
+
+
 def test_calls_of_a_server_that_counts_anew_in_each_turn_get_ids_of_their_own():
     history = tuple(
         entry

@@ -143,7 +143,7 @@ class _LoweredTools:
             schema = {"type": "object", "properties": {key: text}, "required": [key], "additionalProperties": False}
             description = tool.description + _grammar_of(tool)
             lower = msgspec.structs.replace(
-                tool, description=description, parameters=to_raw(schema), kind="function", format=None
+                lower, description=description, parameters=to_raw(schema), kind="function", format=None
             )
         lower = lower if limits.search else lower.shown
         name, namespace = self._naming.of(tool.namespace, tool.name), self._namespace(tool.namespace)
