@@ -22,7 +22,6 @@ from toolwire.dialects import responses as dialect
 
 NARROW = Limits(name_length=64, id_chars="A-Za-z0-9_-")
 USER = Message("user", (TextPart("Go."),))
-DEEP = '{"a":' + "[" * 100_000
 
 
 def test_a_request_that_fits_is_left_alone():
@@ -118,7 +117,6 @@ def test_an_input_is_unwrapped_however_its_json_is_cut(text: str, random, ascii_
         pytest.param('{"x":' + "[" * 5000, '{"x":' + "[" * 5000, id="deep"),
         ("", ""),
         ('{"input": "cut', "cut"),
-        (DEEP, DEEP),
         ('{"input": "a\\ud83d b"}', "a\ufffd b"),
         ('{"input": "a\\ud83d"}', "a\ufffd"),
         ('{"patch": "a\\ud83d\\ude00\\ude00"}', "a😀\ufffd"),
