@@ -7,6 +7,7 @@ A full context window has the code `context_length_exceeded` whatever the server
 """
 
 import re
+from calendar import timegm
 from collections.abc import Mapping
 from email.utils import formatdate, parsedate_to_datetime
 from math import ceil
@@ -226,7 +227,7 @@ def read_retry_after(header: str) -> str:
     if len(header) > _MAX_DATE_CHARS:
         return ""
     try:
-        return formatdate(parsedate_to_datetime(header).timestamp(), usegmt=True)
+        return formatdate(timegm(parsedate_to_datetime(header).utctimetuple()), usegmt=True)  # UTC, also without a zone
     except (ValueError, OverflowError):
         return ""
 

@@ -23,6 +23,7 @@ value: it travels inside `TurnFailed`, and every dialect can write it.
 """
 
 import copyreg
+from calendar import timegm
 from email.utils import parsedate_to_datetime
 from typing import Any, ClassVar
 
@@ -59,7 +60,7 @@ class Failure(msgspec.Struct, frozen=True):
         except ValueError:
             pass
         try:
-            seconds = parsedate_to_datetime(self.retry_after).timestamp() - now
+            seconds = timegm(parsedate_to_datetime(self.retry_after).utctimetuple()) - now
         except (ValueError, OverflowError):
             return None
         return seconds if seconds > 0 else None
