@@ -1,12 +1,13 @@
 """Whatever happens in a turn, its Responses stream is lawful, and its last word is the turn itself."""
 
+import pytest
 from hypothesis import given
 
 from tests.museum.clients import Json, received, received_messages, sound_response
-from tests.unit.test_responses_encoding import ASKED, finished, streamed, written
-from tests.unit.walks import FAILED, turns
+from tests.unit.test_responses_encoding import ASKED, finished, said, streamed, written
+from tests.unit.walks import FAILED, told, turns
 from toolwire.core.collect import Call, Reasoning, Refusal, Text, collect, events_of
-from toolwire.core.events import Event, MessageEnded, Note, TurnEnded, TurnStarted, Usage
+from toolwire.core.events import Event, MessageEnded, Note, ReasoningDelta, TurnEnded, TurnStarted, Usage
 from toolwire.core.notes import TurnStats
 from toolwire.core.order import TurnOrder
 from toolwire.dialects import responses
@@ -33,6 +34,15 @@ def test_any_turn_of_another_dialect_is_a_lawful_stream(events: list[Event]):
 @given(turns(same_dialect=True))
 def test_any_turn_of_the_same_dialect_is_a_lawful_stream(events: list[Event]):
     check(events)
+
+
+@pytest.mark.parametrize("is_early", [True, False])
+def test_an_empty_message_with_the_id_of_an_open_thought_is_in_neither_the_stream_nor_the_turn(is_early: bool):
+    done = told("output_item.done", "msg_1", item={"type": "message", "id": "msg_1", "content": []})
+    thought = ReasoningDelta("Hm.", "summary", 0, "msg_1")
+    events = said(*((done, thought) if is_early else (thought, done)), MessageEnded("msg_1"))
+    check(events)
+    assert [item["type"] for item in streamed(events).response["output"]] == ["reasoning"]
 
 
 @given(turns(same_dialect=False))

@@ -334,8 +334,8 @@ class StreamEncoder:
     def _end_message(self, name: str) -> Sequence[bytes]:
         if isinstance(self._open, MessageItem) and self._open.name == name:
             return self._close()
-        if name in self._closed:
-            return ()  # it was closed when another item opened
+        if name in self._closed or (self._open is not None and self._open.name == name):
+            return ()  # it was closed when another item opened, or that item has its name
         item = self._original_fields(ITEM_DONE, name).get("item", b"{}")
         if fields_of(item).get("content") != msgspec.Raw(b"[]"):
             return ()
