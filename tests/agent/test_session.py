@@ -163,6 +163,14 @@ def test_a_file_that_is_no_session_is_an_error(content: bytes, tmp_path: Path) -
         Session.resume("x", tmp_path)
 
 
+def test_a_session_in_a_newer_format_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
+    newer = HEAD.replace(b":1,", b":2,") + HI
+    (tmp_path / "x.jsonl").write_bytes(newer)
+    with pytest.raises(SessionError, match="the session 'x' has the format 2, and this version of Toolwire reads only"):
+        Session.resume("x", tmp_path)
+    assert (tmp_path / "x.jsonl").read_bytes() == newer
+
+
 HEAD = b'{"toolwire_session":1,"id":"x","model":"up/m"}\n'
 HI = b'{"items":[{"type":"message","role":"user","content":"hi"}]}\n'
 ODD_LINES: dict[str, bytes] = {

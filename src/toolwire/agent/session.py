@@ -1,6 +1,6 @@
 """Sessions, each in a JSON Lines file, so that it can be resumed.
 
-{"toolwire_session":1,"id":"…","model":"…","cwd":"…","created":1730000000}
+{"toolwire_session":1,"id":"…","model":"…","cwd":"…"}
 {"items":[…]}              added to the history
 {"history":[…]}            replaces the history, after a compaction
 {"usage":{…},"last":{…}}   the tokens so far, and those of the last turn
@@ -31,6 +31,8 @@ from toolwire.memory.private_files import make_folders, open_file, open_private,
 UNKNOWN_USAGE = Tokens()
 """The token counts of a history that no model has received yet."""
 
+SESSION_FORMAT = 1
+"""The version of the format."""
 SESSION_SUFFIX = ".jsonl"
 
 MAX_SUMMARY_BYTES = 1024 * 1024
@@ -55,7 +57,6 @@ class SessionHead(msgspec.Struct):
     id: str
     model: str = ""
     cwd: str = ""
-    created: float = 0.0
 
 
 class SessionLine(msgspec.Struct, omit_defaults=True):
@@ -101,7 +102,7 @@ class Session:
         id = new_id()
         path = Path(directory) / f"{id}{SESSION_SUFFIX}" if directory is not None else None
         session = cls(id, model, path, str(cwd))
-        session._write(SessionHead(1, id, model, str(cwd), time.time()))
+        session._write(SessionHead(SESSION_FORMAT, id, model, str(cwd)))
         return session
 
     @classmethod
@@ -118,6 +119,11 @@ class Session:
             head = msgspec.json.decode(first, type=SessionHead)
         except (OSError, ValueError) as error:
             raise SessionError(f"there is no session {id!r} in {directory}") from error
+        if head.toolwire_session != SESSION_FORMAT:
+            raise SessionError(
+                f"the session {id!r} has the format {head.toolwire_session}, and this version of Toolwire reads only "
+                f"format {SESSION_FORMAT}"
+            )
         session.id, session.model, session.cwd = head.id, head.model, head.cwd
         for line in rest:
             with suppress(msgspec.DecodeError):  # a line that was cut when the process ended
