@@ -22,6 +22,7 @@ from toolwire.agent import (
     RunResult,
     Server,
     ServerFailed,
+    Session,
     Tool,
     ToolCall,
     ToolError,
@@ -764,6 +765,36 @@ def test_a_fatal_error_ends_both_runs() -> None:
     helper = Agent(ScriptedModel(Calls("burn")), tools=[burn])
     with pytest.raises(FatalToolError, match="fire"):
         play(Agent(ScriptedModel(Calls("ask", prompt="?")), tools=[helper.as_tool("ask", "Asks.")]).run("go"))
+
+
+@pytest.mark.parametrize("ending", ["fatal", "cancelled"])
+def test_the_tokens_of_an_agent_as_a_tool_count_however_it_ends(ending: str) -> None:
+    async def spent(*, by_helper: bool) -> int:
+        """The tokens of a run that ends in its tool, which is an agent or not."""
+        began, session = asyncio.Event(), Session()
+
+        async def burn() -> None:
+            """Burn."""
+            if ending == "fatal":
+                raise FatalToolError("fire")
+            began.set()
+            await asyncio.Event().wait()
+
+        async def ask(prompt: str) -> None:
+            """Ask."""
+            await burn()
+
+        helper = Agent(ScriptedModel(Calls("burn")), tools=[burn]).as_tool("ask", "Asks.")
+        agent = Agent(ScriptedModel(Calls("ask", prompt="?")), tools=[helper if by_helper else ask])
+        running = asyncio.create_task(agent.run("go", session=session))
+        if ending == "cancelled":
+            await began.wait()
+            running.cancel()
+        with pytest.raises((FatalToolError, asyncio.CancelledError)):
+            await running
+        return session.usage.output
+
+    assert play(spent(by_helper=True)) > play(spent(by_helper=False)) > 0
 
 
 def test_cancelling_a_run_stops_the_agents_that_are_its_tools() -> None:

@@ -216,13 +216,14 @@ class Agent(Generic[DepsT, OutputT]):
         async def delegate(prompt: str, context: Context[Any]) -> Any:
             try:
                 async with self.stream(prompt, deps=context.deps) as run:
-                    async for event in run:
-                        if isinstance(event, TextDelta):
-                            context.emit(event.text)
+                    try:
+                        async for event in run:
+                            if isinstance(event, TextDelta):
+                                context.emit(event.text)
+                    finally:
+                        context.spend(run.session.usage)
             except AgentError as error:
-                context.spend(error.usage)
                 raise ToolError(f"{name} failed: {error}") from error
-            context.spend(run.result.usage)
             return run.result.output
 
         made = FunctionTool(delegate, name, parallel=parallel, writes=writes)
