@@ -9,6 +9,7 @@ import signal
 import stat
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,10 @@ from tests.agent.terminal import Terminal
 from tests.commands.desk import PROGRAM, Desk
 from tests.commands.server import Server
 from tests.support import processes
+from tests.support.fleet import until
 from tests.support.gateway import Gateway, backend
 from tests.support.upstream import Upstream
+from toolwire.cli.temporary_gateway import TemporaryGateway
 
 PROGRAM_TEXT = """#!{python}
 import json, os, signal, sys, time, urllib.request
@@ -251,6 +254,24 @@ def test_the_log_of_the_gateway_can_be_kept(desk: Desk):
     log = desk.folder / "gateway.log"
     assert f"toolwire ready on {said(desk)['url']}\n" in log.read_text()
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
+
+
+def test_the_log_is_closed_when_the_gateway_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    config, log = tmp_path / "toolwire.toml", tmp_path / "gateway.log"
+    config.write_text("[console]\nenabled = false\n")
+    with TemporaryGateway(str(config), log):
+        assert is_open(log)
+    until(lambda: not is_open(log))
+
+
+def is_open(path: Path) -> bool:
+    """Whether this process has the file open."""
+    for descriptor in range(3, 1000):
+        with suppress(OSError):
+            if os.path.samestat(os.fstat(descriptor), path.stat()):
+                return True
+    return False
 
 
 def test_a_gateway_that_does_not_start_says_why(desk: Desk):

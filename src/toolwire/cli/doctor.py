@@ -81,7 +81,7 @@ def doctor(config: str | None) -> None:
 
 
 async def examine(config: str | None) -> list[Finding]:
-    """Check all parts of a gateway; the findings are in the order of a settings file."""
+    """Check all parts of a gateway."""
     try:
         settings = read(config)
     except SettingsError as error:

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from queue import Empty, Queue
 from types import FrameType
@@ -83,14 +84,15 @@ class TemporaryGateway:
 
     def _read(self) -> None:
         """Find the address in the gateway's output, and keep reading, so that the gateway never blocks."""
-        for line in cast("IO[bytes]", self._process.stderr):
-            text = line.decode(errors="replace").rstrip()
-            self._last.append(text.removeprefix("toolwire: "))
-            if text.startswith(READY):
-                self._ready.put(text.removeprefix(READY))
-            if self._log is not None:
-                self._log.write(line)
-                self._log.flush()
+        with cast("IO[bytes]", self._process.stderr) as lines, self._log or nullcontext():
+            for line in lines:
+                text = line.decode(errors="replace").rstrip()
+                self._last.append(text.removeprefix("toolwire: "))
+                if text.startswith(READY):
+                    self._ready.put(text.removeprefix(READY))
+                if self._log is not None:
+                    self._log.write(line)
+                    self._log.flush()
         self._ready.put("")
 
     def _stop(self) -> None:
@@ -100,6 +102,7 @@ class TemporaryGateway:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        cast("IO[bytes]", self._process.stdin).close()
 
 
 def _is_in_foreground() -> bool:

@@ -15,7 +15,7 @@ from toolwire import __version__
 from toolwire.agent.events import AgentEvent, TaskEnded
 from toolwire.agent.mcp import Servers
 from toolwire.agent.runner import Runner
-from toolwire.agent.session import Session, SessionError, folder, list_sessions, session_rows
+from toolwire.agent.session import Session, folder, list_sessions, session_rows
 from toolwire.agent.terminal.commands import (
     COMMANDS,
     IMMEDIATE_COMMANDS,
@@ -130,7 +130,7 @@ class Interactive:
             self._is_busy, self._has_cancelled = True, False
             try:
                 is_done = await self._handle(self._queue.popleft())
-            except (SessionError, ToolwireError, OSError, ValueError) as error:
+            except (ToolwireError, OSError, ValueError) as error:
                 self._view.note(str(error))
                 is_done = False
             self._is_busy = False
