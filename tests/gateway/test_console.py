@@ -396,6 +396,17 @@ def test_submitted_tool_outputs_are_not_replayed(gateway, console):
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "not_replayable")
 
 
+def test_a_request_that_nests_too_deeply_is_not_replayed(gateway, console):
+    seen = {row["id"] for row in console.rows()}
+    body = '{"model":"demo","messages":[{"role":"user","content":"Deep."}],"x":' + "[" * 5000 + "]" * 5000 + "}"
+    assert (
+        httpx.post(f"{gateway.url}/v1/chat/completions", content=body, timeout=90, trust_env=False).status_code == 400
+    )
+    [id] = until(lambda: {row["id"] for row in console.rows()} - seen)
+    answer = console.http.post(f"/console/api/turns/{id}/replay", json={"model": "demo-short"})
+    assert answer.status_code == 400
+
+
 @pytest.mark.parametrize("number", [10**22, -(10**22), -1, 2**63, 1.5])
 def test_odd_numbers_are_refused(console, number):
     assert console.http.get("/console/api/turns", params={"after": json.dumps({"x": number})}).status_code == 400

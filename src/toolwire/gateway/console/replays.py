@@ -131,6 +131,8 @@ def _replace_model(body: bytes, model: str, path: str) -> bytes:
         fields: dict[str, object] = {**_fields(body)}
     except msgspec.DecodeError:
         raise BadRequest("The request was not recorded completely, so it cannot be sent again.") from None
+    except RecursionError:
+        raise BadRequest("The request is nested too deeply.", code="invalid_json") from None
     for name in ("type", "stream_id", "background", "store"):
         fields.pop(name, None)
     fields["model"] = model
