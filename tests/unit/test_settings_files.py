@@ -95,3 +95,23 @@ def test_a_faulty_size_does_not_hide_one_that_is_too_small():
     faults = [*find_faults(Settings(server=server), {})]
     assert "server.max_in_flight: it must be at least server.max_body" in faults
     assert len(faults) == 2
+
+
+def test_variables_are_those_of_the_given_environment(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("MYKEY", raising=False)
+    table = {"keys": [{"name": "a", "key_env": "MYKEY"}], "store": {"url_env": "MYSTORE"}}
+    settings = Settings.from_dict(table, {"MYKEY": "x", "MYSTORE": "memory:"})
+    assert (settings.key_of(settings.keys[0]), settings.store.place) == ("x", "memory:")
+
+
+@pytest.mark.parametrize(
+    ("table", "field"),
+    [({"keys": [{"name": "a", "key_env": "MINE"}]}, "keys[0] (a)"), ({"store": {"url_env": "MINE"}}, "store.url_env")],
+)
+def test_a_variable_that_only_this_process_has_is_not_set_in_a_given_environment(
+    monkeypatch: pytest.MonkeyPatch, table: dict[str, Any], field: str
+):
+    monkeypatch.setenv("MINE", "memory:")
+    with pytest.raises(SettingsError) as error:
+        Settings.from_dict(table, {})
+    assert str(error.value).startswith(f"settings: {field}: the variable MINE is not set")

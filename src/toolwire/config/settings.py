@@ -351,6 +351,13 @@ def _add_environment(settings: Settings, environment: Mapping[str, str]) -> Sett
     level = environment.get(LEVEL, "").strip().lower()
     if level:
         debug = convert_table({**msgspec.to_builtins(debug), "level": level}, Debug, LEVEL)
+    keys, store = settings.keys, settings.store
+    if environment is not os.environ:  # which is read when a value is needed
+        keys = tuple(
+            key if key.key else msgspec.structs.replace(key, key=environment.get(key.key_env, "")) for key in keys
+        )
+        if not store.url and (url := environment.get(store.url_env, "").strip()):
+            store = msgspec.structs.replace(store, url=url, url_env="")
     backends = settings.backends
     if not backends:
         backends = tuple(each for each in (OPENAI, ANTHROPIC) if environment.get(each.api_key_env))
@@ -358,7 +365,7 @@ def _add_environment(settings: Settings, environment: Mapping[str, str]) -> Sett
             backends = (*backends, CODEX)
     if all(backend.kind != "demo" and backend.name != DEMO.name for backend in backends):
         backends = (*backends, DEMO)
-    return msgspec.structs.replace(settings, tools=rules, debug=debug, backends=backends)
+    return msgspec.structs.replace(settings, keys=keys, store=store, tools=rules, debug=debug, backends=backends)
 
 
 def load_for_serving(path: str | None, environment: Mapping[str, str] = os.environ) -> Settings:

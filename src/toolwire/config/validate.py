@@ -27,21 +27,21 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 def find_faults(settings: Settings, environment: Mapping[str, str] = os.environ) -> Iterator[str]:
     """All faults, each with its field."""
-    yield from find_general_faults(settings)
+    yield from find_general_faults(settings, environment)
     for index, backend in enumerate(settings.backends):
         yield from (f"backends[{index}] ({backend.name}){fault}" for fault in find_backend_faults(backend, environment))
 
 
-def find_general_faults(settings: Settings) -> Iterator[str]:
+def find_general_faults(settings: Settings, environment: Mapping[str, str] = os.environ) -> Iterator[str]:
     """The faults that do not belong to one backend."""
     yield from _check_sizes(settings)
-    yield from _check_access(settings)
+    yield from _check_access(settings, environment)
     store, name = settings.store, settings.store.setting
     if store.url_env and not _VARIABLE.fullmatch(store.url_env):  # not shown: it may be the URL
         yield "store.url_env: this is not the name of a variable; write the name of the one that holds the URL"
     elif store.url_env and store.url:
         yield "store.url_env: there is a store.url too; one of them is enough"
-    elif store.url_env and not os.environ.get(store.url_env, "").strip():
+    elif store.url_env and not environment.get(store.url_env, "").strip():
         yield f"store.url_env: the variable {store.url_env} is not set; put the URL into it: export {store.url_env}=…"
     elif not store.place.startswith(("memory:", "sqlite:", *DATABASE_SCHEMES)):
         what = repr(store.place) if name == "store.url" and "@" not in store.place else "this value"
@@ -73,7 +73,7 @@ def _check_sizes(settings: Settings) -> Iterator[str]:
         yield "server.max_in_flight: it must be at least server.max_body"
 
 
-def _check_access(settings: Settings) -> Iterator[str]:
+def _check_access(settings: Settings, environment: Mapping[str, str]) -> Iterator[str]:
     """Check hosts, origins and keys."""
     for index, host in enumerate(settings.server.hosts):
         if not _HOST.fullmatch(host):
@@ -94,7 +94,7 @@ def _check_access(settings: Settings) -> Iterator[str]:
         if key.name in names:
             yield f"{where}: another key has this name; stored data belongs to the name"
         forms = settings.key_forms(key)
-        if not forms:
+        if not (key.key or environment.get(key.key_env, "")).strip():
             missing = f"the variable {key.key_env} is not set" if key.key_env else "a key or key_env is needed"
             yield f"{where}: {missing}"
         if not secrets.isdisjoint(forms):
