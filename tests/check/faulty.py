@@ -223,6 +223,8 @@ async def _do(step: Any, request: web.Request, response: web.StreamResponse) -> 
             await asyncio.sleep(60)
         case Cut():
             _abort(request)
+        case threading.Event():
+            step.set()
         case _:
             await response.write(step)
 

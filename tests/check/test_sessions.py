@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import itertools
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -945,6 +946,24 @@ def test_a_stream_that_comes_while_the_model_speaks_is_live(faulty: Faulty):
         if not any(each for each, _ in found):
             break
     assert found == [([], {"stream.live"})] * 2
+
+
+def test_a_checker_that_cannot_run_while_the_model_speaks_does_not_call_the_stream_late(faulty: Faulty):
+    sent = threading.Event()
+
+    async def main() -> Report:
+        loop = asyncio.get_running_loop()
+
+        def answer(received: ReceivedRequest, reply: Reply) -> Reply:
+            loop.call_soon_threadsafe(sent.wait, 60)  # the checker stands still meanwhile
+            steps = [step for each in frames(reply)[:20] for step in (each, Pause(0.08))]
+            return msgspec.structs.replace(reply, steps=[*steps, sent])
+
+        return await tried(faulty.add(Fault(answer=answer, to=is_long)), "chat", only=["stream.live"])
+
+    report = asyncio.run(main())
+    assert sent.is_set()
+    assert report.broken == []
 
 
 def compressed(received: ReceivedRequest, reply: Reply) -> Reply:

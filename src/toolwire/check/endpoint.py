@@ -1,5 +1,6 @@
 """The endpoint under test: sends requests, measures times and checks every answer against the rules."""
 
+import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -62,6 +63,30 @@ class Target(msgspec.Struct, frozen=True):
     query: dict[str, str] = {}
 
 
+TICK_SECONDS = 0.05
+
+
+class OwnClock:
+    """Seconds in which this process ran: while its machine is too busy to run it, a tick is all that passes.
+
+    Otherwise what a server sent meanwhile would seem to arrive at once, after a silence.
+    """
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+        self._ticked = time.monotonic()
+
+    def read(self) -> float:
+        """The time of this clock."""
+        return self._seconds + min(time.monotonic() - self._ticked, 2 * TICK_SECONDS)
+
+    async def tick(self) -> None:
+        """Keep the clock going, until this is cancelled."""
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            self._seconds, self._ticked = self.read(), time.monotonic()
+
+
 class Endpoint:
     """Sends requests to one address and keeps all exchanges."""
 
@@ -79,13 +104,16 @@ class Endpoint:
         self._too_large: Counter[str] = Counter()
         self._received_bytes = 0
         self._is_gone = False
+        self.clock = OwnClock()
 
     async def __aenter__(self) -> "Endpoint":
+        self._ticking = asyncio.create_task(self.clock.tick())
         timeout = aiohttp.ClientTimeout(total=self.target.timeout, sock_connect=CONNECT_TIMEOUT)
         self.session = aiohttp.ClientSession(headers={"user-agent": USER_AGENT}, timeout=timeout, trust_env=True)
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._ticking.cancel()
         await self.session.close()
 
     async def fetch(
@@ -97,7 +125,7 @@ class Endpoint:
         """
         sent = SentRequest("POST" if body else "GET", self.target.base + path, body)
         exchange = Exchange(self.spend(api), self.probe, api.name, sent, facts=facts)
-        answer = _Answer(exchange, self.target.key, leave_after)
+        answer = _Answer(exchange, self.target.key, leave_after, self.clock)
         headers = self.headers(api) | ({"content-type": "application/json"} if body else {})
         try:
             # A redirected POST becomes a GET, and the key would go to another host: the redirect is reported instead.
@@ -175,11 +203,12 @@ def _record(exchange: Exchange, folder: Path) -> None:
 class _Answer:
     """Reads an answer and fills in its exchange."""
 
-    def __init__(self, exchange: Exchange, key: str, leave_after: int) -> None:
+    def __init__(self, exchange: Exchange, key: str, leave_after: int, clock: OwnClock) -> None:
         self._exchange = exchange
         self._leave_after = leave_after
         self._redactor = BlankCredentials(CredentialFilter((key,)))
         self._began = time.monotonic()
+        self._clock, self._started = clock, clock.read()
         self._pieces: list[bytes] = []
         self._stream = StreamCheck(exchange.facts or RequestFacts(exchange.api))
 
@@ -205,7 +234,7 @@ class _Answer:
     def _take(self, data: bytes) -> None:
         self._pieces.append(data)
         if self._streamed:
-            self._stream.feed(data, time.monotonic() - self._began)
+            self._stream.feed(data, self._clock.read() - self._started)
 
     @property
     def _streamed(self) -> bool:

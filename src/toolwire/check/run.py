@@ -174,7 +174,7 @@ _CONDITIONS: dict[str, Callable[[Exchange], object]] = {
     "call": lambda exchange: exchange.turn.calls,
     "text": lambda exchange: exchange.turn.text,
     "error": lambda exchange: exchange.turn.finish == "failed",
-    "time": lambda exchange: exchange.seconds > MIN_LIVE_SECONDS,
+    "time": lambda exchange: any(each.at > MIN_LIVE_SECONDS for each in exchange.received[-1:]),
     "calls.leak": lambda exchange: exchange.facts and exchange.facts.tools,
     "usage.parts": lambda exchange: exchange.turn.usage and exchange.turn.usage.has_parts,
     "usage.sum": lambda exchange: exchange.turn.usage and exchange.turn.usage.total is not None,

@@ -24,7 +24,7 @@ class ReceivedFrame(msgspec.Struct, frozen=True):
 
     position: int
     at: float
-    """Seconds since the request."""
+    """Seconds since the request, without those in which this process could not run."""
     event: str | None
     data: str
     value: Any = None
