@@ -392,6 +392,19 @@ def test_nothing_in_a_recording_steers_the_terminal(tmp_path):
     assert plain["choices"][0]["message"]["content"] == said
 
 
+def test_the_plain_form_of_a_failed_turn_is_its_error(tmp_path):
+    lines = [{"toolwire": 1, "kind": "responses", "model": "m", "content_type": "text/event-stream"}]
+    for block in stream(created(), text("hello")).decode().split("\n\n")[:-1]:  # and no end
+        name, _, data = block.partition("\n")
+        lines.append({"t": 0, "event": name.removeprefix("event: "), "data": data.removeprefix("data: ")})
+    tape = tmp_path / "tape.jsonl"
+    tape.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for form in ("chat", "responses", "messages"):
+        shown = toolwire("replay", str(tape), "--as", form, cwd=tmp_path)
+        plain = json.loads(shown.stdout.partition(f"# {form}, plain\n")[2])
+        assert plain["error"]["message"]
+
+
 def test_the_old_name_of_recording_still_works(http, start, tmp_path):
     gateway = start(CODEX_DUMP_SSE="1")
     http.post(f"{gateway.base_url}/chat/completions", json=chat_body("demo"))

@@ -184,5 +184,8 @@ def _show_forms(recording: Recording, forms: Sequence[str], out: TextIO) -> None
                 collector.feed(event)
                 out.write(escape_invisible(b"".join(encoder.feed(event)).decode()))
         [turn] = collector.end()
-        plain = dialect.encode_turn(turn, request, dialect.new_id("replay"), 0)
+        if turn.failure is not None:
+            plain = dialect.encode_error(turn.failure)
+        else:
+            plain = dialect.encode_turn(turn, request, dialect.new_id("replay"), 0)
         print(f"\n# {form}, plain\n{escape_invisible(plain.decode())}\n", file=out)
