@@ -25,7 +25,7 @@ def fragments(texts: dict[str, str]) -> Iterator[str]:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_every_statement_that_an_operation_names_is_there(engine: str):
-    named = re.findall(r"(?:fetch|fetch_one|execute_many|query|change)\(\s*\"(\w+)\"", code("sql", engine))
+    named = re.findall(r"(?:fetch|fetch_one|stream|execute_many|query|change)\(\s*\"(\w+)\"", code("sql", engine))
     assert len(named) > 40
     assert {*named} <= {*ENGINES[engine].texts}
 

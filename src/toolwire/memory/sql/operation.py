@@ -102,7 +102,7 @@ class SqlStore(ABC):
         return self._max_age or NO_MAX_AGE
 
 
-_Operation: TypeAlias = Callable[Concatenate[S, Transaction, P], Coroutine[Any, Any, T]]
+_Operation: TypeAlias = Callable[Concatenate[S, Any, P], Coroutine[Any, Any, T]]
 _Method: TypeAlias = "Callable[Concatenate[S, P], CoroutineType[Any, Any, T]]"
 
 

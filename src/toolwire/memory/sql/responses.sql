@@ -56,21 +56,21 @@ WITH RECURSIVE chain (id, previous, conversation, used, depth) AS (
 -- larger than :most, and no rows if there is no such response.
 {links},
 oldest AS (SELECT * FROM chain ORDER BY depth DESC LIMIT 1),
-beginning AS (
-    SELECT min(i.place) AS place FROM oldest
-    JOIN toolwire.items own ON own.holder = oldest.id
-    JOIN toolwire.items i ON i.holder = oldest.conversation AND i.id = own.id
-),
-said AS (
-    SELECT 1000000 AS depth, 0 AS made, i.place, i.item FROM oldest, beginning, toolwire.items i
-    WHERE i.holder = oldest.conversation AND i.made = 0 AND i.place < beginning.place
+parts AS (
+    SELECT depth, id AS holder, 9223372036854775807 AS ending FROM chain
     UNION ALL
-    SELECT depth, i.made, i.place, i.item FROM chain JOIN toolwire.items i ON i.holder = chain.id
+    SELECT 1000000, oldest.conversation, (
+        SELECT min(i.place) FROM toolwire.items own
+        JOIN toolwire.items i ON i.holder = oldest.conversation AND i.id = own.id WHERE own.holder = oldest.id
+    ) FROM oldest
 ),
-weighed AS (SELECT *, sum(length(item)) OVER () AS total FROM said)
-SELECT oldest.previous, w.total::bigint, CASE WHEN w.total <= :most AND oldest.previous = '' THEN w.item END,
+total AS (
+    SELECT sum(length(i.item)) AS size FROM parts p JOIN toolwire.items i ON i.holder = p.holder AND i.place < p.ending
+)
+SELECT oldest.previous, total.size, i.item,
     (SELECT min(used) < now() - :touch_after * interval '1 second' FROM chain)
-FROM oldest LEFT JOIN weighed w ON true ORDER BY w.depth DESC, w.made, w.place
+FROM oldest CROSS JOIN total LEFT JOIN parts p ON total.size <= :most AND oldest.previous = ''
+LEFT JOIN toolwire.items i ON i.holder = p.holder AND i.place < p.ending ORDER BY p.depth DESC, i.made, i.place
 
 -- name: touch_chain
 {links},

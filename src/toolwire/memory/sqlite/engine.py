@@ -95,6 +95,10 @@ class SqliteTransaction:
         rows = self._execute(statement, values).fetchall()
         return rows[0] if rows else None
 
+    def stream(self, statement: str, /, **values: object) -> sqlite3.Cursor:
+        """Run a statement whose rows are read one by one, as many as are wanted."""
+        return self._execute(statement, values)
+
     async def execute_many(self, statement: str, rows: Sequence[Mapping[str, object]], /) -> None:
         text, _, _, times = STATEMENTS[statement]
         supplied = {name: self._times[name]() for name in times}

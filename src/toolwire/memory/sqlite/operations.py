@@ -5,6 +5,7 @@ A finished response never changes, so a write whose outcome is unknown may be re
 
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 
 import msgspec
 
@@ -12,7 +13,7 @@ from toolwire.memory.sql.operation import Transaction, reading, transaction, urg
 from toolwire.memory.sql.responses import NO_EFFECTS
 from toolwire.memory.sql.runs import NO_LIMITS
 from toolwire.memory.sql.values import MAX_BYTES_PER_READ
-from toolwire.memory.sqlite.engine import Engine, Stranger
+from toolwire.memory.sqlite.engine import Engine, SqliteTransaction, Stranger
 from toolwire.memory.store import (
     NO_BOUND,
     UNFINISHED,
@@ -163,20 +164,22 @@ class SqliteStore(Engine):
         await tx.fetch("put_events", **run, first=first, count=count, frames=frames)
 
     @reading
-    async def follow(self, tx: Transaction, wanted: Sequence[Follow], most: int = NO_BOUND) -> list[Followed]:
+    async def follow(self, tx: SqliteTransaction, wanted: Sequence[Follow], most: int = NO_BOUND) -> list[Followed]:
         answers: list[Followed] = []
         for follow in wanted:
-            run, number = {"id": follow.id, "owner": follow.owner}, follow.next
+            run = {"id": follow.id, "owner": follow.owner}
             chunks: list[EventChunk] = []
-            while (row := await tx.fetch_one("chunk", **run, number=number)) is not None:
-                chunk = EventChunk(*row)
-                if chunks and len(chunk.frames) > most:
-                    break
-                chunks.append(chunk)
-                number = chunk.first + chunk.count
-                most -= len(chunk.frames)
-            is_over = row is None and await tx.fetch_one("is_running", **run) is None
-            answers.append(Followed(tuple(chunks), is_over))
+            with closing(tx.stream("chunks", **run, number=follow.next)) as rows:
+                for row in rows:
+                    chunk = EventChunk(*row)
+                    if chunks and len(chunk.frames) > most:
+                        goes_on = True
+                        break
+                    chunks.append(chunk)
+                    most -= len(chunk.frames)
+                else:
+                    goes_on = await tx.fetch_one("is_running", **run) is not None
+            answers.append(Followed(tuple(chunks), is_over=not goes_on))
         return answers
 
     @reading

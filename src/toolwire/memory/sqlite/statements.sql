@@ -79,11 +79,11 @@ SELECT 1 FROM runs WHERE id = :id AND owner = :owner AND is_over = 0
 INSERT INTO events (holder, first, owner, frames, count, epoch) VALUES (:id, :first, :owner, :frames, :count, :epoch)
 ON CONFLICT DO NOTHING
 
--- name: chunk
--- The chunk with the event of this number, or the next chunk after it.
+-- name: chunks
+-- The chunks of a run from the event of this number on.
 SELECT first, count, frames FROM events WHERE holder = :id AND owner = :owner AND first >= coalesce(
     (SELECT max(first) FROM events WHERE holder = :id AND first <= :number), 0) AND first + count > :number
-ORDER BY first LIMIT 1
+ORDER BY first
 
 -- name: value
 SELECT value FROM kept WHERE owner = :owner AND kind = :kind AND key = :key AND used >= now() - :max_age
