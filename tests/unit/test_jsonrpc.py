@@ -69,6 +69,13 @@ def test_a_last_line_without_its_end_is_cut_and_says_nothing():
     assert reader.end() == []
 
 
+def test_a_line_that_was_cut_does_not_count_after_the_end():
+    reader = LineReader(limit=10)
+    reader.feed(b"x" * 10)
+    reader.end()
+    assert reader.feed(b"y" * 10) == []
+
+
 @pytest.mark.parametrize("size", [4096, 65536, 10**9])
 def test_a_line_may_be_long(size: int):
     line = json.dumps({"a": "x" * 5_000_000}).encode()

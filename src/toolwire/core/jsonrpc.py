@@ -54,7 +54,7 @@ class LineReader:
 
     def end(self) -> list[Frame]:
         """Discard an unterminated last line: it was cut."""
-        self._pending = []
+        self._pending, self._held = [], 0
         return []
 
 
