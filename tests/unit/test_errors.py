@@ -18,6 +18,8 @@ NOW = 1_700_000_000.0
         ("Tue, 14 Nov 2023 22:13:50 GMT", 30.0),
         ("Tue, 14 Nov 2023 22:13:10 GMT", None),
         ("soon", None),
+        ("-3", None),
+        ("nan", None),
         ("", None),
     ],
 )

@@ -56,9 +56,11 @@ class Failure(msgspec.Struct, frozen=True):
     def pause(self, now: float) -> float | None:
         """Seconds to wait according to Retry-After, a number or a date; None if it is absent or unreadable."""
         try:
-            return float(self.retry_after)
+            seconds = float(self.retry_after)
         except ValueError:
             pass
+        else:
+            return seconds if seconds >= 0 else None
         try:
             seconds = timegm(parsedate_to_datetime(self.retry_after).utctimetuple()) - now
         except (ValueError, OverflowError):
