@@ -126,6 +126,8 @@ class TenantCache(Generic[Key, Value]):
     def put(self, tenant: str, key: Key, value: Value, size: int) -> None:
         """Store a value of `size` bytes as the tenant's newest; one that is larger than the cache is not stored."""
         self.pop(key)
+        if size + ENTRY_OVERHEAD > self._max_bytes:
+            return
         self._tenants[key] = tenant
         self._tables.setdefault(tenant, OrderedDict())[key] = value, size + ENTRY_OVERHEAD
         self._grow(tenant, size + ENTRY_OVERHEAD)
