@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from toolwire.memory.sqlite import SqliteStore
-from toolwire.memory.store import Append, Appended, EventChunk, Fence, Follow, Followed, OriginCheck, Overtaken
+from toolwire.memory.store import Append, Appended, EventChunk, Fence, Follow, Followed, Overtaken, WriteGuard
 
 PATIENCE = 10.0
 """Seconds for which a stopped writer waits at most for somebody who takes over."""
@@ -14,7 +14,7 @@ LATE = 0.05
 """Seconds after that until it goes on."""
 
 
-def is_held(database: sqlite3.Connection, guard: OriginCheck) -> bool:
+def is_held(database: sqlite3.Connection, guard: WriteGuard) -> bool:
     if isinstance(guard, Fence):
         query, values = "SELECT 1 FROM runs WHERE id = ? AND epoch = ?", (guard.id, guard.epoch)
     else:
@@ -23,7 +23,7 @@ def is_held(database: sqlite3.Connection, guard: OriginCheck) -> bool:
     return database.execute(query, values).fetchone() is not None
 
 
-def stop(database: sqlite3.Connection, guard: OriginCheck) -> None:
+def stop(database: sqlite3.Connection, guard: WriteGuard) -> None:
     """Be like a process that is stopped before it writes, and goes on when its guard is lost.
 
     One who has a run stops when its member is gone: whoever is alive is not overtaken.
@@ -41,7 +41,7 @@ def stop(database: sqlite3.Connection, guard: OriginCheck) -> None:
 class Stopped(SqliteStore):
     """A store without a fault whose writers are stopped until they are overtaken."""
 
-    async def save(self, *given: Any, guard: OriginCheck | None = None, **named: Any) -> None:
+    async def save(self, *given: Any, guard: WriteGuard | None = None, **named: Any) -> None:
         if guard is not None:
             await self.in_writer(stop, guard)
         await super().save(*given, guard=guard, **named)
@@ -55,7 +55,7 @@ class Stopped(SqliteStore):
 class NoFence(SqliteStore):
     """Whoever comes may write."""
 
-    async def _check_guard(self, tx: Any, guard: OriginCheck) -> None:
+    async def _check_guard(self, tx: Any, guard: WriteGuard) -> None:
         pass
 
     async def _is_cancelled(self, tx: Any, owner: str, fence: Fence) -> bool | None:
@@ -69,7 +69,7 @@ class StoppedNoFence(Stopped, NoFence):
 class CheckThenWrite(StoppedNoFence):
     """Guards are checked, and then something is written."""
 
-    async def save(self, *given: Any, guard: OriginCheck | None = None, **named: Any) -> None:
+    async def save(self, *given: Any, guard: WriteGuard | None = None, **named: Any) -> None:
         if guard is not None and not await self.in_writer(is_held, guard):
             raise Overtaken(guard)
         await super().save(*given, guard=guard, **named)

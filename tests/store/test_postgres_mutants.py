@@ -15,7 +15,7 @@ from tests.store.races import RACES
 from toolwire.memory.postgres import PostgresStore
 from toolwire.memory.postgres.operations import compose_save
 from toolwire.memory.postgres.schema import STATEMENTS
-from toolwire.memory.store import Appended, OriginCheck, Overtaken
+from toolwire.memory.store import Appended, Overtaken, WriteGuard
 
 ROUNDS = 100
 """Most rounds of a race until its fault must have shown."""
@@ -58,12 +58,12 @@ class CheckThenWrite(PostgresStore):
         await super().append([each for each in appends if each.fence not in lost])
         return Appended(frozenset(lost))
 
-    async def save(self, *given: Any, guard: OriginCheck | None = None, **named: Any) -> None:
+    async def save(self, *given: Any, guard: WriteGuard | None = None, **named: Any) -> None:
         if guard is not None and not await self._is_held(guard):
             raise Overtaken(guard)
         await super().save(*given, guard=guard, **named)
 
-    async def _is_held(self, guard: OriginCheck) -> bool:
+    async def _is_held(self, guard: WriteGuard) -> bool:
         fence = "SELECT 1 FROM toolwire.runs WHERE id = :id AND epoch = :epoch AND NOT is_over"
         lease = "SELECT 1 FROM toolwire.leases WHERE name = :id AND epoch = :epoch"
         is_run = hasattr(guard, "id")

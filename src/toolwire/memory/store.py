@@ -138,7 +138,7 @@ class Lease(msgspec.Struct, frozen=True):
     epoch: int
 
 
-OriginCheck: TypeAlias = Fence | Lease
+WriteGuard: TypeAlias = Fence | Lease
 
 
 class RunLimits(msgspec.Struct, frozen=True):
@@ -317,7 +317,7 @@ class StoreFailed(ToolwireError):
 class Overtaken(StoreFailed):
     """Another process has taken over the run or lease. Nothing was written."""
 
-    def __init__(self, guard: OriginCheck) -> None:
+    def __init__(self, guard: WriteGuard) -> None:
         super().__init__("overtaken", f"another process has taken over {guard!r}")
 
 

@@ -24,10 +24,10 @@ from toolwire.memory.store import (
     Followed,
     KeptItem,
     Lease,
-    OriginCheck,
     Overtaken,
     Record,
     RunLimits,
+    WriteGuard,
 )
 
 MAX_CHUNKS_PER_READ = 512
@@ -90,7 +90,7 @@ class PostgresStore(Engine):
         made: Sequence[KeptItem],
         effects: Effects = NO_EFFECTS,
         *,
-        guard: OriginCheck | None = None,
+        guard: WriteGuard | None = None,
         last: EventChunk | None = None,
     ) -> None:
         [[is_saved]] = await self._save(owner, record, given or (), made, effects, guard, last=last)
@@ -106,7 +106,7 @@ class PostgresStore(Engine):
         *,
         plan: bytes,
         member: str,
-        guard: OriginCheck | None = None,
+        guard: WriteGuard | None = None,
         limits: RunLimits = NO_LIMITS,
     ) -> Fence:
         run = NewRun(member, plan, limits)
@@ -126,7 +126,7 @@ class PostgresStore(Engine):
         given: Sequence[KeptItem],
         made: Sequence[KeptItem],
         effects: Effects,
-        guard: OriginCheck | None,
+        guard: WriteGuard | None,
         *,
         last: EventChunk | None = None,
         run: NewRun | None = None,
@@ -179,7 +179,7 @@ class PostgresStore(Engine):
             values |= {"most_in_all": run.limits.in_all, "most_owned": run.limits.per_owner}
         return await self.change(statement, **values)
 
-    async def _check_unsaved(self, owner: str, id: str, guard: OriginCheck | None) -> None:
+    async def _check_unsaved(self, owner: str, id: str, guard: WriteGuard | None) -> None:
         """Raise `Overtaken`, unless nothing had to be saved: an earlier attempt may have saved it."""
         rows = await self.query("state", id=self.key(id), owner=owner, unfinished=UNFINISHED)
         is_unfinished, epoch = rows[0] if rows else (False, None)

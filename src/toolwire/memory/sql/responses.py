@@ -20,12 +20,12 @@ from toolwire.memory.store import (
     KeptItem,
     Kind,
     Lease,
-    OriginCheck,
     OwnedRecord,
     Page,
     Raw,
     Record,
     TooLarge,
+    WriteGuard,
 )
 
 TOUCH_AFTER = 3600.0
@@ -46,7 +46,7 @@ class Responses(Members):
         made: Sequence[KeptItem],
         effects: Effects = NO_EFFECTS,
         *,
-        guard: OriginCheck | None = None,
+        guard: WriteGuard | None = None,
         last: EventChunk | None = None,
     ) -> None:
         """Save a response or its new state.

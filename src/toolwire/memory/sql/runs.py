@@ -21,9 +21,9 @@ from toolwire.memory.store import (
     Follow,
     Followed,
     KeptItem,
-    OriginCheck,
     Record,
     RunLimits,
+    WriteGuard,
 )
 
 NO_LIMITS = RunLimits()
@@ -42,7 +42,7 @@ class Runs(Responses):
         *,
         plan: bytes,
         member: str,
-        guard: OriginCheck | None = None,
+        guard: WriteGuard | None = None,
         limits: RunLimits = NO_LIMITS,
     ) -> Fence:
         """Save a response whose turn has yet to run, and its run, which belongs to this member.

@@ -26,10 +26,10 @@ from toolwire.memory.store import (
     Followed,
     KeptItem,
     Lease,
-    OriginCheck,
     Overtaken,
     Record,
     RunLimits,
+    WriteGuard,
 )
 
 LOG_BYTES_TO_COPY = 4 * 1024 * 1024
@@ -53,7 +53,7 @@ class SqliteStore(Engine):
         made: Sequence[KeptItem],
         effects: Effects = NO_EFFECTS,
         *,
-        guard: OriginCheck | None = None,
+        guard: WriteGuard | None = None,
         last: EventChunk | None = None,
     ) -> None:
         state = await tx.fetch_one("state", id=record.id)
@@ -86,7 +86,7 @@ class SqliteStore(Engine):
         *,
         plan: bytes,
         member: str,
-        guard: OriginCheck | None = None,
+        guard: WriteGuard | None = None,
         limits: RunLimits = NO_LIMITS,
     ) -> Fence:
         run = {"id": record.id, "owner": owner, "member": member}
@@ -103,7 +103,7 @@ class SqliteStore(Engine):
         await tx.fetch("put_run", **run, plan=plan)
         return Fence(record.id, 1)
 
-    async def _check_guard(self, tx: Transaction, guard: OriginCheck) -> None:
+    async def _check_guard(self, tx: Transaction, guard: WriteGuard) -> None:
         """Raise `Overtaken` if another process has taken over the run or lease."""
         if isinstance(guard, Lease):
             await self._check_lease(tx, guard)
