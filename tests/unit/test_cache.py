@@ -27,16 +27,14 @@ NOT_CLIENTS_BYTES = {
     "_specials",
     "_marker_pattern",
     "_markers",
-    "_any_of",
-    "_routes",
+    "_find_routes",
     "_limit",
-    "_passed_name",
-    "_owner_of",
-    "_key",
+    "_encode_passed_name",
+    "_compile_key",
+    "_hash_key",
     "bytes_of",
     "load_token",
-    "statement",
-    "save_statement",
+    "compose_save",
 }
 """Functions whose arguments are our own, the operator's, or headers, whose size the server bounds."""
 
