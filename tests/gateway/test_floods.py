@@ -69,7 +69,7 @@ FLOODS = {
     "blank lines": Flood(b"\n", "reply_too_large"),
     "carriage returns": Flood(b"\r", "reply_too_large"),
     "carriage returns and line feeds": Flood(b"\r\n", "reply_(too_large|without_content)"),  # by the size of reads
-    "chunks of one byte": Flood(b"1\r\n\n\r\n", "reply_too_large", CHUNKED),
+    "chunks of one byte": Flood(b"1\r\n\n\r\n", "reply_(too_large|without_content)", CHUNKED),  # by the size of reads
     "100 Continue": Flood(b"HTTP/1.1 100 Continue\r\n\r\n", "backend_broke_off", b""),
     "103 Early Hints": Flood(b"HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n", "backend_broke_off", b""),
 }  # fmt: skip
