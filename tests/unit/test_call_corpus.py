@@ -495,7 +495,7 @@ def test_texts_of_blocks_that_are_open_at_once_are_not_mixed():
 
 def test_what_waits_behind_an_open_block_is_bounded(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("toolwire.backends.messages.decode.MAX_HELD_CHARS", 2000)
-    with pytest.raises(BackendFault, match="wait behind a block"):
+    with pytest.raises(BackendFault, match="wait behind an open block"):
         events_of("messages", began(), use(0, "a", "find"), use(1, "b", "other"), *[delta(1, "x" * 100)] * 20)
 
 

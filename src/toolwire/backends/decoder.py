@@ -49,11 +49,11 @@ class TurnDecoder(ABC):
         self._started = False
         self._unreadable = 0
         self._failure: Failure | None = None  # from a finish reason; a later error event is more exact
-        self.ended = False
+        self.ended: bool = False
         """Whether the backend's stream has ended the turn."""
-        self.finishing = 0
+        self.finishing: int = 0
         """Frames since the last choice got its finish reason, not counting heartbeats; 0 before that."""
-        self.context_window = ContextWindow()
+        self.context_window: ContextWindow = ContextWindow()
         """The size and state of the model's context window, as far as the reply reported them."""
 
     @abstractmethod

@@ -43,10 +43,13 @@ class LoweredConversation:
     """One request to one backend, and its answer. A backend sets `decoder` and adds `start`."""
 
     decoder: TurnDecoder
+    lowered: Request
+    """The request as it is written for the server."""
+    restore: Restore
+    """Restores the calls of the answer."""
 
     def __init__(self, request: Request, limits: Limits) -> None:
         self.lowered, self.restore = fit_request(request, limits)
-        """The request as it is written for the server, and the stage that restores the calls of the answer."""
         dropped = self.lowered.notes[len(request.notes) :]
         self._notes: Sequence[Note] = (*dropped, *self.restore.notes)  # delivered with the turn
         self._stages = Pipeline(self.restore) if self.restore.table else None
