@@ -553,7 +553,7 @@ def test_the_time_line_has_every_frame_and_ends_a_bar_where_its_result_came(seen
 
 def test_a_note_leads_to_what_it_means(seen):
     assert "arguments_repaired" in seen["explained"]
-    assert "put right without changing what they say" in seen["explained"]
+    assert "repaired without changing their meaning" in seen["explained"]
 
 
 def test_requests_stand_under_each_other_on_a_phone(seen):

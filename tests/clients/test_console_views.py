@@ -314,7 +314,7 @@ def test_trying_without_being_signed_in_leads_to_the_sign_in_page(seen):
 
 
 def test_an_address_that_is_not_encoded_shows_an_error(seen):
-    assert "This did not work" in seen["noTurn"]
+    assert "Something went wrong" in seen["noTurn"]
 
 
 def test_going_back_to_the_list_restores_the_place_the_row_and_the_pause(seen):
