@@ -8,12 +8,21 @@ from collections.abc import Callable, Iterator
 from random import Random
 
 import pytest
+import uvloop
 from prometheus_client import values
 
 from toolwire.gateway.metrics import Metrics, SharedFiles
 from toolwire.gateway.workers import channel as module
 from toolwire.gateway.workers.channel import Channel
-from toolwire.gateway.workers.messages import Beat, Failed, LineSplitter, Ready, decode_from_worker, encode_line
+from toolwire.gateway.workers.messages import (
+    Beat,
+    Draining,
+    Failed,
+    LineSplitter,
+    Ready,
+    decode_from_worker,
+    encode_line,
+)
 from toolwire.memory.store import StoreStats
 
 
@@ -52,6 +61,28 @@ def test_a_supervisor_that_does_not_read_gets_whole_lines_when_it_does(monkeypat
 
     with ours, theirs:
         asyncio.run(main())
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_a_message_to_a_supervisor_that_is_gone_is_an_os_error(run, monkeypatch):
+    """A worker sends its last message when it drains, and finishes its turns whatever becomes of the message."""
+    monkeypatch.setattr(module, "BEAT_INTERVAL", 0.01)
+    ours, theirs = socket.socketpair()
+
+    async def main() -> None:
+        gone = asyncio.Event()
+        channel = await Channel.open(ours, lambda: None)
+        talking = asyncio.create_task(channel.run(lambda message: gone.set() if message is None else None))
+        await asyncio.get_running_loop().run_in_executor(None, theirs.recv, 1, socket.MSG_PEEK)
+        theirs.close()  # with a heartbeat that was not read, which resets the connection
+        async with asyncio.timeout(60):
+            await gone.wait()
+            await talking
+        with pytest.raises(OSError, match=r"gone|reset|[Bb]roken"):
+            await channel.send(Draining())
+
+    with ours:
+        run(main())
 
 
 @pytest.mark.parametrize("size", [1, 7, 100_000])

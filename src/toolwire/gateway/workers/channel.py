@@ -63,5 +63,7 @@ class Channel:
 
     async def send(self, message: FromWorker) -> None:
         """Send a message; returns when the system has it. Raises `OSError` if the supervisor is gone."""
+        if self._writer.is_closing():  # uvloop raises a RuntimeError for a write
+            raise ConnectionResetError("the supervisor is gone")
         self._writer.write(encode_line(message))
         await self._writer.drain()
