@@ -96,7 +96,9 @@ class Walk:
         self._do(Step(f"git clone --quiet {ROOT} {self._clone}"), self._clone.parent)
         server = self._serve()
         try:
-            for step in _demo_of(readme):
+            for step in _steps_of(readme, "Thirty seconds to the first tool call"):
+                self._do(step, self._clone)
+            for step in _steps_of((ROOT / "docs/demo.md").read_text(), "A whole conversation"):
                 self._do(step, self._clone)
             for step in BEYOND:
                 self._do(step, self._clone)
@@ -138,13 +140,15 @@ class Walk:
         print(f"  ({time.monotonic() - started:.1f} s)", flush=True)
 
 
-def _demo_of(readme: str) -> list[Step]:
-    """What the section on the demo model lets one type: its shell blocks, and its Python block as a program."""
-    section = readme.partition("## Try it without a model")[2].partition("\n## ")[0]
+def _steps_of(page: str, title: str) -> list[Step]:
+    """What a section lets one type, after the clone: its shell blocks, and its Python block as a program."""
+    section = page.partition(f"## {title}\n")[2].partition("\n## ")[0]
     steps: list[Step] = []
     for language, block in re.findall(r"^```(sh|python)\n(.*?)^```", section, re.DOTALL | re.MULTILINE):
+        if block.startswith("git clone"):
+            continue
         if language == "sh":
-            steps.append(Step(block.strip()))
+            steps.append(Step(f"PATH=$PWD/.venv/bin:$PATH; {block.strip()}"))
         else:
             install = ".venv/bin/python -m pip install --quiet --disable-pip-version-check openai"
             steps.append(Step(f"{install} && .venv/bin/python - <<'END'\n{block}END", "18 degrees, sunny"))
