@@ -28,7 +28,7 @@ FIRST = ["toolwire.library.streams", "toolwire.library.bodies", "toolwire.librar
 HEAD = """# API reference
 
 Everything that is public, as its docstrings say it.
-[Toolwire as a library](library.md) and [the agent](agent.md) explain how to use it.
+[Toolwire as a library](library.md) and [agents in your program](agent-library.md) explain how to use it.
 This page is written by `scripts/api_reference.py`, and a test compares it with the code.
 """
 

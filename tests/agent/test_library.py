@@ -691,7 +691,7 @@ def test_a_session_is_kept_in_a_directory_that_is_a_text(tmp_path: Path) -> None
 
 
 def test_the_page_draws_every_error() -> None:
-    page = (Path(__file__).parent.parent.parent / "docs/agent.md").read_text()
+    page = (Path(__file__).parent.parent.parent / "docs/agent-library.md").read_text()
     kinds = [AgentError, ToolError, FatalToolError, SessionError]
     for kind in kinds:
         assert issubclass(kind, ToolwireError)

@@ -12,7 +12,7 @@ from tests.support.gateway import PROXIES
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [
-    "docs/agent.md",
+    "docs/agent-library.md",
     "docs/aggregator.md",
     "docs/check.md",
     "docs/library.md",
