@@ -5,6 +5,7 @@
     content.py, secrets.py     content with its secrets removed, when a turn is first viewed
     turn_view.py               one turn
     prompts.py                 its prompt and excerpts, from which conversations.py makes conversations
+    search.py                  finds turns by their texts
     statistics.py              counts of turns
     store_browser.py           responses in the store
     replays.py, backends.py    requests sent by the console, and checks of backends

@@ -14,7 +14,7 @@ from toolwire import __version__
 from toolwire.config.settings import CONSOLE_NAME
 from toolwire.core.cache import BoundedDict
 from toolwire.core.errors import BadRequest
-from toolwire.dialects.reading import read
+from toolwire.dialects.reading import as_bad_request, read
 from toolwire.gateway.console.access import Access, Viewer
 from toolwire.gateway.console.backends import Checks, CheckState, ModelLists
 from toolwire.gateway.console.conversations import (
@@ -30,6 +30,7 @@ from toolwire.gateway.console.handlers import Handlers
 from toolwire.gateway.console.http import HEADERS, address_of, in_thread, read_body
 from toolwire.gateway.console.recorder import MAX_CAPTURES, TurnRecorder
 from toolwire.gateway.console.replays import RecordedRequest, Replays
+from toolwire.gateway.console.search import Findings, SearchQuery, merge_findings
 from toolwire.gateway.console.statistics import CountReport, merge_reports, summarize_latencies
 from toolwire.gateway.console.store_browser import StoreBrowser
 from toolwire.gateway.keys import Caller
@@ -90,6 +91,7 @@ class ConsoleApi:
             ("GET", "/me", self.me),
             ("GET", "/advice", self.advice),
             ("GET", "/turns", self.turns),
+            ("GET", "/search", self.search),
             ("GET", "/turns/{id}", self.turn),
             ("GET", "/turns/{id}/recording", self.recording),
             ("POST", "/turns/{id}/pin", self.pin),
@@ -139,6 +141,18 @@ class ConsoleApi:
         except msgspec.DecodeError:
             raise BadRequest("after must hold the numbers of the previous answer.", "after") from None
         return {"now": time.time(), "workers": await self._fan_out.ask(self._own.rows, viewer, after=after)}
+
+    async def search(self, request: Request, viewer: Viewer) -> object:
+        """The turns with these words, the latest first; if there are more, the next search is for those `before`."""
+        try:
+            query = msgspec.convert(dict(request.query_params), SearchQuery, strict=False)
+        except msgspec.ValidationError as error:
+            raise as_bad_request(error) from None
+        asked = {"words": query.q, "before": query.before}
+        answers = await self._fan_out.ask(self._own.search, viewer, **asked)
+        findings = merge_findings([msgspec.convert(each, Findings) for each in answers])
+        more = {"before": findings.reached} if findings.reached else {}
+        return {"ids": [id for _, id in findings.found], "more": bool(more), **more}
 
     async def turn(self, request: Request, viewer: Viewer) -> object:
         return await self._fan_out.ask_one(self._own.turn, viewer, id=request.path_params["id"])

@@ -7,6 +7,7 @@ and None means that this process has no answer. Long work runs in a thread.
 import re
 from collections import Counter
 from heapq import nlargest
+from time import monotonic
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ from toolwire.gateway.console.prompts import make_prompt, read_segment
 from toolwire.gateway.console.recorder import ALL_KEYS, TurnRecorder
 from toolwire.gateway.console.ring import RecordedTurn
 from toolwire.gateway.console.rows import TurnRow
+from toolwire.gateway.console.search import MAX_FOUND, SEARCH_SECONDS, Findings, has_words
 from toolwire.gateway.console.statistics import count_rows
 from toolwire.gateway.console.turn_view import make_recording, view_turn
 from toolwire.turns.routes import Router
@@ -42,7 +44,7 @@ class Handlers:
         self._checks = checks
         self.questions = (
             self.rows, self.turn, self.recording, self.request, self.pin, self.capture, self.count_capture,
-            self.prompts, self.segment, self.numbers, self.backends, self.check, self.report,
+            self.search, self.prompts, self.segment, self.numbers, self.backends, self.check, self.report,
         )  # fmt: skip
 
     async def _list_visible(self, viewer: Viewer) -> list[RecordedTurn]:
@@ -110,6 +112,20 @@ class Handlers:
         """Count a turn that another process has captured."""
         self._recorder.capture(name, self._recorder.captures.get(name, 0) - 1)
         return True
+
+    async def search(self, viewer: Viewer, *, words: str, before: float) -> Any:
+        """The turns before this time that have these words, as `Findings`. Each turn is prepared as for a viewer."""
+        turns = [turn for turn in await self._list_visible(viewer) if turn.row.at < before]
+        turns.sort(key=lambda turn: -turn.row.at)
+        findings, deadline = Findings(), monotonic() + SEARCH_SECONDS
+        for number, turn in enumerate(turns, 1):
+            await self._recorder.prepare(turn)
+            if await in_thread(has_words, turn.packed, turn.row, words):
+                findings.found.append((turn.row.at, turn.row.id))
+            if number < len(turns) and (len(findings.found) == MAX_FOUND or monotonic() > deadline):
+                findings.reached = turn.row.at
+                break
+        return msgspec.to_builtins(findings)
 
     async def prompts(self, viewer: Viewer) -> list[Any]:
         """The rows and prompts of the latest turns with content."""

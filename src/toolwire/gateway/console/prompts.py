@@ -139,7 +139,7 @@ def unpack_excerpts(data: bytes) -> Excerpts:
 def make_prompt(packed: bytes, row: TurnRow) -> TurnPrompt:
     """Split the prompt of a turn: what a backend was sent, or else what the client sent."""
     content = unpack(packed)
-    own, sent = _decode_request(row.dialect, content.request), _find_sent_request(content)
+    own, sent = decode_request(row.dialect, content.request), _find_sent_request(content)
     asked, given = own or sent or _NOTHING, sent or own or _NOTHING
     context: dict[Section, int] = {"system": 0, "tools": 0, "history": 0, "results": 0}
     segments: list[bytes] = []
@@ -175,7 +175,7 @@ def make_prompt(packed: bytes, row: TurnRow) -> TurnPrompt:
 def read_segment(packed: bytes, dialect: str, index: int) -> tuple[Section, str, str] | None:
     """The section, the name and the text of a segment; None if there is no such segment."""
     content = unpack(packed)
-    request = _find_sent_request(content) or _decode_request(dialect, content.request)
+    request = _find_sent_request(content) or decode_request(dialect, content.request)
     found = list(_list_segments(request)) if request is not None else []
     if index >= len(found):
         return None
@@ -186,7 +186,7 @@ def read_segment(packed: bytes, dialect: str, index: int) -> tuple[Section, str,
 # Requests
 
 
-def _decode_request(dialect: str, body: bytes) -> Request | None:
+def decode_request(dialect: str, body: bytes) -> Request | None:
     """The request in a body; None if it is not one, or refers to items that only the store has."""
     side = dialects().get(dialect)
     if side is None:
@@ -200,7 +200,7 @@ def _decode_request(dialect: str, body: bytes) -> Request | None:
 def _find_sent_request(content: TurnContent) -> Request | None:
     """The last request that was sent to a backend which speaks one of the dialects."""
     for attempt in reversed(content.attempts):
-        if attempt.sent and (request := _decode_request(attempt.kind, attempt.sent[0].body)) is not None:
+        if attempt.sent and (request := decode_request(attempt.kind, attempt.sent[0].body)) is not None:
             return request
     return None
 
@@ -319,7 +319,7 @@ def _take_excerpts(entries: Sequence[Entry], answer: StreamView, row: TurnRow) -
     if not calls:
         calls = [(id, name, "") for id, name in zip(row.call_ids, row.calls, strict=False)]
     return Excerpts(
-        _cut(_text_of(asked.parts) or NO_TEXT) if asked is not None else TextExcerpt(),
+        _cut(text_of(asked.parts) or NO_TEXT) if asked is not None else TextExcerpt(),
         is_new,
         _cut(answer.text),
         len(answer.reasoning),
@@ -331,7 +331,7 @@ def _take_excerpts(entries: Sequence[Entry], answer: StreamView, row: TurnRow) -
         tuple(
             ResultExcerpt(
                 each.call_id[:MAX_NAME_LENGTH],
-                _cut(_text_of(each.parts), MAX_EXCERPT_LENGTH if index >= first_text else 0),
+                _cut(text_of(each.parts), MAX_EXCERPT_LENGTH if index >= first_text else 0),
             )
             for index, each in enumerate(kept)
         ),
@@ -343,5 +343,5 @@ def _cut(text: str, length: int = MAX_EXCERPT_LENGTH) -> TextExcerpt:
     return TextExcerpt(text[:length], len(text))
 
 
-def _text_of(parts: Sequence[Part]) -> str:
+def text_of(parts: Sequence[Part]) -> str:
     return "".join(part.text for part in parts if isinstance(part, TextPart | RefusalPart))
