@@ -17,7 +17,7 @@ from toolwire.agent.tools.shell import local_shell
 from toolwire.config.settings import DEMO, AgentTools, Backend, Key, Settings
 from toolwire.turns.tools.call import LocalShellPayload, ToolCall
 from toolwire.turns.tools.registry import Context
-from toolwire.upstream.credentials import inherited
+from toolwire.upstream.credentials import inherit_environment
 
 SECRETS = {
     "OPENAI_API_KEY": "1",
@@ -51,10 +51,10 @@ def variables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_one_place_decides() -> None:
     environment = {"PATH": "/bin", **SECRETS, **NAMED, **HARMLESS}
-    assert inherited(SETTINGS.secret_variables, ("PGPASSWORD", "ALICE"), environment) == {
+    assert inherit_environment(SETTINGS.secret_variables, ("PGPASSWORD", "ALICE"), environment) == {
         "PATH": "/bin", "PGPASSWORD": "4", "ALICE": "8", **HARMLESS,
     }  # fmt: skip
-    assert inherited(environment=environment) == {"PATH": "/bin", **NAMED, **HARMLESS}
+    assert inherit_environment(environment=environment) == {"PATH": "/bin", **NAMED, **HARMLESS}
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_commands_of_an_agent_get_no_secrets(name: str, prompt: str, tmp_path: P
 
 def test_a_local_shell_gets_no_secrets(tmp_path: Path) -> None:
     call = ToolCall("local_shell", "1", LocalShellPayload(("env",), env={"OTHER_KEY": "of the call"}))
-    context = Context(tmp_path, print, inherit=partial(inherited, SETTINGS.secret_variables, ("MINE",)))
+    context = Context(tmp_path, print, inherit=partial(inherit_environment, SETTINGS.secret_variables, ("MINE",)))
     result = asyncio.run(local_shell.run(call, context))
     found = {line.partition("=")[0] for line in result.text.splitlines()}
     assert found & {*SECRETS, *NAMED, "OTHER_KEY"} == {"MINE", "OTHER_KEY"}

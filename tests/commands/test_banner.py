@@ -71,7 +71,7 @@ def test_a_terminal_gets_everything(desk: Desk):
                 f"{launch} claude",
                 f"{launch} codex",
                 "",
-                f"✓ local  qwen3, fast, gemma-*; {server.url}/v1: it answers, with 2 models; clients bring their own key, if it needs one",
+                f"✓ local  qwen3, fast, gemma-*; {server.url}/v1: it answers, with 2 models; clients send their own key, if it needs one",
                 "✗ away   away/MODEL; http://127.0.0.1:9/v1: it cannot be reached: connection refused. Is the server running, and is base_url right?",
                 "✓ demo   demo, demo-slow, demo-error, demo-rate-limit, demo-error-middle and 8 more; built in",
             ]

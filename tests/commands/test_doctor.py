@@ -58,7 +58,7 @@ def test_without_a_configuration_all_is_well(desk: Desk):
 @pytest.mark.parametrize(
     ("path", "key", "mark", "said"),
     [
-        ("/v1", "good", "✓", "{url}/v1: it answers, and takes the key, with 2 models"),
+        ("/v1", "good", "✓", "{url}/v1: it answers, and accepts the key, with 2 models"),
         ("/v1", "sk-secret", "✗", "{url}/v1: the key in UP_KEY was refused (401); put a valid one there"),
         ("", "good", "✗", "{url}: base_url looks wrong (404); write {url}/v1"),
         ("/v2", "good", "✗", "{url}/v2: base_url looks wrong (404); write {url}/v1"),
@@ -75,7 +75,7 @@ def test_a_backend_with_a_key(desk: Desk, path: str, key: str, mark: str, said: 
 def test_a_backend_that_gets_the_keys_of_clients(desk: Desk):
     with Server(served) as server:
         desk.configure(local(f"{server.url}/v1"))
-        said = "it answers, and wants a key, which clients bring; api_key_env gives it one of its own"
+        said = "it answers, and needs a key: clients send theirs, unless api_key_env names one"
         assert lines(desk)["backend local"] == ("✓", f"{server.url}/v1: {said}")
 
 
@@ -87,9 +87,9 @@ def test_a_backend_that_gets_the_keys_of_clients(desk: Desk):
         (
             (200, "text/html", b"<html>Welcome</html>"),
             "✗",
-            "base_url looks wrong: /chat/completions is not there (200)",
+            "base_url looks wrong: there is no /chat/completions (200)",
         ),
-        ((429, "application/json", b"{}"), "✓", "it answers, and takes the key"),
+        ((429, "application/json", b"{}"), "✓", "it answers, and accepts the key"),
         (
             (400, "application/json", b'{"error": "Incorrect API key provided: x"}'),
             "✗",

@@ -51,7 +51,7 @@ def test_without_answers_the_defaults_count(desk: Desk):
 
 def test_a_file_that_is_there_stays_unless_somebody_says_so(desk: Desk):
     desk.configure("# mine\n")
-    stays = f"toolwire: {desk.config} is there already, and stays as it is; --overwrite replaces it\n"
+    stays = f"toolwire: {desk.config} already exists and was not changed; --overwrite replaces it\n"
     for arguments, answer in ((("--yes",), ""), ((), ""), ((), "n\n")):
         done = desk.run("init", *arguments, stdin=answer)
         assert (done.returncode, done.stderr) == (2, stays)
@@ -97,7 +97,10 @@ def test_options_for_one_server_need_one(desk: Desk):
         "toolwire: --model, --base-url and --key-env go with exactly one --preset\n",
     )
     done = desk.run("init", "--yes", "--preset", "azure")
-    assert done.stderr == f"toolwire: --base-url: the preset azure needs yours: {PRESETS['azure'].address}\n"
+    assert (
+        done.stderr
+        == f"toolwire: --base-url: the preset azure needs an address of the form {PRESETS['azure'].address}\n"
+    )
     assert not desk.config.exists()
 
 

@@ -61,7 +61,7 @@ CONFIGURATIONS = {
     ),
     "a preset that needs an address": (
         '[[backends]]\npreset = "azure"\n',
-        "backends[0] (azure).base_url: the preset azure needs yours: https://RESOURCE.openai.azure.com/openai/v1",
+        "backends[0] (azure).base_url: the preset azure needs an address of the form https://RESOURCE.openai.azure.com/openai/v1",
     ),
     "an address with its operation": (
         '[[backends]]\nname = "a"\nkind = "chat"\nbase_url = "http://127.0.0.1:1/v1/chat/completions"\n',

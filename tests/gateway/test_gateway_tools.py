@@ -193,10 +193,10 @@ class RawFrame:
         return transcript(self.kind, self.service.bodies[place])
 
     def declared(self, place: int = 0) -> list[str]:
-        return names_in(self.service.bodies[place])
+        return read_model_names(self.service.bodies[place])
 
 
-def names_in(body: Json) -> list[str]:
+def read_model_names(body: Json) -> list[str]:
     return [tool.get("name") or tool["function"]["name"] for tool in body.get("tools", ())]
 
 
@@ -673,7 +673,7 @@ def test_a_backend_that_compacts_itself_is_asked_to(own: Routes, http: httpx.Cli
     assert [each["encrypted_content"] for each in response.json()["output"]] == ["SEALED"]
     [told] = own.upstream.of("compacts")
     assert told.body["input"][-1] == {"type": "compaction_trigger"}
-    assert names_in(told.body) == []
+    assert read_model_names(told.body) == []
 
 
 HOSTED: dict[Name, Json] = {
@@ -748,7 +748,7 @@ def test_a_history_that_only_its_dialect_can_tell_stays_whole(own: Routes, diale
     assert notes_of(own.post(dialect, body)) == [LEFT_OUT]
     [told] = own.upstream.of(name)
     assert told.body[field] == body[field]
-    assert names_in(told.body) == ["find"]
+    assert read_model_names(told.body) == ["find"]
 
 
 @pytest.mark.parametrize("dialect", NAMES)

@@ -82,7 +82,7 @@ def asked(source: Name, tools: tuple[Declared, ...], **fields: Any) -> dict[str,
     return question(source, "mine", tools, stream=True, **fields)
 
 
-def names_in(body: bytes) -> list[str]:
+def read_model_names(body: bytes) -> list[str]:
     """The names of the tools that a body declares, in any dialect."""
     tools = json.loads(body)["tools"]
     return [tool.get("name") or tool["function"]["name"] for tool in tools]
@@ -92,7 +92,7 @@ def names_in(body: bytes) -> list[str]:
 @pytest.mark.parametrize("name", [LONG, DOTTED])
 def test_a_name_that_the_server_does_not_take_is_lowered_and_restored(source: Name, target: Name, name: str):
     converted = convert_request(source, target, asked(source, (Declared(name),)))
-    [there] = names_in(converted.body)
+    [there] = read_model_names(converted.body)
     assert len(there) <= 128
     assert converted.names == ({} if there == name else {there: name})
     reply = Script((Says("So."), Calls("call_a", there, '{"path":"x"}')))

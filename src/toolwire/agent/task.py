@@ -31,7 +31,7 @@ from toolwire.turns.tools.calls import CallHooks, Finished, shorten
 from toolwire.turns.tools.concurrency import call_function
 from toolwire.turns.tools.loop import REPEATED_CALLS, Limits, ToolLoop
 from toolwire.turns.tools.registry import Context, Result, Tool, as_result, declare
-from toolwire.upstream.credentials import inherited
+from toolwire.upstream.credentials import inherit_environment
 
 if TYPE_CHECKING:
     from toolwire.agent.runner import Runner
@@ -323,7 +323,7 @@ class Task:
         """The functions around calls: approval, the user's hooks and the reports. The output call has reports only."""
         settings, config, calls = runner.model.settings, runner.config, runner.calls
         exempt = FINAL_RESULT if self.output is not None else ""
-        inherit = partial(inherited, settings.secret_variables, settings.agent.inherit)
+        inherit = partial(inherit_environment, settings.secret_variables, settings.agent.inherit)
         shared = Context(runner.cwd, writable=not config.read_only, approved=True, inherit=inherit, deps=calls.deps)
 
         def make_context(call: ToolCall) -> Context:

@@ -38,8 +38,8 @@ from toolwire.memory.store import StoreFailed
 from toolwire.protocols import backend_kinds, http_backends
 from toolwire.turns.backends import check_backends
 from toolwire.turns.route import Route
-from toolwire.turns.routes import Router, names_in
-from toolwire.upstream.credentials import inherited, login_file, read_login
+from toolwire.turns.routes import Router, read_model_names
+from toolwire.upstream.credentials import inherit_environment, login_file, read_login
 from toolwire.upstream.http import HttpUpstream, SmallAnswer, make_session
 from toolwire.upstream.reply import Broken
 
@@ -51,7 +51,7 @@ CODEX_TIMEOUT = 6.0
 _KEY_REFUSED = re.compile(
     rb"(incorrect|invalid|missing|expired)\W+api.?key|api.?key\W+(is\W+)?(not valid|invalid)", re.IGNORECASE
 )
-"""How some servers refuse a key with another status: xAI and Gemini answer 400."""
+"""Errors of servers that refuse a key with another status: xAI and Gemini answer 400."""
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -151,7 +151,7 @@ async def _examine_store(store: Store) -> Finding:
 def _find_file_fault(file: StoreFile) -> str:
     folder = next(each for each in file.path.parents if each.exists())
     if not os.access(folder, os.W_OK | os.X_OK) or (file.exists and not os.access(file.path, os.W_OK)):
-        return "it cannot be written; give it another place with store.url"
+        return "it is not writable; choose another file with store.url"
     try:
         file.check_disk()
         if not file.exists:
@@ -218,7 +218,7 @@ async def _check_route(route: Route, upstream: HttpUpstream) -> tuple[bool, str]
             return False, f"the login was refused ({answer.status}); run codex login"
         variable = backend.api_key_env or find_key_variable(backend)
         if not variable:
-            return True, "it answers, and wants a key, which clients bring; api_key_env gives it one of its own"
+            return True, "it answers, and needs a key: clients send theirs, unless api_key_env names one"
         return False, f"the key in {variable} was refused ({answer.status}); put a valid one there"
     if answer.status == 402:
         return False, "the account has no credit (402)"
@@ -227,15 +227,15 @@ async def _check_route(route: Route, upstream: HttpUpstream) -> tuple[bool, str]
     names: tuple[str, ...] = ()
     if route.list_models and not backend.auth:
         with suppress(Broken, *UNREADABLE):
-            names = names_in(await route.list_models(key))
+            names = read_model_names(await route.list_models(key))
     models = f", with {len(names)} models" if names else ""
     if not _has_operation(answer):
         if models:  # some servers answer 404 where a model is missing
             return True, f"it answers{models}"
         return False, await _explain_address(upstream, post, key, answer.status)
     if not backend.has_key and not key:
-        return True, f"it answers{models}; clients bring their own key, if it needs one"
-    return True, f"it answers, and takes the key{models}"
+        return True, f"it answers{models}; clients send their own key, if it needs one"
+    return True, f"it answers, and accepts the key{models}"
 
 
 def _has_operation(answer: SmallAnswer) -> bool:
@@ -251,7 +251,7 @@ async def _explain_address(upstream: HttpUpstream, post: Post, key: str, status:
         found = await upstream.at(other).fetch(post, key) if other != base else None
         if found is not None and found.status in (400, 401, 403, 422) and _has_operation(found):
             return f"base_url looks wrong ({status}); write {other}"
-    return f"base_url looks wrong: {post.path} is not there ({status})"
+    return f"base_url looks wrong: there is no {post.path} ({status})"
 
 
 # Codex
@@ -275,7 +275,7 @@ async def _read_codex_version(command: tuple[str, ...]) -> tuple[str, str]:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
-            env=inherited(),
+            env=inherit_environment(),
         )
     except OSError as error:
         return "", f"{command[0]} cannot be started: {error.strerror}; {INSTALL['codex']}"

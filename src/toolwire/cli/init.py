@@ -39,8 +39,8 @@ _HEAD = f"""\
 
 _NO_BACKENDS = f"""\
 
-# Without a [[backends]] entry there is the demo model, OpenAI's models if OPENAI_API_KEY is set, Anthropic's if
-# ANTHROPIC_API_KEY is, and a local Codex if it has a login.
+# Without a [[backends]] entry the gateway serves the demo model, OpenAI's models if OPENAI_API_KEY is set, Anthropic's
+# if ANTHROPIC_API_KEY is set, and a local Codex if it is logged in.
 # [[backends]]
 # preset = "deepseek"         # one of: {", ".join(PRESETS)}
 """
@@ -99,9 +99,9 @@ def init(
             raise Declined(f"--key-env: {fault}")
         for name in preset:
             if yes and PRESETS[name].address and not base_url:
-                raise Declined(f"--base-url: the preset {name} needs yours: {PRESETS[name].address}")
-        if os.path.lexists(path) and not overwrite and not questions.confirm(f"{path} is there already. Replace it?"):
-            raise Declined(f"{path} is there already, and stays as it is; --overwrite replaces it")
+                raise Declined(f"--base-url: the preset {name} needs an address of the form {PRESETS[name].address}")
+        if os.path.lexists(path) and not overwrite and not questions.confirm(f"{path} already exists. Replace it?"):
+            raise Declined(f"{path} already exists and was not changed; --overwrite replaces it")
         names = preset if preset or yes else _ask_servers(questions)
         chosen: list[ServerChoice] = []
         for name in names:
@@ -134,7 +134,7 @@ def init(
 
 
 class Questions:
-    """Asks on stdout and reads answers from stdin, which may be a pipe. After its end all answers are the defaults."""
+    """Asks on stdout and reads answers from stdin, which may be a pipe. At its end the defaults are used."""
 
     def __init__(self, *, asks: bool) -> None:
         self._asks = asks
@@ -165,7 +165,7 @@ def _ask_servers(questions: Questions) -> tuple[str, ...]:
     found = [name for name, each in PRESETS.items() if each.api_key_env and os.environ.get(each.api_key_env)]
     for number, (name, preset) in enumerate(PRESETS.items(), 1):
         print(f"  {number:2}  {name:11} {preset.title}{f' ({preset.api_key_env} is set)' if name in found else ''}")
-    print("\nThe demo model is always there and needs none of them.")
+    print("\nThe demo model is always available and needs none of them.")
 
     def find_fault(answer: str) -> str:
         return next((explain_preset(name) for name in _split_presets(answer) if name not in PRESETS), "")
@@ -174,7 +174,7 @@ def _ask_servers(questions: Questions) -> tuple[str, ...]:
 
 
 def _split_presets(answer: str) -> tuple[str, ...]:
-    """The presets of an answer, by number or name. An unknown name stays as it is."""
+    """The presets of an answer, by number or name. An unknown name is kept."""
     names = [*PRESETS]
     found = (
         names[int(word) - 1] if word.isdecimal() and 1 <= int(word) <= len(names) else word
@@ -203,8 +203,8 @@ def _ask_details(given: ServerChoice, questions: Questions) -> ServerChoice:
             backend = msgspec.convert(with_preset({"base_url": url or preset.base_url}, name), Backend)
             [listed] = asyncio.run(list_models(Settings(backends=(backend,)), name))
             offered = tuple(model.removeprefix(f"{name}/") for model in listed.models[:MAX_MODELS_OFFERED])
-        others = f"are matched by {', '.join(preset.models)}" if preset.models else f"are asked for as {name}/MODEL"
-        question = f"Models by name, with commas; the first is the one to begin with (all others {others})"
+        others = f"are matched by {', '.join(preset.models)}" if preset.models else f"are requested as {name}/MODEL"
+        question = f"Models by name, with commas; the first is the default (all others {others})"
         models = _split_list(questions.ask(question, ", ".join(offered) or NONE))
     return ServerChoice(name, url, variable, models)
 
@@ -230,11 +230,11 @@ def _make_entry(chosen: ServerChoice) -> str:
     models = chosen.models or preset.models
     example = next((model for model in models if not is_glob(model)), "NAME")
     if chosen.models:
-        models_line = f"models = {to_toml([*models, *preset.models])}  # the first is the one to begin with"
+        models_line = f"models = {to_toml([*models, *preset.models])}  # the first is the default"
     elif preset.models:
-        models_line = f"# models = {to_toml(models)}  # names and globs that go to this server"
+        models_line = f"# models = {to_toml(models)}  # names and globs of models that this server serves"
     else:
-        models_line = f'# models = ["NAME"]  # without it they are asked for as {chosen.preset}/NAME'
+        models_line = f'# models = ["NAME"]  # without this line, request a model as {chosen.preset}/NAME'
     lines = [
         "",
         f"# {preset.title}",
@@ -244,7 +244,7 @@ def _make_entry(chosen: ServerChoice) -> str:
         _make_line("api_key_env", chosen.key_env, preset.api_key_env, "the variable that holds the key"),
         models_line,
         f"# aliases = {{ fast = {to_toml(example)} }}  # names of your own",
-        '# context_windows = { "*" = 131072 }  # tokens that its models take',
+        '# context_windows = { "*" = 131072 }  # in tokens',
     ]
     return "\n".join(line for line in lines if line is not None) + "\n"
 

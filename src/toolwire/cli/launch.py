@@ -1,4 +1,4 @@
-"""`toolwire launch`: runs a program on the gateway that answers, or on a temporary one that ends with the program."""
+"""`toolwire launch`: runs a program with the gateway that is running, or with a temporary one for this program."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ from toolwire.cli.gateway_address import GatewayAddress, fetch_first_model, fetc
 from toolwire.cli.options import PATH, client_options, say, stop_on
 from toolwire.cli.temporary_gateway import NotStarted, TemporaryGateway
 from toolwire.config.settings import DEMO, SettingsError, load, with_address
-from toolwire.upstream.credentials import inherited
+from toolwire.upstream.credentials import inherit_environment
 
 
 @click.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})
@@ -34,10 +34,10 @@ def launch(
     arguments = arguments[arguments[:1] == ("--",) :]
     client = cast("Program", program)
 
-    def command_on(gateway: GatewayAddress) -> tuple[list[str], dict[str, str]]:
+    def make_command(gateway: GatewayAddress) -> tuple[list[str], dict[str, str]]:
         """The command line and the environment, with no secrets but the key and what `agent.inherit` names."""
         setup = set_up_client(settings, client, model, gateway)
-        environment = inherited(settings.secret_variables, settings.agent.inherit)
+        environment = inherit_environment(settings.secret_variables, settings.agent.inherit)
         return [executable, *setup.arguments, *arguments], {**environment, **setup.variables}
 
     with stop_on(SettingsError, NotStarted):
@@ -56,10 +56,10 @@ def launch(
         if version and has_model(gateway, model or OWN_MODELS[client]):
             say(f"{described} on the gateway at {gateway.url}")
             sys.stdout.flush()
-            os.execve(executable, *command_on(gateway))  # noqa: S606 - the user's own command
+            os.execve(executable, *make_command(gateway))  # noqa: S606 - the user's own command
         check_model(settings, model or OWN_MODELS[client])
         why = {None: "none answers", "": "something else answers"}.get(version, "another one answers")
         with TemporaryGateway(settings.file, log) as own:
             say(f"{described} on a gateway of its own, {own.url} ({why} at {gateway.url})")
-            code = own.run(*command_on(msgspec.structs.replace(gateway, url=own.url)))
+            code = own.run(*make_command(msgspec.structs.replace(gateway, url=own.url)))
         raise click.exceptions.Exit(code)

@@ -1,4 +1,4 @@
-"""`toolwire models`: lists the names that can be asked for, by backend."""
+"""`toolwire models`: lists the model names that clients may request, by backend."""
 
 import asyncio
 from fnmatch import fnmatchcase
@@ -13,7 +13,7 @@ from toolwire.config.decode import did_you_mean, join_reasons
 from toolwire.config.settings import Settings, SettingsError, is_glob, load
 from toolwire.core.display import clean, redact_url
 from toolwire.turns.route import Route
-from toolwire.turns.routes import Router, names_in
+from toolwire.turns.routes import Router, read_model_names
 from toolwire.upstream.http import make_session
 from toolwire.upstream.reply import Broken
 
@@ -76,7 +76,7 @@ async def _list_backend(route: Route, *, everything: bool) -> ModelList:
     if (globs or everything) and route.list_models is not None and not backend.auth:  # with a login the list differs
         try:
             async with asyncio.timeout(MODEL_LIST_TIMEOUT):
-                found = names_in(await route.list_models(find_key(backend)))
+                found = read_model_names(await route.list_models(find_key(backend)))
         except Broken as broken:
             error = broken.failure.message
         except (*UNREADABLE, TimeoutError):

@@ -141,7 +141,7 @@ def _check_address(backend: Backend) -> Iterator[str]:
             if getattr(backend, field):
                 yield f".{field}: a {backend.kind} backend has no use for it"
     elif not url and address:
-        yield f".base_url: the preset {backend.preset} needs yours: {address}"
+        yield f".base_url: the preset {backend.preset} needs an address of the form {address}"
     elif not url and not backend.auth:
         yield f".base_url: a {backend.kind} backend needs an address"
     if not url:

@@ -13,7 +13,7 @@ from toolwire.core.recording import read_recording
 from toolwire.core.request import Request
 from toolwire.memory.private_files import read_file
 from toolwire.protocols import BackendSide, BuiltIn, HttpBackend, backend_kinds, converse_as
-from toolwire.turns.codex import codex_route
+from toolwire.turns.codex import make_codex_route
 from toolwire.turns.route import Route
 from toolwire.turns.validate import validate
 from toolwire.upstream.codex.host import CodexHost
@@ -33,12 +33,12 @@ def make_route(
     """The route of a backend."""
     side = backend_kinds()[backend.kind]
     if side.http is not None:
-        return _http_route(backend, side.http, settings, session)
+        return _make_http_route(backend, side.http, settings, session)
     if side.is_recording:
-        return _replay_route(backend)
+        return _make_replay_route(backend)
     if side.built_in is not None:
-        return _built_in_route(backend, side, side.built_in)
-    return codex_route(backend, side.facts, settings, codex_host)
+        return _make_built_in_route(backend, side, side.built_in)
+    return make_codex_route(backend, side.facts, settings, codex_host)
 
 
 def check_backends(settings: Settings) -> None:
@@ -46,12 +46,12 @@ def check_backends(settings: Settings) -> None:
     for index, backend in enumerate(settings.backends):
         try:
             if backend_kinds()[backend.kind].is_recording:
-                _replay_route(backend)
+                _make_replay_route(backend)
         except (msgspec.ValidationError, ValueError) as error:
             raise SettingsError(f"{settings.file}: backends[{index}] ({backend.name}).file: {error}") from None
 
 
-def _http_route(backend: Backend, http: HttpBackend, settings: Settings, session: aiohttp.ClientSession) -> Route:
+def _make_http_route(backend: Backend, http: HttpBackend, settings: Settings, session: aiohttp.ClientSession) -> Route:
     profile = http.profile_from(backend.profile, backend.auth)
     facts, encode_count = http.facts(profile), http.count_tokens
     own_key = "" if settings.keys else None  # with keys, the client's key is one of ours and is not passed on
@@ -88,7 +88,7 @@ def _http_route(backend: Backend, http: HttpBackend, settings: Settings, session
     )
 
 
-def _replay_route(backend: Backend) -> Route:
+def _make_replay_route(backend: Backend) -> Route:
     """Raises `ValueError` or `msgspec.ValidationError` if the recording cannot be replayed."""
     recording = read_recording(read_file(backend.file))
     profile = msgspec.convert(backend.profile, ReplayProfile)
@@ -100,7 +100,7 @@ def _replay_route(backend: Backend) -> Route:
     return Route(backend, ScriptUpstream(), converse, recording.head.kind)
 
 
-def _built_in_route(backend: Backend, side: BackendSide, converse: BuiltIn) -> Route:
+def _make_built_in_route(backend: Backend, side: BackendSide, converse: BuiltIn) -> Route:
     return Route(
         backend,
         ScriptUpstream(),

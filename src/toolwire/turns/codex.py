@@ -17,15 +17,17 @@ from toolwire.turns.route import Route
 from toolwire.upstream.codex.app_server import AppServerSpec
 from toolwire.upstream.codex.host import CodexHost, HostedCodexUpstream
 from toolwire.upstream.codex.upstream import CodexUpstream
-from toolwire.upstream.credentials import inherited, login_file, read_login_tokens
+from toolwire.upstream.credentials import inherit_environment, login_file, read_login_tokens
 
 CATALOGUE = "models.json"
 
 
-def codex_route(backend: Backend, facts: ServerFacts, settings: Settings, host: CodexHost | None) -> Route:
+def make_codex_route(backend: Backend, facts: ServerFacts, settings: Settings, host: CodexHost | None) -> Route:
     """The route of a backend whose workers run in this process, or at the host."""
     profile = codex.profile_from(backend.profile)
-    upstream = codex_upstream(backend, settings) if host is None else HostedCodexUpstream(backend.name, host, profile)
+    upstream = (
+        make_codex_upstream(backend, settings) if host is None else HostedCodexUpstream(backend.name, host, profile)
+    )
     provider = str(backend.overrides.get("model_provider", codex.PROVIDER))
 
     def converse(request: Request, seed: str, owner: str) -> LoweredConversation:
@@ -35,7 +37,7 @@ def codex_route(backend: Backend, facts: ServerFacts, settings: Settings, host: 
     return Route(backend, upstream, converse, backend.kind, facts)
 
 
-def codex_upstream(backend: Backend, settings: Settings) -> CodexUpstream:
+def make_codex_upstream(backend: Backend, settings: Settings) -> CodexUpstream:
     """The upstream of a backend in this process; `start` starts its workers."""
     allowed = frozenset((*backend.inherit, backend.api_key_env, *config.find_key_variables(backend.overrides)))
 
@@ -53,7 +55,7 @@ def codex_upstream(backend: Backend, settings: Settings) -> CodexUpstream:
 
     spec = AppServerSpec(
         command=(*backend.command, "app-server", *config.arguments(backend.overrides)),
-        environment=partial(inherited, settings.secret_variables, allowed),
+        environment=partial(inherit_environment, settings.secret_variables, allowed),
         files=make_files,
         links={"auth.json": str(login_file())},
         credentials=find_credentials,

@@ -195,13 +195,13 @@ class Router:
         if cached is not None and time.monotonic() - cached[0] < MODEL_LIST_TTL:
             return cached[1]
         try:
-            names = names_in(await list_models(asker[1]))
+            names = read_model_names(await list_models(asker[1]))
         except (Broken, *UNREADABLE):
             return cached[1] if cached is not None else ()
         self._listed.put(asker[1], asker, (time.monotonic(), names), size_of((asker, names)))
         return names
 
 
-def names_in(body: bytes) -> tuple[str, ...]:
+def read_model_names(body: bytes) -> tuple[str, ...]:
     """The names in a server's list of models."""
     return tuple(model.id for model in msgspec.json.decode(body, type=_Models).data)

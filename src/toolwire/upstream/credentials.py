@@ -102,7 +102,7 @@ SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL")
 """A variable whose name contains one of these, in any case, counts as a secret."""
 
 
-def inherited(
+def inherit_environment(
     secrets: Collection[str] = (), allowed: Collection[str] = (), environment: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
     """The variables that a child process inherits: all except secrets, unless those are allowed by name."""

@@ -24,7 +24,7 @@ from toolwire.agent.tools import supervisor
 from toolwire.agent.tools.process_tree import MARK, ProcessTree, new_mark
 from toolwire.turns.tools.call import ToolError
 from toolwire.turns.tools.registry import Emit, Inherit
-from toolwire.upstream.credentials import inherited
+from toolwire.upstream.credentials import inherit_environment
 
 DEFAULT_TIMEOUT = 120.0
 """Default seconds before a command is stopped."""
@@ -109,7 +109,7 @@ class Command(msgspec.Struct, frozen=True):
     env: dict[str, str] = {}
     """Variables that are added to the inherited ones."""
     terminal: bool = False
-    inherit: Inherit = inherited
+    inherit: Inherit = inherit_environment
     """Returns the inherited environment."""
 
 

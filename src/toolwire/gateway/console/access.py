@@ -28,7 +28,7 @@ MIN_TOKEN_LENGTH = 32
 COOKIE_SECONDS = 12 * 3600
 """How long a cookie is valid."""
 OWN_KEY_SECONDS = 1800
-"""How long a key is valid that the gateway makes for itself."""
+"""How long a key that the gateway makes for itself is valid."""
 MAX_COOKIES = 100
 """Maximum number of cookies of one request that are checked."""
 _OWN_KEY = "toolwire-own-"

@@ -27,7 +27,7 @@ from toolwire.gateway.console.conversations import (
 )
 from toolwire.gateway.console.fan_out import FanOut
 from toolwire.gateway.console.handlers import Handlers
-from toolwire.gateway.console.http import HEADERS, address_of, in_thread, read_body
+from toolwire.gateway.console.http import HEADERS, address_of, read_body, run_in_thread
 from toolwire.gateway.console.recorder import MAX_CAPTURES, TurnRecorder
 from toolwire.gateway.console.replays import RecordedRequest, Replays
 from toolwire.gateway.console.search import Findings, SearchQuery, merge_findings
@@ -199,11 +199,11 @@ class ConsoleApi:
             found = [each for answer in answers for each in msgspec.convert(answer, list[ConversationTurn])]
             return group_turns({each.row.id: each for each in found}.values())
 
-        return await in_thread(group)
+        return await run_in_thread(group)
 
     async def conversations(self, request: Request, viewer: Viewer) -> object:
         found = await self._group(viewer)
-        return await in_thread(lambda: [summarize(members) for members in found])
+        return await run_in_thread(lambda: [summarize(members) for members in found])
 
     async def conversation(self, request: Request, viewer: Viewer) -> object:
         """The conversation of a turn, or only its version if the page has that one already."""
@@ -212,10 +212,10 @@ class ConsoleApi:
         members = next((each for each in groups if any(member.row.id == id for member in each)), None)
         if members is None:
             raise BadRequest("There is no such conversation here; its turns may have been dropped.", status=404)
-        version = await in_thread(make_version, members)
+        version = await run_in_thread(make_version, members)
         if request.query_params.get("unless") == version:
             return {"version": version}
-        turns = await in_thread(make_timeline, members)
+        turns = await run_in_thread(make_timeline, members)
         for turn in turns:
             if turn["cache"] is not None and turn["cache"]["broken"]:
                 await self._locate_break(turn, viewer)
@@ -231,7 +231,7 @@ class ConsoleApi:
             one, other = [await self._fan_out.ask(segment, viewer, id=id, index=index) for id in ids]
             if not one or not other:
                 return
-            found = await in_thread(locate_difference, one[0], other[0])
+            found = await run_in_thread(locate_difference, one[0], other[0])
             self._breaks.keep(ids, found)
         cache |= {**found, "byte": cache["byte"] + found["at"]}
 
@@ -293,7 +293,7 @@ class ConsoleApi:
 
     async def numbers(self, request: Request, viewer: Viewer) -> object:
         found = await self._fan_out.ask(self._own.numbers, viewer)
-        shown = await in_thread(lambda: merge_reports([msgspec.convert(each, CountReport) for each in found]))
+        shown = await run_in_thread(lambda: merge_reports([msgspec.convert(each, CountReport) for each in found]))
         return {**shown, "own": not viewer.sees_all}
 
 

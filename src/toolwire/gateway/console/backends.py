@@ -14,11 +14,11 @@ import msgspec
 
 from toolwire.config.settings import Backend, Settings
 from toolwire.core.display import clean
-from toolwire.gateway.console.http import in_thread
+from toolwire.gateway.console.http import run_in_thread
 from toolwire.gateway.console.secrets import redact
 from toolwire.protocols import http_backends
 from toolwire.turns.routes import Router
-from toolwire.upstream.credentials import inherited
+from toolwire.upstream.credentials import inherit_environment
 
 MODELS_SECONDS = 60.0
 """Seconds between two attempts to fetch a model list."""
@@ -97,7 +97,7 @@ class Checks:
         through_gateway = not _has_address(backend)
         self.state = CheckState(backend.name, time.time(), running=True, through_gateway=through_gateway)
         self.report = b""
-        self._task = asyncio.create_task(self._run(*check_command(backend, model, gateway, key)))
+        self._task = asyncio.create_task(self._run(*make_check_command(backend, model, gateway, key)))
         return True
 
     async def stop(self) -> None:
@@ -116,7 +116,7 @@ class Checks:
                     sys.executable,
                     *("-P", "-m", "toolwire", "check", *arguments),
                     *("--budget", str(MAX_CHECK_REQUESTS), "--report", str(path)),
-                    env=inherited(self._settings.secret_variables, ()) | variables,
+                    env=inherit_environment(self._settings.secret_variables, ()) | variables,
                     cwd=folder,
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=asyncio.subprocess.PIPE,
@@ -130,10 +130,10 @@ class Checks:
                     if process.returncode is None:
                         process.kill()
                         await process.wait()
-                output = await in_thread(redact, output, self._secrets)  # servers may echo secrets
+                output = await run_in_thread(redact, output, self._secrets)  # servers may echo secrets
                 state.said = clean(output.decode(errors="replace")[-MAX_OUTPUT_LENGTH:])
                 if path.is_file() and path.stat().st_size <= MAX_REPORT_SIZE:
-                    self.report = await in_thread(redact, path.read_bytes(), self._secrets)
+                    self.report = await run_in_thread(redact, path.read_bytes(), self._secrets)
                     state.has_report = True
         except TimeoutError:
             state.said = f"The check took longer than {CHECK_TIMEOUT:g} seconds and was stopped."
@@ -147,7 +147,7 @@ def _has_address(backend: Backend) -> bool:
     return backend.kind in http_backends() and bool(backend.base_url) and not backend.auth
 
 
-def check_command(backend: Backend, model: str, gateway: str, key: str) -> tuple[list[str], dict[str, str]]:
+def make_check_command(backend: Backend, model: str, gateway: str, key: str) -> tuple[list[str], dict[str, str]]:
     """The arguments of a check, and the variables with its secrets: other users can read a command line."""
     if not _has_address(backend):
         return [gateway, "--api", "responses", "--model", f"{backend.name}/{model}"], {"TOOLWIRE_CHECK_KEY": key}

@@ -146,11 +146,11 @@ def read_stream(kind: str, content_type: str, parts: Sequence[tuple[float, bytes
             reader.feed(last, conversation.end(), FrameView(last, "", ""))
     except ToolwireError as error:
         reader.failure = error.failure.message
-    return reader.view()
+    return reader.make_view()
 
 
 def split_parts(splitter: ReplySplitter, parts: Sequence[tuple[float, bytes]]) -> Iterator[tuple[float, Frame]]:
-    """The frames with their times, even one without its blank line. Raises `BackendFault` if one is too large."""
+    """The frames with their times, including an unfinished last one. Raises `BackendFault` if one is too large."""
     for t, data in parts:
         for frame in splitter.feed(data):
             yield t, frame
@@ -199,7 +199,7 @@ class _StreamReader:
                 self._calls[-1].last = t
                 frame.lane, frame.call = "call", len(self._calls) - 1
 
-    def view(self) -> StreamView:
+    def make_view(self) -> StreamView:
         for call, pieces in zip(self._calls, self._arguments, strict=True):
             call.arguments = "".join(pieces)
         return StreamView(self._frames, self._calls, "".join(self._text), "".join(self._reasoning), self.failure)

@@ -74,7 +74,7 @@ class _Groups:
             for other in self._known.get(mark, ())[-1:]:
                 self._join(index, other)
         cached = [(key, "cache", prompt.cache_key)] if prompt.cache_key else []
-        # The digest of the whole history, of all but its last entry, and so on. The whole history does not join:
+        # The digest of the whole history, of all but its last entry, and so on. An equal whole history joins no turns:
         # many conversations begin with "Hi".
         digests, step = prompt.prefixes, PREFIX_SIZE
         prefixes = ((key, "history", digests[end - step : end]) for end in range(len(digests), 0, -step))

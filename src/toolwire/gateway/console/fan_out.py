@@ -11,7 +11,7 @@ import msgspec
 
 from toolwire.core.errors import BadRequest
 from toolwire.gateway.console.access import Viewer
-from toolwire.gateway.console.http import in_thread
+from toolwire.gateway.console.http import run_in_thread
 from toolwire.gateway.peers import PeerFailed, PeerGone
 from toolwire.gateway.process import Process
 
@@ -80,7 +80,7 @@ class FanOut:
         async def ask(incarnation: str) -> Any:
             try:
                 answer = await peers.ask_whole(incarnation, NAME, payload, MAX_ANSWER_SIZE, seconds=ANSWER_TIMEOUT)
-                return await in_thread(msgspec.msgpack.decode, answer, strict=False)
+                return await run_in_thread(msgspec.msgpack.decode, answer, strict=False)
             except (PeerGone, PeerFailed, msgspec.DecodeError, RecursionError):
                 return None
 
@@ -90,4 +90,4 @@ class FanOut:
         """Answer a question of another process."""
         asked = _decode(payload)
         answer = await self._questions[asked.question](asked.viewer, **asked.given)
-        yield await in_thread(_encode, answer)
+        yield await run_in_thread(_encode, answer)

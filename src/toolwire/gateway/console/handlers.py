@@ -15,7 +15,7 @@ import msgspec
 from toolwire.gateway.console.access import Viewer
 from toolwire.gateway.console.backends import Checks
 from toolwire.gateway.console.content import unpack
-from toolwire.gateway.console.http import in_thread
+from toolwire.gateway.console.http import run_in_thread
 from toolwire.gateway.console.prompts import make_prompt, read_segment
 from toolwire.gateway.console.recorder import ALL_KEYS, TurnRecorder
 from toolwire.gateway.console.ring import RecordedTurn
@@ -49,7 +49,7 @@ class Handlers:
 
     async def _list_visible(self, viewer: Viewer) -> list[RecordedTurn]:
         turns = list(self._recorder.ring)
-        return await in_thread(lambda: [turn for turn in turns if viewer.sees(turn.row.key)])
+        return await run_in_thread(lambda: [turn for turn in turns if viewer.sees(turn.row.key)])
 
     async def rows(self, viewer: Viewer, *, after: dict[str, int]) -> dict[str, object]:
         """All running turns, and the rows that changed after the `seq` of the previous answer, by process."""
@@ -62,7 +62,7 @@ class Handlers:
             "process": recorder.process,
             "seq": rows[-1].seq if more else ring.next_seq(),  # keys must not learn when others had turns
             "more": more,
-            "rows": await in_thread(msgspec.to_builtins, seen),
+            "rows": await run_in_thread(msgspec.to_builtins, seen),
             "running": msgspec.to_builtins(recorder.list_running(viewer.sees)),
             "kept_bytes": ring.size if sees_all else ring.sizes[key],
             "busy": recorder.busy.total() if sees_all else recorder.busy[key],
@@ -72,18 +72,18 @@ class Handlers:
     async def turn(self, viewer: Viewer, *, id: str) -> dict[str, object] | None:
         """Everything about a turn, running or finished."""
         turn = await self._recorder.snapshot(id, viewer.sees) or await self._recorder.find(id, viewer.sees)
-        return await in_thread(view_turn, turn) if turn is not None else None
+        return await run_in_thread(view_turn, turn) if turn is not None else None
 
     async def recording(self, viewer: Viewer, *, id: str) -> bytes | None:
         turn = await self._recorder.find(id, viewer.sees)
-        return await in_thread(make_recording, turn) if turn is not None and turn.packed else None
+        return await run_in_thread(make_recording, turn) if turn is not None and turn.packed else None
 
     async def request(self, viewer: Viewer, *, id: str) -> dict[str, Any] | None:
         """The request of a turn, to be sent again; the fields are those of a `RecordedRequest`."""
         turn = await self._recorder.find(id, viewer.sees)
         if turn is None or not turn.packed:
             return None
-        trace = await in_thread(unpack, turn.packed)
+        trace = await run_in_thread(unpack, turn.packed)
         return {
             "owner": turn.owner,
             "key": turn.row.key,
@@ -120,7 +120,7 @@ class Handlers:
         findings, deadline = Findings(), monotonic() + SEARCH_SECONDS
         for number, turn in enumerate(turns, 1):
             await self._recorder.prepare(turn)
-            if await in_thread(has_words, turn.packed, turn.row, words):
+            if await run_in_thread(has_words, turn.packed, turn.row, words):
                 findings.found.append((turn.row.at, turn.row.id))
             if number < len(turns) and (len(findings.found) == MAX_FOUND or monotonic() > deadline):
                 findings.reached = turn.row.at
@@ -133,9 +133,9 @@ class Handlers:
         for turn in turns:
             await self._recorder.prepare(turn)
             if turn.packed and turn.prompt is None:
-                turn.prompt = await in_thread(make_prompt, turn.packed, turn.row)
+                turn.prompt = await run_in_thread(make_prompt, turn.packed, turn.row)
                 self._recorder.ring.resize(turn)
-        return await in_thread(
+        return await run_in_thread(
             lambda: [msgspec.to_builtins((turn.row, turn.prompt)) for turn in turns if turn.prompt is not None]
         )
 
@@ -144,19 +144,19 @@ class Handlers:
         turn = await self._recorder.find(id, viewer.sees)
         if turn is None or not turn.packed:
             return None
-        return await in_thread(read_segment, turn.packed, turn.row.dialect, index)
+        return await run_in_thread(read_segment, turn.packed, turn.row.dialect, index)
 
     async def numbers(self, viewer: Viewer) -> Any:
         """The counts of all turns; for a key, those of its turns that are still in the ring."""
         if viewer.sees_all:
             return msgspec.to_builtins(self._recorder.statistics.report())
         seen = await self._list_visible(viewer)
-        return await in_thread(lambda: msgspec.to_builtins(count_rows(turn.row for turn in seen)))
+        return await run_in_thread(lambda: msgspec.to_builtins(count_rows(turn.row for turn in seen)))
 
     async def backends(self, viewer: Viewer) -> dict[str, dict[str, Any]]:
         """The state of each backend, as far as this process knows."""
         seen = await self._list_visible(viewer)
-        failovers, turns = await in_thread(_group_by_backend, [turn.row for turn in seen])
+        failovers, turns = await run_in_thread(_group_by_backend, [turn.row for turn in seen])
         return {
             route.backend.name: {
                 "cooling": self._router.cooling(route),

@@ -40,7 +40,7 @@ _threads = ThreadPoolExecutor(2, "console")
 """The console has its own threads, so that it never takes those that the rest of the process needs."""
 
 
-async def in_thread(work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
+async def run_in_thread(work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
     """Run long work in a thread, so that it does not block the event loop."""
     return await asyncio.get_running_loop().run_in_executor(_threads, partial(work, *given, **named))
 

@@ -11,7 +11,7 @@ from secrets import token_hex
 from toolwire.config.settings import Settings, bytes_of
 from toolwire.core.request import Request, RequestHead
 from toolwire.gateway.console.content import pack
-from toolwire.gateway.console.http import in_thread
+from toolwire.gateway.console.http import run_in_thread
 from toolwire.gateway.console.ring import RecordedTurn, Ring
 from toolwire.gateway.console.rows import TurnRow, is_large, list_results, make_row
 from toolwire.gateway.console.secrets import RowCleaner, collect_secrets, remove_secrets
@@ -25,8 +25,7 @@ from toolwire.turns.observers import TurnObserver, TurnOutcome, TurnReport
 MAX_HELD = 32 * 1024 * 1024
 """Maximum bytes of all traces of turns that are not in the ring yet."""
 TURNS_PER_SECOND, MAX_BURST = 50, 1000
-"""Rate limit for recording content that no viewer requested. Under load, recording every turn would cost a tenth
-more."""
+"""Rate limit for recording content that no viewer requested. Without it, recording would add a tenth to the load."""
 ROWS_PER_BATCH, MAX_PENDING_SIZE = 32, 256 * 1024
 """Ended turns, and bytes of one turn, after which rows are made: in batches they cost half."""
 MAX_LIVE_SIZE = 1024 * 1024
@@ -202,7 +201,7 @@ class TurnRecorder(TurnObserver):
         """The content of a trace without secrets, packed; empty if that fails."""
         copied = trace.snapshot()  # the original may grow, or be released
         try:
-            return await in_thread(lambda: pack(remove_secrets(copied, turn.row, turn.notes, self.secrets)))
+            return await run_in_thread(lambda: pack(remove_secrets(copied, turn.row, turn.notes, self.secrets)))
         except Exception as error:  # noqa: BLE001 - one turn that cannot be shown must not affect others
             self._log.crash(turn.row.id, error)
             return b""

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from toolwire.config.flags import MODES
 from toolwire.core.errors import BadRequest
 from toolwire.gateway.console.conversations import FORM
-from toolwire.gateway.console.http import HEADERS, in_thread
+from toolwire.gateway.console.http import HEADERS, run_in_thread
 from toolwire.gateway.endpoint import REPLAY_OF
 from toolwire.gateway.http import OUTPUT_MODE
 from toolwire.gateway.keys import CALLER, Caller
@@ -75,7 +75,7 @@ class Replays:
         outcome = ReplayOutcome()
         self._running[viewer] += 1
         try:
-            body = await in_thread(_replace_model, recorded.body, model, path)
+            body = await run_in_thread(_replace_model, recorded.body, model, path)
             headers = [(name.encode(), value.encode()) for name, value in recorded.headers]
             scope = {"path": path, "headers": headers, **({OUTPUT_MODE: prefix} if prefix in MODES else {})}
             caller = Caller(recorded.key, acts_for=recorded.owner)

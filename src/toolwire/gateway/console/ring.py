@@ -79,7 +79,7 @@ class Ring:
         return self._turns.get(id)
 
     def add(self, turns: Iterable[RecordedTurn]) -> None:
-        """Add turns. Of a turn larger than a quarter of the room only the row is kept."""
+        """Add turns. Only the row of a turn that is larger than a quarter of the room is kept."""
         for turn in turns:
             if turn.trace is not None and turn.measure() > self._limit // 4:
                 turn.drop_raw()

@@ -23,7 +23,15 @@ from toolwire import __version__
 from toolwire.core.errors import BadRequest, Failure, InternalError, ToolwireError
 from toolwire.gateway.console.access import COOKIE_SECONDS, Access, Viewer, cookie_name, load_token
 from toolwire.gateway.console.api import ConsoleApi, Handler
-from toolwire.gateway.console.http import HEADERS, SharedAnswers, in_thread, make_error, port_of, prefix_of, read_body
+from toolwire.gateway.console.http import (
+    HEADERS,
+    SharedAnswers,
+    make_error,
+    port_of,
+    prefix_of,
+    read_body,
+    run_in_thread,
+)
 from toolwire.gateway.console.recorder import TurnRecorder
 from toolwire.gateway.http import ClientGone
 from toolwire.gateway.log import Log
@@ -112,7 +120,7 @@ def guard(access: Access, answers: SharedAnswers, handler: Handler) -> Callable[
             answer = await handler(request, viewer)
             if callable(answer):
                 return cast("Response", answer)
-            return Response(await in_thread(msgspec.json.encode, answer), 200, HEADERS, "application/json")
+            return Response(await run_in_thread(msgspec.json.encode, answer), 200, HEADERS, "application/json")
 
         if request.method == "POST":
             return await make()

@@ -155,7 +155,7 @@ def is_large(report: TurnReport, stats: TurnStats) -> bool:
 
 
 def _to_milliseconds(seconds: float) -> float:
-    """Milliseconds with one decimal; `round` takes longer."""
+    """Milliseconds with one decimal; `round` is slower."""
     return int(seconds * 10_000) / 10
 
 

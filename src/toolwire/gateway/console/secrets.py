@@ -1,7 +1,7 @@
 """Removes secrets from everything that the console shows: from names, headers, bodies and streams.
 
-A secret is any key or password that this gateway knows, the key that the client sent, and whatever looks like one, as
-in recordings. Of headers that are not known to be harmless only the name is kept. A secret that a model spreads over
+Secrets are all keys and passwords that this gateway knows, the key that the client sent, and everything that looks like
+one, as in recordings. Headers that are not known to be harmless lose their values. A secret that a model spreads over
 several frames is found in their joined text; then the whole stream is withheld.
 """
 
@@ -45,7 +45,7 @@ MAX_SECRET_SIZE = 16 * 1024
 MAX_NAME_SIZE = 1024
 """Maximum bytes from the beginning of a value's name to the value."""
 MAX_SPANS = 10_000
-"""Secrets of a text above which all of it is removed: real texts have fewer, and replacing more is slow."""
+"""A text with more secrets is removed as a whole: real texts have fewer, and replacing more is slow."""
 MAX_TEXT_LENGTH = 4 * MAX_NAME_LENGTH
 """Maximum characters of a path, a model's name or a note's subject."""
 MAX_HEADER_LENGTH = 1024
@@ -59,7 +59,7 @@ SHOWN_HEADERS = re.compile(
     r"|x-upstream-request-id|session[_-]id|conversation_id|x-session-id|(x-|anthropic-)ratelimit-[\w-]+|retry-after"
     r"|cache-control|date|server|origin|access-control-[\w-]+|vary|transfer-encoding|x-accel-buffering"
 )
-"""Headers whose values are shown. Of others only the name is shown."""
+"""Headers whose values are shown; of all others, only the names are."""
 _IN_STRING = re.compile(rb'(?:[^"\\]|\\.)+', re.DOTALL)
 
 
@@ -141,7 +141,7 @@ def find_secrets(data: bytes, secrets: tuple[bytes, ...]) -> list[tuple[int, int
         next_start = start + SLICE
         end = min(next_start + MAX_SECRET_SIZE, len(data))
         spans = find_secret_spans(data, secrets, max(0, start - MAX_NAME_SIZE), end)
-        is_cut = end < len(data) and spans and spans[-1][1] >= end - 1  # or it stops before an escape that the end cuts
+        is_cut = end < len(data) and spans and spans[-1][1] >= end - 1  # an escape may be cut at the end
         if is_cut and spans[-1][0] < next_start:
             begin, at = spans[-1]
             while match := _IN_STRING.match(data, at, at + SLICE):

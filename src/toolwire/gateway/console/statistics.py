@@ -21,7 +21,7 @@ MAX_SHOWN_TOOLS = 50
 BUCKETS_PER_DOUBLING = 16
 """Histogram buckets between a time and its double."""
 MAX_UNMATCHED = 5000
-"""Maximum number of calls without a result, and of results without a call: another process may have it."""
+"""Maximum number of unmatched calls, and of unmatched results: another process may have the counterpart."""
 
 V = TypeVar("V")
 
@@ -31,7 +31,7 @@ def _bucket_of(ms: float) -> int:
     return exponent * BUCKETS_PER_DOUBLING + int((2 * mantissa - 1) * BUCKETS_PER_DOUBLING)
 
 
-def percentile(counts: dict[int, int], share: float) -> float | None:
+def find_percentile(counts: dict[int, int], share: float) -> float | None:
     """The time within which this share of the turns ended; None if there are none."""
     wanted = sum(counts.values()) * share
     seen = 0
@@ -102,10 +102,10 @@ class Counts(msgspec.Struct):
             "input": self.input,
             "output": self.output,
             "cached": self.cached,
-            "first_p50": percentile(self.first, 0.5),
-            "first_p99": percentile(self.first, 0.99),
-            "total_p50": percentile(self.total, 0.5),
-            "total_p99": percentile(self.total, 0.99),
+            "first_p50": find_percentile(self.first, 0.5),
+            "first_p99": find_percentile(self.first, 0.99),
+            "total_p50": find_percentile(self.total, 0.5),
+            "total_p99": find_percentile(self.total, 0.99),
             "tools": tools,
             "notes": dict(_sort_by_count(self.notes)),
         }

@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from toolwire.core.errors import BadRequest
 from toolwire.gateway.console.access import Viewer
-from toolwire.gateway.console.http import in_thread
+from toolwire.gateway.console.http import run_in_thread
 from toolwire.gateway.console.secrets import redact, redact_name
 from toolwire.memory.sql.store import Store
 from toolwire.memory.store import OwnedRecord, Raw, TooLarge
@@ -47,7 +47,7 @@ class StoreBrowser:
     async def list_responses(self, request: Request, viewer: Viewer) -> object:
         """The responses that this viewer may see, the last used first."""
         found = await self._store.recent(None if viewer.sees_all else viewer.key, MAX_ROWS, MAX_BODIES_SIZE)
-        return await in_thread(lambda: [self._make_row(each) for each in found])
+        return await run_in_thread(lambda: [self._make_row(each) for each in found])
 
     async def show_response(self, request: Request, viewer: Viewer) -> object:
         """One response, with its content if this viewer may see it."""
@@ -55,7 +55,7 @@ class StoreBrowser:
         record = await self._store.load(owner, id) if viewer.sees(owner) else None
         if record is None:
             raise BadRequest("There is no such response in the store.", code="not_found", status=404)
-        row = await in_thread(self._make_row, OwnedRecord(owner, record))
+        row = await run_in_thread(self._make_row, OwnedRecord(owner, record))
         if not self._shows_everything and (not viewer.key or viewer.key != owner):
             return {**row, "shown": False, "input": [], "output": []}
         input = await self._load_texts(self._store.input(owner, id, MAX_CONTENT_SIZE))
@@ -90,4 +90,6 @@ class StoreBrowser:
             return None
         if sum(map(len, found)) > MAX_CONTENT_SIZE:
             return None
-        return await in_thread(lambda: [redact(bytes(each), self._secrets).decode(errors="replace") for each in found])
+        return await run_in_thread(
+            lambda: [redact(bytes(each), self._secrets).decode(errors="replace") for each in found]
+        )

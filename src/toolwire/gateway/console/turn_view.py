@@ -173,7 +173,7 @@ class _WrittenCalls:
 def make_recording(recorded: RecordedTurn) -> bytes:
     """A turn in the format of recordings: its last attempt, preceded by those that failed.
 
-    Of a turn in which the gateway ran tools, this is the model's last turn.
+    If the gateway ran tools in the turn, only the model's last turn is recorded.
     """
     turn, row = unpack(recorded.packed), recorded.row
     last = turn.attempts[-1] if turn.attempts else None

@@ -28,7 +28,7 @@ from toolwire.turns.attempt import Confirm
 from toolwire.turns.source import TurnSource
 from toolwire.turns.tools.call import ToolCall, ToolError
 from toolwire.turns.tools.registry import Context, Registry, Result, Tool, as_tool
-from toolwire.upstream.credentials import inherited
+from toolwire.upstream.credentials import inherit_environment
 
 ENTRY_POINTS = "toolwire.tools"
 """The group in which installed packages name tools for the gateway."""
@@ -60,7 +60,7 @@ class GatewayTools:
         self._max_turns = declared.max_turns
         self._max_reply = bytes_of(settings.server.max_reply)
         self._max_tools = settings.server.max_tools
-        self._inherit = partial(inherited, settings.secret_variables, settings.agent.inherit)
+        self._inherit = partial(inherit_environment, settings.secret_variables, settings.agent.inherit)
         try:
             self._servers = Servers(load_servers(declared.mcp, folder), print_message) if declared.mcp else None
         except ServerFailed as error:

@@ -19,7 +19,7 @@ from toolwire.gateway.workers.channel import Channel
 from toolwire.gateway.workers.messages import End, FromSupervisor, Ready
 from toolwire.gateway.workers.sockets import LOCK, leave_runtime_folder
 from toolwire.protocols import backend_kinds
-from toolwire.turns.codex import codex_upstream
+from toolwire.turns.codex import make_codex_upstream
 from toolwire.upstream.codex.host import CodexHostServer
 
 ORPHAN_INTERVAL = 5.0
@@ -40,7 +40,7 @@ async def _host(settings: Settings, path: str, sock: socket.socket) -> bool:
     """Host Codex; returns whether the supervisor is gone."""
     end, orphaned = asyncio.Event(), asyncio.Event()
     upstreams = {
-        backend.name: codex_upstream(backend, settings)
+        backend.name: make_codex_upstream(backend, settings)
         for backend in settings.backends
         if backend_kinds()[backend.kind].is_hosted
     }

@@ -22,7 +22,7 @@ from toolwire.core.request import NO_PARAMETERS, ImagePart, Part, TextPart
 from toolwire.turns.tools.call import LOCAL_SHELL, CustomPayload, FunctionPayload, ToolCall, read_arguments
 from toolwire.turns.tools.concurrency import is_async_function, run_in_thread
 from toolwire.turns.tools.schema import encode_value, parameters_of, parse_docstring, schema_of, written_function
-from toolwire.upstream.credentials import inherited
+from toolwire.upstream.credentials import inherit_environment
 
 if TYPE_CHECKING:  # `typing` supports defaults of type variables only since Python 3.13
     from typing_extensions import ParamSpec, TypeVar
@@ -73,7 +73,7 @@ class Context(msgspec.Struct, Generic[Deps_co], frozen=True):
     """Directories whose files may be read and written; empty: the working directory."""
     approved: bool = False
     """Whether every call is approved before it runs; if so, a command may start outside the roots."""
-    inherit: Inherit = inherited
+    inherit: Inherit = inherit_environment
     """Returns the environment variables for a process that the tool starts."""
     deps: Deps_co = cast("Any", None)
     """The dependencies that the run was given for its tools."""
