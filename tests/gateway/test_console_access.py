@@ -309,7 +309,7 @@ def test_a_check_gets_what_a_server_wants_and_no_secret_is_on_its_command_line(m
         api_key_env="UP_KEY",
         key_header="x-key",
     )
-    command, variables = backends.make_check_command(up, "m", "http://gateway", "own")
+    command, variables = backends.make_check_command(Settings(), up, "m", "http://gateway", "own")
     assert command == ["http://127.0.0.1:9/v1", "--api", "chat", "--model", "m"]
     basic = base64.b64encode(b"me:p4ss@word").decode()
     headers = {"authorization": f"Basic {basic}", "x-team": "header-secret", "x-key": "key-of-up"}

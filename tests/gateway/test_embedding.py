@@ -241,6 +241,22 @@ def test_it_asks_the_backends_of_its_settings(upstream: Upstream, monkeypatch: p
     assert upstream.of("mounted")[-1].headers["x-api-key"] == "sk-mine"
 
 
+def test_a_backend_gets_the_key_of_the_given_environment(
+    upstream: Upstream, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setenv("MY_KEY", "sk-of-this-process")
+    upstream.replies["given"] = reply(Script((Says("My key is sk-given."),)), "chat", stream=False)
+    backend = {"name": "up", "kind": "chat", "base_url": upstream.url, "api_key_env": "MY_KEY"}
+    table = {**MEMORY, "backends": [backend], "debug": {"level": "error", "record": str(tmp_path)}}
+    settings = Settings.from_dict(table, {"MY_KEY": "sk-given"})
+    body = chat_body("up/given")
+    with TestClient(create_app(settings), base_url="http://localhost") as client:
+        assert client.post("/v1/chat/completions", json=body).status_code == 200
+    assert upstream.of("given")[-1].headers["authorization"] == "Bearer sk-given"
+    [recording] = tmp_path.glob("*.jsonl")
+    assert "sk-given" not in recording.read_text()
+
+
 @pytest.mark.parametrize(
     ("table", "said"),
     [

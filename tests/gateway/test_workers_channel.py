@@ -85,6 +85,23 @@ def test_a_message_to_a_supervisor_that_is_gone_is_an_os_error(run, monkeypatch)
         run(main())
 
 
+def test_a_supervisor_that_ends_within_a_message_is_gone():
+    ours, theirs = socket.socketpair()
+
+    async def main() -> None:
+        gone = asyncio.Event()
+        channel = await Channel.open(ours, lambda: None)
+        talking = asyncio.create_task(channel.run(lambda message: gone.set() if message is None else None))
+        theirs.send(b'{"type":"Fle')
+        theirs.close()
+        async with asyncio.timeout(60):
+            await gone.wait()
+        talking.cancel()
+
+    with ours:
+        asyncio.run(main())
+
+
 @pytest.mark.parametrize("size", [1, 7, 100_000])
 def test_messages_are_read_however_they_are_cut(size):
     messages = [Beat(), Failed("line\nline", is_lasting=True), Ready(), Beat()]

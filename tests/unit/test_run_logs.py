@@ -16,8 +16,20 @@ from toolwire.gateway.responses.run_log import (
     RunReader,
     cut_chunk,
 )
+from toolwire.memory.sql.runs import NO_BOUND
 from toolwire.memory.sqlite import SqliteStore
-from toolwire.memory.store import Append, Appended, Effects, EventChunk, Fence, Member, Record, StoreFailed
+from toolwire.memory.store import (
+    Append,
+    Appended,
+    Effects,
+    EventChunk,
+    Fence,
+    Follow,
+    Followed,
+    Member,
+    Record,
+    StoreFailed,
+)
 
 OWNER = "ann"
 
@@ -278,6 +290,53 @@ def test_a_reader_of_a_run_that_is_lost_goes_on_with_the_store():
         assert [chunk.frames for chunk in await reading] == [event(1)]
 
     tried(scenario)
+
+
+class Faulty(Held):
+    """A store with a fault: once, an operation raises what no store raises."""
+
+    def __init__(self, operation: str) -> None:
+        super().__init__()
+        self._broken = {operation}
+
+    def _fail_once(self, operation: str) -> None:
+        if operation in self._broken:
+            self._broken.discard(operation)
+            raise LookupError("a fault")
+
+    async def append(self, appends: Sequence[Append]) -> Appended:
+        self._fail_once("append")
+        return await super().append(appends)
+
+    async def follow(self, wanted: Sequence[Follow], most: int = NO_BOUND) -> list[Followed]:
+        self._fail_once("follow")
+        return await super().follow(wanted, most)
+
+
+def test_an_unexpected_error_of_a_poll_reaches_its_readers_and_no_others():
+    async def scenario(store: Held) -> None:
+        desk = Desk(store)
+        log = await desk.queue()
+        await store.append([Append(OWNER, log.fence, EventChunk(0, 1, event(0)))])
+        log.lose()
+        with pytest.raises(LookupError):
+            await desk.reader(log).read()
+        assert [chunk.frames for chunk in await read_to(desk.reader(log), 1)] == [event(0)]
+
+    tried(scenario, lambda: Faulty("follow"))
+
+
+def test_events_are_committed_after_an_unexpected_error():
+    async def scenario(store: Held) -> None:
+        told: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        desk = Desk(store)
+        log = await desk.queue()
+        desk.add(log, event(0))
+        assert (await first_chunk(desk.reader(log))).frames == event(0)
+        assert [type(each["exception"]) for each in told] == [LookupError]
+
+    tried(scenario, lambda: Faulty("append"))
 
 
 def test_a_chunk_is_cut_at_a_number():

@@ -60,7 +60,7 @@ def find_sources(
                 {key: Setting(each, FILE) for key, each in msgspec.to_builtins(entry).items() if each}
                 for entry in settings.keys
             ]
-        elif name != "file":
+        elif name not in ("file", "variables"):
             found[name] = {
                 key: Setting(each, variables.get((name, key)) or (FILE if key in table.get(name, {}) else DEFAULT))
                 for key, each in msgspec.to_builtins(getattr(settings, name)).items()
@@ -101,5 +101,5 @@ def mask(value: Any, name: str = "", *, hidden: bool = False) -> Any:
 
 def hash_settings(settings: Settings) -> str:
     """A hash of the settings without their secrets; equal settings have equal hashes in every process."""
-    shown = mask(msgspec.to_builtins(msgspec.structs.replace(settings, file="")))
+    shown = mask(msgspec.to_builtins(msgspec.structs.replace(settings, file="", variables={})))
     return sha256(msgspec.json.encode(shown, order="deterministic")).hexdigest()[:12]

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import tomllib
+from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
@@ -238,6 +239,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     backends: tuple[Backend, ...] = ()
     file: str = ""
     """The file that they were read from. Not a setting itself."""
+    variables: dict[str, str] = {}
+    """The variables that they name, if an environment was given for them. Not a setting itself."""
 
     @classmethod
     def from_file(cls, path: str | Path, environment: Mapping[str, str] = os.environ) -> "Settings":
@@ -268,9 +271,14 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                     return [(backend, backend.aliases.get(inner, inner))]
         return [(backend, target) for backend in self.backends if (target := backend.serves(model)) is not None]
 
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The environment of this process, in which the given variables replace others."""
+        return ChainMap(self.variables, os.environ)
+
     def key_of(self, key: Key) -> str:
         """The value of a key, from the file or the environment."""
-        return (key.key or os.environ.get(key.key_env, "")).strip()
+        return (key.key or self.environment.get(key.key_env, "")).strip()
 
     def key_forms(self, key: Key) -> tuple[bytes, ...]:
         """The encodings of a key in requests: clients encode non-ASCII characters as UTF-8 or Latin-1."""
@@ -288,7 +296,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def secret_variables(self) -> frozenset[str]:
         """The environment variables that settings name as holders of keys."""
-        return frozenset(_find_variables(msgspec.to_builtins(self)))
+        return frozenset(_find_variables(msgspec.to_builtins((self.keys, self.store, self.backends))))
 
 
 def _find_variables(value: Any) -> Iterator[str]:
@@ -351,13 +359,6 @@ def _add_environment(settings: Settings, environment: Mapping[str, str]) -> Sett
     level = environment.get(LEVEL, "").strip().lower()
     if level:
         debug = convert_table({**msgspec.to_builtins(debug), "level": level}, Debug, LEVEL)
-    keys, store = settings.keys, settings.store
-    if environment is not os.environ:  # which is read when a value is needed
-        keys = tuple(
-            key if key.key else msgspec.structs.replace(key, key=environment.get(key.key_env, "")) for key in keys
-        )
-        if not store.url and (url := environment.get(store.url_env, "").strip()):
-            store = msgspec.structs.replace(store, url=url, url_env="")
     backends = settings.backends
     if not backends:
         backends = tuple(each for each in (OPENAI, ANTHROPIC) if environment.get(each.api_key_env))
@@ -365,7 +366,14 @@ def _add_environment(settings: Settings, environment: Mapping[str, str]) -> Sett
             backends = (*backends, CODEX)
     if all(backend.kind != "demo" and backend.name != DEMO.name for backend in backends):
         backends = (*backends, DEMO)
-    return msgspec.structs.replace(settings, keys=keys, store=store, tools=rules, debug=debug, backends=backends)
+    settings = msgspec.structs.replace(settings, tools=rules, debug=debug, backends=backends)
+    if environment is os.environ:  # it is read when a value is needed
+        return settings
+    store = settings.store
+    if not store.url and (url := environment.get(store.url_env, "").strip()):
+        store = msgspec.structs.replace(store, url=url, url_env="")
+    given = {name: environment[name] for name in settings.secret_variables if name in environment}
+    return msgspec.structs.replace(settings, store=store, variables=given)
 
 
 def load_for_serving(path: str | None, environment: Mapping[str, str] = os.environ) -> Settings:
@@ -454,17 +462,18 @@ def read_table(path: Path) -> Table:
 
 def _convert(table: Table, source: str) -> Settings:
     """Convert the content of a settings file; presets fill in fields of backends."""
-    if "file" in table:
-        raise SettingsError(f"{source}: file: unknown key")
+    for name in ("file", "variables"):
+        if name in table:
+            raise SettingsError(f"{source}: {name}: unknown key")
     entries: Any = table.get("backends")
     if isinstance(entries, list):
         filled = [*cast("list[Any]", entries)]
         for index, entry in enumerate(filled):
-            name: Any = cast("Table", entry).get("preset") if isinstance(entry, dict) else None
-            if isinstance(name, str) and name:
-                if name not in PRESETS:
-                    raise SettingsError(f"{source}: backends[{index}].preset: {explain_preset(name)}")
-                filled[index] = with_preset(cast("Table", entry), name)
+            preset: Any = cast("Table", entry).get("preset") if isinstance(entry, dict) else None
+            if isinstance(preset, str) and preset:
+                if preset not in PRESETS:
+                    raise SettingsError(f"{source}: backends[{index}].preset: {explain_preset(preset)}")
+                filled[index] = with_preset(cast("Table", entry), preset)
         table = {**table, "backends": filled}
     return convert_table(table, Settings, source)
 

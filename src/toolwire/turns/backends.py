@@ -1,6 +1,5 @@
 """Makes the route of each configured backend: an HTTP server, a Codex worker, a recording or a built-in model."""
 
-import os
 from functools import partial
 
 import aiohttp
@@ -56,7 +55,7 @@ def _make_http_route(backend: Backend, http: HttpBackend, settings: Settings, se
     facts, encode_count = http.facts(profile), http.count_tokens
     own_key = "" if settings.keys else None  # with keys, the client's key is one of ours and is not passed on
     if backend.api_key_env:
-        own_key = os.environ[backend.api_key_env].strip()
+        own_key = settings.environment[backend.api_key_env].strip()
     credentials = CodexLogin() if backend.auth else ApiKey(backend.key_header or http.key_header, own_key)
     upstream = HttpUpstream(
         session,

@@ -1,6 +1,5 @@
 """Makes the route of a `codex` backend, and the command and home directory of its workers."""
 
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -39,6 +38,7 @@ def make_codex_route(backend: Backend, facts: ServerFacts, settings: Settings, h
 
 def make_codex_upstream(backend: Backend, settings: Settings) -> CodexUpstream:
     """The upstream of a backend in this process; `start` starts its workers."""
+    environment = settings.environment
     allowed = frozenset((*backend.inherit, backend.api_key_env, *config.find_key_variables(backend.overrides)))
 
     def make_files(home: str, models: Sequence[str]) -> Mapping[str, bytes]:
@@ -48,14 +48,14 @@ def make_codex_upstream(backend: Backend, settings: Settings) -> CodexUpstream:
 
     def find_credentials() -> tuple[str, ...]:
         """The values of the allowed variables, and the credentials of the shared login."""
-        return (*read_login_tokens(), *(os.environ[name].strip() for name in allowed if name in os.environ))
+        return (*read_login_tokens(), *(environment[name].strip() for name in allowed if name in environment))
 
     def warn(message: str) -> None:
         print(clean(f"toolwire: backend {backend.name}: {message}"), file=sys.stderr, flush=True)
 
     spec = AppServerSpec(
         command=(*backend.command, "app-server", *config.arguments(backend.overrides)),
-        environment=partial(inherit_environment, settings.secret_variables, allowed),
+        environment=partial(inherit_environment, settings.secret_variables, allowed, environment),
         files=make_files,
         links={"auth.json": str(login_file())},
         credentials=find_credentials,

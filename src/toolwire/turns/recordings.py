@@ -1,6 +1,5 @@
 """The observer that records attempts into the directory `debug.record`."""
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 
@@ -18,20 +17,21 @@ from toolwire.upstream.record import Recorder
 
 def recordings_of(settings: Settings) -> Sequence[AttemptObserver]:
     """The observer that records attempts, if the settings turn it on."""
-    return (Recordings(settings.debug.record),) if settings.debug.record else ()
+    return (Recordings(settings),) if settings.debug.record else ()
 
 
 class Recordings:
     """Records attempts in one file for each turn: a later attempt replaces an earlier one."""
 
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
+    def __init__(self, settings: Settings) -> None:
+        self._folder = settings.debug.record
+        self._environment = settings.environment
 
     def attempt(self, info: AttemptInfo) -> "AttemptRecording":
         request = info.request
         body = request.body or (msgspec.json.encode(request.fields) if request.fields else b"")
         head = Head(1, info.kind, info.model, dialect=request.dialect)
-        secrets = (info.client_key, os.environ.get(info.key_variable, "") if info.key_variable else "")
+        secrets = (info.client_key, self._environment.get(info.key_variable, ""))
         return AttemptRecording(Recorder(self._folder, info.seed, head, body, secrets))
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import os
 import sys
 import tempfile
 import time
@@ -97,7 +96,7 @@ class Checks:
         through_gateway = not _has_address(backend)
         self.state = CheckState(backend.name, time.time(), running=True, through_gateway=through_gateway)
         self.report = b""
-        self._task = asyncio.create_task(self._run(*make_check_command(backend, model, gateway, key)))
+        self._task = asyncio.create_task(self._run(*make_check_command(self._settings, backend, model, gateway, key)))
         return True
 
     async def stop(self) -> None:
@@ -147,11 +146,13 @@ def _has_address(backend: Backend) -> bool:
     return backend.kind in http_backends() and bool(backend.base_url) and not backend.auth
 
 
-def make_check_command(backend: Backend, model: str, gateway: str, key: str) -> tuple[list[str], dict[str, str]]:
+def make_check_command(
+    settings: Settings, backend: Backend, model: str, gateway: str, key: str
+) -> tuple[list[str], dict[str, str]]:
     """The arguments of a check, and the variables with its secrets: other users can read a command line."""
     if not _has_address(backend):
         return [gateway, "--api", "responses", "--model", f"{backend.name}/{model}"], {"TOOLWIRE_CHECK_KEY": key}
-    own = os.environ.get(backend.api_key_env, "") if backend.api_key_env else ""
+    own = settings.environment.get(backend.api_key_env, "")
     parts = urlsplit(backend.base_url)
     login, at, host = parts.netloc.rpartition("@")
     address, headers = backend.base_url, dict(backend.headers)

@@ -6,7 +6,6 @@ several frames is found in their joined text; then the whole stream is withheld.
 """
 
 import base64
-import os
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
@@ -73,10 +72,10 @@ def collect_secrets(settings: Settings, token: str) -> tuple[bytes, ...]:
         settings: The gateway's settings.
         token: The console's token.
     """
-    texts = {os.environ.get(name, "") for name in settings.secret_variables}
+    texts = {settings.environment.get(name, "") for name in settings.secret_variables}
     texts |= {settings.key_of(key) for key in settings.keys} | {token}
     backends = settings.backends
-    for url in (settings.store.url, os.environ.get(settings.store.url_env, ""), *(each.base_url for each in backends)):
+    for url in (settings.store.place, *(each.base_url for each in backends)):
         with suppress(ValueError):
             found = urlsplit(url)
             if password := found.password:  # as written, decoded, and as in a header

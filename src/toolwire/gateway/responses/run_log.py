@@ -242,7 +242,7 @@ class Flusher:
             raise self._failure or StoreFailed("busy", "the events of a run could not be committed in time") from None
 
     async def _run(self) -> None:
-        delay = FLUSH_INTERVAL
+        loop, delay = asyncio.get_running_loop(), FLUSH_INTERVAL
         try:
             while self._logs:
                 await asyncio.sleep(delay)
@@ -254,6 +254,9 @@ class Flusher:
                     self._failure, delay = None, FLUSH_INTERVAL
                 except StoreFailed as error:
                     self._failure, delay = error, min(2 * delay, MAX_FLUSH_DELAY)
+                except Exception as error:  # noqa: BLE001 - other runs need the flusher; a chunk is sent again
+                    loop.call_exception_handler({"message": "a flush failed", "exception": error})
+                    delay = min(2 * delay, MAX_FLUSH_DELAY)
                 self._attempted.set()
                 self._attempted = asyncio.Event()
         finally:
@@ -302,7 +305,10 @@ class Follower:
         self._task: asyncio.Task[None] | None = None
 
     async def follow(self, wanted: Follow, *, at_once: bool) -> Followed:
-        """Wait for events, or for the end of the run, however long the store fails. `at_once` polls immediately."""
+        """Wait for events or the end of the run, also while the store is failing. `at_once` polls immediately.
+
+        Raises any error of the poll but `StoreFailed`.
+        """
         answer: asyncio.Future[Followed] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(wanted, []).append(answer)
         if at_once:
@@ -337,8 +343,16 @@ class Follower:
 
     async def _poll(self) -> None:
         wanted = list(self._waiting)
-        with self._metrics.time_store("follow"):
-            found = await self._store.follow(wanted, MAX_POLL_BYTES)
+        try:
+            with self._metrics.time_store("follow"):
+                found = await self._store.follow(wanted, MAX_POLL_BYTES)
+        except StoreFailed:
+            raise
+        except Exception as error:  # noqa: BLE001 - reported where the answer is awaited; other readers are served
+            for answer in (answer for each in wanted for answer in self._waiting.pop(each, ())):
+                if not answer.done():
+                    answer.set_exception(error)
+            return
         for each, followed in zip(wanted, found, strict=True):
             if followed.chunks or followed.is_over:
                 for answer in self._waiting.pop(each, ()):

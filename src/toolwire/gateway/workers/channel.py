@@ -9,6 +9,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Self
 
+import msgspec
+
 from toolwire.gateway.workers.messages import (
     MAX_LINE,
     Beat,
@@ -44,7 +46,7 @@ class Channel:
         """Send heartbeats until cancelled. `obey` gets each message of the supervisor, and None when it is gone."""
         beating = asyncio.create_task(self._beat())
         try:
-            with suppress(OSError, ValueError):  # ValueError: the line is too long
+            with suppress(OSError, ValueError, msgspec.DecodeError):  # the line is too long, or was cut off
                 while line := await self._reader.readline():
                     obey(decode_from_supervisor(line))
             obey(None)
