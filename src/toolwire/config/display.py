@@ -14,7 +14,7 @@ import msgspec
 from toolwire.config.decode import Table
 from toolwire.config.flags import FLAGS, find_flags
 from toolwire.config.presets import PRESETS
-from toolwire.config.settings import CODEX, DUMP, LEVEL, Backend, Settings, read_table
+from toolwire.config.settings import CODEX, DERIVED, DUMP, LEVEL, Backend, Settings, read_table
 from toolwire.core.display import MASK, redact_url
 from toolwire.upstream.credentials import SECRET_WORDS
 
@@ -60,7 +60,7 @@ def find_sources(
                 {key: Setting(each, FILE) for key, each in msgspec.to_builtins(entry).items() if each}
                 for entry in settings.keys
             ]
-        elif name not in ("file", "variables"):
+        elif name not in DERIVED:
             found[name] = {
                 key: Setting(each, variables.get((name, key)) or (FILE if key in table.get(name, {}) else DEFAULT))
                 for key, each in msgspec.to_builtins(getattr(settings, name)).items()

@@ -224,6 +224,10 @@ class Backend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return model if any(fnmatchcase(model, pattern) for pattern in self.models) else None
 
 
+DERIVED = ("file", "variables")
+"""Fields of `Settings` that say where the settings come from; a file cannot have them."""
+
+
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All settings, as docs/configuration.md explains them."""
 
@@ -238,9 +242,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     agent: AgentTools = AgentTools()
     backends: tuple[Backend, ...] = ()
     file: str = ""
-    """The file that they were read from. Not a setting itself."""
+    """The file that they were read from."""
     variables: dict[str, str] = {}
-    """The variables that they name, if an environment was given for them. Not a setting itself."""
+    """The values of the variables that they name, if they were read with an environment of their own."""
 
     @classmethod
     def from_file(cls, path: str | Path, environment: Mapping[str, str] = os.environ) -> "Settings":
@@ -462,7 +466,7 @@ def read_table(path: Path) -> Table:
 
 def _convert(table: Table, source: str) -> Settings:
     """Convert the content of a settings file; presets fill in fields of backends."""
-    for name in ("file", "variables"):
+    for name in DERIVED:
         if name in table:
             raise SettingsError(f"{source}: {name}: unknown key")
     entries: Any = table.get("backends")
