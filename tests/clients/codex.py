@@ -77,8 +77,9 @@ class Codex:
         config = CONFIG.format(model=model, provider=provider, base_url=base_url, websockets=websockets)
         (self._home / "config.toml").write_text(config + more)
 
-    def exec(self, *arguments: str, sandbox: str = "read-only") -> Said:
-        command = [PROGRAM, "exec", "--json", "--skip-git-repo-check", "-s", sandbox, *arguments]
+    def exec(self, *arguments: str) -> Said:
+        """Run one turn without Codex's sandbox, which not every machine has: the commands are those of our scripts."""
+        command = [PROGRAM, "exec", "--json", "--skip-git-repo-check", "-s", "danger-full-access", *arguments]
         ended = subprocess.run(
             command,
             cwd=self._folder,
@@ -99,13 +100,9 @@ def environment(home: Path) -> dict[str, str]:
     return {"PATH": os.environ["PATH"], "HOME": str(home), "CODEX_HOME": str(home), **nowhere}
 
 
-def needs_codex(home: Path) -> None:
-    """Skip a test where the CLI is missing or cannot run a command in its sandbox."""
+def needs_codex() -> None:
+    """Skip a test where the CLI is missing."""
     needs("node", "npm")
     needs_packages()
     if not PROGRAM.exists() or not list(FOLDER.glob("node_modules/@openai/codex-*")):
         pytest.skip("needs the Codex CLI that `make clients` installs")
-    command = [PROGRAM, "sandbox", "--", "true"]
-    ended = subprocess.run(command, env=environment(home), capture_output=True, text=True, timeout=60, check=False)
-    if ended.returncode != 0:
-        pytest.skip(f"needs a machine on which the sandbox of the Codex CLI works: {ended.stderr.strip()}")

@@ -65,8 +65,8 @@ NO_TURN = Script()
 
 
 @pytest.fixture(scope="module", autouse=True)
-def codex_is_there(tmp_path_factory: pytest.TempPathFactory) -> None:
-    needs_codex(tmp_path_factory.mktemp("home"))
+def codex_is_there() -> None:
+    needs_codex()
 
 
 @pytest.fixture(scope="module")

@@ -54,8 +54,8 @@ def carried_out(name: str, arguments: Json) -> str:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def codex_is_there(tmp_path_factory: pytest.TempPathFactory) -> None:
-    needs_codex(tmp_path_factory.mktemp("home"))
+def codex_is_there() -> None:
+    needs_codex()
 
 
 @pytest.fixture(scope="module")

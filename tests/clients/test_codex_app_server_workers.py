@@ -34,7 +34,7 @@ class InTurns:
 
 @pytest.fixture(scope="module")
 def stand(tmp_path_factory: pytest.TempPathFactory, http: httpx.Client) -> Iterator[AppServer]:
-    needs_codex(tmp_path_factory.mktemp("home"))
+    needs_codex()
     folder = tmp_path_factory.mktemp("workers")
     config = "[server]\nidle_timeout = 600\n" + table("codex", base_url='"{url}"', workers=2)
     with running(folder, http, config, start=Fleet, PYTHONPATH=patched(folder)) as stand:

@@ -22,8 +22,8 @@ PATCH = "*** Begin Patch\n*** Add File: hello.txt\n+hello\n*** End Patch\n"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def codex_is_there(tmp_path_factory: pytest.TempPathFactory) -> None:
-    needs_codex(tmp_path_factory.mktemp("home"))
+def codex_is_there() -> None:
+    needs_codex()
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +132,7 @@ def test_commands_at_once_are_all_answered(start: Start, stand: AppServer, trans
 def test_a_patch_is_applied(start: Start, stand: AppServer, transport: str):
     # The CLI declares its tool as one that takes text, and app-server knows functions only.
     model = stand.model(tells(Calls("c1", "apply_patch", json.dumps({"input": PATCH}))), tells(Says("Done.")))
-    said = start(model, transport).exec("Write it.", sandbox="workspace-write")
+    said = start(model, transport).exec("Write it.")
     assert (said.folder / "hello.txt").read_text() == "hello\n"
     assert said.messages == ["Done."]
     first, second = stand.asked(model)

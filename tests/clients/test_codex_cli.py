@@ -32,8 +32,8 @@ SUMMARY = "The user greeted; echo said hi."
 
 
 @pytest.fixture(scope="module", autouse=True)
-def codex_is_there(tmp_path_factory: pytest.TempPathFactory) -> None:
-    needs_codex(tmp_path_factory.mktemp("home"))
+def codex_is_there() -> None:
+    needs_codex()
 
 
 @pytest.fixture
@@ -189,7 +189,7 @@ def test_parallel_calls_are_run_and_answered_in_order(start: Start, upstream: Up
 @TRANSPORTS
 def test_a_patch_is_applied(start: Start, upstream: Upstream, transport: str):
     model = scripted(upstream, "patch", transport, turn(custom_call("c1", "apply_patch", *PATCH)), turn(text("Done.")))
-    said = start(f"up/{model}", transport).exec("Write it.", sandbox="workspace-write")
+    said = start(f"up/{model}", transport).exec("Write it.")
     assert (said.folder / "hello.txt").read_text() == "hello\n"
     assert item(upstream.of(model)[1], "custom_tool_call")["input"] == PATCH
     assert outputs(upstream.of(model)[1], "custom_tool_call_output") == [("c1", "A hello.txt")]
@@ -312,7 +312,7 @@ def test_a_patch_that_was_not_finished_is_not_applied(start: Start, upstream: Up
         rs("custom_tool_call_input.delta", item_id="ctc_1", output_index=0, delta=PATCH),
     )
     model = scripted(upstream, "half-patch", transport, broken(begun), turn(text("Sorry.")))
-    said = start(f"up/{model}", transport).exec("Write it.", sandbox="workspace-write")
+    said = start(f"up/{model}", transport).exec("Write it.")
     assert not (said.folder / "hello.txt").exists()
     assert types(upstream.of(model)[1]) == OPENING
 

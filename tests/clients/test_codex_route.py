@@ -8,7 +8,7 @@ from tests.support.gateway import Gateway
 
 
 def test_the_route_to_codex_breaks_no_rule(far: Gateway, tmp_path: Path):  # noqa: F811
-    needs_codex(tmp_path)
+    needs_codex()
     config = f'[[backends]]\nname = "codex"\nkind = "codex"\nbase_url = "{far.base_url}"\ncommand = ["{PROGRAM}"]\n'
     near = Gateway(tmp_path, config)
     try:

@@ -24,7 +24,7 @@ def claude(gateway: Gateway, tmp_path: Path) -> Claude:
 
 @pytest.fixture
 def codex(gateway: Gateway, tmp_path: Path) -> Codex:
-    needs_codex(tmp_path)
+    needs_codex()
     codex = Codex(tmp_path, gateway.base_url, "demo", socket=False)
     (tmp_path / "work" / "hello.txt").write_text("heron\n")
     return codex

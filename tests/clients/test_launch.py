@@ -120,7 +120,7 @@ CODEX = ("exec", "--json", "--skip-git-repo-check", "-s", "read-only")
 
 
 def test_codex_on_a_gateway_of_its_own(user: User):
-    codex.needs_codex(user.home / ".codex")
+    codex.needs_codex()
     done = user.launch("codex", *CODEX, "hi")
     assert events_of(done)[-1]["type"] == "turn.completed"
     assert "toolwire: codex with demo on a gateway of its own, http://127.0.0.1:" in done.stderr
@@ -128,7 +128,7 @@ def test_codex_on_a_gateway_of_its_own(user: User):
 
 
 def test_codex_on_a_gateway_that_runs_with_a_key_and_a_model_that_was_named(user: User, running: Gateway):
-    codex.needs_codex(user.home / ".codex")
+    codex.needs_codex()
     user.configure(int(running.url.rpartition(":")[2]), KEY)
     done = user.launch("codex", *CODEX, "--model", "demo-slow", "hi")
     assert events_of(done)[-1]["type"] == "turn.completed"

@@ -122,11 +122,11 @@ def codex(folder: Path, gateway: Gateway, model: str, *, socket: bool) -> Codex:
 def test_codex_finds_and_calls_a_tool(
     gateway: Gateway, upstream: Upstream, tmp_path: Path, backend: str, transport: str
 ):
-    needs_codex(tmp_path)
+    needs_codex()
     model = f"gpt-5.5-search-{backend}-{transport}"  # for which Codex hides MCP tools behind a search
     answer(upstream, model, *codex_turns(backend))
     said = codex(tmp_path, gateway, f"{backend}/{model}", socket=transport == "socket").exec(
-        PROMPT, "-c", "approval_policy=never", sandbox="danger-full-access"
+        PROMPT, "-c", "approval_policy=never"
     )
     assert (said.messages, said.errors) == ([ANSWER], [])
     [call] = said.items("mcp_tool_call")
@@ -147,13 +147,11 @@ def test_codex_finds_and_calls_a_tool(
 def test_codex_calls_a_tool_of_a_model_without_a_search(
     gateway: Gateway, upstream: Upstream, tmp_path: Path, backend: str
 ):
-    needs_codex(tmp_path)
+    needs_codex()
     model = f"gpt-5.4-all-{backend}"
     turns = codex_turns(backend)[1:]
     answer(upstream, model, *turns)
-    said = codex(tmp_path, gateway, f"{backend}/{model}", socket=False).exec(
-        PROMPT, "-c", "approval_policy=never", sandbox="danger-full-access"
-    )
+    said = codex(tmp_path, gateway, f"{backend}/{model}", socket=False).exec(PROMPT, "-c", "approval_policy=never")
     assert (said.messages, said.errors) == ([ANSWER], [])
     asked = turns_of(upstream, model)
     assert len([name for name in names(asked[0]) if name.startswith("mcp__shed__")]) == 60
