@@ -11,7 +11,7 @@ EXTRAS ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test system clients check fix coverage bench smoke soak wheel dist lock clean
+.PHONY: help setup serve test system clients check fix coverage docs bench smoke soak wheel dist lock clean
 
 help: ## Explain the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -48,6 +48,9 @@ coverage: .venv/.ready-dev ## Measure which statements `make test` runs, by pack
 fix: .venv/.ready-dev ## Let ruff repair what it can
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
+
+docs: .venv/.ready-docs ## Build the documentation site into build/site (options: make docs ARGS=serve)
+	@$(BIN)/python scripts/build_docs.py $(ARGS)
 
 bench: .venv/.ready-dev ## Measure the gateway's CPU time relative to a minimal translator (needs gcc and taskset)
 	@$(BIN)/python bench/run.py $(ARGS)
@@ -99,6 +102,10 @@ tests/clients/js/node_modules/.installed: tests/clients/js/package-lock.json .ve
 .venv/.ready-dev: .venv/.ready requirements-extras.txt requirements-dev.txt
 	@echo "Installing $$(cat requirements-extras.txt requirements-dev.txt | grep -c '==') packages for tests and checks from requirements-dev.txt" >&2
 	@$(INSTALL) -r requirements-dev.txt
+	@touch $@
+
+.venv/.ready-docs: .venv/.ready requirements-docs.txt
+	@$(INSTALL) -r requirements-docs.txt
 	@touch $@
 
 .venv/.ready-with-%: .venv/.ready requirements-extras.txt

@@ -11,8 +11,8 @@ ROOT = Path(__file__).parent.parent
 HEAD = "# Written by `make lock` from pyproject.toml.\n"
 
 
-def resolve(wanted: list[str]) -> list[str]:
-    """The exact versions pip would install for these requirements."""
+def resolve(wanted: list[str], constraints: list[str]) -> list[str]:
+    """The exact versions pip would install for these requirements, with those it must not go beyond."""
     report = subprocess.run(
         [
             sys.executable,
@@ -24,8 +24,11 @@ def resolve(wanted: list[str]) -> list[str]:
             "--ignore-installed",
             "--report",
             "-",
+            "--constraint",
+            "/dev/stdin",
             *wanted,
         ],
+        input="\n".join(constraints),
         check=True,
         capture_output=True,
         text=True,
@@ -41,22 +44,23 @@ def with_conditions(pinned: list[str], wanted: list[str]) -> list[str]:
 
 
 def main() -> None:
-    """Write the files, each with what the ones before it lack; the last one includes them."""
+    """Write the files, each with what the files lack that are installed before it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     extras = project["project"]["optional-dependencies"]
+    groups = project["dependency-groups"]
+    run, extra, dev, docs = (f"requirements{each}.txt" for each in ("", "-extras", "-dev", "-docs"))
     wanted = {
-        "requirements.txt": [*project["project"]["dependencies"], *project["build-system"]["requires"]],
-        "requirements-extras.txt": [each for extra in sorted(extras) for each in extras[extra]],
-        "requirements-dev.txt": project["dependency-groups"]["dev"],
+        run: ([*project["project"]["dependencies"], *project["build-system"]["requires"]], ()),
+        extra: ([each for name in sorted(extras) for each in extras[name]], (run,)),
+        dev: (groups["dev"], (run, extra)),
+        docs: (groups["docs"], (run,)),
     }
-    pinned: list[str] = []
-    for name, requirements in wanted.items():
-        found = resolve([*requirements, *pinned])
-        lines = with_conditions([pin for pin in found if pin not in pinned], requirements)
-        if name == "requirements-dev.txt":
-            lines = ["-r requirements.txt", "-r requirements-extras.txt", *lines]
-        (ROOT / name).write_text(HEAD + "\n".join(lines) + "\n")
-        pinned = found
+    pinned: dict[str, list[str]] = {}
+    for name, (requirements, before) in wanted.items():
+        found = resolve(requirements, [pin for pins in pinned.values() for pin in pins])
+        pinned[name] = [pin for pin in found if not any(pin in pinned[each] for each in before)]
+        included = [f"-r {each}" for each in before] if name != extra else []  # the extras are used as constraints
+        (ROOT / name).write_text(HEAD + "\n".join([*included, *with_conditions(pinned[name], requirements)]) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The documents are true."""
 
+import importlib
 import pkgutil
 import re
 from pathlib import Path
@@ -65,6 +66,27 @@ def test_every_link_between_documents_leads_somewhere():
             target = page.parent / link if link else page
             assert target.exists(), f"{page}: {link}"
             assert not anchor or anchor in anchors_of(target), f"{page}: {link}#{anchor}"
+
+
+@pytest.fixture
+def build_docs(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    return importlib.import_module("build_docs")
+
+
+def test_the_site_has_every_page_in_its_navigation_and_every_file_that_a_page_links_to(build_docs: Any, tmp_path: Path):
+    build_docs.copy_pages(tmp_path / "pages")
+    assert build_docs.find_faults(tmp_path / "pages") == []
+
+
+def test_a_page_outside_the_navigation_and_a_link_out_of_the_site_are_faults(build_docs: Any, tmp_path: Path):
+    build_docs.copy_pages(tmp_path / "pages")
+    (tmp_path / "pages/docs/new.md").write_text("[the tests](../tests/conftest.py)")
+    (tmp_path / "pages/docs/demo.md").unlink()
+    faults = build_docs.find_faults(tmp_path / "pages")
+    assert "docs/new.md: not in the navigation" in faults
+    assert "docs/new.md: ../tests/conftest.py is not a file of the site" in faults
+    assert "zensical.toml: docs/demo.md does not exist" in faults
 
 
 PAGES = sorted(
