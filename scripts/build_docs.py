@@ -1,4 +1,4 @@
-"""Builds the documentation site into build/site; `serve` shows it on a local port instead.
+"""Builds the documentation site into build/site. Arguments are for zensical: `serve` shows it on a local port.
 
 The pages are copied in the layout of the repository, so that a link works here as it does on a git host.
 """
@@ -52,13 +52,22 @@ def find_faults(pages: Path) -> list[str]:
     return faults
 
 
+def find_remote_resources(site: Path) -> list[str]:
+    """What a page of the built site would load from another host."""
+    loading = re.compile(r'<(?:script|img|iframe|link rel="?stylesheet)\b[^>]*?(?:src|href)="?((?:https?:)?//[^ ">]+)')
+    return [f"{page.name} loads {url}" for page in site.rglob("*.html") for url in loading.findall(page.read_text())]
+
+
 def main() -> None:
     """Copy, check and build."""
     copy_pages(PAGES)
     if faults := find_faults(PAGES):
         sys.exit("\n".join(faults))
-    command = ["serve"] if sys.argv[1:] == ["serve"] else ["build", "--clean", "--strict"]
-    sys.exit(subprocess.run([sys.executable, "-m", "zensical", *command], cwd=ROOT, check=False).returncode)
+    command = sys.argv[1:] or ["build", "--clean", "--strict"]
+    subprocess.run([sys.executable, "-m", "zensical", *command], cwd=ROOT, check=True)
+    if faults := find_remote_resources(PAGES.parent / "site"):
+        sys.exit("\n".join(faults))
+    print("The site is in build/site.")
 
 
 if __name__ == "__main__":
