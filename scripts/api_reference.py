@@ -180,7 +180,7 @@ def methods(node: ast.ClassDef) -> Iterator[str]:
                 returned = f": {ast.unparse(each.returns)}" if each.returns is not None else ""
                 shown = f"{each.name}{returned}"
             doc = text(ast.get_docstring(each) or "")
-            yield f"- `{shown}`" + (f"  \n  {doc}" if doc else "").replace("\n\n", "\n\n  ")
+            yield f"- `{shown}`" + (f"  \n  {doc}" if doc else "").replace("\n\n", "\n\n    ")
 
 
 def page() -> str:
