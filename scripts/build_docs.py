@@ -3,6 +3,7 @@
 The pages are copied in the layout of the repository, so that a link works here as it does on a git host.
 """
 
+import os
 import re
 import shutil
 import subprocess
@@ -63,8 +64,12 @@ def main() -> None:
     copy_pages(PAGES)
     if faults := find_faults(PAGES):
         sys.exit("\n".join(faults))
-    command = sys.argv[1:] or ["build", "--clean", "--strict"]
-    subprocess.run([sys.executable, "-m", "zensical", *command], cwd=ROOT, check=True)
+    os.chdir(ROOT)
+    zensical = [sys.executable, "-m", "zensical"]
+    if sys.argv[1:]:
+        os.execv(sys.executable, [*zensical, *sys.argv[1:]])
+    if code := subprocess.run([*zensical, "build", "--clean", "--strict"], check=False).returncode:
+        sys.exit(code)
     if faults := find_remote_resources(PAGES.parent / "site"):
         sys.exit("\n".join(faults))
     print("The site is in build/site.")
