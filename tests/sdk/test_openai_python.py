@@ -1,7 +1,9 @@
 """openai-python: asked plainly, streamed in chunks, and through its stream helper."""
 
 import json
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -11,6 +13,7 @@ from openai.types.chat import ChatCompletion
 from pydantic import BaseModel
 
 from tests.sdk.turns import ANSWER, QUESTION, RESULT, TIME, TURNS, UNICODE, WEATHER
+from tests.support import doc_examples
 
 Ask = Callable[..., ChatCompletion]
 USER = {"role": "user", "content": QUESTION}
@@ -287,3 +290,15 @@ def test_an_error_in_mid_stream_raises_after_the_text(client: openai.OpenAI, mod
 def test_an_error_after_a_call_raises(client: openai.OpenAI, model: str):
     with pytest.raises(openai.APIError, match="broke"):
         helper(client, model, tools=[WEATHER])
+
+
+def test_the_example_of_the_first_steps_prints_what_the_page_says(
+    base_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])  # which each example replaces
+    page = tmp_path / "quickstart.md"
+    text = (Path(__file__).parents[2] / "docs" / page.name).read_text()
+    page.write_text(text.replace("http://127.0.0.1:8787/v1", base_url))
+    [example] = doc_examples.examples_of(page)
+    assert example.output
+    doc_examples.run(page, example)
