@@ -74,7 +74,7 @@ lock: .venv/.ready-dev ## Pin the newest dependencies that fit
 	@$(BIN)/python scripts/lock.py
 
 clean: ## Remove the environment, the npm clients and the caches
-	rm -rf .venv tests/clients/js/node_modules .pytest_cache .ruff_cache .mypy_cache .import_linter_cache
+	rm -rf .venv tests/clients/js/node_modules .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .cache
 
 tests/clients/js/node_modules/.installed: tests/clients/js/package-lock.json .venv/.ready-dev
 	@echo "Installing the clients of tests/clients/js: 0.9 GB" >&2
