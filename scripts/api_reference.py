@@ -27,7 +27,7 @@ FIRST = ["toolwire.library.streams", "toolwire.library.bodies", "toolwire.librar
 
 HEAD = """# API reference
 
-Everything that is public, as its docstrings say it.
+All public names, with their signatures and docstrings.
 [Toolwire as a library](library.md) and [agents in your program](agent-library.md) explain how to use it.
 This page is written by `scripts/api_reference.py`, and a test compares it with the code.
 """
