@@ -12,7 +12,6 @@ from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 from websockets.exceptions import ConnectionClosed
 from websockets.frames import Frame, Opcode
 from websockets.sync.client import ClientConnection, connect
@@ -30,7 +29,6 @@ from toolwire.gateway.connections import (
     HttpConnection,
 )
 from toolwire.gateway.memory_budget import MemoryBudget
-from toolwire.gateway.websocket import SocketConnection
 
 PATIENCE = 90
 """Seconds to wait for what must come."""
@@ -550,7 +548,7 @@ class Served:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, limits: Server) -> None:
         self._loop = loop
-        self._state = Connections(limits, MemoryBudget(1 << 20))
+        self._limits = limits
         self._ours, self._theirs = socket.socketpair()
         self._ours.setblocking(False)
         self._theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
@@ -559,9 +557,8 @@ class Served:
         self.received = b""
 
     async def open(self, app: Any) -> None:
-        config = uvicorn.Config(app, http=HttpConnection, ws=SocketConnection, lifespan="off", log_level="critical")
-        config.load()
-        await self._loop.connect_accepted_socket(lambda: HttpConnection(config, self._state, {}), self._theirs)
+        self._connections = Connections(app, self._limits, MemoryBudget(1 << 20))
+        await self._loop.connect_accepted_socket(lambda: HttpConnection(self._connections), self._theirs)
 
     async def send(self, data: bytes, after: float = 0.0) -> None:
         """Send after so many seconds, and let the connection read it and look at the clock."""
@@ -572,7 +569,7 @@ class Served:
     async def settle(self) -> None:
         for _ in range(20):
             await asyncio.sleep(0)
-        self._state.check(self.now)
+        self._connections.check(self.now)
         for _ in range(20):
             await asyncio.sleep(0)
         with suppress(BlockingIOError):
@@ -584,7 +581,7 @@ class Served:
 
     @property
     def is_open(self) -> bool:
-        return bool(self._state.connections)
+        return bool(self._connections.open)
 
     def close(self) -> None:
         self._ours.close()

@@ -64,22 +64,21 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     time.time = jumping(float(os.environ.get("SOAK_JUMP", "0")))
 
-    import uvicorn  # behind the clock, which others take as they are imported
-
-    from toolwire.cli import main as toolwire
+    from toolwire.cli import main as toolwire  # behind the clock, which others take as they are imported
+    from toolwire.gateway.serve import GatewayServer
 
     path = os.environ.get("SOAK_STEPS", "")
-    startup = uvicorn.Server.startup
+    start = GatewayServer.start
     tasks: list[Any] = []
 
-    async def watched(server: Any, sockets: Any = None) -> None:
-        await startup(server, sockets)
+    async def watched(server: GatewayServer) -> None:
+        await start(server)
         if path:
             tasks.append(asyncio.get_running_loop().create_task(watch(path)))
         if waiting := os.environ.get("SOAK_WAITING", ""):
-            tasks.append(asyncio.create_task(watch_writes(waiting, server.server_state.connections)))
+            tasks.append(asyncio.create_task(watch_writes(waiting, server.connections.open)))
 
-    uvicorn.Server.startup = watched  # type: ignore[method-assign]
+    GatewayServer.start = watched  # type: ignore[method-assign]
     sys.argv[0] = "toolwire"
     toolwire()
 

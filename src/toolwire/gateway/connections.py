@@ -1,26 +1,32 @@
-"""Connections of clients, with limits that hold before a client is authenticated.
+"""The gateway's HTTP server: connections over httptools, with limits that hold before a client is authenticated.
 
-uvicorn's protocols wait for a client without a deadline. These limit the number of connections, and each wait for a
-request, its headers and its body. They also linger before closing: a socket that is closed while its peer still sends
-is reset, and the peer loses the answer. So input is read and discarded for a while.
+The number of connections is limited, and so is each wait for a request, its headers, its body, and for a client to
+read. A connection lingers before it closes: a socket that is closed while its peer still sends is reset, and the peer
+loses the answer. So input is read and discarded for a while.
 
     WAITING → HEADERS → BODY → READ → WAITING …        anything → CLOSING
 """
 
 import asyncio
+from collections import deque
+from collections.abc import Coroutine, Iterable
+from email.utils import formatdate
 from enum import Enum, auto
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import unquote
 
+import httptools
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from uvicorn.server import ServerState
 
 from toolwire.config.settings import Server, bytes_of
 from toolwire.core.errors import Failure
 from toolwire.gateway.http import HEALTH_PATHS, send_json
+from toolwire.gateway.http_request import CLOSE, STATUS_LINES, HttpRequest
 from toolwire.gateway.memory_budget import MemoryBudget
 from toolwire.protocols import dialect_for
+
+if TYPE_CHECKING:
+    from toolwire.gateway.websocket import SocketConnection
 
 MAX_OVERHEAD = 64 * 1024
 """Bytes of headers, of trailers, and between two pieces of a body."""
@@ -41,30 +47,28 @@ HEALTH_CONNECTIONS = 32
 MAX_PIPELINED = 64
 """Requests that may wait on one connection for the answers to earlier ones."""
 
-SMALL_READ, LARGE_READ = 2 * 1024, 64 * 1024
-"""Bytes of one read from a WebSocket: between frames, where a larger read could hold many tiny ones, and inside a long
-frame. uvloop reads up to 32 times before other tasks run."""
-
-CONTINUE = b"HTTP/1.1 100 "
-"""The start of the interim answer that uvicorn may write before the final one."""
-
 DRAIN_IDLE = 1.0
 """Seconds that a connection may wait for a request while the gateway drains."""
 
 
-class Connections(ServerState):
-    """All connections and their limits."""
+class Connections:
+    """All connections, their limits, and the application that answers them."""
 
-    def __init__(self, server: Server, budget: MemoryBudget) -> None:
-        super().__init__()
+    def __init__(self, app: ASGIApp, server: Server, budget: MemoryBudget) -> None:
+        self.app = app
         self.limits = server
         self.budget = budget
+        self.open: set[HttpConnection | SocketConnection] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
+        """The requests that are being answered."""
         self.draining = False
         """Whether connections close after their next answer."""
         self.idle = server.idle_timeout
         """Seconds that a connection may wait for the next request."""
         self.reserve: dict[HttpConnection, None] = {}
         """Connections beyond the limit, the oldest first."""
+        self.date = b""
+        """The header of answers with the time of the last check."""
 
     def drain(self, *, is_replaced: bool) -> None:
         """Answer current requests, then close. An idle connection may still send a request, because its client does not
@@ -72,15 +76,24 @@ class Connections(ServerState):
         self.draining = True
         if not is_replaced:
             self.idle = min(self.idle, DRAIN_IDLE)
+        for connection in tuple(self.open):
+            connection.shutdown()
 
     def check(self, now: float) -> None:
         """End connections that exceed a time limit."""
-        for connection in tuple(self.connections):
-            cast("HttpConnection", connection).check(now)
+        self.date = b"date: %b\r\n" % formatdate(usegmt=True).encode()
+        for connection in tuple(self.open):
+            connection.check(now)
+
+    def start(self, answering: Coroutine[Any, Any, None]) -> None:
+        """Answer a request in a task."""
+        task = asyncio.get_running_loop().create_task(answering)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
 
     @property
     def are_too_many(self) -> bool:
-        return len(self.connections) > self.limits.max_connections
+        return len(self.open) > self.limits.max_connections
 
     def enter_reserve(self, connection: "HttpConnection") -> None:
         """Admit a connection beyond the limit. If the reserve is full, the oldest without a request is closed."""
@@ -120,47 +133,50 @@ class Phase(Enum):
     """The end of the client's data, which is discarded."""
 
 
-class _Trailers(list[tuple[bytes, bytes]]):
-    """Headers after a body, which are discarded."""
-
-    def append(self, object: tuple[bytes, bytes]) -> None:
-        pass
-
-
-_TRAILERS = _Trailers()
-
-
-class HttpConnection(HttpToolsProtocol):
+class HttpConnection(asyncio.Protocol):
     """One HTTP connection. An upgrade turns it into a WebSocket (`websocket.py`)."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        assert isinstance(self.server_state, Connections)
-        self._all = self.server_state
+    def __init__(self, connections: Connections) -> None:
+        self.all = connections
+        self.loop = asyncio.get_running_loop()
+        self.transport: asyncio.Transport = cast("asyncio.Transport", None)  # until there is a connection
+        self._app = connections.app
+        self._parser = httptools.HttpRequestParser(self)
+        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)  # a refused client may send on
+        self._requests: deque[HttpRequest] = deque()  # the one that is being answered, and those that wait
+        self._last: HttpRequest | None = None  # the one whose body is being read, or was
+        self._handshake: Scope | None = None  # of a WebSocket
+        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
         self._phase = Phase.HEADERS
         self._since = self._heard = self.loop.time()
         self._overhead = 0
         self._drained = 0  # bytes that came after the answer
         self._blocked = 0.0  # since when the client has not read
-        self._is_request = False  # whether the data read is a request to answer here, not an upgrade
-        self._awaits_head = True  # whether the next write is the head of an answer
-        self._head = b""  # written together with the beginning of the body
+        self._is_paused = False  # whether reading is paused
+        self.writable = asyncio.Event()
+        self.writable.set()
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        if self._all.are_too_many:
-            self.app = self._all.only_health(self.app)
-            self._all.enter_reserve(self)
+    # The transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        self._addresses = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
+        self.all.open.add(self)
+        if self.all.are_too_many:
+            self._app = self.all.only_health(self._app)
+            self.all.enter_reserve(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._all.reserve.pop(self, None)
-        super().connection_lost(exc)
+        self.all.reserve.pop(self, None)
+        self.all.open.discard(self)
+        for request in self._requests:
+            request.lose_client()
+        self.writable.set()
+        self._parser = cast("httptools.HttpRequestParser", None)  # it holds a reference to this object
 
-    def turn_away(self) -> None:
-        """Close a connection beyond the limit at once."""
-        self._all.reserve.pop(self, None)
-        self._refuse(self._all.overflow)
-        self.transport.close()
+    def eof_received(self) -> None:
+        pass
 
     def data_received(self, data: bytes) -> None:
         self._heard = self.loop.time()
@@ -170,93 +186,147 @@ class HttpConnection(HttpToolsProtocol):
         if self._phase is Phase.WAITING:
             self._enter(Phase.HEADERS)
         self._overhead += len(data)
-        super().data_received(data)
+        try:
+            self._parse(data)
+        except httptools.HttpParserError:
+            self._refuse(Failure(400, "invalid_request", "Invalid HTTP request received."))
+            return
         if self._overhead > MAX_OVERHEAD:
             where = "headers" if self._phase is Phase.HEADERS else "trailers"
             self._refuse(Failure(431, "headers_too_large", f"More than {MAX_OVERHEAD} bytes of {where}."))
 
+    def _parse(self, data: bytes) -> None:
+        while data:
+            try:
+                self._parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                data = data[upgrade.args[0] :]
+                if self._handshake is not None:
+                    self._open_socket(self._handshake, data)
+                    return
+            else:
+                return
+
+    def pause_reading(self) -> None:
+        if not self._is_paused:
+            self._is_paused = True
+            self.transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._is_paused:
+            self._is_paused = False
+            self.transport.resume_reading()
+
+    def pause_writing(self) -> None:
+        self.writable.clear()
+        self._blocked = self.loop.time()
+
+    def resume_writing(self) -> None:
+        self.writable.set()
+        self._blocked = 0.0
+
+    # The parser
+
     def on_message_begin(self) -> None:
-        super().on_message_begin()
+        self._url, self._headers = b"", []
         if self._phase is not Phase.HEADERS:
             self._enter(Phase.HEADERS)  # behind a request that is still being answered
 
-    def on_headers_complete(self) -> None:
-        before = self.cycle
-        super().on_headers_complete()
-        self._is_request = self.cycle is not before
-        if len(self.pipeline) > MAX_PIPELINED:
-            self.transport.close()
-        self._phase, self._since, self._overhead = Phase.BODY, self._heard, 0
-        if self._is_request:
-            self.headers = _TRAILERS
-            self.cycle.transport = cast("asyncio.Transport", self)
-            is_last = self._all.draining or self in self._all.reserve
-            self.cycle.keep_alive = self.cycle.keep_alive and not is_last
+    def on_url(self, url: bytes) -> None:
+        self._url += url
 
-    def handle_websocket_upgrade(self) -> None:
-        if self in self._all.reserve:
-            self._refuse(self._all.overflow)
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._phase is Phase.HEADERS:  # trailers are discarded
+            name = name.lower()
+            self._headers.append((name, value.lower() if name == b"expect" else value))
+
+    def on_headers_complete(self) -> None:
+        parser, version, headers = self._parser, self._parser.get_http_version(), self._headers
+        self._phase, self._since, self._overhead = Phase.BODY, self._heard, 0
+        path, query = self._url, b""
+        if path.startswith(b"/") and b"#" not in path:
+            path, _, query = path.partition(b"?")
+        else:
+            parsed = httptools.parse_url(path)
+            path, query = parsed.path, parsed.query or b""
+        server, client = self._addresses
+        scope: Scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.4"},
+            "http_version": version,
+            "server": server,
+            "client": client,
+            "scheme": "http",
+            "method": parser.get_method().decode("ascii"),
+            "root_path": "",
+            "path": unquote(path.decode("ascii")),
+            "raw_path": path,
+            "query_string": query,
+            "headers": headers,
+        }
+        if parser.should_upgrade() and self.all.limits.websocket and _asks_for_websocket(headers):
+            self._handshake = scope
             return
-        if self.scope["method"] != "GET":
-            self._refuse(Failure(405, "method_not_allowed", "A WebSocket handshake must use GET."), b"allow: GET\r\n")
+        is_last = version == "1.0" or self.all.draining or self in self.all.reserve
+        request = HttpRequest(self, scope, keep_alive=parser.should_keep_alive() and not is_last)
+        self._last = request
+        self._requests.append(request)
+        if len(self._requests) == 1:
+            self.all.start(request.run(self._app))
             return
-        super().handle_websocket_upgrade()
-        protocol = self.transport.get_protocol()
-        if isinstance(protocol, WebSocketsSansIOProtocol) and not self.transport.is_closing():
-            self.transport.pause_reading()
-            self.transport.set_protocol(SmallReads(protocol))
-            self.transport.resume_reading()
+        self.pause_reading()
+        if len(self._requests) > MAX_PIPELINED + 1:
+            self.transport.close()
 
     def on_body(self, body: bytes) -> None:
         self._overhead = 0
-        super().on_body(body)
+        if self._handshake is None and self._last is not None:
+            self._last.take_body(body)
 
     def on_message_complete(self) -> None:
-        super().on_message_complete()
         self._phase, self._since, self._overhead = Phase.READ, self._heard, 0
-        if self._is_request and self.cycle.response_complete:
-            self._phase = Phase.WAITING
+        if self._handshake is None and self._last is not None:
+            self._last.end_body()
+            if self._last.is_complete:
+                self._phase = Phase.WAITING
 
-    def on_response_complete(self) -> None:
-        """Start the next pipelined request, or wait for one; `check` limits the wait, not uvicorn's timer."""
-        self._send_head()
-        self._awaits_head = True
-        vars(self).pop("write", None)
+    def _open_socket(self, handshake: Scope, data: bytes) -> None:
+        """Turn the connection into a WebSocket; `data` follows the handshake."""
+        if self in self.all.reserve:
+            self._refuse(self.all.overflow)
+        elif handshake["method"] != "GET":
+            self._refuse(Failure(405, "method_not_allowed", "A WebSocket handshake must use GET."), b"allow: GET\r\n")
+        elif self._requests:
+            self._refuse(Failure(400, "invalid_request", "A WebSocket handshake must wait for the answers before it."))
+        else:
+            from toolwire.gateway.websocket import SocketConnection  # noqa: PLC0415 - most clients open none
+
+            self.all.open.discard(self)
+            self.transport.pause_reading()
+            socket = SocketConnection(self.all, self.transport, {**handshake, "type": "websocket", "scheme": "ws"})
+            self.transport.set_protocol(socket)
+            socket.begin(self._url, data)
+            self.transport.resume_reading()
+
+    # Answers
+
+    def end_answer(self, *, keep_alive: bool) -> None:
+        """Close the connection, answer the next pipelined request, or wait for one."""
+        self._requests.popleft()
+        if not keep_alive:
+            self.close()
         self._since, self._drained = self.loop.time(), 0
-        if self._phase is Phase.READ and self.cycle.response_complete:
+        if self._phase is Phase.READ and not self._requests:
             self._phase, self._overhead = Phase.WAITING, 0
         if not self.transport.is_closing():
-            self.flow.resume_reading()
-            if self.pipeline:
-                self._start_asgi_task(*self.pipeline.pop())
+            self.resume_reading()
+            if self._requests and keep_alive:
+                self.all.start(self._requests[0].run(self._app))
 
-    def send_400_response(self, msg: str) -> None:
-        self._refuse(Failure(400, "invalid_request", msg))
-
-    def shutdown(self) -> None:
-        """Close after the answer to the current or the next request; `check` closes idle connections."""
-        if self._phase is Phase.CLOSING:
-            self.transport.close()
-        elif self.is_answering:
-            super().shutdown()
-
-    # The transport of an answer
-
-    def write(self, data: bytes) -> None:
-        """Write the next part of an answer. The head waits for the write that follows it, which saves a system call."""
-        if not self._awaits_head:
-            self.transport.write(self._head + data)
-            self._head = b""
-            self.write = self.transport.write  # the rest goes straight to the transport
-        elif data.startswith(CONTINUE):
-            self.transport.write(data)
-        else:
-            self._awaits_head, self._head = False, data
-            self.loop.call_soon(self._send_head)
-
-    def _send_head(self) -> None:
-        if self._head:
-            self.write(b"")
+    @property
+    def is_answering(self) -> bool:
+        """Whether a request is being answered."""
+        return bool(self._requests)
 
     def is_closing(self) -> bool:
         return self._phase is Phase.CLOSING or self.transport.is_closing()
@@ -265,36 +335,39 @@ class HttpConnection(HttpToolsProtocol):
         """Close, and if the client may still be sending, let it receive the answer first."""
         if self.is_closing():
             return
-        self._send_head()
         if self._phase not in (Phase.HEADERS, Phase.BODY):
             self.transport.close()
             return
         self._enter(Phase.CLOSING)
         self._heard, self._drained = self._since, 0
-        self._unset_keepalive_if_required()
-        self.flow.resume_reading()
+        self.resume_reading()
         self.transport.write_eof()
 
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._blocked = self.loop.time()
+    def shutdown(self) -> None:
+        """Close after the answer to the current or the next request; `check` closes idle connections."""
+        if self._phase is Phase.CLOSING:
+            self.transport.close()
+        elif self._requests:
+            self._requests[-1].keep_alive = False
 
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        self._blocked = 0.0
+    def turn_away(self) -> None:
+        """Close a connection beyond the limit at once."""
+        self.all.reserve.pop(self, None)
+        self._refuse(self.all.overflow)
+        self.transport.close()
 
     def check(self, now: float) -> None:
         """End the connection if the client takes too long."""
-        limits = self._all.limits
+        limits = self.all.limits
         if self.transport.is_closing():
             self._blocked = self._blocked or now  # open until the client has read everything
         if self._blocked and now - self._blocked > limits.write_timeout:
             self.transport.abort()
             return
         match self._phase:
-            case Phase.WAITING if now - self._since > self._all.idle:
+            case Phase.WAITING if now - self._since > self.all.idle:
                 self.transport.close()
-            case Phase.HEADERS if self._all.draining and not self._overhead and now - self._since > self._all.idle:
+            case Phase.HEADERS if self.all.draining and not self._overhead and now - self._since > self.all.idle:
                 self.transport.close()
             case Phase.HEADERS if now - self._since > limits.header_timeout and not self.is_answering:
                 if self._overhead:
@@ -302,7 +375,7 @@ class HttpConnection(HttpToolsProtocol):
                     self._refuse(Failure(408, "request_timeout", message))
                 else:
                     self.transport.close()
-            case Phase.BODY if self.flow.read_paused:
+            case Phase.BODY if self._is_paused:
                 self._heard = now  # silence while reading is paused does not count
             case Phase.BODY if not self._is_answered:
                 if now - self._heard > limits.body_timeout:
@@ -317,12 +390,8 @@ class HttpConnection(HttpToolsProtocol):
 
     @property
     def _is_answered(self) -> bool:
-        return self._is_request and self.cycle.response_complete
-
-    @property
-    def is_answering(self) -> bool:
-        """Whether a request is being answered."""
-        return not getattr(self.cycle, "response_complete", True)
+        """Whether the request that is being read has its answer."""
+        return self._last is not None and self._last.is_complete
 
     def _enter(self, phase: Phase) -> None:
         self._phase = phase
@@ -336,37 +405,26 @@ class HttpConnection(HttpToolsProtocol):
         if self._phase is Phase.BODY and self._is_answered:
             self.close()
             return
-        if self.is_answering:
-            self.cycle.disconnected = True  # the application sees that the client is gone
-            self.cycle.message_event.set()
-            if self.cycle.response_started or self.pipeline:  # a refusal would be read as part of an answer
-                self.transport.close()
-                return
-        self.transport.write(encode_refusal(failure, getattr(self, "url", b"").decode("latin-1"), headers))
+        has_begun = bool(self._requests) and self._requests[0].has_begun
+        is_alone = len(self._requests) <= 1
+        for request in self._requests:
+            request.lose_client()
+        if has_begun or not is_alone:  # a refusal would be read as part of an answer
+            self.transport.close()
+            return
+        self.transport.write(encode_refusal(failure, self._url.decode("latin-1"), headers))
         self.close()
+
+
+def _asks_for_websocket(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether a request that asks for an upgrade asks for a WebSocket."""
+    upgrade = dict(headers)
+    tokens = [token.strip() for token in upgrade.get(b"connection", b"").lower().split(b",")]
+    return b"upgrade" in tokens and upgrade.get(b"upgrade", b"").lower() == b"websocket"
 
 
 def encode_refusal(failure: Failure, path: str, headers: bytes = b"") -> bytes:
     """The whole HTTP answer to data that is not a valid request."""
     body = dialect_for(path).module.encode_error(failure)
-    head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n" % len(body)
-    return STATUS_LINE[failure.status] + head + headers + b"\r\n" + body
-
-
-class SmallReads(asyncio.BufferedProtocol):
-    """Sits between a transport and a WebSocket, and limits the size of a read."""
-
-    def __init__(self, socket: WebSocketsSansIOProtocol) -> None:
-        self._socket = socket
-        self._buffer = bytearray()
-        self.connection_lost = socket.connection_lost
-        self.eof_received = socket.eof_received
-        self.pause_writing = socket.pause_writing
-        self.resume_writing = socket.resume_writing
-
-    def get_buffer(self, sizehint: int) -> bytearray:
-        self._buffer = bytearray(LARGE_READ if len(self._socket.conn.reader.buffer) >= SMALL_READ else SMALL_READ)
-        return self._buffer
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self._socket.data_received(bytes(memoryview(self._buffer)[:nbytes]))
+    head = b"content-type: application/json\r\ncontent-length: %d\r\n" % len(body)
+    return STATUS_LINES[failure.status] + head + CLOSE + headers + b"\r\n" + body

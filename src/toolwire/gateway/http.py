@@ -36,6 +36,8 @@ WHOLE = 2 * PIECE
 
 OUTPUT_MODE = "toolwire.output_mode"
 """Scope key for the output mode that the path's prefix selects."""
+DRAIN = "websocket.drain"
+"""The type of a message to the application, not part of ASGI: finish the current turn, then close the WebSocket."""
 PREFIX = "toolwire.prefix"
 """Scope key for the prefix that the gateway is mounted at."""
 

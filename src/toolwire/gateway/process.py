@@ -1,5 +1,6 @@
 """This process: a gateway of its own, or one of several workers."""
 
+import asyncio
 import sys
 from typing import Literal, TypeAlias
 
@@ -13,6 +14,11 @@ try:
     import resource
 except ImportError:  # Windows
     resource = None
+
+try:
+    import uvloop
+except ImportError:  # Windows
+    uvloop = None
 
 Condition: TypeAlias = Literal["starting", "ready", "draining"]
 
@@ -70,3 +76,8 @@ def allow_files(connections: int) -> None:
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """An event loop of uvloop, where it is installed."""
+    return uvloop.new_event_loop() if uvloop is not None else asyncio.new_event_loop()

@@ -3,15 +3,12 @@
 import asyncio
 import contextlib
 import gc
-import logging
 import signal
 import socket
 import sys
 from collections.abc import Callable, Coroutine, Generator
 from types import FrameType
-from typing import TypeAlias, cast
-
-import uvicorn
+from typing import TypeAlias
 
 from toolwire.config.display import hash_settings
 from toolwire.config.settings import Settings, SettingsError, bytes_of
@@ -21,23 +18,20 @@ from toolwire.gateway.connections import Connections, HttpConnection
 from toolwire.gateway.console.access import make_console_line
 from toolwire.gateway.memory_budget import MemoryBudget
 from toolwire.gateway.nonblocking_stderr import write_stderr_in_thread
-from toolwire.gateway.process import Process, allow_files
-from toolwire.gateway.websocket import SocketConnection
-from toolwire.gateway.workers.sockets import address_of, listen, runtime_bases
+from toolwire.gateway.process import Process, allow_files, new_event_loop
+from toolwire.gateway.workers.sockets import BACKLOG, address_of, listen, runtime_bases
 from toolwire.memory.owned_folders import remove_orphans
 from toolwire.memory.pending_results import PendingResults
 from toolwire.turns.backends import check_backends
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()))
 
-_SILENCED = (
-    "completing handshake",  # a refused upgrade; the client has its answer
-    "timeout graceful shutdown exceeded",  # every interrupted turn has a log line of its own
-)
-"""Log lines of uvicorn with these words are dropped: they are redundant, and not JSON."""
-
 CHECK_INTERVAL = 0.5
 """Seconds between two checks of all connections."""
+DRAIN_INTERVAL = 0.1
+"""Seconds between two looks at what a drain waits for."""
+CANCEL_TIMEOUT = 2.0
+"""Seconds for which cancelled requests may end their answers."""
 
 Announce: TypeAlias = Callable[[int], Coroutine[None, None, None]]
 """Runs beside the gateway once it is ready, with its port."""
@@ -47,8 +41,12 @@ class StartFailed(Exception):
     """Workers failed to start for a reason outside the settings: a later start may succeed."""
 
 
-class GatewayServer(uvicorn.Server):
-    """uvicorn with connection limits, a line when it is ready, and exit code 0 after a signal."""
+class _EndedAtOnce(Exception):
+    """Running turns are not waited for."""
+
+
+class GatewayServer:
+    """Serves the gateway on a listening socket until a signal or `stop` ends it."""
 
     def __init__(
         self,
@@ -59,82 +57,90 @@ class GatewayServer(uvicorn.Server):
     ) -> None:
         """`announce` runs beside the server once it is ready."""
         server, budget = settings.server, MemoryBudget(bytes_of(settings.server.max_in_flight))
-        config = uvicorn.Config(
-            Gateway(settings, store, budget, process),
-            loop="auto",  # uvloop if it is installed
-            http=HttpConnection,
-            ws=SocketConnection if server.websocket else "none",
-            ws_max_size=bytes_of(server.max_body),
-            ws_per_message_deflate=False,  # a message would be decompressed in one step, whatever its size
-            lifespan="on",
-            log_level="error",
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            timeout_keep_alive=cast("int", server.idle_timeout),  # given to call_later
-            timeout_graceful_shutdown=int(server.drain),
-        )
-        super().__init__(config)
-        logging.getLogger("uvicorn.error").addFilter(
-            lambda record: not any(words in record.getMessage() for words in _SILENCED)
-        )
-        self.server_state: Connections = Connections(server, budget)
+        self._gateway = Gateway(settings, store, budget, process)
+        self.connections = Connections(self._gateway, server, budget)
         self.process = process
+        self.started = False
+        self.is_stopping = False
+        self._is_ending_at_once = False
+        self._stopped = asyncio.Event()
         self._drain = server.drain
         self._announce = announce
-        self._announcing: asyncio.Task[None] | None = None
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started:
-            self._check_connections(asyncio.get_running_loop())
-            # Objects that exist by now stay, so the collector skips them, and runs less often.
-            gc.collect()
-            gc.freeze()
-            gc.set_threshold(20_000, 20, 20)
-            if self._announce is not None:
-                self._announcing = asyncio.create_task(self._announce())
+    async def serve(self, listening: socket.socket) -> None:
+        """Serve. Raises what keeps the gateway from opening, among it `SettingsError`."""
+        loop = asyncio.get_running_loop()
+        with self.capture_signals(loop), contextlib.suppress(_EndedAtOnce):
+            async with self._gateway.lifespan():
+                server = await loop.create_server(
+                    lambda: HttpConnection(self.connections), sock=listening, backlog=BACKLOG
+                )
+                self._check_connections(loop)
+                await self.start()
+                announcing = loop.create_task(self._announce()) if self._announce is not None else None
+                await self._stopped.wait()
+                if announcing is not None:
+                    announcing.cancel()
+                    await asyncio.wait((announcing,))
+                await self.drain(server)
+                if self._is_ending_at_once:
+                    raise _EndedAtOnce
 
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+    async def start(self) -> None:
+        """Called once connections are accepted."""
+        self.started = True
+        # Objects that exist by now stay, so the collector skips them, and runs less often.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(20_000, 20, 20)
+
+    def stop(self, *, at_once: bool = False) -> None:
+        """Accept no further connections and let running turns finish; `at_once` does not wait for them."""
+        self.is_stopping = True
+        self._is_ending_at_once = self._is_ending_at_once or at_once
+        self._stopped.set()
+
+    async def drain(self, server: asyncio.Server) -> None:
+        """Answer the requests that have arrived, and close all connections."""
         self.process.condition = "draining"
-        if self._announcing is not None:
-            self._announcing.cancel()
-            await asyncio.wait((self._announcing,))
-        state = self.server_state
+        state = self.connections
+        server.close()
         if self.process.retired:
             # Another worker accepts connections, so running turns have no time limit.
             state.drain(is_replaced=True)
-            for listening in (*self.servers, *(sockets or ())):
-                listening.close()
-            for connection in tuple(state.connections):
-                connection.shutdown()
-            while self.process.retired and (state.connections or state.tasks) and not self.force_exit:  # noqa: ASYNC110
+            while self.process.retired and self._is_busy:  # noqa: ASYNC110
                 await asyncio.sleep(CHECK_INTERVAL)
         state.drain(is_replaced=False)
-        await super().shutdown(sockets)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._drain):
+                while self._is_busy:  # noqa: ASYNC110
+                    await asyncio.sleep(DRAIN_INTERVAL)
+        if state.tasks and not self._is_ending_at_once:
+            for task in state.tasks:
+                task.cancel()
+            await asyncio.wait(state.tasks, timeout=CANCEL_TIMEOUT)
+
+    @property
+    def _is_busy(self) -> bool:
+        """Whether there are connections or requests to wait for."""
+        return bool(self.connections.open or self.connections.tasks) and not self._is_ending_at_once
 
     def _check_connections(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.server_state.check(loop.time())
+        self.connections.check(loop.time())
         loop.call_later(CHECK_INTERVAL, self._check_connections, loop)
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Let running turns finish; a second signal ends them at once."""
-        if self.should_exit:
-            self.end_at_once()
-        elif running := self.process.metrics.running:
+    def handle_exit(self) -> None:
+        """Let running turns finish after a signal; a second one ends them at once."""
+        if not self.is_stopping and (running := self.process.metrics.running):
             print_line(describe_drain(running, self._drain))
-        self.should_exit = True
-
-    def end_at_once(self) -> None:
-        """Do not wait for running turns any longer."""
-        self.force_exit = True
-        # uvicorn would log that its lifespan was cancelled, with a traceback.
-        logging.getLogger("uvicorn.error").disabled = True
+        self.stop(at_once=self.is_stopping)
 
     @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
+    def capture_signals(self, loop: asyncio.AbstractEventLoop) -> Generator[None, None, None]:
+        """Obey the signals that end a process."""
+
         def handle(number: int, frame: FrameType | None) -> None:
-            self.handle_exit(number, frame)
+            loop.call_soon_threadsafe(self.handle_exit)
 
         # If SIGHUP was ignored at the start, as under nohup, the gateway survives its terminal.
         numbers = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
@@ -190,4 +196,6 @@ def serve(settings: Settings, announce: Announce | None = None, read: Callable[[
             await announce(sock.getsockname()[1])
 
     with write_stderr_in_thread():
-        GatewayServer(settings, store, Process(hash_settings(settings)), announce_ready).run(sockets=[sock])
+        server = GatewayServer(settings, store, Process(hash_settings(settings)), announce_ready)
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(server.serve(sock))

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
-import uvicorn
 from starlette.types import Message, Receive, Scope, Send
 
 from toolwire.core.errors import BadRequest, Failure
@@ -25,7 +24,7 @@ from toolwire.dialects.responses import ParsedRequest
 from toolwire.gateway.body import check_body
 from toolwire.gateway.endpoint import open_turn
 from toolwire.gateway.exchange import Exchange
-from toolwire.gateway.http import ClientGone, send_json
+from toolwire.gateway.http import DRAIN, ClientGone, send_json
 from toolwire.gateway.keys import Caller, Unauthorized
 from toolwire.gateway.memory_budget import Reservation
 from toolwire.gateway.responses.answer import ResponsesAnswer, begin_turn
@@ -33,7 +32,6 @@ from toolwire.gateway.responses.conversation_lock import UNLOCKED
 from toolwire.gateway.responses.operations import State, read_request
 from toolwire.gateway.responses.socket_cache import SocketCache
 from toolwire.gateway.sinks import HttpSink
-from toolwire.gateway.websocket import DRAIN, SocketConnection
 from toolwire.turns.source import TurnSource
 
 _encode = msgspec.json.Encoder().encode
@@ -87,10 +85,10 @@ def _drain_with_server(receive: Receive, connection: "SocketSession") -> None:
     """Have uvicorn drain a connection when it shuts down.
 
     By default it closes a WebSocket at once, even during a turn, while it lets an HTTP request finish. `receive` is a
-    method of the protocol object that it shuts down. The protocol of the gateway's own server drains by itself.
+    method of the protocol object that it shuts down. The gateway's own server sends `DRAIN`.
     """
     protocol = getattr(receive, "__self__", None)
-    if isinstance(getattr(protocol, "config", None), uvicorn.Config) and not isinstance(protocol, SocketConnection):
+    if type(protocol).__module__.startswith("uvicorn."):
         vars(protocol)["shutdown"] = connection.drain
 
 

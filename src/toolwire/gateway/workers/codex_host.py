@@ -10,11 +10,9 @@ import socket
 from contextlib import suppress
 from pathlib import Path
 
-from uvicorn.loops.auto import auto_loop_factory
-
 from toolwire.config.settings import Settings
 from toolwire.gateway.nonblocking_stderr import write_stderr_in_thread
-from toolwire.gateway.process import allow_files
+from toolwire.gateway.process import allow_files, new_event_loop
 from toolwire.gateway.workers.channel import Channel
 from toolwire.gateway.workers.messages import End, FromSupervisor, Ready
 from toolwire.gateway.workers.sockets import LOCK, leave_runtime_folder
@@ -30,7 +28,7 @@ def run_codex_host(settings: Settings, folder: Path, path: str, sock: socket.soc
     """Host Codex on the socket `path` until the supervisor orders the end; returns the exit code."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     allow_files(settings.server.max_connections)
-    with write_stderr_in_thread(folder / LOCK), asyncio.Runner(loop_factory=auto_loop_factory()) as runner:
+    with write_stderr_in_thread(folder / LOCK), asyncio.Runner(loop_factory=new_event_loop) as runner:
         if runner.run(_host(settings, path, sock)):
             leave_runtime_folder(folder, is_last=False)
     return 0

@@ -70,7 +70,7 @@ def supervise(settings: Settings, announce: Announce | None, read: Callable[[], 
 
 def load_modules(settings: Settings) -> None:
     """Import the modules that each worker needs. The collector skips them, so that workers share their pages."""
-    modules = ["uvicorn.lifespan.on", "uvicorn.loops.auto", "uvloop"]
+    modules = ["toolwire.gateway.websocket", "uvloop"]
     if settings.store.is_database:
         modules.append("toolwire.memory.postgres")
     if settings.gateway_tools.tools or settings.gateway_tools.mcp:

@@ -5,21 +5,17 @@ import contextlib
 import signal
 import socket
 from collections.abc import Generator
-from logging import getLogger
-from logging.handlers import BufferingHandler
 from pathlib import Path
-from types import FrameType
 
 import msgspec
 from msgspec.structs import replace
-from uvicorn.loops.auto import auto_loop_factory
 
 from toolwire.config.settings import Settings, SettingsError, bytes_of
 from toolwire.config.stores import AnyStore, make_store, prepare_store
 from toolwire.gateway.metrics import Metrics, SharedFiles
 from toolwire.gateway.nonblocking_stderr import write_stderr_in_thread
 from toolwire.gateway.peers import Peers, PeerServer
-from toolwire.gateway.process import Colleagues, Process, allow_files
+from toolwire.gateway.process import Colleagues, Process, allow_files, new_event_loop
 from toolwire.gateway.serve import GatewayServer, StartFailed, check, print_line
 from toolwire.gateway.workers.channel import SEND_TIMEOUT, Channel
 from toolwire.gateway.workers.messages import (
@@ -95,42 +91,33 @@ class WorkerServer(GatewayServer):
         self.is_orphaned = False
         """Whether the supervisor is gone."""
 
-    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+    async def serve(self, listening: socket.socket) -> None:
+        """Serve. Raises `SettingsError` or `StartFailed` if the gateway does not open."""
         await self._colleagues.server.start()
         talking = asyncio.create_task(self._channel.run(self._obey))
         try:
-            await super().serve(sockets)
+            await super().serve(listening)
+        except SettingsError:
+            raise
+        except Exception as error:
+            if self.started:
+                raise
+            raise StartFailed(f"{type(error).__name__}: {error}") from error
         finally:
             talking.cancel()
             await self._colleagues.server.stop()
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start. Raises `SettingsError` or `StartFailed` with the reason that uvicorn logs before it exits."""
-        errors, logger = BufferingHandler(100), getLogger("uvicorn.error")
-        logger.addHandler(errors)
-        logger.propagate = False
-        try:
-            await super().startup(sockets)
-        except SystemExit:
-            tracebacks = filter(None, (record.getMessage().strip() for record in errors.buffer))
-            reason = next(tracebacks, "it does not start").splitlines()[-1].strip()
-            name = f"{SettingsError.__module__}.{SettingsError.__name__}: "
-            if reason.startswith(name):
-                raise SettingsError(reason.removeprefix(name)) from None
-            raise StartFailed(reason) from None
-        finally:
-            logger.removeHandler(errors)
-            logger.propagate = True
-        if self.started:
-            if not self._colleagues.fleet.started:
-                self.process.condition = "starting"
-            await self._channel.send(Ready())
+    async def start(self) -> None:
+        await super().start()
+        if not self._colleagues.fleet.started:
+            self.process.condition = "starting"
+        await self._channel.send(Ready())
 
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+    async def drain(self, server: asyncio.Server) -> None:
         with contextlib.suppress(OSError):
             async with asyncio.timeout(SEND_TIMEOUT):
                 await self._channel.send(Draining())
-        await super().shutdown(sockets)
+        await super().drain(server)
 
     def _obey(self, message: FromSupervisor | None) -> None:
         if isinstance(message, Fleet):
@@ -138,21 +125,19 @@ class WorkerServer(GatewayServer):
             if message.started and self.process.condition == "starting" and self.started:
                 self.process.condition = "ready"
             return
-        self.process.retired = isinstance(message, Retire) and not self.should_exit
-        self.should_exit = True
+        self.process.retired = isinstance(message, Retire) and not self.is_stopping
         if message is None:
             self.is_orphaned = True  # without a supervisor it would be neither replaced nor ended
-        if isinstance(message, End):
-            self.end_at_once()
+        self.stop(at_once=isinstance(message, End))
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+    def handle_exit(self) -> None:
         """Let running turns finish. Only the supervisor cuts them short: systemd signals all processes."""
         self.process.retired = False
-        self.should_exit = True
+        self.stop()
 
     @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        signal.signal(signal.SIGTERM, self.handle_exit)
+    def capture_signals(self, loop: asyncio.AbstractEventLoop) -> Generator[None, None, None]:
+        loop.add_signal_handler(signal.SIGTERM, self.handle_exit)
         yield
 
 
@@ -176,12 +161,12 @@ def run_worker(plan: WorkerPlan, listening: socket.socket, sock: socket.socket) 
         store = make_store(settings)  # opened by this event loop: a database may be slow, and heartbeats are due
         channel = await Channel.open(sock, metrics.refresh)
         server = WorkerServer(settings, store, process, colleagues, channel)
-        await server.serve([listening])
+        await server.serve(listening)
         return server.is_orphaned
 
     with write_stderr_in_thread(plan.folder / LOCK):
         try:
-            with asyncio.Runner(loop_factory=auto_loop_factory()) as runner:
+            with asyncio.Runner(loop_factory=new_event_loop) as runner:
                 is_orphaned = runner.run(serve())
         except (SettingsError, StartFailed, OSError) as error:
             return _fail(sock, Failed(str(error), is_lasting=isinstance(error, SettingsError)))
