@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 MAX_UNREAD = 64 * 1024
 """Bytes of a body that may wait for the application before reading pauses."""
 
-STATUS_LINES = {status.value: b"HTTP/1.1 %d %b\r\n" % (status, status.phrase.encode()) for status in HTTPStatus}
+_PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
+STATUS_LINES = {status: b"HTTP/1.1 %d %b\r\n" % (status, _PHRASES.get(status, b"")) for status in range(100, 600)}
 WITHOUT_BODY = (204, 304)
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 CLOSE = b"connection: close\r\n"
