@@ -64,8 +64,7 @@ def test_every_import_is_declared():
         if found - plain - extra:
             undeclared[name] = found - plain - extra
     assert undeclared == {}
-    # uvicorn loads these by itself.
-    assert plain - used == {"httptools", "uvloop"}
+    assert plain == used
 
 
 def pins(name: str) -> set[str]:

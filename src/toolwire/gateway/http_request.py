@@ -141,7 +141,6 @@ class HttpRequest:
 
     def _begin(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """Prepare the head, which waits for the beginning of the body: one write saves a system call."""
-        self.has_begun = True
         self._expects_continue = False
         lines = [STATUS_LINES[status], self._connection.all.date]
         has_length = status in WITHOUT_BODY
@@ -165,7 +164,7 @@ class HttpRequest:
                 lines.append(b"transfer-encoding: chunked\r\n")
             self._connection.loop.call_soon(self._send_head)  # a stream may have nothing to show yet
         lines.append(b"\r\n" if self.keep_alive else CLOSE + b"\r\n")
-        self._head = b"".join(lines)
+        self._head, self.has_begun = b"".join(lines), True
 
     def _send_head(self) -> None:
         if self._head and not self._is_gone:
