@@ -28,7 +28,7 @@ PACKAGES = {"mcp": "toolwire/agent/mcp/", "postgres": "toolwire/memory/postgres/
 """The folder whose modules import what an extra installs."""
 MODULES = {"markdown-it-py": "markdown_it", "mcp-types": "mcp_types", "prometheus-client": "prometheus_client"}
 """Where a distribution has another name than its module."""
-MAX_PACKAGES = 32
+MAX_PACKAGES = 30
 
 
 def modules(requirements: list[str]) -> set[str]:
@@ -64,7 +64,7 @@ def test_every_import_is_declared():
         if found - plain - extra:
             undeclared[name] = found - plain - extra
     assert undeclared == {}
-    assert plain == used
+    assert plain <= used
 
 
 def pins(name: str) -> set[str]:
