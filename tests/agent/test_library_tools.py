@@ -530,6 +530,37 @@ def test_a_plain_approver_may_block() -> None:
     assert asked == [("delete", {"path": "b"}, False)]
 
 
+@pytest.mark.parametrize(
+    ("tools", "arguments"),
+    [
+        ([], {"path": ["a"]}),
+        ([builtin(["patch"])], {"input": "*** Begin Patch\n*** Delete File: none.txt\n*** End Patch"}),
+        ([builtin(["bash"])], {"cmd": "pwd"}),
+    ],
+    ids=["function", "patch", "Bash"],
+)
+def test_an_approver_is_not_asked_about_arguments_that_are_not_valid(
+    tools: list[Toolset], arguments: dict[str, Any]
+) -> None:
+    @tool(writes=True)
+    def delete(path: str) -> str:
+        return f"deleted {path}"
+
+    asked: list[ToolCall] = []
+
+    def approver(_: Tool, call: ToolCall) -> bool:
+        asked.append(call)
+        return True
+
+    name = next((each.name for all in tools for each in all.tools), "delete")
+    model = ScriptedModel(Calls(name, **arguments), "done")
+    result = play(Agent(model, tools=[*tools, delete], approver=approver).run("go"))
+    assert result.calls[0].failed
+    assert ("invalid arguments" in result.calls[0].result) is (name != "apply_patch")
+    assert "did not allow" not in result.calls[0].result
+    assert not asked
+
+
 def test_an_async_approver_refuses_with_a_reason() -> None:
     async def approver(tool: Tool, call: ToolCall) -> bool | str:
         await asyncio.sleep(0)

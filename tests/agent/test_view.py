@@ -45,8 +45,9 @@ from toolwire.agent.terminal.display import rows_of
 from toolwire.agent.terminal.questions import Questions
 from toolwire.agent.terminal.screen import LiveCanvas
 from toolwire.agent.terminal.view import SPINNER, View
+from toolwire.agent.tools.files import edit
 from toolwire.agent.tools.shell import bash
-from toolwire.turns.tools.call import CustomPayload, FunctionPayload, ToolCall
+from toolwire.turns.tools.call import CustomPayload, FunctionPayload, ToolCall, ToolError
 
 BASH = '{"command":"sleep 1"}'
 DONE = TaskEnded("done", "", Tokens())
@@ -724,3 +725,15 @@ def test_a_tool_that_is_always_allowed_is_asked_about_where_it_wants_more(tmp_pa
 
     assert asyncio.run(main()) == [True, True, True, "", True]
     assert answers.asked == 2
+
+
+def test_an_edit_that_does_not_fit_the_file_fails_without_a_question(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\n")
+    answers = Answers()
+    canvas = LiveCanvas(Console(file=io.StringIO()))
+    canvas.ask = answers
+    questions = Questions(View(canvas), lambda: tmp_path, lambda: None)
+    given = json.dumps({"path": "a.txt", "old": "two", "new": "three"})
+    with pytest.raises(ToolError, match=r"old was not found in a\.txt"):
+        asyncio.run(questions.ask(edit, ToolCall("Edit", "c1", FunctionPayload(given))))
+    assert not answers.asked

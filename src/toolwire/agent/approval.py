@@ -3,6 +3,7 @@
 Plain functions run in a thread, as tools do; async ones in the event loop.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal, TypeAlias
 
@@ -59,13 +60,19 @@ def escalates(call: ToolCall, context: Context) -> bool:
 
 
 async def refusal_of(call: ToolCall, tool: Tool, context: Context, policy: Policy, approver: Approver | None) -> str:
-    """The reason why a call may not run; an empty string if it may."""
+    """The reason why a call may not run; an empty string if it may.
+
+    Raises `ToolError` instead of asking about a call whose arguments are not valid.
+    """
     if tool.writes and not context.writable:
         return READ_ONLY.format(call.name)
     if policy == "never" or not (policy == "always" or tool.writes or escalates(call, context)):
         return ""
     if approver is None:
         return NO_USER
+    check = getattr(tool, "check_call", None)
+    if check is not None:
+        await asyncio.to_thread(check, call, context)
     answer = await call_function(approver, tool, call)
     if isinstance(answer, str):
         return DENIED_BECAUSE + answer if answer.strip() else DENIED

@@ -83,6 +83,10 @@ class McpTool:
         """The name of its server."""
         return self.remote.server.name
 
+    def check_call(self, call: ToolCall, context: Context) -> None:
+        """Raise `ToolError` if the arguments of a call are not a JSON object."""
+        read_arguments(call, dict[str, Any])
+
     async def run(self, call: ToolCall, context: Context) -> Result:
         """Call the tool on its server."""
         if self.writes and not context.writable:

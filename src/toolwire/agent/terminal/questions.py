@@ -56,23 +56,27 @@ class Questions:
         self._one_question = asyncio.Lock()
 
     async def ask(self, tool: Tool, call: ToolCall) -> bool | str:
-        """Whether a call may run: True, False, or the reason why not. Asks one question at a time."""
+        """Whether a call may run: True, False, or the reason why not. Asks one question at a time.
+
+        Raises `ToolError` if the call would fail.
+        """
         async with self._one_question:
             if tool.name in self.always and not escalates(call, Context(self._cwd())):
                 return True
+            width = self._view.console.width
+            rows = await asyncio.to_thread(make_call_rows, tool, call, Context(self._cwd()), width)
             await asyncio.sleep(SETTLE_SECONDS)
             try:
                 async with self._view.asking(call.call_id):
-                    return await self._show_call(tool, call) and await self._read_answer(tool, call)
+                    return await self._show_call(call, rows) and await self._read_answer(tool, call)
             except (OSError, termios.error):  # the terminal is gone
                 self._on_hangup()
                 raise asyncio.CancelledError from None
 
-    async def _show_call(self, tool: Tool, call: ToolCall) -> bool:
+    async def _show_call(self, call: ToolCall, rows: Iterator[ConsoleRenderable]) -> bool:
         """Show a call; returns whether the user has seen all of it."""
         self._print(Text.assemble((escape_invisible(call.name), "bold yellow"), " wants to run:"))
         console, count = self._view.console, 0
-        rows = await asyncio.to_thread(make_call_rows, tool, call, Context(self._cwd()), console.width)
         while some := await asyncio.to_thread(lambda: [*islice(rows, MAX_ROWS)]):  # comparing files takes time
             if count == MAX_ROWS:
                 self._print(Text(f"This is not all of it: the call has {len(call.text):,} characters."))
@@ -103,11 +107,11 @@ class Questions:
 
 
 def make_call_rows(tool: Tool, call: ToolCall, context: Context, width: int) -> Iterator[ConsoleRenderable]:
-    """A call as rows of a terminal: a diff if it changes text files that are not too large, else its arguments."""
-    try:
-        changes = plan_changes(tool, call, context)
-    except (ToolError, OSError):  # the call will fail in the same way if it is allowed
-        changes = []
+    """A call as rows of a terminal: a diff if it changes text files that are not too large, else its arguments.
+
+    Raises `ToolError` if the call would fail.
+    """
+    changes = plan_changes(tool, call, context)
     contents = [each or b"" for change in changes for each in (change.before, change.after)]
     if changes and sum(map(len, contents)) <= MAX_DIFF_BYTES and not any(b"\0" in each for each in contents):
         return diff_rows(changes, width)
@@ -156,7 +160,10 @@ def plan_changes(tool: Tool, call: ToolCall, context: Context) -> list[FileChang
 def _read_existing(target: ConfinedPath, context: Context) -> bytes | None:
     with file_access.explain_errors(target, context):
         status = file_access.stat_target(target)
-    return file_access.read_target(target, context).data if status is not None else None
+    try:
+        return file_access.read_target(target, context).data if status is not None else None
+    except ToolError:  # it can be replaced even so, and like a binary file it is not shown
+        return b"\0"
 
 
 def diff_rows(changes: Sequence[FileChange], width: int) -> Iterator[Text]:

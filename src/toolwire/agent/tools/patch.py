@@ -40,6 +40,10 @@ class ApplyPatch:
         msgspec.json.encode({"type": "grammar", "syntax": "lark", "definition": GRAMMAR})
     )
 
+    def check_call(self, call: ToolCall, context: Context) -> None:
+        """Raise `ToolError` if the patch in a call cannot be applied."""
+        plan_patch(read_patch(call), context)
+
     async def run(self, call: ToolCall, context: Context) -> Result:
         """Apply the patch in a call."""
         file_access.check_writable(context, f"{self.name} may not change files")

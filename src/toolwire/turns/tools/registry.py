@@ -110,7 +110,11 @@ class Tool(Protocol):
         ...
 
     async def run(self, call: ToolCall, context: Context) -> Result:
-        """Run a call. An exception becomes a failed result; only `FatalToolError` ends the turn."""
+        """Run a call. An exception becomes a failed result; only `FatalToolError` ends the turn.
+
+        A tool may also have `check_call`, a method with the same parameters. It is called before the user is asked
+        about a call, and raises `ToolError` if the arguments are not valid.
+        """
         ...
 
 
@@ -144,6 +148,10 @@ class FunctionTool(Generic[Parameters, Value_co]):
         self.description, descriptions = parse_docstring(inspect.getdoc(written_function(function)) or "")
         self._injected, self._type = parameters_of(function, self.name, descriptions, (Context, ToolCall))
         self.parameters: msgspec.Raw | None = msgspec.Raw(msgspec.json.encode(schema_of(self._type)))
+
+    def check_call(self, call: ToolCall, context: Context) -> None:
+        """Raise `ToolError` if the arguments of a call do not fit the function."""
+        read_arguments(call, self._type)
 
     async def run(self, call: ToolCall, context: Context) -> Result:
         """Call the function with the arguments of a call; in a thread, unless it is async."""
