@@ -28,6 +28,8 @@ from toolwire.cli import app
 MCP_SERVER = Path(__file__).with_name("mcp_server.py")
 SESSION = re.compile(r'.*toolwire run --resume (\d{8}-\d{6}-[0-9a-f]{6})( --backend \S+)? "Go on\."')
 ASK = "allow? [y]es / [a]lways for Bash / [N]o, or why not:"
+ALWAYS = "always allow {}: [p] until the program ends"
+"""Not for the folder, because the state of the program is in it."""
 USED = re.compile(r"[\d,]+ tokens in \([\d,]+ cached\), [\d,]+ out")
 
 
@@ -248,22 +250,28 @@ def test_one_question_at_a_time(desk: Desk) -> None:
     prompt = "Run commands: `touch mark; cat gate` `echo second`"
     with desk.terminal(prompt, "--tools", "exec") as terminal:
         terminal.until(ask)
-        assert terminal.lines == ["exec_command wants to run:", "  cmd: touch mark; cat gate", ask]
+        assert terminal.lines == [
+            "exec_command wants to run:",
+            "  cmd: touch mark; cat gate",
+            ALWAYS.format("`touch`, `cat`"),
+            ask,
+        ]
         terminal.type("yes\n")
-        terminal.until(f"  cmd: echo second\n{ask}")
-        assert terminal.lines[2:] == [
+        terminal.until(f"{ALWAYS.format('`echo`')}\n{ask}")
+        assert terminal.lines[3:] == [
             f"{ask} yes",
             "exec_command wants to run:",
             "  cmd: echo second",
+            ALWAYS.format("`echo`"),
             ask,
         ]
         terminal.until((desk.folder / "mark").exists)  # the first one runs meanwhile
         terminal.look()
-        assert len(terminal.lines) == 6
+        assert len(terminal.lines) == 8
         terminal.type("n\n")
         (desk.folder / "gate").write_text("open")
         assert terminal.end() == 0
-    assert terminal.lines[5] == f"{ask} n"
+    assert terminal.lines[7] == f"{ask} n"
     assert sorted(line[:24] for line in terminal.lines if line[0] in "✓✗") == [
         "✓ exec_command touch mar",
         "✗ exec_command echo seco",
@@ -309,8 +317,8 @@ def test_a_question_is_asked_where_it_is_seen(desk: Desk) -> None:
         terminal.until(ASK)
         terminal.type("y\n")
         assert terminal.end() == 0
-    assert terminal.lines[:3] == ["Bash wants to run:", "  command: echo hi", f"{ASK} y"]
-    assert terminal.lines[3].startswith("✓ Bash echo hi ")
+    assert terminal.lines[:4] == ["Bash wants to run:", "  command: echo hi", ALWAYS.format("`echo`"), f"{ASK} y"]
+    assert terminal.lines[4].startswith("✓ Bash echo hi ")
     assert (desk.folder / "out").read_text().startswith("According to Bash: ")
 
 

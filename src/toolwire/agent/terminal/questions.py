@@ -16,6 +16,7 @@ from rich.cells import chop_cells
 from rich.console import ConsoleRenderable
 from rich.text import Text
 
+from toolwire.agent.allowed_commands import AllowedCommands
 from toolwire.agent.approval import escalates
 from toolwire.agent.terminal.display import collapse_padding, rows_of
 from toolwire.agent.terminal.view import View
@@ -42,7 +43,7 @@ _NO = re.compile(r"no?\b[\s,.:;-]*", re.IGNORECASE)
 
 
 class Questions:
-    """Asks about one call after the other, and remembers for which tools the answer is always yes.
+    """Asks about one call after the other, and remembers for which tools and commands the answer is always yes.
 
     `cwd` returns the working directory of the tools. `on_hangup` is called when the terminal is gone.
     """
@@ -50,6 +51,8 @@ class Questions:
     def __init__(self, view: View, cwd: Callable[[], Path], on_hangup: Callable[[], object]) -> None:
         self.always: set[str] = set()
         """The tools that run without a question, except for calls that ask for more than the default."""
+        self.commands = AllowedCommands(cwd)
+        """The commands that run without a question."""
         self._view = view
         self._cwd = cwd
         self._on_hangup = on_hangup
@@ -61,7 +64,8 @@ class Questions:
         Raises `ToolError` if the call would fail.
         """
         async with self._one_question:
-            if tool.name in self.always and not escalates(call, Context(self._cwd())):
+            is_allowed = tool.name in self.always or self.commands.allows(call)
+            if is_allowed and not escalates(call, Context(self._cwd())):
                 return True
             width = self._view.console.width
             rows = await asyncio.to_thread(make_call_rows, tool, call, Context(self._cwd()), width)
@@ -90,6 +94,12 @@ class Questions:
         return True
 
     async def _read_answer(self, tool: Tool, call: ToolCall) -> bool | str:
+        prefixes = [] if escalates(call, Context(self._cwd())) else self.commands.offers(call)
+        can_keep = bool(prefixes) and self.commands.can_keep
+        if prefixes:
+            shown = ", ".join(f"`{' '.join(prefix)}`" for prefix in prefixes)
+            kept = ", [f] in this folder" if can_keep else ""
+            self._print(Text(f"always allow {shown}: [p] until the program ends{kept}"))
         question = f"allow? [y]es / [a]lways for {escape_invisible(call.name)} / [N]o, or why not: "
         answer = (await self._view.canvas.ask(question)).strip()
         match answer.lower():
@@ -97,6 +107,12 @@ class Questions:
                 return True
             case "a" | "always":
                 self.always.add(tool.name)
+                return True
+            case "p" | "f" as kept if prefixes and (can_keep or kept == "p"):
+                try:
+                    self.commands.add(prefixes, in_folder=kept == "f")
+                except OSError as error:
+                    self._view.note(f"this is allowed until the program ends, but cannot be kept: {error}")
                 return True
             case _:
                 return _NO.sub("", answer, count=1) if _NO.match(answer) else answer or False
