@@ -30,6 +30,8 @@ SESSION = re.compile(r'.*toolwire run --resume (\d{8}-\d{6}-[0-9a-f]{6})( --back
 ASK = "allow? [y]es / [a]lways for Bash / [N]o, or why not:"
 ALWAYS = "always allow {}: [p] until the program ends"
 """Not for the folder, because the state of the program is in it."""
+CLAUDE = "Read Write Edit Glob Grep Bash view_image"
+CODEX = "exec_command write_stdin kill_session apply_patch update_plan view_image"
 USED = re.compile(r"[\d,]+ tokens in \([\d,]+ cached\), [\d,]+ out")
 
 
@@ -763,6 +765,56 @@ def test_a_server_of_any_kind_and_the_session_goes_on(run: Run, upstream: Upstre
     assert [each in asked for each in ("What does it say?", "I look.", "call_1", "It says [hi].", "Thank you.")] == [
         True
     ] * 5
+
+
+def declared(upstream: Upstream, model: str) -> list[str]:
+    """The tools in the last request for a model."""
+    return [tool.get("name", tool["type"]) for tool in upstream.of(model)[-1].body["tools"]]
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "tools"),
+    [
+        ("gpt-run", "--approve never", CODEX),
+        ("openai/o3-run", "--approve never", CODEX),
+        ("claude-run", "", CLAUDE),
+        ("qwen-run", "", CLAUDE),
+        ("gpt-run-asks", "", f"{CODEX} Read Glob Grep"),
+        ("gpt-run-reads", "--approve never --read-only", f"{CODEX} Read Glob Grep"),
+        ("gpt-run-other", "--tools claude", CLAUDE),
+        ("claude-run-other", "--tools codex,glob", f"{CODEX} Glob"),
+    ],
+)
+def test_a_model_gets_the_tools_of_its_family(
+    run: Run, upstream: Upstream, model: str, options: str, tools: str
+) -> None:
+    upstream.replies[model] = script("responses", Says("Hi."))
+    ran = run("Hi", "--backend", f"responses:{upstream.url}", "--model", model, *options.split())
+    assert ran.code == 0
+    assert declared(upstream, model) == tools.split()
+
+
+def test_the_family_of_an_alias_is_that_of_its_model(run: Run, upstream: Upstream, desk: Desk) -> None:
+    upstream.replies["gpt-run-alias"] = script("responses", Says("Hi."))
+    own = desk.folder / ".config/toolwire/toolwire.toml"
+    own.parent.mkdir(parents=True)
+    own.write_text(backend(upstream.url, aliases='{ fast = "gpt-run-alias" }'))
+    assert run("Hi", "--model", "fast", "--approve", "never").code == 0
+    assert declared(upstream, "gpt-run-alias") == CODEX.split()
+
+
+def test_the_plan_of_a_model_is_checked_and_counted(run: Run, upstream: Upstream) -> None:
+    steps = [{"step": "Look", "status": "completed"}, {"step": "Write", "status": "in_progress"}]
+    upstream.replies["gpt-run-plan"] = [
+        script("responses", Calls("c1", "update_plan", json.dumps({"plan": steps}))),
+        script("responses", Calls("c2", "update_plan", json.dumps({"plan": steps[1:] * 2}))),
+        script("responses", Calls("c3", "update_plan", json.dumps({"plan": [{"step": "a", "status": "new"}]}))),
+        script("responses", Says("Done.")),
+    ]
+    ran = run("Plan", "--backend", f"responses:{upstream.url}", "--model", "gpt-run-plan", "--json")
+    results = [event["result"] for event in ran.of("call_ended")]
+    assert results[:2] == ["Plan updated (1 of 2 done: Write)", "at most one step can be in_progress at a time"]
+    assert "Invalid enum value 'new'" in results[2]
 
 
 def test_a_backend_of_the_settings_is_remembered(run: Run, upstream: Upstream, desk: Desk) -> None:

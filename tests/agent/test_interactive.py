@@ -112,3 +112,19 @@ def test_commands_and_files_are_completed(tmp_path: Path) -> None:
         terminal.until("the conversation was summarised")
         terminal.enter("/mcp")
         terminal.until("there are no MCP servers")
+
+
+def test_another_model_gets_the_tools_of_its_family(tmp_path: Path) -> None:
+    own = tmp_path / ".config/toolwire/toolwire.toml"
+    own.parent.mkdir(parents=True)
+    own.write_text('[[backends]]\nname = "up"\nkind = "chat"\nbase_url = "http://127.0.0.1:9/v1"\nmodels = ["gpt-5"]\n')
+    with session(tmp_path) as terminal:
+        terminal.enter("/tools")
+        terminal.until("view_image")
+        assert "Grep" in terminal.text
+        assert "apply_patch" not in terminal.text
+        terminal.enter("/model gpt-5")
+        terminal.until("the model is gpt-5 now")
+        terminal.enter("/tools")
+        terminal.until("update_plan")
+        assert terminal.text.count("Grep") == 1

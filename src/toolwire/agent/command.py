@@ -21,13 +21,13 @@ from toolwire.agent.session import Session, folder, list_sessions
 from toolwire.agent.task import AgentConfig
 from toolwire.agent.terminal.interrupts import CANCELLED, Interrupts
 from toolwire.agent.terminal.screen import Screen, is_terminal
-from toolwire.agent.tools import builtin
+from toolwire.agent.tools import FAMILIES, READING, BuiltinTools, builtin, family_of
 from toolwire.config.settings import DEMO, Settings, load
 from toolwire.core.display import clean
 from toolwire.memory.private_files import read_file
 from toolwire.turns.tools.call import ToolCall
 from toolwire.turns.tools.loop import REPEATED_CALLS, Limits
-from toolwire.turns.tools.registry import Tool, Toolset
+from toolwire.turns.tools.registry import Registry, Tool
 
 INSTRUCTIONS = (
     "You help with the files and programs in the working directory. Use the tools to look before you answer, "
@@ -191,13 +191,38 @@ async def _open_runner(
     tools = await stack.enter_async_context(choose_tools(options.tools))
     runner = Runner(
         Model(settings, name, idle=config.idle),
-        tools=tools.tools,
+        tools=tools.tools if options.tools is not None else (),
         config=config,
         cwd=choose_directory(options.cwd, session),
         calls=CallOptions(approver),
         session=session,
     )
+    if options.tools is None:
+        runner.registry.follow(FamilyTools(tools, runner).update)
     return await stack.enter_async_context(runner)
+
+
+class FamilyTools:
+    """Keeps the tools in a registry those of the model's family, also when the model changes."""
+
+    def __init__(self, tools: BuiltinTools, runner: Runner) -> None:
+        self._toolset = tools
+        self._runner = runner
+        self._names: tuple[str, ...] = ()
+        self._tools: list[Tool] = []
+
+    def update(self, registry: Registry) -> None:
+        """Replace the tools if the model is of another family now."""
+        names = FAMILIES[family_of(self._runner.model.target)]
+        config = self._runner.config
+        if config.read_only or (self._runner.calls.approver is None and config.approve != "never"):
+            names = tuple(dict.fromkeys((*names, *READING)))  # commands, which can read too, are refused
+        if names != self._names:
+            for tool in self._tools:
+                registry.remove(tool.name)
+            self._names, self._tools = names, self._toolset.named(names)
+            for tool in self._tools:
+                registry.add(tool)
 
 
 def _resume_command(options: RunOptions, id: str) -> str:
@@ -297,7 +322,7 @@ def choose_model(options: RunOptions, session: Session | None, settings: Setting
     return model, options.backend
 
 
-def choose_tools(given: str | None) -> Toolset:
+def choose_tools(given: str | None) -> BuiltinTools:
     """The tools with these names. Raises `UsageError`."""
     names = [name.strip().lower() for name in (given or "").split(",") if name.strip()]
     if given is not None and not names:
@@ -305,7 +330,7 @@ def choose_tools(given: str | None) -> Toolset:
     if NO_TOOLS in names and names != [NO_TOOLS]:
         raise UsageError(f"--tools: {NO_TOOLS} cannot be combined with other names")
     try:
-        return Toolset() if names == [NO_TOOLS] else builtin(names)
+        return BuiltinTools(()) if names == [NO_TOOLS] else builtin(names)
     except ValueError as error:
         raise UsageError(f"--tools: {error}") from None
 

@@ -154,6 +154,12 @@ class Model:
         return ModelTurn(run, encoder, bytes_of(self._settings.server.max_reply))
 
     @property
+    def target(self) -> str:
+        """The model's name at its backend."""
+        assert self._router is not None
+        return self._router.find(self.name)[1]
+
+    @property
     def compacts(self) -> bool:
         """Whether the backend has a compaction endpoint."""
         assert self._router is not None

@@ -15,7 +15,7 @@ from toolwire.cli.options import complete_session, config_option, stop_on
 )
 @click.option("--model", "-m", default="", help="A model of your backends; demo needs no backend.")
 @click.option("--backend", "-b", default="", help="The backend by name, or as KIND:URL, such as chat:http://….")
-@click.option("--tools", "-t", help="Tools by name, with commas: read,grep,…; or none.")
+@click.option("--tools", "-t", help="Tools by name, with commas: read,grep,…; claude, codex or none.")
 @click.option("--mcp", default="", help="A file with MCP servers; needs the extra toolwire[mcp].")
 @click.option(
     "--approve",
