@@ -153,7 +153,7 @@ class ScriptedConversation(responses.Conversation):
                 error = {"message": part.message, "code": part.code}
                 yield Refuse(part.status, msgspec.json.encode({"error": error}))
                 return
-        yield self._writer.created()
+        yield self._writer.begin()
         for part in parts:
             yield from self._part(part)
         yield self._writer.complete()
@@ -161,7 +161,7 @@ class ScriptedConversation(responses.Conversation):
     def _part(self, part: Part) -> Iterator[Step]:
         match part:
             case str(text) | Says(text):
-                yield from self._writer.text(text)
+                yield from self._writer.say(text)
             case Thinks(text):
                 yield from self._writer.reason(text)
             case Calls():

@@ -9,7 +9,7 @@ hello.txt" writes no file. If no other tool reads or lists files, a shell gets a
 import re
 from collections.abc import Sequence
 
-from toolwire.backends.demo.prompt import CHANGING, LOOKING, UserPrompt, concept, split_name, words_in
+from toolwire.backends.demo.prompt import CHANGING, LOOKING, UserPrompt, find_concept, split_name, split_words
 from toolwire.core.request import Tool
 
 _SENTENCE = re.compile(r"[^.\n]{1,200}")
@@ -22,8 +22,8 @@ _NAMED = re.compile(
     r"(?P<no>(?:\bnot|\bnever|n['\u2019]t|\bwithout)\s+)?\b(?:call|calling|use|using|invoke|invoking|via|try)\s+"
     r"(?:the\s+)?(?:(?:tool|function)\s+)?[`\"']?(?P<name>[\w.-]+)|(?<![\w.-])(?P<before>[\w.-]+)[`\"']?\s+(?:tool|function)\b"
 )
-_NEGATIONS = words_in("not never don't don\u2019t how without")
-_CLAUSES = words_in("is are was were be has have i my we want need")
+_NEGATIONS = split_words("not never don't don\u2019t how without")
+_CLAUSES = split_words("is are was were be has have i my we want need")
 
 
 class Ability:
@@ -33,19 +33,19 @@ class Ability:
         self.tool = tool
         self.short_name = re.split(r"__|\.", tool.name)[-1] or tool.name
         """The name without its server: `read` of `mcp__files__read`."""
-        own = [word for word in map(concept, split_name(self.short_name)) if word]
+        own = [word for word in map(find_concept, split_name(self.short_name)) if word]
         verbs = [word for word in (own[:1] + own[-1:]) if word in LOOKING | CHANGING]
         self.verb = verbs[0] if verbs else "run" if "command" in own else ""
         sentence = _SENTENCE.match(tool.description.lstrip("`#* \n"))
-        described = {concept(word) for word in sentence[0].split()} if sentence is not None else set[str]()
+        described = {find_concept(word) for word in sentence[0].split()} if sentence is not None else set[str]()
         is_about_files = self.verb in ("read", "write") or (self.verb == "find" and "file" in described)
         self.objects = [word for word in own if word != self.verb] or (["file"] if is_about_files else [])
         changes = bool({self.verb, *own, *described} & CHANGING)
         self.is_harmless = not changes and (self.verb in LOOKING or len(own) < 2)
         """It only looks something up. A tool with an unknown verb may do anything."""
-        self.is_shell = tool.kind == "function" and self.does("run", "command")
+        self.is_shell = tool.kind == "function" and self.does_only("run", "command")
 
-    def does(self, verb: str, thing: str) -> bool:
+    def does_only(self, verb: str, thing: str) -> bool:
         """Whether this is all that it does."""
         return (self.verb, self.objects) == (verb, [thing])
 

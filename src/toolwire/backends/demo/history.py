@@ -71,7 +71,7 @@ def find_prompt(request: Request) -> str:
     skipped = False
     for entry in reversed(request.entries):
         if isinstance(entry, Message) and entry.role == "user":
-            words = " ".join(filter(None, map(find_own_words, _texts(entry))))
+            words = " ".join(filter(None, map(find_own_words, _texts_of(entry))))
             if words:
                 return words
             skipped = True
@@ -86,7 +86,7 @@ def find_results(request: Request) -> tuple[CallResult, ...]:
     found: list[CallResult] = []
     for entry in reversed(request.entries):
         if isinstance(entry, ResultEntry):
-            text = _REMINDER.sub("", "".join(_texts(entry)))
+            text = _REMINDER.sub("", "".join(_texts_of(entry)))
             failed = entry.failed or _FAILURE.match(text) is not None
             found.insert(0, CallResult(names.get(entry.call_id, "the tool"), text, failed))
         elif found or not _is_aside(entry):
@@ -97,21 +97,21 @@ def find_results(request: Request) -> tuple[CallResult, ...]:
 def _is_aside(entry: object) -> bool:
     """Whether an entry is neither the user's words, nor the model's, nor a call or a result."""
     if isinstance(entry, Message):
-        has_words = entry.role == "user" and any(map(find_own_words, _texts(entry)))
+        has_words = entry.role == "user" and any(map(find_own_words, _texts_of(entry)))
         return entry.role != "assistant" and not has_words
     return not isinstance(entry, CallEntry | ResultEntry)
 
 
-def _texts(entry: Message | ResultEntry) -> Iterator[str]:
+def _texts_of(entry: Message | ResultEntry) -> Iterator[str]:
     return (part.text for part in entry.parts if isinstance(part, TextPart))
 
 
-def _client_texts(request: Request) -> Iterator[str]:
+def _list_client_texts(request: Request) -> Iterator[str]:
     """The instructions, and the texts of all messages that are not the model's."""
     yield request.instructions
     for entry in request.entries:
         if isinstance(entry, Message) and entry.role != "assistant":
-            yield from _texts(entry)
+            yield from _texts_of(entry)
 
 
 def demands_call(request: Request) -> bool:
@@ -119,13 +119,13 @@ def demands_call(request: Request) -> bool:
     choice = request.tool_choice
     if choice is not None and (choice.mode == "required" or choice.name):
         return True
-    return any(_DEMAND.search(text) for text in _client_texts(request))
+    return any(_DEMAND.search(text) for text in _list_client_texts(request))
 
 
 def find_directory(request: Request) -> str:
     """The last working directory that the client reports, or an empty string."""
     found = ""
-    for match in (match for text in _client_texts(request) for match in _DIRECTORY.finditer(text)):
+    for match in (match for text in _list_client_texts(request) for match in _DIRECTORY.finditer(text)):
         path = (match["codex"] or match["other"]).strip()
         if path.startswith("/") or path[1:3] in (":\\", ":/"):
             found = path

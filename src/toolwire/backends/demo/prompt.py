@@ -9,7 +9,7 @@ The concept of a word is the first of its synonyms, or the word itself without i
 import re
 from bisect import bisect_right
 from collections.abc import Collection, Iterator
-from itertools import islice
+from itertools import groupby, islice
 from shlex import quote
 from typing import Literal, TypeAlias
 
@@ -24,28 +24,28 @@ MAX_ENUMERATED = 8
 ValueKind: TypeAlias = Literal["word", "code", "quoted", "path", "url", "name", "number"]
 
 
-def words_in(text: str) -> frozenset[str]:
+def split_words(text: str) -> frozenset[str]:
     """The words of a list."""
     return frozenset(text.split())
 
 
-def _synonyms(table: str) -> dict[str, str]:
+def _read_synonyms(table: str) -> dict[str, str]:
     return {word: row.split()[0] for row in table.split(";") for word in row.split()}
 
 
-_LOOKING = _synonyms(
+_LOOKING = _read_synonyms(
     """get fetch retrieve load obtain give; read show open view cat display print see; list ls enumerate;
     find glob locate; search grep lookup query google; check verify validate test inspect; count; describe summarize;
     compare; explain; translate; calculate compute evaluate; convert; say echo tell repeat; ask; ping; wait;
     watch monitor"""
 )
-_CHANGING = _synonyms(
+_CHANGING = _read_synonyms(
     """run execute exec; write save create make; edit modify change replace update; delete remove rm erase unlink;
     send; mail; post publish; move mv rename; copy cp; start; stop; launch; invoke; spawn; resume; kill; cancel; close;
     install; deploy; build; schedule; book; order; buy; pay; apply; patch; commit; push; merge; set; add; insert;
     append; enable; disable; submit; generate; drop; clear; reset"""
 )
-_THINGS = _synonyms(
+_THINGS = _read_synonyms(
     """file files document; directory folder dir; command cmd shell bash terminal; weather forecast temperature;
     web internet online; page website url link site; image picture photo screenshot; time clock"""
 )
@@ -54,19 +54,20 @@ LOOKING = frozenset(_LOOKING.values())
 """Verbs that change nothing."""
 CHANGING = frozenset(_CHANGING.values())
 """Verbs that write, delete, execute or have another effect."""
-RETRIEVING = words_in("get read list find search check count describe explain")
+RETRIEVING = split_words("get read list find search check count describe explain")
 """Verbs that a question implies."""
-QUESTIONS = words_in("what what's whats which who where when how why is are does")
-_IGNORED = words_in(
+QUESTIONS = split_words("what what's whats which who where when how why is are does")
+_IGNORED = split_words(
     """a an the this that these those my your our its his her their some any all each every new current local latest
     given following please now just me us it i you we they and or of to in into on at for from with by as about is are
     was be can could would should will do does did there here out up"""
 )
 """Words without a meaning of their own, also between a verb and its object."""
+_INSIDE = split_words("in under inside within")
 _ENDINGS = (("ies", "y"), ("es", ""), ("s", ""), ("ing", ""), ("ing", "e"), ("ed", ""), ("ed", "e"), ("er", ""))
 
 
-def concept(word: str) -> str:
+def find_concept(word: str) -> str:
     """The concept of a word; empty for a word without a meaning of its own."""
     low = word.lower()
     if low in _IGNORED:
@@ -126,6 +127,8 @@ class Token(msgspec.Struct):
     end: int
     opens: bool = False
     """It is the first of a sentence."""
+    is_scope: bool = False
+    """It follows a word such as `in`."""
     concept: str = ""
     """The meaning of a word; empty for a value."""
     things: tuple[str, ...] = ()
@@ -133,7 +136,7 @@ class Token(msgspec.Struct):
 
     def __post_init__(self) -> None:
         if self.kind == "word":
-            self.concept = concept(self.text)
+            self.concept = find_concept(self.text)
         elif self.kind == "url":
             self.things = ("page", "web")
         elif self.kind == "path" or (self.kind in ("code", "quoted") and _QUOTED_PATH.fullmatch(self.text)):
@@ -148,6 +151,8 @@ class UserPrompt:
         self.low = self.text.lower()
         self.whole = self.text.strip(" ?!.\n")
         self.tokens = list(_split_tokens(self.text))
+        for at, token in enumerate(self.tokens):
+            token.is_scope = any(each.text.lower() in _INSIDE for each in self.tokens[max(at - 2, 0) : at])
         self.concepts = frozenset(token.concept for token in self.tokens) - {""}
         self.pairs = {
             match["name"].lower(): match["code"] or match["double"] or match["plain"].rstrip(".!?)")
@@ -168,7 +173,7 @@ class UserPrompt:
         ]
         self.files = [path for path in self.paths if not path.endswith("/")]
         bare = _BARE_COMMAND.search(self.text)
-        code = self.values("code") or ([(bare["any"] or bare["known"]).strip().rstrip(".!?")] if bare else [])
+        code = self.find_values("code") or ([(bare["any"] or bare["known"]).strip().rstrip(".!?")] if bare else [])
         self.commands = code if "run" in self.concepts else []
         """The commands that it asks to run."""
         self.things = {*self.concepts, *(thing for token in self.tokens for thing in token.things)}
@@ -185,33 +190,31 @@ class UserPrompt:
         if self.concepts & {"file", "directory"} and (self.concepts & {"list", "find"} or not self.files):
             return [f"ls {_quote_path(path)}" for path in self.paths] or ["ls"]
         if self.concepts & {"search", "find"}:
-            return [f"grep -rnF -- {quote(text)} ." for text in self.values("code", "quoted")]
+            return [f"grep -rnF -- {quote(text)} ." for text in self.find_values("code", "quoted")]
         return [f"cat {_quote_path(path)}" for path in self.files]
 
-    def values(self, *kinds: ValueKind) -> list[str]:
+    def find_values(self, *kinds: ValueKind) -> list[str]:
         """The values of these kinds, without repetitions."""
         return list(dict.fromkeys(token.text for token in self.tokens if token.kind in kinds))
 
-    def names(self, excluded: Collection[str] = ()) -> list[str]:
+    def find_names(self, excluded: Collection[str] = ()) -> list[str]:
         """Capitalised names: the last one in each part of an enumeration. `Paris, France` is one.
 
         `excluded` are words, in lower case, that are not names.
         """
-        separators = list(islice(_SEPARATOR.finditer(self.text), MAX_ENUMERATED))
-        if [separator[0].strip() for separator in separators] == [","]:
-            separators = []
-        starts = [separator.end() for separator in separators]
-        found: dict[int, tuple[int, int]] = {}
-        part = previous = None
-        for token in self.tokens:
+        separators = [*islice(_SEPARATOR.finditer(self.text), MAX_ENUMERATED)]
+        is_one = [separator[0].strip() for separator in separators] == [","]
+        starts = [separator.end() for separator in separators if not is_one]
+
+        def find_part(token: Token) -> int | None:
+            """The part that a name is in; None if the token is no name."""
             is_capitalised = token.kind == "word" and token.text[:1].isupper() and not token.opens
-            if is_capitalised and token.text != "I" and token.text.lower() not in excluded:
-                part = bisect_right(starts, token.start)
-                found[part] = (found[part][0] if part == previous else token.start, token.end)
-            else:
-                part = None
-            previous = part
-        return list(dict.fromkeys(self.text[start:end] for start, end in found.values()))
+            is_name = is_capitalised and token.text != "I" and token.text.lower() not in excluded
+            return bisect_right(starts, token.start) if is_name else None
+
+        runs = [(part, [*tokens]) for part, tokens in groupby(self.tokens, find_part)]
+        found = {part: self.text[run[0].start : run[-1].end] for part, run in runs if part is not None}
+        return list(dict.fromkeys(found.values()))
 
     def mentions(self, phrase: str) -> bool:
         """Whether a phrase occurs in it, not as part of another word."""

@@ -1,7 +1,7 @@
 """The turns of the demo models: `demo` behaves, and `demo-SITUATION` plays a case that clients should handle."""
 
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import groupby
 from typing import TypeAlias
 
@@ -60,18 +60,15 @@ class TurnPlan:
             return self.ranked[0], f"The request demands a call, so {self.ranked[0].tool.name} is called."
         return chosen
 
-    def calls_of(self, ability: Ability, prompt: UserPrompt, max_calls: int = 1) -> list[PlannedCall]:
-        """Calls of one tool for this prompt."""
-        return plan_calls(ability, prompt, find_directory(self._request), max_calls, self._validate)
+    def make_calls(self, ability: Ability, prompt: UserPrompt | None = None) -> list[PlannedCall]:
+        """The calls of one tool that the user's prompt, or this one, asks for."""
+        max_calls = 1 if self._request.parallel_calls is False else 2
+        return plan_calls(ability, prompt or self.prompt, find_directory(self._request), max_calls, self._validate)
 
-    def chosen_calls(self, ability: Ability) -> list[PlannedCall]:
-        """The calls that the prompt asks for."""
-        return self.calls_of(ability, self.prompt, 1 if self._request.parallel_calls is False else 2)
-
-    def any_call(self, **arguments: object) -> PlannedCall:
+    def make_any_call(self, **arguments: object) -> PlannedCall:
         """One call of any tool; if none can be called, of an undeclared one with these arguments."""
         if self.ranked:
-            return self.calls_of(self.ranked[0], self.prompt)[0]
+            return self.make_calls(self.ranked[0])[0]
         return PlannedCall(_DEMO_TOOL, msgspec.json.encode(arguments or {"query": self.words}).decode())
 
     def answer(self) -> str:
@@ -99,8 +96,8 @@ class TurnPlan:
 def _find_examples(abilities: list[Ability]) -> list[str]:
     """Prompts that lead to a declared tool that changes nothing, or to a shell."""
     is_shell = any(ability.is_shell for ability in abilities)
-    reads = any(ability.does("read", "file") for ability in abilities)
-    lists = any(ability.does("find", "file") or ability.does("list", "directory") for ability in abilities)
+    reads = any(ability.does_only("read", "file") for ability in abilities)
+    lists = any(ability.does_only("find", "file") or ability.does_only("list", "directory") for ability in abilities)
     examples = ["Read README.md"] if is_shell or reads else []
     examples += ["List the files"] if is_shell or lists else []
     examples += ["Run `ls -la`"] if is_shell else []
@@ -114,52 +111,61 @@ Situation: TypeAlias = Callable[[TurnPlan, DemoWriter], Iterator[Step]]
 
 def write_usual(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
     if plan.results or plan.choice is None:
-        yield from writer.text(plan.answer())
+        yield from writer.say(plan.answer())
         return
     ability, reason = plan.choice
     yield from writer.reason(reason)
-    calls = plan.chosen_calls(ability)
+    calls = plan.make_calls(ability)
     remarks = dict.fromkeys(call.remark for call in calls if call.remark)
     if remarks:
-        yield from writer.text("\n".join(remarks))
+        yield from writer.say("\n".join(remarks))
     for call in calls:
         yield from writer.call(call.tool, call.text)
 
 
+def write_call(plan: TurnPlan, writer: DemoWriter, step: int = 12) -> Iterator[Step]:
+    call = plan.make_any_call()
+    return writer.call(call.tool, call.text, step)
+
+
 def write_huge(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
     text = msgspec.json.encode({"content": "0123456789abcdef" * 65536}).decode()
-    yield from writer.call(plan.any_call().tool, text, step=4096)
+    return writer.call(plan.make_any_call().tool, text, step=4096)
 
 
 def write_parallel(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
     for number in range(3):
-        call = plan.any_call(number=number + 1)
+        call = plan.make_any_call(number=number + 1)
         if plan.ranked and number:  # each call has different arguments if the tool takes a text
             other = UserPrompt('"{} {}"'.format(plan.prompt.whole.replace('"', "'"), number + 1))
-            call = plan.calls_of(plan.ranked[number % len(plan.ranked)], other)[0]
+            call = plan.make_calls(plan.ranked[number % len(plan.ranked)], other)[0]
         yield from writer.call(call.tool, call.text)
 
 
 def write_use_tool(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
-    call = plan.any_call()
-    yield from writer.text(f"Let me look.\n\n{use_tool.write_use_tool(call.tool.name, call.text).text}\n")
-
-
-def write_refusal(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
-    yield from writer.refuse("I cannot help with that.")
-
-
-def write_silence(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
-    yield Wait(3600)
+    call = plan.make_any_call()
+    return writer.say(f"Let me look.\n\n{use_tool.write_use_tool(call.tool.name, call.text).text}\n")
 
 
 def _whole(write: Situation) -> Situation:
     """A turn with this content, from its first to its last event."""
 
     def play(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
-        yield writer.created()
+        yield writer.begin()
         yield from write(plan, writer)
         yield writer.complete()
+
+    return play
+
+
+def _cut(write: Situation, end: Callable[[DemoWriter], Step], count: int = 0) -> Situation:
+    """A turn that ends after half of this content, or after `count` steps of it."""
+
+    def play(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
+        yield writer.begin()
+        steps = [*write(plan, writer)]
+        yield from steps[: count or max(2, len(steps) // 2)]
+        yield end(writer)
 
     return play
 
@@ -179,58 +185,28 @@ def play_slow(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
         yield Wait(0.1)
 
 
-def play_error(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
-    yield Refuse(503, b'{"error":{"message":"The demo model is overloaded.","code":"server_is_overloaded"}}')
-
-
-def play_rate_limit(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
-    body = b'{"error":{"message":"The demo model is busy.","type":"rate_limit_error","code":"rate_limit_exceeded"}}'
-    yield Refuse(429, body, {"retry-after": "60"})
-
-
-def play_error_middle(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
-    yield writer.created()
-    yield from writer.text("This answer will not be finished,")
-    error = {"code": "server_error", "message": "The demo model broke down."}
-    yield writer.event("response.failed", response={"status": "failed", "error": error})
-
-
-def play_cut(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
-    yield writer.created()
-    call = plan.any_call()
-    steps = list(writer.call(call.tool, call.text))
-    yield from steps[: max(2, len(steps) // 2)]
-    yield Break()
-
-
-def play_length(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
-    call = plan.any_call()
-    yield writer.created()
-    yield from [*writer.call(call.tool, call.text, step=4)][:3]
-    yield writer.run_out()
-
-
-def play_short(plan: TurnPlan, writer: DemoWriter) -> Iterator[Step]:
-    yield writer.created()
-    steps = [*writer.text(plan.answer())]
-    yield from steps[: max(2, len(steps) // 2)]
-    yield writer.run_out()
-
+_OVERLOADED = b'{"error":{"message":"The demo model is overloaded.","code":"server_is_overloaded"}}'
+_BUSY = b'{"error":{"message":"The demo model is busy.","type":"rate_limit_error","code":"rate_limit_exceeded"}}'
+_BROKEN = {"code": "server_error", "message": "The demo model broke down."}
 
 SITUATIONS: dict[str, Situation] = {
     "": _play_usual,
     "slow": play_slow,
-    "error": play_error,
-    "rate-limit": play_rate_limit,
-    "error-middle": play_error_middle,
-    "cut": play_cut,
+    "error": lambda _, __: iter([Refuse(503, _OVERLOADED)]),
+    "rate-limit": lambda _, __: iter([Refuse(429, _BUSY, {"retry-after": "60"})]),
+    "error-middle": _cut(
+        lambda _, writer: writer.say("This answer will not be finished,"),
+        lambda writer: writer.write_event("response.failed", response={"status": "failed", "error": _BROKEN}),
+        count=100,
+    ),
+    "cut": _cut(write_call, lambda _: Break()),
     "huge": _unless_answered(write_huge),
     "parallel": _unless_answered(write_parallel),
     "use-tool": _unless_answered(write_use_tool),
-    "refusal": _whole(write_refusal),
-    "length": play_length,
-    "short": play_short,
-    "silent": _whole(write_silence),
+    "refusal": _whole(lambda _, writer: writer.refuse("I cannot help with that.")),
+    "length": _cut(partial(write_call, step=4), DemoWriter.run_out, count=3),
+    "short": _cut(lambda plan, writer: writer.say(plan.answer()), DemoWriter.run_out),
+    "silent": _whole(lambda _, __: iter([Wait(3600)])),
 }
 """The situations by the name in `demo-NAME`."""
 

@@ -23,29 +23,31 @@ class DemoWriter:
         self._output: list[Json] = []
         self._chars = 0
 
-    def event(self, type: str, **fields: Any) -> bytes:
+    def write_event(self, type: str, **fields: Any) -> bytes:
         """One event of the stream."""
         return sse.write_named(type, _json({"type": type, **fields}))
 
-    def created(self) -> bytes:
+    def begin(self) -> bytes:
         """The event that opens the stream."""
-        return self.event("response.created", response=self._response("in_progress"))
+        return self.write_event("response.created", response=self._make_response("in_progress"))
 
     def reason(self, text: str) -> Iterator[bytes]:
         """A reasoning item with this summary."""
         whole = {"type": "reasoning", "summary": [{"type": "summary_text", "text": text}]}
-        yield from self._item("rs", whole, "summary", [], "reasoning_summary_text", _pieces(text), summary_index=0)
+        yield from self._write_item(
+            "rs", whole, "summary", [], "reasoning_summary_text", _split_words(text), summary_index=0
+        )
 
-    def text(self, text: str) -> Iterator[bytes]:
+    def say(self, text: str) -> Iterator[bytes]:
         """A message with this text."""
         self._chars += len(text)
         whole = _message({"type": "output_text", "text": text, "annotations": []})
-        yield from self._item("msg", whole, "content", [], "output_text", _pieces(text), content_index=0)
+        yield from self._write_item("msg", whole, "content", [], "output_text", _split_words(text), content_index=0)
 
     def refuse(self, text: str) -> Iterator[bytes]:
         """A message with this refusal."""
         whole = _message({"type": "refusal", "refusal": text})
-        yield from self._item("msg", whole, "content", [], "refusal", _pieces(text), content_index=0)
+        yield from self._write_item("msg", whole, "content", [], "refusal", _split_words(text), content_index=0)
 
     def call(self, tool: Tool, text: str, step: int = 12) -> Iterator[bytes]:
         """A call of a tool with these arguments, or this input, in deltas of `step` characters."""
@@ -58,17 +60,17 @@ class DemoWriter:
             whole["namespace"] = tool.namespace
         whole |= {"call_id": f"call_{self._seed}{len(self._output) + 1:02d}", field: text}
         pieces = [text[start : start + step] for start in range(0, len(text), step)]
-        yield from self._item(prefix, whole, field, "", delta, pieces)
+        yield from self._write_item(prefix, whole, field, "", delta, pieces)
 
     def complete(self, status: str = "completed", **fields: Any) -> bytes:
         """The event that ends the stream."""
-        return self.event(f"response.{status}", response={**self._response(status), **fields})
+        return self.write_event(f"response.{status}", response={**self._make_response(status), **fields})
 
     def run_out(self) -> bytes:
         """The event that ends the stream because the tokens are used up."""
         return self.complete("incomplete", incomplete_details={"reason": "max_output_tokens"}, output=[])
 
-    def _item(
+    def _write_item(
         self,
         prefix: str,
         whole: Json,
@@ -83,12 +85,14 @@ class DemoWriter:
         item = {"id": f"{prefix}_{self._seed}{index + 1:02d}", **whole}
         self._output.append(item)
         opened = {**item, filled: empty, "status": "in_progress"}
-        yield self.event("response.output_item.added", output_index=index, item=opened)
+        yield self.write_event("response.output_item.added", output_index=index, item=opened)
         for piece in pieces:
-            yield self.event(f"response.{delta}.delta", item_id=item["id"], output_index=index, delta=piece, **fields)
-        yield self.event("response.output_item.done", output_index=index, item={**item, "status": "completed"})
+            yield self.write_event(
+                f"response.{delta}.delta", item_id=item["id"], output_index=index, delta=piece, **fields
+            )
+        yield self.write_event("response.output_item.done", output_index=index, item={**item, "status": "completed"})
 
-    def _response(self, status: str) -> Json:
+    def _make_response(self, status: str) -> Json:
         response: Json = {"id": f"resp_{self._seed}", "model": self._request.model, "status": status}
         if status != "in_progress":
             response["output"] = self._output
@@ -105,5 +109,5 @@ def _message(part: Json) -> Json:
     return {"type": "message", "role": "assistant", "content": [part]}
 
 
-def _pieces(text: str) -> list[str]:
+def _split_words(text: str) -> list[str]:
     return re.findall(r"\s*\S+|\s+$", text)
