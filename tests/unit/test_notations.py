@@ -381,6 +381,12 @@ def test_arguments_that_are_no_object_become_one_parameter(arguments, line):
     assert line in write_use_tool("f", arguments).text
 
 
+def test_a_lone_surrogate_is_replaced_and_its_parameter_reported():
+    written = write_use_tool("f", r'{"q":"a\ud800","r":["\udc00"],"ok":"b"}')
+    assert written.text == '<use_tool>\n<name>f</name>\n<q>a\ufffd</q>\n<r>["\\ufffd"]</r>\n<ok>b</ok>\n</use_tool>'
+    assert written.changed == ("q", "r")
+
+
 def test_no_arguments_are_no_lines():
     assert write_use_tool("f", "").text == write_use_tool("f", "{}").text == "<use_tool>\n<name>f</name>\n</use_tool>"
 

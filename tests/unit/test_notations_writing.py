@@ -70,6 +70,28 @@ def test_a_value_cannot_close_or_open_a_block(name):
         assert text.count(marker) == plain.count(marker)
 
 
+HALF = r'{"q":"a\ud800b","r":[1,"\udc00"],"ok":"\ud83d\ude00"}'
+DEEP = '{"a":' + "[" * 100_000 + "]" * 100_000 + "}"
+
+
+@pytest.mark.parametrize("name", ["invoke", "glm"])
+def test_a_lone_surrogate_is_replaced_and_its_parameter_reported(name):
+    written = TAUGHT[name].write("find", HALF)
+    assert "a\ufffdb" in written.text
+    assert "\U0001f600" in written.text
+    assert written.changed == ("q", "r")
+
+
+@pytest.mark.parametrize("arguments", [HALF, DEEP, '{"q":"\ud800"}', "not json", "[1]", ""])
+@pytest.mark.parametrize("name", TAUGHT)
+def test_arguments_of_any_text_are_written(name, arguments):
+    assert "find" in TAUGHT[name].write("find", arguments).text
+
+
+def test_arguments_that_are_nested_too_deeply_are_one_parameter():
+    assert f'<parameter name="args">{DEEP}</parameter>' in TAUGHT["invoke"].write("find", DEEP).text
+
+
 def test_a_parameter_whose_name_does_not_fit_is_reported():
     written = TAUGHT["invoke"].write("find", '{"a \\"b":1}')
     assert ('name="a_b"' in written.text, written.changed) == (True, ('a "b',))

@@ -21,11 +21,11 @@ import msgspec
 from toolwire.core.collect import CallAssembler
 from toolwire.core.events import CallArgs, CallEnded, CallStarted, Event, Note, TextDelta
 from toolwire.core.policies import Events, Kinds
-from toolwire.core.raw import fields_of, text_of
+from toolwire.core.raw import NULL, text_of
 from toolwire.core.text import is_json
 from toolwire.notations.table import JS_SPACE
 from toolwire.notations.tool_call import KEY, calls_between
-from toolwire.notations.write import WrittenCall
+from toolwire.notations.write import WrittenCall, read_parameters
 
 USE_TOOL = calls_between("use_tool")
 
@@ -58,16 +58,21 @@ def write_use_tool(name: str, arguments: str) -> WrittenCall:
         changed.append("name")
         shown = _break_pairs("name", name)
     lines = [USE_TOOL.open, f"<name>{shown}</name>"]
-    parameters = _parameters_of(arguments)
-    taken, counts = {parameter for parameter, _, _ in parameters}, Counter[str]()
-    for parameter, text, is_string in parameters:
+    given, replaced = read_parameters(arguments)
+    parameters = {parameter: raw for parameter, raw in given.items() if raw != NULL}
+    taken, counts = {*parameters}, Counter[str]()
+    for parameter, raw in parameters.items():
+        is_string = bytes(raw).startswith(b'"')
+        text = (
+            text_of(raw) if is_string else msgspec.json.format(bytes(raw), indent=-1).decode().replace("<", "\\u003c")
+        )
         key = base = parameter if _is_writable(parameter) else _INVALID_CHARS.sub("_", parameter) or "_"
         while not _is_writable(key) or (key != parameter and key in taken):
             counts[base] += 1
             key = f"{base}_{counts[base] if counts[base] > 1 else ''}"
         taken.add(key)
         is_safe = not is_string or survives(key, text)
-        if key != parameter or not is_safe:
+        if key != parameter or not is_safe or parameter in replaced:
             changed.append(parameter)
         lines.append(f"<{key}>{text if is_safe else _break_pairs(key, text)}</{key}>")
     lines.append(USE_TOOL.close)
@@ -100,24 +105,6 @@ class WriteUseTool:
         gap, self._gap = self._gap, self._delimiter
         notes = [Note("use_tool_changed", f"{call.id} {parameter}") for parameter in written.changed]
         return [event, *notes, TextDelta(gap + written.text)]
-
-
-def _parameters_of(arguments: str) -> list[tuple[str, str, bool]]:
-    """Each parameter with its text and whether it is a string, without nulls. Other JSON becomes one parameter.
-
-    A string is written raw, any other value as JSON that holds no tag.
-    """
-    try:
-        fields = fields_of(arguments)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return [("args", arguments, True)] if arguments.strip() else []
-    out: list[tuple[str, str, bool]] = []
-    for key, raw in fields.items():
-        if bytes(raw).startswith(b'"'):
-            out.append((key, text_of(raw), True))
-        elif bytes(raw) != b"null":
-            out.append((key, msgspec.json.format(bytes(raw), indent=-1).decode().replace("<", "\\u003c"), False))
-    return out
 
 
 def _is_writable(parameter: str) -> bool:

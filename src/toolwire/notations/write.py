@@ -11,7 +11,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from toolwire.core.raw import fields_of, text_of
+from toolwire.core.raw import Fields, fields_of, text_of, to_raw
+from toolwire.core.text import join_surrogates, replace_lone_surrogates
 
 
 class WrittenCall(msgspec.Struct, frozen=True):
@@ -45,11 +46,25 @@ def escape_markers_in_json(text: str, markers: Sequence[str]) -> str:
     return text
 
 
+def read_parameters(arguments: str) -> tuple[Fields, set[str]]:
+    """The parameters of a call, and those in which a lone surrogate was replaced.
+
+    Arguments that are not an object, or are nested too deeply, are one parameter.
+    """
+    whole = replace_lone_surrogates(join_surrogates(arguments))
+    try:
+        parameters = fields_of(whole)
+    except (msgspec.DecodeError, RecursionError):
+        parameters = {"args": to_raw(whole)} if whole.strip() else Fields()
+    texts = {name: bytes(raw).decode() for name, raw in parameters.items()} if whole != arguments else {}
+    return parameters, {name for name, text in texts.items() if "\ufffd" in text or "\\ufffd" in text}
+
+
 def write_values(arguments: str, markers: Sequence[str]) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
     """Each parameter with its value as text (strings raw, the rest as JSON), and those that had to be changed."""
+    parameters, changed = read_parameters(arguments)
     values: list[tuple[str, str]] = []
-    changed: list[str] = []
-    for parameter, raw in fields_of(arguments).items():
+    for parameter, raw in parameters.items():
         key = _INVALID_CHARS.sub("_", parameter)
         text = bytes(raw).decode()
         if text.startswith('"'):
@@ -59,9 +74,9 @@ def write_values(arguments: str, markers: Sequence[str]) -> tuple[list[tuple[str
         else:
             text, same = escape_markers_in_json(text, markers), True
         if not same or key != parameter:
-            changed.append(parameter)
+            changed.add(parameter)
         values.append((key, text))
-    return values, tuple(changed)
+    return values, tuple(name for name in parameters if name in changed)
 
 
 def pad_value(text: str) -> str:
