@@ -218,6 +218,8 @@ def test_every_response_format_is_read(format, expected):
         ({"messages": [{"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": ""}}]}]}, "messages[0].tool_calls[0].function.name"),
         ({"messages": [{"role": "assistant", "tool_calls": [{"id": "a", "type": "custom", "custom": {"name": ""}}]}]}, "messages[0].tool_calls[0].custom.name"),
         ({"messages": [{"role": "assistant", "tool_calls": [{"id": "a", "type": "custom", "custom": {"input": "x"}}]}]}, "messages[0].tool_calls[0].custom.name"),
+        ({"messages": [{"role": "assistant", "function_call": {"arguments": "{}"}}]}, "messages[0].function_call.name"),
+        ({"messages": [{"role": "assistant", "function_call": {"name": "", "arguments": "{}"}}]}, "messages[0].function_call.name"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content[0].image_url"),
         ({"n": 0}, "n"),
         ({"temperature": "hot"}, "temperature"),

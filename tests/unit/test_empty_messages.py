@@ -96,3 +96,17 @@ def test_what_only_looks_empty_is_kept():
     heard = {"role": "assistant", "content": None, "audio": {"id": "audio_1"}}
     history = [{"role": "user", "content": "Go."}, heard, {"role": "user", "content": " "}]
     assert sent("chat", asked("chat", *history)).messages == history
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "chat"])
+def test_spoken_audio_of_the_assistant_is_dropped_with_a_note(kind: str):
+    heard = {"role": "assistant", "content": None, "audio": {"id": "audio_1"}}
+    assert sent(kind, asked("chat", {"role": "user", "content": "Go."}, heard)).notes == [("part_dropped", "audio")]
+
+
+@pytest.mark.parametrize("role", ["system", "developer", "assistant"])
+def test_what_a_messages_server_cannot_take_of_a_message_is_noted(role: str):
+    for before in ((), ({"role": "user", "content": "Go."},)):
+        content = [{"type": "text", "text": "So."}, UNKNOWN["chat"][0]]
+        found = sent("messages", asked("chat", *before, {"role": role, "content": content}))
+        assert ("part_dropped", "video_url") in found.notes

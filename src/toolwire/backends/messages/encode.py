@@ -205,7 +205,7 @@ class Fold:
         if self._originals is not None:
             return self._merge(request, self._originals)
         opening, rest = split_opening(request.entries, "system", "developer")
-        self._system = [_join_texts(entry.parts) for entry in opening]
+        self._system = [self._join_texts(entry.parts) for entry in opening]
         for entry in rest:
             self._add(entry)
         if request.entries:
@@ -263,13 +263,13 @@ class Fold:
             return
         match entry:
             case Message(role="assistant"):
-                text = _join_texts(entry.parts)
+                text = self._join_texts(entry.parts)
                 self._add_blocks("assistant", [_text_block(text)] if text.text.strip() else [])
             case Message(role="user"):
                 self._add_blocks("user", [block for part in entry.parts if (block := self._encode_part(part))])
             case Message():
                 # An instruction in the middle of the conversation, for which not every model has a role.
-                if text := _join_texts(entry.parts).text:
+                if text := self._join_texts(entry.parts).text:
                     self._add_blocks("user", [{"type": "text", "text": system_text(text)}])
             case CallEntry():
                 arguments = object_arguments(entry, self._notes)
@@ -297,7 +297,7 @@ class Fold:
             case Message(role="system" | "developer"):
                 self._out.append({"role": "system", "content": raw})
             case Message(role, parts):
-                written = objects_of(raw) if bytes(raw).startswith(b"[") else [_text_block(_join_texts(parts))]
+                written = objects_of(raw) if bytes(raw).startswith(b"[") else [_text_block(self._join_texts(parts))]
                 self._add_blocks(role, [*written])
             case ResultEntry(call_id):
                 changed = {"tool_use_id": call_id} if is_changed else {}
@@ -327,6 +327,13 @@ class Fold:
         if len(content) == 1 and content[0]["type"] == "text":
             result["content"] = content[0]["text"]
         return {**result, "is_error": True} if entry.failed else result
+
+    def _join_texts(self, parts: tuple[Part, ...]) -> TextPart:
+        """The texts of these parts as one, with their last cache marker; other parts are dropped with a note."""
+        self._notes += [note_dropped_part(part) for part in parts if not isinstance(part, TextPart | RefusalPart)]
+        markers = (part.cache for part in reversed(parts) if isinstance(part, TextPart) and part.cache)
+        text = "".join(part.text for part in parts if isinstance(part, TextPart | RefusalPart))
+        return TextPart(text, next(markers, None))
 
     def _encode_part(self, part: Part) -> Json | None:
         match part:
@@ -366,13 +373,6 @@ def _put_results_first(message: Json) -> None:
 def _text_block(part: TextPart | RefusalPart) -> Json:
     block: Json = {"type": "text", "text": part.text}
     return {**block, "cache_control": part.cache} if isinstance(part, TextPart) and part.cache else block
-
-
-def _join_texts(parts: tuple[Part, ...]) -> TextPart:
-    """The texts of these parts as one, with their last cache marker."""
-    markers = (part.cache for part in reversed(parts) if isinstance(part, TextPart) and part.cache)
-    text = "".join(part.text for part in parts if isinstance(part, TextPart | RefusalPart))
-    return TextPart(text, next(markers, None))
 
 
 def _encode_source(url: str) -> dict[str, str]:

@@ -256,9 +256,11 @@ def decode_messages(messages: Sequence[wire.ChatMessage]) -> Iterator[Entry]:
             parts = [msgspec.structs.replace(part, cache=cache) if part is last else part for part in parts]
         if message.refusal:
             parts.append(RefusalPart(message.refusal))
+        if reading.value_of(message.audio) is not None:
+            parts.append(OtherPart("audio"))
         if role == "assistant":
             yield from _decode_reasoning(message, index)
-        others = (message.audio, message.reasoning_content, message.reasoning, message.reasoning_details)
+        others = (message.reasoning_content, message.reasoning, message.reasoning_details)
         is_empty = not (message.tool_calls or message.function_call or any(map(reading.value_of, others)))
         if parts or role != "assistant" or is_empty:
             yield Message(role, tuple(parts), message.name or "", message=index)
@@ -325,7 +327,10 @@ def _decode_calls(message: wire.ChatMessage, index: int) -> Iterator[CallEntry]:
         signature = bytes(signed).decode() if signed is not None else ""
         yield CallEntry(id, function.name, arguments, signature=signature, message=index)
     legacy = message.function_call
-    if legacy is not None and legacy.name and not message.tool_calls:
+    if legacy is not None and not message.tool_calls:
+        if not legacy.name:
+            path = f"messages[{index}].function_call.name"
+            raise BadRequest(f"{path}: A call needs a name.", path)
         yield CallEntry(f"call_function_{index}", legacy.name, arguments_text(legacy.arguments), message=index)
 
 
