@@ -172,9 +172,8 @@ class Decoder(TurnDecoder):
             self._held_deltas += _has_content(event)
             self._held_bytes += len(frame.data)
             if self._held_bytes > MAX_HELD_CHARS:
-                raise BackendFault(
-                    Failure(502, "call_too_large", f"More than {MAX_HELD_CHARS} bytes wait behind an open block.")
-                )
+                message = f"More than {MAX_HELD_CHARS} bytes wait behind an open block."
+                raise BackendFault(Failure(502, "call_too_large", message))
             return out
         out += self._read(event, frame)
         return [*out, *self._next_blocks()]
@@ -274,8 +273,7 @@ class Decoder(TurnDecoder):
                 return [RawFrame(type, "", frame.data), *handler(self, event)]
 
     def _type_at(self, index: int) -> str | None:
-        block = self._blocks.get(index)
-        return block.type if block is not None else None
+        return self._blocks[index].type if index in self._blocks else None
 
     def feed_plain(self, body: bytes) -> Sequence[Event]:
         body, message = self._read_plain(body, _decode_message)
@@ -306,20 +304,17 @@ class Decoder(TurnDecoder):
             return ()
         return self._in_sequence(self._stop(StreamEvent())) if self._reason else self._fail_cut()
 
-    def _start(self, event: StreamEvent) -> Sequence[Event]:
+    def _start(self, event: StreamEvent) -> list[Event]:
         message = event.message or ReplyMessage()
         self._count(message.usage)
         if self._started:
-            return ()
+            return []
         self._started = True
         return [TurnStarted(message.id or "", message.model or "")]
 
-    def _ensure_started(self) -> list[Event]:
-        return [] if self._started else [*self._start(StreamEvent())]
-
     def _open_block(self, event: StreamEvent) -> Sequence[Event]:
         block = event.content_block or Block()
-        out = [*self._ensure_started(), *self._close_blocks()]
+        out = [*self._start(StreamEvent()), *self._close_blocks()]
         self._blocks[event.index] = block
         self._left.pop(event.index, None)
         self._grown = self._starts
@@ -373,12 +368,12 @@ class Decoder(TurnDecoder):
             ]
         if delta.text:
             item = "" if frame is None else f"{event.index}"
-            return [*self._ensure_started(), TextDelta(delta.text, item, frame=frame)]
+            return [*self._start(StreamEvent()), TextDelta(delta.text, item, frame=frame)]
         block = self._blocks.get(event.index)
         if delta.thinking:
             if block is not None:
                 block.thinking = delta.thinking
-            return [*self._ensure_started(), ReasoningDelta(delta.thinking, frame=frame)]
+            return [*self._start(StreamEvent()), ReasoningDelta(delta.thinking, frame=frame)]
         if delta.signature and event.index in self._left:
             return [Note("signature_late")]  # part of the signed text was delivered without it
         if delta.signature and block is not None:
@@ -414,15 +409,12 @@ class Decoder(TurnDecoder):
     def _stop(self, event: StreamEvent) -> Sequence[Event]:
         if self._failure is not None:
             return self._fail_cut()
-        out = self._ensure_started()
+        out = self._start(StreamEvent())
         if self._surrogates.half:
             out.append(Note("letter_replaced"))
         while self._blocks:
-            out += (
-                self._close_blocks()
-                if self._waiting
-                else self._close_block(StreamEvent(index=next(iter(self._blocks))))
-            )
+            last = StreamEvent(index=next(iter(self._blocks)))
+            out += self._close_blocks() if self._waiting else self._close_block(last)
             out += self._next_blocks()
         reason = self._finish_reason(out)
         out += self._table.close_block(complete=reason == "stop")

@@ -19,14 +19,13 @@ from toolwire.backends.phases import PhasedMessages
 from toolwire.backends.responses.tracker import ItemTracker, TrackedItem
 from toolwire.backends.responses.wire import (
     DIALECT,
-    ENDINGS,
-    Ending,
     ReplyItem,
     Response,
     StreamEvent,
     loose_payload,
     read_documented_event,
     read_documented_item,
+    read_ending,
 )
 from toolwire.core.backend import ContextWindow
 from toolwire.core.batch import delta_fields
@@ -54,7 +53,6 @@ from toolwire.core.sse import Frame
 
 _decode_event = msgspec.json.Decoder(StreamEvent).decode
 _decode_lax = msgspec.json.Decoder(StreamEvent, strict=False).decode  # numbers may be strings
-_decode_ending = msgspec.json.Decoder(Ending).decode
 _decode_response = msgspec.json.Decoder(Response).decode
 
 _REASONS: dict[str | None, Reason] = {
@@ -107,11 +105,13 @@ class Decoder(TurnDecoder):
         except UNREADABLE:
             data, event = self._repair_event(frame)
             if event is None:
-                return self._cannot_read(frame)
+                return self._read_unreadable(frame)
             frame = Frame(frame.event, data)
         else:
-            if self._surrogates.half:
-                self._give_up_half(event)  # the event then differs from its frame, which is not kept
+            if self._surrogates.half:  # its other half did not arrive; the event then differs from its frame
+                self._surrogates.half = ""
+                self.opening.append(Note("letter_replaced"))
+                event.delta = "\ufffd" + event.delta if event.delta is not None else None
             elif self._keeps_frames:
                 self._frame = frame
         handler = self._HANDLERS.get(event.type)
@@ -161,6 +161,8 @@ class Decoder(TurnDecoder):
         return self._finish_open() if self._is_done else self._fail_cut()
 
     def _start(self, event: StreamEvent) -> list[Event]:
+        if self._started:
+            return []
         self._started = True
         response = event.response or Response()
         return [TurnStarted(response.id or "", response.model or ""), *self._take_opening()]
@@ -168,26 +170,12 @@ class Decoder(TurnDecoder):
     def _repair_event(self, frame: Frame) -> tuple[bytes, StreamEvent | None]:
         """Read a frame with split characters or quoted numbers; of an unreadable ending, only its status and error."""
         data, event = self._read_mended(frame.data, _decode_lax)
-        if event is not None or data is not frame.data:
-            return data, event
-        try:
-            ending = _decode_ending(data)
-        except UNREADABLE:
-            return data, None
-        if ending.type not in ENDINGS:
-            return data, None
-        self.opening.append(Note("frame_skipped"))
-        response = Response(status=ending.response.status, error=ending.response.error)
-        return data, StreamEvent(ending.type, response=response)
+        if event is None and data is frame.data:
+            event = read_ending(data)
+            self.opening += [Note("frame_skipped")] if event is not None else []
+        return data, event
 
-    def _give_up_half(self, event: StreamEvent) -> None:
-        """Replace a lone surrogate, whose other half did not arrive."""
-        self._surrogates.half = ""
-        self.opening.append(Note("letter_replaced"))
-        if event.delta is not None:
-            event.delta = "\ufffd" + event.delta
-
-    def _cannot_read(self, frame: Frame) -> Sequence[Event]:
+    def _read_unreadable(self, frame: Frame) -> Sequence[Event]:
         data = frame.data.strip()
         if data == b"[DONE]":  # without an event that says how the turn ended
             if self._error is not None:
@@ -214,8 +202,8 @@ class Decoder(TurnDecoder):
         if self._error is not None:
             return ()  # only the reason of the failure matters
         if event.type == "response.required_action":
-            start = [] if self._started else self._start(StreamEvent())
-            return self._in_sequence([*start, *self._read_loosely(msgspec.json.decode(frame.data))])
+            started = self._start(StreamEvent())
+            return self._in_sequence([*started, *self._read_loosely(msgspec.json.decode(frame.data))])
         if self._keeps_frames and event.type.startswith("response."):
             datas = frame.batch.each_frame() if frame.batch is not None else (frame.data,)
             about = self._item_name(event) if event.item is None else ""
@@ -294,13 +282,11 @@ class Decoder(TurnDecoder):
 
     # Beginnings and ends
 
-    def _read_created(self, event: StreamEvent) -> Sequence[Event]:
-        return () if self._started else self._start(event)
-
     def _begin_item(self, event: StreamEvent) -> Sequence[Event]:
         item = event.item
         if item is None:
-            return self._ignore_frame()
+            self._frame = None  # without its item it is not forwarded
+            return ()
         self._select(self._output.begin(item.type, item.id, event.output_index))
         self._begin_phase(item)
         return self._read_call_item(item, event.output_index, ADDED) if item.type in CALL_TYPES else ()
@@ -327,13 +313,8 @@ class Decoder(TurnDecoder):
         part = event.part
         if part is None or part.type not in CALL_TYPES:
             return ()
-        payload = {
-            "type": event.type,
-            "item_id": event.item_id,
-            "output_index": event.output_index,
-            "part": loose_payload(part),
-        }
-        return self._read_loosely(payload)
+        about = {"type": event.type, "item_id": event.item_id, "output_index": event.output_index}
+        return self._read_loosely({**about, "part": loose_payload(part)})
 
     def _end_part(self, event: StreamEvent) -> Sequence[Event]:
         item, number = self._output.find(event.item_id, event.output_index), event.content_index or 0
@@ -358,14 +339,10 @@ class Decoder(TurnDecoder):
     def _end_item(self, event: StreamEvent) -> Sequence[Event]:
         item = event.item
         if item is None:
-            return self._ignore_frame()
+            self._frame = None
+            return ()
         self._select(self._output.end(item.type, item.id, event.output_index))
         return self._complete_item(item, event.output_index)
-
-    def _ignore_frame(self) -> Sequence[Event]:
-        """Ignore a frame without its item, and do not forward it."""
-        self._frame = None
-        return ()
 
     def _complete_item(self, item: ReplyItem, index: int | None) -> Sequence[Event]:
         """Read a whole item. `index` is used to find a call."""
@@ -499,9 +476,9 @@ class Decoder(TurnDecoder):
         "response.reasoning.delta": _read_reasoning_delta,
         "response.refusal.delta": partial(_read_text_delta, kind=RefusalDelta),
         "response.custom_tool_call_input.delta": _read_arguments_delta,
-        "response.created": _read_created,
-        "response.in_progress": _read_created,
-        "response.queued": _read_created,
+        "response.created": _start,
+        "response.in_progress": _start,
+        "response.queued": _start,
         "response.output_item.added": _begin_item,
         "response.content_part.added": _begin_part,
         "response.function_call_arguments.done": _read_call_event,

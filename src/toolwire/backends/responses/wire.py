@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from toolwire.backends.decoder import TokenDetails
+from toolwire.backends.decoder import UNREADABLE, TokenDetails
 from toolwire.backends.failures import Error
 from toolwire.core.call_index import Fragment
 from toolwire.core.events import CallKind
@@ -197,7 +197,7 @@ def read_documented_event(event: StreamEvent) -> Fragment | None:
     )
 
 
-ENDINGS = frozenset(("response.completed", "response.done", "response.incomplete", "response.failed"))
+_ENDINGS = frozenset(("response.completed", "response.done", "response.incomplete", "response.failed"))
 """The events that close a turn."""
 
 
@@ -206,8 +206,22 @@ class _EndingResponse(msgspec.Struct, gc=False):
     error: Error | None = None
 
 
-class Ending(msgspec.Struct, gc=False):
+class _Ending(msgspec.Struct, gc=False):
     """The fields of a closing event that are needed to end the turn."""
 
     type: str
     response: _EndingResponse
+
+
+_decode_ending = msgspec.json.Decoder(_Ending).decode
+
+
+def read_ending(data: bytes) -> StreamEvent | None:
+    """The status and the error of a closing event that is otherwise unreadable; None for any other frame."""
+    try:
+        ending = _decode_ending(data)
+    except UNREADABLE:
+        return None
+    if ending.type not in _ENDINGS:
+        return None
+    return StreamEvent(ending.type, response=Response(status=ending.response.status, error=ending.response.error))
