@@ -1,29 +1,14 @@
-"""Reads a history for the demo model: the user's own words, and the results of its calls.
-
-Client programs put text of their own into user messages, around the user's words or in messages of their own:
-
-    <system-reminder>…</system-reminder>                                  Claude Code
-    <environment_context><cwd>/home/me</cwd>…</environment_context>       Codex
-    # AGENTS.md instructions for /home/me … <INSTRUCTIONS>…</INSTRUCTIONS>
-    <environment_details>…</environment_details>                          Cline
-
-Their tags begin a line and have a hyphen, an underscore, a space or only capitals in their names, unlike those of HTML.
-A few tags hold the user's words instead, such as `<user_query>` and `<task>`.
-"""
+"""Reads a history for the demo model: the user's prompt, and the results of its calls."""
 
 import re
 from collections.abc import Iterator
 
 import msgspec
 
+from toolwire.core.own_words import find_own_words, join_own_words
 from toolwire.core.request import CallEntry, Message, Request, ResultEntry, TextPart
 
-_OPENING = re.compile(r"^[ \t]*<([A-Za-z][^<>\n/]{0,80})>", re.MULTILINE)
-_HEADING = re.compile(r"^# AGENTS\.md instructions.*\n*", re.MULTILINE)
 _REMINDER = re.compile(r"\s*<system-reminder>.*?</system-reminder>", re.DOTALL)
-_USER_TAGS = ("user_query", "user_request", "userRequest", "user_message", "user_input", "task")
-MAX_BLOCKS = 200
-"""Maximum tags examined in one text."""
 
 _FAILURE = re.compile(r"error\b|failed\b|.{0,2000}\bexit(?:ed with)? code:? [1-9]", re.IGNORECASE | re.DOTALL)
 """The beginning of a result that reports a failure, for protocols without a field for that."""
@@ -42,36 +27,12 @@ class CallResult(msgspec.Struct, frozen=True):
     failed: bool
 
 
-def find_own_words(text: str) -> str:
-    """The user's words in the text of a user message."""
-    kept: list[str] = []
-    start = at = 0
-    for _ in range(MAX_BLOCKS):
-        opening = _OPENING.search(text, at)
-        if opening is None:
-            break
-        at = opening.end()
-        for name in (opening[1], opening[1].split(maxsplit=1)[0]):
-            end = text.find(f"</{name}>", at)
-            if end >= 0:
-                break
-        else:
-            continue
-        if opening[1] in _USER_TAGS:
-            return text[at:end].strip()
-        if any(sign in name for sign in "-_ ") or name.isupper():
-            kept.append(text[start : opening.start()])
-            start = at = end + len(name) + 3
-    kept.append(text[start:])
-    return (_HEADING.sub("", "".join(kept)) if len(kept) > 1 else text).strip()
-
-
 def find_prompt(request: Request) -> str:
     """The user's last words; empty if the model has answered them and only messages without words follow."""
     skipped = False
     for entry in reversed(request.entries):
         if isinstance(entry, Message) and entry.role == "user":
-            words = " ".join(filter(None, map(find_own_words, _texts_of(entry))))
+            words = join_own_words(entry.parts)
             if words:
                 return words
             skipped = True
