@@ -67,9 +67,9 @@ def member(turn: RecordedTurn) -> ConversationTurn:
     return ConversationTurn(turn.row, make_prompt(turn.packed, turn.row))
 
 
-def chat(*messages: Json, answer: Json | None = None, **facts: Any) -> ConversationTurn:
+def chat(*messages: Json, answer: Json | None = None, max_tokens: int = 100, **facts: Any) -> ConversationTurn:
     said = {"choices": [{"index": 0, "message": answer, "finish_reason": "stop"}]} if answer else None
-    return member(kept({"model": "m", "messages": messages}, said, **facts))
+    return member(kept({"model": "m", "messages": messages, "max_tokens": max_tokens}, said, **facts))
 
 
 def user(words: str) -> Json:
@@ -147,9 +147,111 @@ def test_replays_are_left_out_and_turns_of_the_form_are_not():
 
 def test_a_message_without_text_has_a_title():
     image = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}]}
-    assert summarize([chat(image), chat(image, HELLO, MORE)])["title"] == "(no text)"
+    assert summarize([chat(image)])["title"] == "(no text)"
+    assert summarize([chat(image), chat(image, HELLO, MORE)])["title"] == "More"
     assert make_timeline([chat(image)])[0]["asked"]["text"] == "(no text)"
     assert summarize([chat(HI)])["title"] == "Hi"
+
+
+# What a person asked, and what a client asks beside it
+
+REMINDER = "<system-reminder>\nToday is Monday.\n</system-reminder>"
+ENVIRONMENT = "<environment_context>\n  <cwd>/home/me</cwd>\n</environment_context>"
+AGENTS = "# AGENTS.md instructions for /home/me\n\n<INSTRUCTIONS>\nBe brief.\n</INSTRUCTIONS>"
+CLAUDE_TITLE = (
+    "You are naming a coding session so the user can pick it out of a long list of sessions. The title is a name for"
+    " what the session is about."
+)
+COMPACTION = (
+    "You are performing a CONTEXT CHECKPOINT COMPACTION. Create a handoff summary for another LLM that will resume the"
+    " task.\n\nInclude:\n- Current progress and key decisions made"
+)
+
+
+def texts(*words: str) -> Json:
+    return {"role": "user", "content": [{"type": "text", "text": each} for each in words]}
+
+
+def codex(*entries: Json, **facts: Any) -> ConversationTurn:
+    rules = {"role": "developer", "content": "You are Codex. Summarize the session when you are asked to."}
+    return member(kept({"input": [rules, *entries], "tools": [{"type": "function", "name": "exec"}]}, None, "responses", session="s", **facts))  # fmt: skip
+
+
+def claude(*messages: Json, system: str = "", **fields: Any) -> ConversationTurn:
+    body = {"messages": messages, "system": system, "max_tokens": 32_000, **fields}
+    return member(kept(body, None, "messages", session="s"))
+
+
+def test_a_conversation_has_the_first_words_of_a_person_as_its_title():
+    first = codex(user(AGENTS), user(ENVIRONMENT), user("Run echo."))
+    later = codex(user(AGENTS), user(ENVIRONMENT), user("Run echo."), model("Done."), user(ENVIRONMENT), user("Again."))
+    assert summarize([first, later])["title"] == "Run echo."
+    assert [each["asked"]["text"] for each in make_timeline([first, later])] == ["Run echo.", "Again."]
+    first = claude(texts(REMINDER, "Fix the bug.", REMINDER))
+    assert summarize([first])["title"] == "Fix the bug."
+    assert make_timeline([first])[0]["asked"] == {"text": "Fix the bug.", "size": 12, "cut": False}
+
+
+def test_a_message_that_only_the_client_wrote_asks_nothing_new():
+    called = model(None, ("c1", "{}"))
+    [shown] = make_timeline([chat(HI, called, result("c1", "A tree."), user(REMINDER))])
+    assert (shown["asked"], shown["brought"]) == (None, 1)
+
+
+SIDES = {
+    "title": claude(user("Fix the bug."), system=CLAUDE_TITLE),
+    "title in a schema": claude(user("Fix it."), output_config={"format": {"type": "json_schema", "schema": {
+        "type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]}}}),
+    "title in a message": chat(user("### Task:\nGenerate a concise, 3-5 word title with an emoji summarizing the chat history.\n### Output:\nJSON")),
+    "summary": codex(user("Fix the bug."), model("Done."), user(COMPACTION)),
+    "probe": claude(user("quota"), max_tokens=1),
+    "warm-up": claude(user("Warmup"), tools=[{"name": "Read", "input_schema": {"type": "object"}}]),
+    "warm-up of a socket": codex(warm_up=True),
+    "suggestion": chat(user("### Task:\nSuggest 3-5 relevant follow-up questions that the user might naturally ask next in this conversation.\n")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SIDES)
+def test_what_a_client_asks_beside_a_conversation_is_recognised(name: str):
+    assert SIDES[name].prompt.side == name.split(" ", maxsplit=1)[0]
+
+
+@pytest.mark.parametrize(
+    "turn",
+    [
+        chat(user("Suggest a title for my book.")),
+        chat(user("Summarize the conversation so far.")),
+        codex(user("Write a summary of this chat.")),
+        claude(user("Write a title."), system=f"You are an agent. {CLAUDE_TITLE}", tools=[{"name": "Read", "input_schema": {}}]),
+        chat(user("Who are you?"), max_tokens=2),
+    ],
+)  # fmt: skip
+def test_what_a_person_asks_is_no_side_request(turn: ConversationTurn):
+    assert turn.prompt.side == ""
+
+
+def test_side_requests_are_counted_apart_and_name_no_conversation():
+    first = claude(user("Fix the bug."), system="You are an agent.")
+    turns = [SIDES["probe"], SIDES["title"], first, claude(user("Fix the bug."), model("Done."), user("Thanks."))]
+    found = summarize(turns)
+    assert (found["title"], found["turns"], found["side_requests"]) == ("Fix the bug.", 2, 2)
+    assert [each["side"] for each in make_timeline(turns)] == ["probe", "title", "", ""]
+    alone = summarize([SIDES["title"]])
+    assert (alone["title"], alone["turns"], alone["side_requests"]) == ("Fix the bug.", 1, 0)
+
+
+def test_only_prompts_of_one_kind_are_compared():
+    first = claude(user("Fix the bug."), system="You are an agent.")
+    subagent = claude(user("Find the tests."), system="You search.")
+    second = claude(user("Fix the bug."), model("Done."), user("Thanks."), system="You are an agent.")
+    assert compare_prompts(first, [SIDES["probe"], SIDES["title"]]) is None
+    assert compare_prompts(subagent, [first]) is None
+    assert state(second, first, SIDES["title"], subagent) == {
+        "against": first.row.id,
+        "shared": sum(first.prompt.context.values()),
+        "before": sum(first.prompt.context.values()),
+        "broken": False,
+    }
 
 
 def test_a_conversation_that_changes_has_another_make_version():
@@ -223,7 +325,7 @@ def test_references_are_resolved_in_what_the_backend_was_sent():
         reference: Json = {"input": [{"type": "item_reference", "id": "msg_1"}]}
         return member(kept(reference, None, "responses", {"input": messages}))
 
-    assert state(given(MORE, HELLO), given(HI, HELLO))["broken"]
+    assert state(given(HI, model("No.")), given(HI, HELLO))["broken"]
     assert not state(given(HI, HELLO, MORE), given(HI, HELLO))["broken"]
     assert make_timeline([given(HI)])[0]["asked"]["text"] == "Hi"
 

@@ -147,3 +147,34 @@ def test_workers_are_merged_up_to_where_each_has_searched():
     assert merge_findings([one, other]) == Findings([(9.0, "a"), (8.0, "c"), (5.0, "b")], 5.0)
     many = Findings([(float(at), str(at)) for at in range(MAX_FOUND + 5, 0, -1)])
     assert merge_findings([many]) == Findings(many.found[:MAX_FOUND], 6.0)
+
+
+# What was asked, for the list
+
+
+def test_the_list_shows_what_was_asked_of_the_viewers_own_turns():
+    async def use(turns: Turns) -> None:
+        body = b'{"model":"m","messages":[{"role":"user","content":"%b"}]}'
+        ann, bob = (turns.run(key, body % key.encode()).id for key in ("ann", "bob"))
+        asked = Handlers(turns.recorder, None, None).asked  # type: ignore[arg-type]
+        shown = {"text": "ann", "is_new": True, "results": 0, "side": ""}
+        assert await asked(Viewer("ann"), ids=[ann, bob, "gone"]) == {ann: shown}
+        assert set(await asked(Viewer(sees_all=True), ids=[ann, bob])) == {ann, bob}
+
+    watched(use, Settings(console=Console(keep="everything"), keys=KEYS))
+
+
+def test_what_takes_long_is_left_out_of_the_list_and_can_be_asked_for_again(monkeypatch: pytest.MonkeyPatch):
+    async def use(turns: Turns) -> None:
+        ids = [turns.run().id for _ in range(3)]
+        monkeypatch.setattr(handlers, "ASKED_SECONDS", -1.0)
+        asked = Handlers(turns.recorder, None, None).asked  # type: ignore[arg-type]
+        assert [*await asked(Viewer(sees_all=True), ids=ids)] == ids[:1]
+
+    watched(use, Settings(console=Console(keep="everything"), keys=KEYS))
+
+
+def test_the_list_asks_for_a_bounded_number_of_turns(console: ConsoleClient, asked: str):
+    assert console.get(f"asked?ids={asked},gone")[asked]["text"] == 'How is "Zürich"?'
+    answer = console.http.get(f"/console/api/asked?ids={','.join('x' * 101)}")
+    assert (answer.status_code, "ids" in answer.json()["error"]["message"]) == (400, True)

@@ -41,6 +41,8 @@ from toolwire.note_texts import NOTE_TEXTS
 REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'; sandbox"
 MAX_FORM_SIZE = 4 * 1024 * 1024
 """Bytes of a request that the page composes."""
+MAX_ASKED = 100
+"""Maximum number of turns in one question for what was asked in them."""
 MAX_BODY_SIZE = 64 * 1024
 """Bytes of other bodies."""
 
@@ -92,6 +94,7 @@ class ConsoleApi:
             ("GET", "/advice", self.advice),
             ("GET", "/turns", self.turns),
             ("GET", "/search", self.search),
+            ("GET", "/asked", self.asked),
             ("GET", "/turns/{id}", self.turn),
             ("GET", "/turns/{id}/recording", self.recording),
             ("POST", "/turns/{id}/pin", self.pin),
@@ -153,6 +156,14 @@ class ConsoleApi:
         findings = merge_findings([msgspec.convert(each, Findings) for each in answers])
         more = {"before": findings.reached} if findings.reached else {}
         return {"ids": [id for _, id in findings.found], "more": bool(more), **more}
+
+    async def asked(self, request: Request, viewer: Viewer) -> object:
+        """What was asked in some turns, by id; those without content are left out, and those that take too long."""
+        ids = request.query_params.get("ids", "").split(",")
+        if len(ids) > MAX_ASKED:
+            raise BadRequest(f"ids may name at most {MAX_ASKED} turns.", "ids")
+        answers = await self._fan_out.ask(self._own.asked, viewer, ids=ids)
+        return {id: each for answer in answers for id, each in answer.items()}
 
     async def turn(self, request: Request, viewer: Viewer) -> object:
         return await self._fan_out.ask_one(self._own.turn, viewer, id=request.path_params["id"])

@@ -3,6 +3,7 @@
 Turns of one key belong together if one continues the other's response, or if they name the same conversation or
 session. They are also joined if they have the same cache key, or if the history of one begins with that of the other,
 unless that would join two sessions, which may begin with the same words. Replays belong to no conversation.
+Side requests belong to the conversation that they are made beside, but are neither its title nor counted as its turns.
 """
 
 import hashlib
@@ -15,6 +16,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from toolwire.gateway.console.prompts import (
+    NO_TEXT,
     PREFIX_SIZE,
     SEGMENT,
     Excerpts,
@@ -111,12 +113,14 @@ class _Groups:
 def summarize(members: Sequence[ConversationTurn]) -> dict[str, object]:
     """A conversation as a row of the list."""
     first, last = members[0], members[-1]
+    turns = [each for each in members if not each.prompt.side] or members
     return {
         "id": first.row.id,
-        "title": first.prompt.title,
+        "title": next((each.prompt.title for each in turns if each.prompt.title != NO_TEXT), NO_TEXT),
         "began": first.row.at,
         "ended": last.row.at,
-        "turns": len(members),
+        "turns": len(turns),
+        "side_requests": len(members) - len(turns),
         "key": first.row.key,
         "client": last.row.client,
         "models": sorted({each.row.model for each in members}),
@@ -142,6 +146,7 @@ def make_timeline(members: Sequence[ConversationTurn]) -> list[dict[str, Any]]:
     return [
         {
             "row": msgspec.to_builtins(turn.row),
+            "side": turn.prompt.side,
             "asked": _show(excerpt.asked) if excerpt.is_new else None,
             "brought": results.count_new(index),
             "answer": _show(excerpt.answer),
@@ -195,12 +200,16 @@ def _show(excerpt: TextExcerpt) -> dict[str, object]:
 
 
 def compare_prompts(member: ConversationTurn, earlier: Sequence[ConversationTurn]) -> dict[str, Any] | None:
-    """How long a prefix a prompt shares with the most similar earlier one, and where the cache broke.
+    """How long a prefix a prompt shares with the most similar earlier one of its kind, and where the cache broke.
 
     None if there is no earlier one, or if a part of either prompt is unknown.
     """
     own = member.prompt
-    candidates = [each for each in earlier if each.row.model == member.row.model and _is_known(each.prompt)]
+    candidates = [
+        each
+        for each in earlier
+        if each.row.model == member.row.model and _is_known(each.prompt) and _are_alike(own, each.prompt)
+    ]
     if not candidates or not _is_known(own):
         return None
 
@@ -221,6 +230,11 @@ def compare_prompts(member: ConversationTurn, earlier: Sequence[ConversationTurn
     if state["broken"]:
         state |= {"segment": common, "byte": state["shared"]}
     return state
+
+
+def _are_alike(own: TurnPrompt, other: TurnPrompt) -> bool:
+    """Whether two prompts are for the same purpose. A subagent's begins with other words than its session's."""
+    return own.side == other.side and (own.title == other.title or NO_TEXT in (own.title, other.title))
 
 
 def _is_known(prompt: TurnPrompt) -> bool:

@@ -16,7 +16,7 @@ from toolwire.gateway.console.access import Viewer
 from toolwire.gateway.console.backends import Checks
 from toolwire.gateway.console.content import unpack
 from toolwire.gateway.console.http import run_in_thread
-from toolwire.gateway.console.prompts import make_prompt, read_segment
+from toolwire.gateway.console.prompts import MAX_TITLE_LENGTH, TurnPrompt, make_prompt, read_segment, unpack_excerpts
 from toolwire.gateway.console.recorder import ALL_KEYS, TurnRecorder
 from toolwire.gateway.console.ring import RecordedTurn
 from toolwire.gateway.console.rows import TurnRow
@@ -29,6 +29,8 @@ MAX_ROWS, MAX_ROWS_SIZE = 2000, 4 * 1024 * 1024
 """Maximum number of rows of one answer, and of their bytes."""
 MAX_PROMPTS = 2000
 """Maximum number of turns that are grouped into conversations."""
+ASKED_SECONDS = 1.0
+"""Seconds after which no further turns are prepared to show what was asked in them."""
 MAX_LATENCIES = 200
 """Maximum number of turns of one backend whose times are plotted."""
 REPLAYED_HEADERS = re.compile(r"x-proxy-[\w-]+|anthropic-(version|beta)|openai-beta")
@@ -43,7 +45,7 @@ class Handlers:
         self._router = router
         self._checks = checks
         self.questions = (
-            self.rows, self.turn, self.recording, self.request, self.pin, self.capture, self.count_capture,
+            self.rows, self.asked, self.turn, self.recording, self.request, self.pin, self.capture, self.count_capture,
             self.search, self.prompts, self.segment, self.numbers, self.backends, self.check, self.report,
         )  # fmt: skip
 
@@ -68,6 +70,21 @@ class Handlers:
             "busy": recorder.busy.total() if sees_all else recorder.busy[key],
             "capturing": recorder.captures.get(ALL_KEYS if sees_all else key, 0),
         }
+
+    async def asked(self, viewer: Viewer, *, ids: list[str]) -> dict[str, Any]:
+        """What was asked in these turns, by id. After some time the rest is left out, and can be asked for again."""
+        found: dict[str, Any] = {}
+        deadline = monotonic() + ASKED_SECONDS
+        for id in ids:
+            turn = self._recorder.ring.get(id)
+            if turn is None or not viewer.sees(turn.row.key) or not turn.has_content:
+                continue
+            prompt = await self._prepare_prompt(turn)
+            if prompt is not None:
+                found[id] = await run_in_thread(_show_asked, prompt)
+            if monotonic() > deadline:
+                break
+        return found
 
     async def turn(self, viewer: Viewer, *, id: str) -> dict[str, object] | None:
         """Everything about a turn, running or finished."""
@@ -131,13 +148,18 @@ class Handlers:
         """The rows and prompts of the latest turns with content."""
         turns = [turn for turn in await self._list_visible(viewer) if turn.has_content][-MAX_PROMPTS:]
         for turn in turns:
-            await self._recorder.prepare(turn)
-            if turn.packed and turn.prompt is None:
-                turn.prompt = await run_in_thread(make_prompt, turn.packed, turn.row)
-                self._recorder.ring.resize(turn)
+            await self._prepare_prompt(turn)
         return await run_in_thread(
             lambda: [msgspec.to_builtins((turn.row, turn.prompt)) for turn in turns if turn.prompt is not None]
         )
+
+    async def _prepare_prompt(self, turn: RecordedTurn) -> TurnPrompt | None:
+        """The prompt of a turn, which is made once."""
+        await self._recorder.prepare(turn)
+        if turn.packed and turn.prompt is None:
+            turn.prompt = await run_in_thread(make_prompt, turn.packed, turn.row)
+            self._recorder.ring.resize(turn)
+        return turn.prompt
 
     async def segment(self, viewer: Viewer, *, id: str, index: int) -> tuple[str, str, str] | None:
         """A segment of the prompt of a turn."""
@@ -173,6 +195,12 @@ class Handlers:
     async def report(self, viewer: Viewer) -> tuple[float, bytes] | None:
         """When the last check began, and its report."""
         return (self._checks.state.began, self._checks.report) if self._checks.report else None
+
+
+def _show_asked(prompt: TurnPrompt) -> dict[str, object]:
+    found = unpack_excerpts(prompt.excerpts)
+    text = found.asked.text[:MAX_TITLE_LENGTH]
+    return {"text": text, "is_new": found.is_new, "results": found.new_results, "side": prompt.side}
 
 
 def _group_by_backend(rows: list[TurnRow]) -> tuple[Counter[str], dict[str, list[Any]]]:

@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeAlias, cast
 import msgspec
 
 from toolwire.core.errors import BadRequest
+from toolwire.core.own_words import join_own_words
 from toolwire.core.request import (
     CallEntry,
     Entry,
@@ -37,6 +38,7 @@ from toolwire.core.request import (
 )
 from toolwire.gateway.console.content import StreamView, TurnContent, unpack
 from toolwire.gateway.console.rows import MAX_NAME_LENGTH, TurnRow
+from toolwire.gateway.console.side_requests import Side, classify
 from toolwire.protocols import dialects
 
 Section: TypeAlias = Literal["tools", "system", "history", "results"]
@@ -78,7 +80,8 @@ class TurnPrompt(msgspec.Struct, frozen=True):
     prefixes: bytes
     """Digests of the client's first entry, of the first two, and so on; they join later turns to this one."""
     title: str
-    """The beginning of the user's last message."""
+    """The beginning of the first words that the user typed; `NO_TEXT` if there are none."""
+    side: Side
     excerpts: bytes
     """`Excerpts`, packed: those of all turns are held and sent to other workers, and most are not shown."""
 
@@ -115,9 +118,9 @@ class Excerpts(msgspec.Struct, array_like=True, frozen=True):
     """The excerpts of one turn."""
 
     asked: TextExcerpt
-    """The user's last message; `NO_TEXT` if it has none."""
+    """The last words that the user typed; `NO_TEXT` if there are none."""
     is_new: bool
-    """Whether this turn is the model's first answer to that message."""
+    """Whether this turn is the model's first answer to them."""
     answer: TextExcerpt
     reasoning: int
     """Number of characters."""
@@ -167,7 +170,8 @@ def make_prompt(packed: bytes, row: TurnRow) -> TurnPrompt:
         context,
         b"".join(segments),
         b"".join(prefixes),
-        excerpts.asked.text[:MAX_TITLE_LENGTH] or NO_TEXT,
+        _find_title(given),
+        "warm-up" if row.warm_up else classify(asked),
         zlib.compress(msgspec.msgpack.encode(excerpts), 1),
     )
 
@@ -295,31 +299,41 @@ def _encode_fields(value: msgspec.Struct) -> bytes:
 # Excerpts
 
 
+def _find_title(request: Request) -> str:
+    """The first words that the user typed, of those that the request has."""
+    messages = (entry for entry in request.entries if isinstance(entry, Message) and entry.role == "user")
+    words = (join_own_words(message.parts)[:MAX_TITLE_LENGTH] for message in messages)
+    return next(filter(None, words), NO_TEXT)
+
+
 def _take_excerpts(entries: Sequence[Entry], answer: StreamView, row: TurnRow) -> Excerpts:
     """The excerpts of a turn, from the history that the client sent and the answer that it received.
 
     If a secret was spread over the frames of the answer, the answer is empty; then the row names its calls.
     """
     results: list[ResultEntry] = []
-    asked, is_new, new = None, False, 0
-    for entry in entries:
+    asked, is_new, new = "", False, 0
+    is_last = True  # whether no entry of the model has been read yet
+    for entry in reversed(entries):
         meant = entry.means if isinstance(entry, OtherEntry) else entry
         if isinstance(meant, ResultEntry):
             results.append(meant)
-            new += 1
+            new += is_last
         elif isinstance(entry, Message) and entry.role == "user":
-            asked, is_new = entry, True
+            if not asked and (words := join_own_words(entry.parts) or (NO_TEXT if _has_other_parts(entry) else "")):
+                asked, is_new = words, is_last
         elif isinstance(entry, CallEntry | ReasoningEntry | OtherEntry) or (
             isinstance(entry, Message) and entry.role == "assistant"
         ):  # the model wrote it, or its server made it
-            is_new, new = False, 0
+            is_last = False
+    results.reverse()
     kept = results[-MAX_ENTRIES:]
     first_text = len(kept) - min(len(kept), new + REPEATED_WITH_TEXT)
     calls = [(call.id, call.name, call.arguments) for call in answer.calls]
     if not calls:
         calls = [(id, name, "") for id, name in zip(row.call_ids, row.calls, strict=False)]
     return Excerpts(
-        _cut(text_of(asked.parts) or NO_TEXT) if asked is not None else TextExcerpt(),
+        _cut(asked or NO_TEXT),
         is_new,
         _cut(answer.text),
         len(answer.reasoning),
@@ -337,6 +351,11 @@ def _take_excerpts(entries: Sequence[Entry], answer: StreamView, row: TurnRow) -
         ),
         new,
     )
+
+
+def _has_other_parts(message: Message) -> bool:
+    """Whether a message has an image, a file or another part that is not text."""
+    return not all(isinstance(part, TextPart) for part in message.parts)
 
 
 def _cut(text: str, length: int = MAX_EXCERPT_LENGTH) -> TextExcerpt:

@@ -66,6 +66,8 @@ class TurnRow(msgspec.Struct, gc=False, omit_defaults=True):
     reason: str = ""
     transport: str = ""
     background: bool = False
+    warm_up: bool = False
+    """The client asked only for its request to be cached."""
     replay_of: str = ""
     kept: Kept = "metadata"
     pinned: bool = False
@@ -110,6 +112,7 @@ def make_row(trace: TurnTrace, report: TurnReport, outcome: TurnOutcome | None, 
         first_ms=_to_milliseconds(trace.first - trace.began) if trace.first else 0.0,
         transport=report.transport or "",
         background=bool(report.background),
+        warm_up=bool(report.warm_up),
         replay_of=report.replay_of or "",
         kept="running",
         request_id=report.request_id,

@@ -11,7 +11,7 @@ const LONG = 600; // characters; a longer text is shown in a box that scrolls
 const CLIENT_LEFT = 499;
 const PARTS = [["system", "system", "system"], ["tools", "tools", "tools-part"], ["history", "history", "history"], ["results", "results", "results"]];
 
-const COLUMNS = [["Last turn", "time"], ["Began with", "title"], ["Key", "code"], ["Client", "code"], ["Models", "text"], ["Turns", "number"], ["Calls", "number"], ["Tokens in", "number"], ["Tokens out", "number"], ["Errors", "number"]];
+const COLUMNS = [["Last turn", "time"], ["Began with", "title"], ["Key", "code"], ["Client", "code"], ["Models", "text"], ["Turns", "number"], ["Side requests", "number"], ["Calls", "number"], ["Tokens in", "number"], ["Tokens out", "number"], ["Errors", "number"]];
 
 export async function conversations(main) {
   const body = h("div", {});
@@ -32,7 +32,7 @@ export async function conversations(main) {
 function list(found) {
   const rows = found.map((each) => [
     clock(each.ended), h("a", { href: `#/conversation/${each.id}`, "data-part": each.id }, each.title.slice(0, 90)),
-    each.key, (each.client ?? "").split(/[ /]/)[0], each.models.join(", "), count(each.turns), count(each.calls), count(each.input), count(each.output),
+    each.key, (each.client ?? "").split(/[ /]/)[0], each.models.join(", "), count(each.turns), each.side_requests ? count(each.side_requests) : "", count(each.calls), count(each.input), count(each.output),
     each.errors ? h("span", { class: "bad" }, count(each.errors)) : ""]);
   return rows.length ? h("section", {}, table("Conversations", COLUMNS, rows)) : h("p", {}, "No turn with content yet.");
 }
@@ -94,8 +94,9 @@ function keepingFocus(old, draw, fresh = old) {
 }
 
 function about(overview, shown) {
-  return [`${plural(overview.turns, "turn")} in ${duration((overview.ended - overview.began) * 1000)}, ${plural(overview.calls, "call")}, ${count(overview.input)} tokens in, ${count(overview.output)} out. `,
-    shown < overview.turns ? `The last ${count(shown)} turns are shown. ` : null,
+  const beside = overview.side_requests ? `, ${plural(overview.side_requests, "side request")} (folded)` : "";
+  return [`${plural(overview.turns, "turn")}${beside} in ${duration((overview.ended - overview.began) * 1000)}, ${plural(overview.calls, "call")}, ${count(overview.input)} tokens in, ${count(overview.output)} out. `,
+    shown < overview.turns + overview.side_requests ? `The last ${count(shown)} are shown. ` : null,
     "Context: ", PARTS.map(([, name, kind]) => [h("i", { class: `swatch ${kind}` }), ` ${name} `])];
 }
 
@@ -103,15 +104,22 @@ function total(context) {
   return Object.values(context).reduce((sum, bytes) => sum + bytes, 0);
 }
 
+// A turn; a side request is folded.
 function one(turn) {
-  const { row, asked, brought, answer, reasoning, calls, more_calls: more } = turn;
-  return h("section", { class: "timeline-turn" },
-    h("h2", {}, clock(row.at), " ", h("a", { href: `#/turn/${row.id}`, "data-part": "turn" }, `${row.model} › ${row.backend || "no backend"}`), " ", chip(row)),
+  const { row, side } = turn;
+  const heading = h("h2", {}, clock(row.at), " ", h("a", { href: `#/turn/${row.id}`, "data-part": "turn" }, `${row.model} › ${row.backend || "no backend"}`), " ", chip(row));
+  if (!side) return h("section", { class: "timeline-turn" }, heading, content(turn));
+  return h("section", { class: "timeline-turn side" }, h("details", { "data-part": "side" }, h("summary", {}, clock(row.at), " side request ", h("span", { class: "chip" }, side)), heading, content(turn)));
+}
+
+function content(turn) {
+  const { asked, brought, answer, reasoning, calls, more_calls: more } = turn;
+  return [
     brought ? h("p", { class: "soft" }, `With ${plural(brought, "new result")}.`) : null,
     asked ? speech("User", asked) : null,
     answer.size || reasoning ? speech("Model", answer, reasoning) : null,
     calls.map(called), more ? h("p", { class: "soft" }, `and ${plural(more, "more call")}`) : null,
-    context(turn), broken(turn.cache));
+    context(turn), broken(turn.cache)];
 }
 
 // An error may follow the status: a stream that broke off has 200.
