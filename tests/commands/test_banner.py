@@ -1,5 +1,6 @@
 """What `toolwire serve` says when it starts: on a terminal all that one wants to know, in a pipe the one ready line."""
 
+import os
 import shlex
 import signal
 import subprocess
@@ -159,9 +160,8 @@ def test_a_port_that_is_taken_is_told_after_the_file(desk: Desk):
     with Server(served) as server, serving(desk, "--port", str(server.port)) as terminal:
         assert terminal.end() == 2
         assert terminal.lines[1].startswith("configuration ")
-        assert terminal.lines[-1] == (
-            f"toolwire: server.port: cannot listen on 127.0.0.1:{server.port}: Address already in use"
-        )
+        reason = f"Address already in use: python (pid {os.getpid()}) has it; --port 0 chooses a free one"
+        assert terminal.lines[-1] == f"toolwire: server.port: cannot listen on 127.0.0.1:{server.port}: {reason}"
 
 
 def test_a_pipe_gets_the_ready_line_and_the_link_to_the_console(desk: Desk, tmp_path: Path):

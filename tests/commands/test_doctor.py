@@ -84,6 +84,7 @@ def test_a_backend_that_gets_the_keys_of_clients(desk: Desk):
     [
         ((402, "application/json", b"{}"), "✗", "the account has no credit (402)"),
         ((503, "application/json", b"{}"), "✗", "it answers with status 503; try again later"),
+        ((500, "application/json", b"{}"), "✗", "it answers with status 500; try again later"),
         (
             (200, "text/html", b"<html>Welcome</html>"),
             "✗",
@@ -102,6 +103,17 @@ def test_what_an_answer_means(desk: Desk, answer: Answer, mark: str, said: str):
         desk.configure(local(f"{server.url}/v1", api_key_env='"UP_KEY"'))
         found = lines(desk, code=mark == "✗", UP_KEY="k")
     assert found["backend local"] == (mark, f"{server.url}/v1: {said}")
+
+
+def test_a_server_that_fails_on_an_empty_request_but_lists_its_models_is_a_warning(desk: Desk):
+    def fails(method: str, path: str, headers: Mapping[str, str]) -> Answer:
+        return (500, "application/json", b"{}") if method == "POST" else served(method, path, headers)
+
+    with Server(fails) as server:
+        desk.configure(local(f"{server.url}/v1", api_key_env='"UP_KEY"'))
+        found = lines(desk, UP_KEY="good")
+    said = "it answers, with 2 models, but an empty request with status 500; a turn will show whether it works"
+    assert found["backend local"] == ("!", f"{server.url}/v1: {said}")
 
 
 def test_a_backend_that_does_not_answer_is_given_up(desk: Desk):
@@ -134,7 +146,7 @@ def test_every_backend_has_its_own_line_and_all_are_asked_at_once(desk: Desk):
     )
     assert found["backend xai"] == (
         "✗",
-        "api_key_env: the variable XAI_API_KEY is not set; put the key into it: export XAI_API_KEY=…",
+        "XAI_API_KEY is not set; start Toolwire with the key of its server in it",
     )
 
 
@@ -234,8 +246,7 @@ def test_a_codex_that_is_too_old_or_missing(desk: Desk):
     desk.configure('[[backends]]\nname = "agent"\nkind = "codex"\n')
     said = "version 0.99.1 is too old, 0.166.0 is needed: npm install -g @openai/codex@latest"
     assert lines(desk, code=1, **fake_codex(desk, "codex-cli 0.99.1"))["backend agent"] == ("✗", said)
-    missing = "codex cannot be started: No such file or directory; npm install -g @openai/codex"
-    assert lines(desk, code=1)["backend agent"] == ("✗", missing)
+    assert lines(desk, code=1)["backend agent"] == ("✗", "the program codex is not installed")
 
 
 def test_colours_are_for_terminals(desk: Desk):

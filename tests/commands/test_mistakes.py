@@ -37,11 +37,6 @@ CONFIGURATIONS = {
         "backends[0] (local).api_key_env: this is not the name of a variable; write the name of the one that holds"
         " the key",
     ),
-    "a variable that is not set": (
-        '[[backends]]\npreset = "deepseek"\n',
-        "backends[0] (deepseek).api_key_env: the variable DEEPSEEK_API_KEY is not set; put the key into it:"
-        " export DEEPSEEK_API_KEY=…",
-    ),
     "a kind that there is not": (
         '[[backends]]\nname = "a"\nkind = "message"\n',
         "backends[0] (a).kind: 'message' is none of chat, codex, demo, messages, replay, responses;"
@@ -173,6 +168,43 @@ COMMANDS = {
 def test_a_command_line_that_is_wrong(desk: Desk, command: tuple[str, ...], said: str):
     done = desk.run(*command)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"toolwire: {said}\n")
+
+
+LOCAL = "toolwire: ./toolwire.toml is not used, because only serve reads it by itself; --config toolwire.toml uses it\n"
+
+
+def test_a_file_of_the_working_directory_that_is_not_used_is_mentioned_once(desk: Desk):
+    (desk.folder / "toolwire.toml").write_text('[[backends]]\npreset = "deepseek"\nname = "here"\n')
+    for command in (("models",), ("doctor",), ("config",), ("config", "path"), ("run", "Hi"), ("store", "check")):
+        done = desk.run(*command)
+        assert done.stderr.count(LOCAL) == 1, (command, done.stderr)
+        assert done.stderr.startswith(LOCAL)
+        assert "here" not in done.stdout
+    for command in (("models", "-c", "toolwire.toml"), ("config", "-c", "toolwire.toml", "path"), ("--version",)):
+        assert LOCAL not in desk.run(*command).stderr
+    assert "here (chat" in desk.run("models", "-c", "toolwire.toml").stdout
+
+
+def test_the_users_own_file_in_the_working_directory_is_used_without_a_word(desk: Desk):
+    desk.configure("")
+    desk.folder = desk.config.parent
+    assert desk.run("models").stderr == ""
+
+
+UNSET = "DEEPSEEK_API_KEY is not set; start Toolwire with the key of its server in it"
+
+
+def test_a_backend_without_its_key_stops_no_command(desk: Desk):
+    desk.configure('[[backends]]\npreset = "deepseek"\nmodels = ["deepseek-chat"]\n')
+    listed = desk.run("models")
+    assert (listed.returncode, listed.stderr) == (0, f"toolwire: deepseek: unavailable: {UNSET}\n")
+    assert "  demo\n" in listed.stdout
+    assert desk.run("run", "-m", "demo", "Hello").returncode == 0
+    for command in (("env", "claude"), ("config",), ("store", "check")):
+        assert desk.run(*command).returncode == 0, command
+    refused = desk.run("run", "-m", "deepseek-chat", "Hello")
+    said = f"toolwire: Backend `deepseek` is unavailable: {UNSET}.\n"
+    assert (refused.returncode, refused.stderr) == (2, said)
 
 
 def test_a_model_has_to_be_named_where_there_are_only_globs(desk: Desk):

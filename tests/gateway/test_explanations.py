@@ -97,7 +97,8 @@ def test_every_answer_names_its_backend(http, gateway):
     [
         ("gpt5-mini", "Did you mean 'gpt-5-mini'"),
         ("dmeo", "Did you mean 'demo'"),
-        ("up2/llama", "Did you mean 'up/llama'?"),
+        ("up2/gpt-5-mini", "'up/gpt-5-mini'"),
+        ("up2/llama", "There is no model 'up2/llama' here. GET"),
     ],
 )
 def test_an_unknown_model_brings_the_nearest_names(http, start, upstream, name, near):

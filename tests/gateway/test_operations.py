@@ -75,14 +75,18 @@ def toolwire(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         ),
         ("[gateway_tools]\ntimeout = 0\n", "toolwire.toml: gateway_tools.timeout: it must be more than 0; received 0"),
         (
-            "[[backends]]\nname = 'a'\nkind = 'responses'\nbase_url = 'http://x'\napi_key_env = 'NO_SUCH'\n",
-            "NO_SUCH is not set",
+            "[server]\nstrict_start = true\n[[backends]]\npreset = 'xai'\napi_key_env = 'NO_SUCH'\n",
+            "toolwire.toml: backend xai is unavailable: NO_SUCH is not set",
         ),
         (
             "[[backends]]\nname = 'a'\nkind = 'responses'\nbase_url = 'http://x'\nprofile = { nonsense = 1 }\n",
             "toolwire.toml: backends[0] (a).profile.nonsense: unknown key",
         ),
-        ("[[backends]]\nname = 'a'\nkind = 'replay'\nfile = 'none.jsonl'\n", "there is no recording"),
+        ("[[backends]]\nname = 'a'\nkind = 'replay'\n", "backends[0] (a).file: a recording is needed"),
+        (
+            "[server]\nstrict_start = true\n[[backends]]\nname = 'a'\nkind = 'replay'\nfile = 'none.jsonl'\n",
+            "backend a is unavailable: there is no recording",
+        ),
         ("[[keys]]\nname = 'a'\nkey_env = 'NO_SUCH'\n", "keys[0] (a): the variable NO_SUCH is not set"),
         (
             "[[keys]]\nname = 'a'\nkey = 'k'\n[[keys]]\nname = 'a'\nkey = 'l'\n",
@@ -130,7 +134,8 @@ def test_a_port_in_use_is_one_clear_line_and_exit_2(gateway: Gateway, tmp_path):
     port = gateway.url.rpartition(":")[2]
     result = toolwire("serve", "--port", port, cwd=tmp_path)
     assert result.returncode == 2
-    assert f"cannot listen on 127.0.0.1:{port}" in result.stderr
+    holder = f"another toolwire (pid {gateway.process.pid}) has it; --port 0 chooses a free one"
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use: {holder}" in result.stderr
 
 
 def test_a_wrong_flag_is_named(tmp_path):

@@ -137,7 +137,7 @@ def test_a_codex_login_is_used_and_read_again_when_it_changes(http, start, upstr
     gateway = start(backend(upstream.url, auth='"codex"'), CODEX_HOME=str(home))
     url = f"{gateway.base_url}/chat/completions"
     missing = http.post(url, json=chat_body("up/login"))
-    assert missing.status_code == 401
+    assert missing.status_code == 503
     assert "codex login" in missing.json()["error"]["message"]
     for token in ("first", "second-token"):
         (home / "auth.json").write_text(json.dumps({"tokens": {"access_token": token, "account_id": "acct_1"}}))

@@ -45,7 +45,7 @@ class Upstream:
     """Answers by the model's name in the request. `replies[model]` is one reply, a list to be used in turn, or a
     function that looks at what was asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
         self.replies: dict[str, Reply | list[Reply] | Callable[[Asked], Reply]] = {}
         self.listing: Reply | None = None
         """What the list of models is, if not the usual one."""
@@ -55,7 +55,7 @@ class Upstream:
         self.sent = 0
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
-        self.port = 0
+        self.port = port
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
         assert self._ready.wait(60)
@@ -87,7 +87,7 @@ class Upstream:
         app.router.add_post("/{path:.*}", self._answer)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        site = web.TCPSite(self._runner, "127.0.0.1", self.port)
         await site.start()
         self.port = self._runner.addresses[0][1]
 

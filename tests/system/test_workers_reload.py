@@ -67,6 +67,34 @@ class Streams:
             self.ends.append(repr(error))
 
 
+UNUSABLE = '[[backends]]\nname = "keyless"\nkind = "responses"\nbase_url = "{url}"\napi_key_env = "NO_SUCH_KEY"\nmodels = ["lost"]\n'
+
+
+def test_workers_start_without_a_backend_that_has_no_key_and_a_reload_takes_only_that_one_away(
+    start_fleet, upstream: Upstream
+):
+    def ask(model: str) -> int:
+        return httpx.post(f"{fleet.url}/v1/chat/completions", json=chat_body(model), timeout=PATIENCE).status_code
+
+    upstream.replies["kept"] = upstream.replies["lost"] = Reply([stream(created(), text("hi"), completed())])
+    good, unusable = backend(upstream.url, models='["kept"]'), UNUSABLE.format(url=upstream.url)
+    fleet = start_fleet(unusable + good)
+    assert (ask("lost"), ask("kept")) == (503, 200)
+    fleet.configure(unusable.replace('api_key_env = "NO_SUCH_KEY"', "") + good)
+    fleet.reload()
+    fleet.wait_for("reload", state="done")
+    assert (ask("lost"), ask("kept")) == (200, 200)
+    fleet.configure(unusable + good)
+    fleet.reload()
+    fleet.wait_for("reload", count=2, state="done")
+    assert (ask("lost"), ask("kept")) == (503, 200)
+    fleet.configure("[server]\nstrict_start = true\n" + unusable + good)
+    fleet.reload()
+    [line] = fleet.wait_for("reload", state="refused")
+    assert "backend keyless is unavailable: NO_SUCH_KEY is not set" in line["failure"]
+    assert ask("kept") == 200
+
+
 def test_a_reload_with_200_open_streams_cuts_and_refuses_nothing(start_fleet, upstream: Upstream):
     upstream.replies["gated"] = Reply(gate := Gate(stream(created(), text("one")), after=(stream(completed()),)))
     fleet = start_fleet(backend(upstream.url))

@@ -170,7 +170,7 @@ def test_the_gateway_says_what_to_install(settings: Path, tmp_path: Path):
 @pytest.mark.usefixtures("without_mcp")
 def test_the_doctor_says_what_to_install(settings: Path):
     findings = asyncio.run(examine(str(settings)))
-    assert [each.text for each in findings if not each.is_good and each.name == "configuration"] == [
+    assert [each.text for each in findings if each.state == "bad" and each.name == "configuration"] == [
         f"{settings}: gateway_tools.mcp: {LINE}"
     ]
 

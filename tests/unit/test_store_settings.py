@@ -105,6 +105,6 @@ def test_settings_are_shown_without_the_password(url):
 def test_the_doctor_asks_the_database_and_shows_no_password(tmp_path):
     found = asyncio.run(examine(written(tmp_path, url=GOOD)))
     (store,) = [each for each in found if each.name == "store"]
-    assert not store.is_good
+    assert store.state == "bad"
     assert "127.0.0.1:1/d" in store.text
     assert SECRET not in str(found)

@@ -110,7 +110,10 @@ class Model:
         return cls(Settings(backends=(backend,)), model.name, local=model)
 
     async def open(self) -> None:
-        """Open connections and find the model's backend. Raises `BadRequest` if there is none."""
+        """Open connections and find the model's backend.
+
+        Raises `BadRequest` if there is none, and `BackendFault` if it is unavailable.
+        """
         self._session = make_session(self._settings.timeouts)
         self._ticker = Ticker(asyncio.get_running_loop())
         try:

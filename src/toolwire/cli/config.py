@@ -7,7 +7,15 @@ from typing import Any, cast
 
 import click
 
-from toolwire.cli.options import CommandGroup, config_option, json_option, print_json, say, stop_on
+from toolwire.cli.options import (
+    CommandGroup,
+    config_option,
+    json_option,
+    mention_local_file,
+    print_json,
+    say,
+    stop_on,
+)
 from toolwire.config.display import Setting, find_sources, mask
 from toolwire.config.files import user_path
 from toolwire.config.settings import SettingsError, load
@@ -21,6 +29,7 @@ def config(context: click.Context, json: bool, config: str | None) -> None:
     if context.invoked_subcommand is not None:
         context.obj = config
         return
+    mention_local_file(context, config)
     with stop_on(SettingsError):
         settings = load(config)
         tables = find_sources(settings)

@@ -15,7 +15,7 @@ import sys
 import time
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 import click
@@ -36,7 +36,7 @@ from toolwire.memory.sqlite.schema import version_of
 from toolwire.memory.sqlite.store_file import FileInUse, StoreFile
 from toolwire.memory.store import StoreFailed
 from toolwire.protocols import backend_kinds, http_backends
-from toolwire.turns.backends import check_backends
+from toolwire.turns.backends import find_obstacle
 from toolwire.turns.route import Route
 from toolwire.turns.routes import Router, read_model_names
 from toolwire.upstream.credentials import inherit_environment, login_file, read_login
@@ -54,18 +54,22 @@ _KEY_REFUSED = re.compile(
 """Errors of servers that refuse a key with another status: xAI and Gemini answer 400."""
 
 
+State: TypeAlias = Literal["good", "warning", "bad"]
+_MARKS: dict[State, tuple[str, str]] = {"good": ("✓", "green"), "warning": ("!", "yellow"), "bad": ("✗", "red")}
+
+
 class Finding(msgspec.Struct, frozen=True):
     """The state of one part of the installation, and how to fix it."""
 
     name: str
-    is_good: bool
+    state: State
     text: str
 
 
 def format_finding(finding: Finding, width: int, *, coloured: bool) -> str:
     """The line of a finding, whose name is padded to `width` columns."""
-    mark = "✓" if finding.is_good else "✗"
-    painted = click.style(mark, fg="green" if finding.is_good else "red") if coloured else mark
+    mark, colour = _MARKS[finding.state]
+    painted = click.style(mark, fg=colour) if coloured else mark
     return f"{painted} {clean(f'{finding.name:{width}}  {finding.text}')}"
 
 
@@ -77,7 +81,7 @@ def doctor(config: str | None) -> None:
     coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     for finding in findings:
         print(format_finding(finding, width, coloured=coloured))
-    raise click.exceptions.Exit(0 if all(finding.is_good for finding in findings) else 1)
+    raise click.exceptions.Exit(0 if all(finding.state != "bad" for finding in findings) else 1)
 
 
 async def examine(config: str | None) -> list[Finding]:
@@ -85,7 +89,7 @@ async def examine(config: str | None) -> list[Finding]:
     try:
         settings = read(config)
     except SettingsError as error:
-        return [Finding("configuration", False, str(error))]
+        return [Finding("configuration", "bad", str(error))]
     url = GatewayAddress.of(settings).url
     version, codex, backends = await asyncio.gather(
         asyncio.to_thread(fetch_version, url),
@@ -98,11 +102,11 @@ async def examine(config: str | None) -> list[Finding]:
         port = f"{url}: another program answers; choose another with server.port, or serve --port"
     return [
         *_examine_configuration(settings),
-        Finding("keys", True, keys if settings.keys else "none: every program on this machine may use the gateway"),
+        Finding("keys", "good", keys if settings.keys else "none: every program on this machine may use the gateway"),
         *backends,
         await _examine_store(settings.store),
         codex,
-        Finding("port", version != "", port),
+        Finding("port", "bad" if version == "" else "good", port),
     ]
 
 
@@ -119,15 +123,15 @@ def _examine_configuration(settings: Settings) -> list[Finding]:
             faults.append(f"{path}: {untrusted}; chmod go-w {path}")
         elif has_keys and path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
             faults.append(f"{path}: others may read the keys in it; chmod 600 {path}")
-    found = [Finding("configuration", False, fault) for fault in faults]
+    found = [Finding("configuration", "bad", fault) for fault in faults]
     if path is None:
-        return [*found, Finding("configuration", True, f"none; toolwire init writes {user_path()}")]
-    return found or [Finding("configuration", True, str(path))]
+        return [*found, Finding("configuration", "good", f"none; toolwire init writes {user_path()}")]
+    return found or [Finding("configuration", "good", str(path))]
 
 
 async def _examine_store(store: Store) -> Finding:
     if store.place.startswith("memory:"):
-        return Finding("store", True, store.shown)
+        return Finding("store", "good", store.shown)
     shown, fault, state = store.shown, "", ""
     if store.is_database:
         fault = missing_extra("postgres")
@@ -145,7 +149,9 @@ async def _examine_store(store: Store) -> Finding:
         if file.exists and not fault:
             size = sum(each.stat().st_size for each in file.path.parent.glob(f"{file.path.name}*"))
             state = f"{size / 1e6:.1f} MB"
-    return Finding("store", not fault, f"{shown}: {fault}" if fault else f"{shown}, {state or 'created when needed'}")
+    if fault:
+        return Finding("store", "bad", f"{shown}: {fault}")
+    return Finding("store", "good", f"{shown}, {state or 'created when needed'}")
 
 
 def _find_file_fault(file: StoreFile) -> str:
@@ -174,68 +180,68 @@ def _find_file_fault(file: StoreFile) -> str:
 
 async def _examine_backend(settings: Settings, backend: Backend) -> Finding:
     name = f"backend {backend.name}"
-    fault = next(find_backend_faults(backend, os.environ), "")
+    fault = next(find_backend_faults(backend), "")
     if fault:
-        return Finding(name, False, fault.removeprefix("."))
-    try:
-        check_backends(msgspec.structs.replace(settings, backends=(backend,)))
-    except SettingsError as error:
-        return Finding(name, False, str(error))
+        return Finding(name, "bad", fault.removeprefix("."))
     return Finding(name, *await check_backend(settings, backend))
 
 
-async def check_backend(settings: Settings, backend: Backend) -> tuple[bool, str]:
+async def check_backend(settings: Settings, backend: Backend) -> tuple[State, str]:
     """Whether a backend can be reached, accepts its key and has the right base_url, and a line about it."""
+    if obstacle := find_obstacle(backend, settings):
+        return "bad", obstacle
     if backend.kind == "codex":
         version, fault = await _read_codex_version(backend.command)
         if fault:
-            return False, fault
+            return "bad", fault
         has_provider = bool(backend.base_url or "model_provider" in backend.overrides)
         is_good, login = (True, "with a provider of its own") if has_provider else _read_codex_login()
-        return is_good, f"version {version}, {login}"
+        return "good" if is_good else "bad", f"version {version}, {login}"
     if backend.kind not in http_backends():
-        return True, f"replays {backend.file}" if backend_kinds()[backend.kind].is_recording else "built in"
+        return "good", f"replays {backend.file}" if backend_kinds()[backend.kind].is_recording else "built in"
     async with make_session(settings.timeouts) as session:
         [route] = Router(msgspec.structs.replace(settings, backends=(backend,)), session).routes
         assert isinstance(route.upstream, HttpUpstream)
         try:
             async with asyncio.timeout(BACKEND_TIMEOUT):
-                is_good, text = await _check_route(route, route.upstream)
+                state, text = await _check_route(route, route.upstream)
         except Broken as error:
             message = error.failure.message.replace("The backend", "it", 1)
-            is_good, text = False, f"{message} {error.failure.hint}".rstrip()
+            state, text = "bad", f"{message} {error.failure.hint}".rstrip()
         except TimeoutError:
-            is_good, text = False, f"no answer in {BACKEND_TIMEOUT:.0f} seconds; is base_url right, or a proxy needed?"
-        return is_good, f"{route.upstream.url}: {text}"
+            state, text = "bad", f"no answer in {BACKEND_TIMEOUT:.0f} seconds; is base_url right, or a proxy needed?"
+        return state, f"{route.upstream.url}: {text}"
 
 
-async def _check_route(route: Route, upstream: HttpUpstream) -> tuple[bool, str]:
+async def _check_route(route: Route, upstream: HttpUpstream) -> tuple[State, str]:
     backend, key = route.backend, find_key(route.backend)
     post = Post(http_backends()[backend.kind].path, b"{}")
     answer = await upstream.fetch(post, key)
     if answer.status in (401, 403) or _KEY_REFUSED.search(answer.body[:2000]):
         if backend.auth:
-            return False, f"the login was refused ({answer.status}); run codex login"
+            return "bad", f"the login was refused ({answer.status}); run codex login"
         variable = backend.api_key_env or find_key_variable(backend)
         if not variable:
-            return True, "it answers, and needs a key: clients send theirs, unless api_key_env names one"
-        return False, f"the key in {variable} was refused ({answer.status}); put a valid one there"
+            return "good", "it answers, and needs a key: clients send theirs, unless api_key_env names one"
+        return "bad", f"the key in {variable} was refused ({answer.status}); put a valid one there"
     if answer.status == 402:
-        return False, "the account has no credit (402)"
-    if answer.status >= 500:
-        return False, f"it answers with status {answer.status}; try again later"
+        return "bad", "the account has no credit (402)"
     names: tuple[str, ...] = ()
     if route.list_models and not backend.auth:
         with suppress(Broken, *UNREADABLE):
             names = read_model_names(await route.list_models(key))
     models = f", with {len(names)} models" if names else ""
+    if answer.status == 500 and models:  # some servers fail on an empty request
+        return "warning", f"it answers{models}, but an empty request with status 500; a turn will show whether it works"
+    if answer.status >= 500:
+        return "bad", f"it answers with status {answer.status}; try again later"
     if not _has_operation(answer):
         if models:  # some servers answer 404 where a model is missing
-            return True, f"it answers{models}"
-        return False, await _explain_address(upstream, post, key, answer.status)
+            return "good", f"it answers{models}"
+        return "bad", await _explain_address(upstream, post, key, answer.status)
     if not backend.has_key and not key:
-        return True, f"it answers{models}; clients send their own key, if it needs one"
-    return True, f"it answers, and accepts the key{models}"
+        return "good", f"it answers{models}; clients send their own key, if it needs one"
+    return "good", f"it answers, and accepts the key{models}"
 
 
 def _has_operation(answer: SmallAnswer) -> bool:
@@ -261,9 +267,9 @@ async def _examine_codex() -> Finding:
     """The state of Codex on this machine; it need not be installed."""
     if shutil.which("codex") is None:
         text = f"not installed, and only needed for codex backends ({INSTALL['codex']})"
-        return Finding("codex", True, text)
+        return Finding("codex", "good", text)
     version, fault = await _read_codex_version(("codex",))
-    return Finding("codex", not fault, fault or f"version {version}, {_read_codex_login()[1]}")
+    return Finding("codex", "bad" if fault else "good", fault or f"version {version}, {_read_codex_login()[1]}")
 
 
 async def _read_codex_version(command: tuple[str, ...]) -> tuple[str, str]:

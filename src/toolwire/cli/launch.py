@@ -14,6 +14,7 @@ from toolwire.cli.gateway_address import GatewayAddress, fetch_first_model, fetc
 from toolwire.cli.options import PATH, client_options, say, stop_on
 from toolwire.cli.temporary_gateway import NotStarted, TemporaryGateway
 from toolwire.config.settings import DEMO, SettingsError, load, with_address
+from toolwire.turns.backends import find_obstacles
 from toolwire.upstream.credentials import inherit_environment
 
 
@@ -45,11 +46,15 @@ def launch(
         executable = shutil.which(program) or ""
         if not executable:
             raise NotStarted(f"{program} is not installed: {INSTALL[client]}")
+        obstacles = find_obstacles(settings)
+        usable = msgspec.structs.replace(
+            settings, backends=tuple(each for each in settings.backends if each.name not in obstacles)
+        )
         gateway = GatewayAddress.of(settings)
         version = fetch_version(gateway.url)
         model = model or find_model(arguments)
         if not model:
-            model = choose_model(settings, client)
+            model = choose_model(settings if version else usable, client)
             if version and model in DEMO.models:  # the gateway that answers may have different settings
                 model = fetch_first_model(gateway) or model
         described = f"{program} with {model or 'its own model'}"
@@ -57,7 +62,9 @@ def launch(
             say(f"{described} on the gateway at {gateway.url}")
             sys.stdout.flush()
             os.execve(executable, *make_command(gateway))  # noqa: S606 - the user's own command
-        check_model(settings, model or OWN_MODELS[client])
+        for name, obstacle in obstacles.items():
+            say(f"backend {name} is unavailable: {obstacle}")
+        check_model(usable, model or OWN_MODELS[client])
         why = {None: "none answers", "": "something else answers"}.get(version, "another one answers")
         with TemporaryGateway(settings.file, log) as own:
             say(f"{described} on a gateway of its own, {own.url} ({why} at {gateway.url})")

@@ -72,8 +72,10 @@ async def list_models(settings: Settings, only: str = "") -> list[ModelList]:
 async def _list_backend(route: Route, *, everything: bool) -> ModelList:
     backend = route.backend
     globs = tuple(name for name in backend.models if is_glob(name))
-    found, error = (), ""
-    if (globs or everything) and route.list_models is not None and not backend.auth:  # with a login the list differs
+    found, error = (), route.obstacle()
+    if error:
+        error = f"unavailable: {error}"
+    elif (globs or everything) and route.list_models is not None and not backend.auth:  # with a login the list differs
         try:
             async with asyncio.timeout(MODEL_LIST_TIMEOUT):
                 found = read_model_names(await route.list_models(find_key(backend)))

@@ -1,5 +1,6 @@
 """Shared by the commands: options, completion of their values, messages and the exit code of an error."""
 
+import os
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -46,7 +47,30 @@ def complete_session(context: click.Context, parameter: click.Parameter, incompl
     return [CompletionItem(each.id, help=" ".join(clean(each.prompt).split())[:60]) for each in islice(found, 20)]
 
 
-config_option = click.option("--config", "-c", help="Settings file; by default ~/.config/toolwire/toolwire.toml.")
+def mention_local_file(context: click.Context, config: str | None) -> None:
+    """Say that a settings file in the working directory is not read, unless a file was given to this command."""
+    from toolwire.config.files import NAME, user_path
+
+    given = context.find_root().meta
+    if config is not None:
+        given[__name__] = config
+    is_command = context.invoked_subcommand is None and not context.resilient_parsing
+    if is_command and __name__ not in given and os.path.isfile(NAME) and Path(NAME).resolve() != user_path().resolve():
+        say(f"./{NAME} is not used, because only serve reads it by itself; --config {NAME} uses it")
+
+
+def _read_config_option(context: click.Context, parameter: click.Parameter, config: str | None) -> str | None:
+    if config is not None or not isinstance(context.command, click.Group):  # a group's command may have the option
+        mention_local_file(context, config)
+    return config
+
+
+config_option = click.option(
+    "--config",
+    "-c",
+    help="Settings file; by default ~/.config/toolwire/toolwire.toml.",
+    callback=_read_config_option,
+)
 json_option = click.option("--json", is_flag=True, help="Write JSON.")
 _model_option = click.option(
     "--model",

@@ -39,7 +39,7 @@ def run(json: bool, config: str | None, **options: Any) -> None:
     from toolwire.agent.command import RunOptions, UsageError
     from toolwire.agent.command import run as run_command
     from toolwire.config.settings import SettingsError
-    from toolwire.core.errors import BadRequest
+    from toolwire.core.errors import BackendFault, BadRequest
 
-    with stop_on(SettingsError, SessionError, UsageError, BadRequest):
+    with stop_on(SettingsError, SessionError, UsageError, BadRequest, BackendFault):
         raise click.exceptions.Exit(run_command(RunOptions(settings_path=config, as_json=json, **options)))

@@ -78,12 +78,12 @@ class Banner:
         async with asyncio.TaskGroup() as group:
             checks = [group.create_task(check_backend(self._chosen, backend)) for backend in backends]
             for backend, check in zip(backends, checks, strict=True):
-                is_good, text = await check
+                state, text = await check
                 models = list(dict.fromkeys((*backend.literal_models, *backend.aliases, *backend.models)))
                 shown = ", ".join(models[:MAX_MODELS_SHOWN]) or f"{backend.name}/MODEL"
                 if len(models) > MAX_MODELS_SHOWN:
                     shown += f" and {len(models) - MAX_MODELS_SHOWN} more"
-                finding = Finding(backend.name, is_good, f"{shown}; {text}")
+                finding = Finding(backend.name, state, f"{shown}; {text}")
                 line = format_finding(finding, width, coloured=not os.environ.get("NO_COLOR"))
                 print(line, file=sys.stderr, flush=True)
 

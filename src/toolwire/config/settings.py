@@ -42,6 +42,8 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     port: int = 8787
     workers: Annotated[int, msgspec.Meta(ge=1)] = 1
     """The number of worker processes."""
+    strict_start: bool = False
+    """Whether a backend that cannot be asked prevents the start."""
     hosts: tuple[str, ...] = ()
     """Host names that a gateway without keys accepts, besides loopback."""
     origins: tuple[str, ...] = ("app://obsidian.md", "capacitor://localhost", "http://localhost")
@@ -224,7 +226,7 @@ class Backend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return model if any(fnmatchcase(model, pattern) for pattern in self.models) else None
 
 
-DERIVED = ("file", "variables")
+DERIVED = ("file", "variables", "found")
 """Fields of `Settings` that say where the settings come from; a file cannot have them."""
 
 
@@ -245,6 +247,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The file that they were read from."""
     variables: dict[str, str] = {}
     """The values of the variables that they name, if they were read with an environment of their own."""
+    found: bool = False
+    """Whether they name no backends, so that those of this machine were looked for."""
 
     @classmethod
     def from_file(cls, path: str | Path, environment: Mapping[str, str] = os.environ) -> "Settings":
@@ -274,6 +278,13 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 if backend.name == name:
                     return [(backend, backend.aliases.get(inner, inner))]
         return [(backend, target) for backend in self.backends if (target := backend.serves(model)) is not None]
+
+    def find_unset_key(self, model: str) -> str:
+        """The variable with whose key this machine would have a backend for a model; empty if there is none."""
+        vendors = (OPENAI, ANTHROPIC) if self.found else ()
+        name = model.partition("/")[0]
+        wanted = [each.api_key_env for each in vendors if each.name == name or each.serves(model) is not None]
+        return next((variable for variable in wanted if not self.environment.get(variable)), "")
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -370,13 +381,15 @@ def _add_environment(settings: Settings, environment: Mapping[str, str]) -> Sett
             backends = (*backends, CODEX)
     if all(backend.kind != "demo" and backend.name != DEMO.name for backend in backends):
         backends = (*backends, DEMO)
-    settings = msgspec.structs.replace(settings, tools=rules, debug=debug, backends=backends)
+    found = not settings.backends
+    settings = msgspec.structs.replace(settings, tools=rules, debug=debug, backends=backends, found=found)
     if environment is os.environ:  # it is read when a value is needed
         return settings
     store = settings.store
     if not store.url and (url := environment.get(store.url_env, "").strip()):
         store = msgspec.structs.replace(store, url=url, url_env="")
-    given = {name: environment[name] for name in settings.secret_variables if name in environment}
+    # Empty if it is not set there: the environment of this process is another one.
+    given = {name: environment.get(name, "") for name in settings.secret_variables}
     return msgspec.structs.replace(settings, store=store, variables=given)
 
 

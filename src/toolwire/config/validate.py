@@ -4,7 +4,6 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from math import inf
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from toolwire.config.decode import SettingsError, convert_table, explain_choice, join_words
@@ -29,7 +28,7 @@ def find_faults(settings: Settings, environment: Mapping[str, str] = os.environ)
     """All faults, each with its field."""
     yield from find_general_faults(settings, environment)
     for index, backend in enumerate(settings.backends):
-        yield from (f"backends[{index}] ({backend.name}){fault}" for fault in find_backend_faults(backend, environment))
+        yield from (f"backends[{index}] ({backend.name}){fault}" for fault in find_backend_faults(backend))
 
 
 def find_general_faults(settings: Settings, environment: Mapping[str, str] = os.environ) -> Iterator[str]:
@@ -103,8 +102,8 @@ def _check_access(settings: Settings, environment: Mapping[str, str]) -> Iterato
         secrets.update(forms)
 
 
-def find_backend_faults(backend: Backend, environment: Mapping[str, str]) -> Iterator[str]:
-    """The faults of one backend, as `.FIELD: reason`."""
+def find_backend_faults(backend: Backend) -> Iterator[str]:
+    """The faults of one backend's entry, as `.FIELD: reason`. A missing key is not one: see `find_obstacle`."""
     side = backend_kinds().get(backend.kind)
     if side is None:
         yield f".kind: {explain_choice(backend.kind, [*backend_kinds()])}"
@@ -115,8 +114,6 @@ def find_backend_faults(backend: Backend, environment: Mapping[str, str]) -> Ite
     variable = backend.api_key_env
     if variable and not _VARIABLE.fullmatch(variable):  # not shown: it may be the key
         yield ".api_key_env: this is not the name of a variable; write the name of the one that holds the key"
-    elif variable and not environment.get(variable, "").strip():
-        yield f".api_key_env: the variable {variable} is not set; put the key into it: export {variable}=…"
     able = [name for name, http in http_backends().items() if backend.auth in http.logins]
     if backend.auth and backend.kind not in able:
         yield f'.auth: "{backend.auth}" is for kind = "{join_words(able)}"'
@@ -125,8 +122,8 @@ def find_backend_faults(backend: Backend, environment: Mapping[str, str]) -> Ite
         yield f".workers: at least one is needed; received {backend.workers}"
     if not backend.command:
         yield ".command: a program is needed"
-    if side.is_recording and not Path(backend.file).is_file():
-        yield f".file: there is no recording {backend.file!r}"
+    if side.is_recording and not backend.file:
+        yield ".file: a recording is needed"
     if side.profile is not None:
         try:
             convert_table(backend.profile, side.profile, "", ".profile")

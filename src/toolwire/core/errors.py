@@ -35,6 +35,9 @@ CONTEXT_LENGTH_EXCEEDED = "context_length_exceeded"
 THREAD_GONE = "thread_gone"
 """The failure code of a conversation whose thread is gone; nothing was sent yet."""
 
+UNAVAILABLE = "backend_unavailable"
+"""The failure code of a request for a backend that cannot be asked until its operator changes something."""
+
 
 class Failure(msgspec.Struct, frozen=True):
     """Why a turn could not be delivered, independent of any dialect."""

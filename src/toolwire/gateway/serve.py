@@ -22,7 +22,7 @@ from toolwire.gateway.process import Process, allow_files, new_event_loop
 from toolwire.gateway.workers.sockets import BACKLOG, address_of, listen, runtime_bases
 from toolwire.memory.owned_folders import remove_orphans
 from toolwire.memory.pending_results import PendingResults
-from toolwire.turns.backends import check_backends
+from toolwire.turns.backends import check_backends, find_obstacles
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()))
 
@@ -159,8 +159,14 @@ def describe_drain(running: int, drain: float) -> str:
 
 
 def check(settings: Settings) -> None:
-    """Check everything but the store and the port: backends, and that gateway tools load. Raises `SettingsError`."""
+    """Check everything but the store and the port: backends, and that gateway tools load. Raises `SettingsError`.
+
+    Backends that are unavailable are printed, unless a terminal shows them when the gateway is ready.
+    """
     check_backends(settings)
+    if not sys.stderr.isatty():
+        for name, obstacle in find_obstacles(settings).items():
+            print_line(f"backend {name} is unavailable: {obstacle}")
     if settings.gateway_tools.tools or settings.gateway_tools.mcp:
         from toolwire.gateway.tools.tools import GatewayTools  # noqa: PLC0415
 

@@ -64,6 +64,7 @@ class ServiceRoutes:
         body: dict[str, object] = {"status": condition, "store": "ok" if works else "failing", **shared.process.facts}
         if shared.keys.knows(dict(request.scope["headers"])):
             body["backends"] = [backend.name for backend in settings.backends]
+            body["unavailable"] = shared.engine.router.unavailable()
         return _json(body, 200 if condition == "ready" else 503)
 
     async def show_metrics(self, request: Request) -> Response:

@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from toolwire.core.bounds import LARGE_BODY_BYTES
 from toolwire.core.collect import Collector
-from toolwire.core.errors import Failure, InternalError
+from toolwire.core.errors import UNAVAILABLE, Failure, InternalError
 from toolwire.core.events import Event, TurnFailed
 from toolwire.gateway.answer import Answer, Pace
 from toolwire.gateway.http import EXPOSED, PIECE, send_json, send_pieces
@@ -165,6 +165,8 @@ class HttpSink:
         headers = [*self.headers, *(self._passed_on(run) if run is not None else ())]
         if failure.retry_after:
             headers.append((b"retry-after", failure.retry_after.encode()))
+        if failure.code == UNAVAILABLE:
+            headers.append((b"x-should-retry", b"false"))  # the SDKs of OpenAI and Anthropic obey it
         if failure.status == 401:
             headers.append((b"www-authenticate", b"Bearer"))
         await self._send_whole(failure.status, self._encode_error(failure), headers)

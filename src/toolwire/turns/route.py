@@ -30,6 +30,8 @@ class Route(msgspec.Struct, frozen=True):
     """Fetches the list of models, with the client's key."""
     account_usage: Callable[[], Awaitable[bytes]] | None = None
     """Fetches the usage of the account behind a login."""
+    obstacle: Callable[[], str] = str
+    """Why it cannot be asked now, as `find_obstacle` says it; empty if it can."""
     shows_url: bool = False
     """Whether clients may see the address of its server."""
 

@@ -1,7 +1,7 @@
 """The router: finds the backends that serve a model, and lists the models."""
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
@@ -11,14 +11,14 @@ import msgspec
 from toolwire.backends.decoder import UNREADABLE
 from toolwire.backends.lowered import LoweredConversation
 from toolwire.backoff import RetryBudget
-from toolwire.config.settings import Settings, is_glob
+from toolwire.config.settings import Backend, Settings, is_glob
 from toolwire.core.cache import TenantCache, size_of
-from toolwire.core.errors import BadRequest
+from toolwire.core.errors import UNAVAILABLE, BackendFault, BadRequest, Failure
 from toolwire.core.events import Note
 from toolwire.core.notes import TurnStats
 from toolwire.core.request import Request
 from toolwire.core.tokens import estimate_tokens
-from toolwire.protocols import PROTOCOLS, backend_kinds
+from toolwire.protocols import PROTOCOLS
 from toolwire.turns.backends import make_route
 from toolwire.turns.route import Route
 from toolwire.upstream.codex.host import CodexHost
@@ -32,6 +32,9 @@ MAX_MODEL_LIST_BYTES = 8 * 1024 * 1024
 
 COOLDOWN = 30.0
 """Seconds for which a failed backend is tried last."""
+
+MAX_COMPARED_NAMES = 1000
+"""Maximum names of models that the name of an unknown one is compared with."""
 
 MAX_MODEL_NAME_CHARS = 1024
 """Every event of a stream repeats the name."""
@@ -92,8 +95,17 @@ class Router:
         return self.all_for(model)[0]
 
     def all_for(self, model: str) -> list[tuple[Route, str]]:
-        """Every route for a model, in the order to try them: those that failed recently come last."""
-        found = self._serving(model)
+        """Every route for a model, in the order to try them: those that failed recently come last.
+
+        Backends that cannot be asked are left out. Raises `BadRequest` if no backend serves the model, and
+        `BackendFault` if none of those that do can be asked.
+        """
+        serving = self._serving(model)
+        found = [each for each in serving if not each[0].obstacle()]
+        if not found:
+            route, _ = serving[0]
+            message = f"Backend `{route.backend.name}` is unavailable: {route.obstacle()}."
+            raise BackendFault(Failure(503, UNAVAILABLE, message))
         if len(found) > 1 and self._cooling:
             now = time.monotonic()
             found.sort(key=lambda each: self._cooling.get(each[0].backend.name, 0.0) > now)
@@ -110,13 +122,16 @@ class Router:
         return found
 
     def _no_model(self, model: str) -> BadRequest:
-        """The error for an unknown model, with similar names."""
-        served = [route.backend for route in self._routes.values()]
-        names = [name for backend in served for name in (*backend.literal_models, *backend.aliases)]
-        inner = model.partition("/")[2] or model
-        names += [f"{backend.name}/{inner}" for backend in served if backend_kinds()[backend.kind].built_in is None]
-        near = get_close_matches(model[:MAX_MODEL_NAME_CHARS], dict.fromkeys(names), n=3, cutoff=0.5)
+        """The error for an unknown model, with the key that is missing, or with similar names of models that exist."""
+        unset = self._settings.find_unset_key(model)
+        names: list[str] = []
+        for route in self._routes.values():
+            _, listed = self._listed.get((route.backend.name, "")) or (0.0, ())
+            known = [] if route.obstacle() else _name_models(route.backend, listed)
+            names += [*known, *(f"{route.backend.name}/{name}" for name in known if "/" in model)]
+        near = get_close_matches(model, dict.fromkeys(names[:MAX_COMPARED_NAMES]), n=3, cutoff=0.5)
         meant = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+        meant = f" {unset} is not set." if unset else meant
         message = f"There is no model {model!r} here.{meant} {self._listing}; BACKEND/MODEL asks one backend."
         return BadRequest(message, "model", "model_not_found", status=404)
 
@@ -135,6 +150,11 @@ class Router:
     def cooling(self, route: Route) -> float:
         """The remaining seconds for which a backend is tried last."""
         return max(0.0, self._cooling.get(route.backend.name, 0.0) - time.monotonic())
+
+    def unavailable(self) -> dict[str, str]:
+        """The backends that cannot be asked, or whose servers did not answer lately, each with the reason."""
+        reasons = {name: route.obstacle() or route.upstream.unreachable() for name, route in self._routes.items()}
+        return {name: reason.removeprefix("The backend ").rstrip(".") for name, reason in reasons.items() if reason}
 
     def url_of(self, name: str) -> str:
         """The address of a backend, as it may be shown."""
@@ -178,14 +198,14 @@ class Router:
         return list(dict.fromkeys(await self._list_models(self._routes[name], "")))
 
     async def _list_models(self, route: Route, key: str) -> list[str]:
-        """The literal names, the aliases and the matching models of one backend."""
+        """The literal names, the aliases and the matching models of one backend; none if it cannot be asked."""
         backend = route.backend
-        globs = [name for name in backend.models if is_glob(name)]
+        if route.obstacle():
+            return []
         listed: tuple[str, ...] = ()
-        if globs and route.list_models is not None:
+        if any(map(is_glob, backend.models)) and route.list_models is not None:
             listed = await self._fetch_models((backend.name, key), route.list_models)
-        matching = (name for name in listed if any(fnmatchcase(name, glob) for glob in globs))
-        return [*backend.literal_models, *backend.aliases, *matching]
+        return _name_models(backend, listed)
 
     async def _fetch_models(
         self, asker: tuple[str, str], list_models: Callable[[str], Awaitable[bytes]]
@@ -200,6 +220,13 @@ class Router:
             return cached[1] if cached is not None else ()
         self._listed.put(asker[1], asker, (time.monotonic(), names), size_of((asker, names)))
         return names
+
+
+def _name_models(backend: Backend, listed: Sequence[str]) -> list[str]:
+    """The literal names, the aliases, and those of the names that its server lists that a glob matches."""
+    globs = [name for name in backend.models if is_glob(name)]
+    matching = (name for name in listed if any(fnmatchcase(name, glob) for glob in globs))
+    return [*backend.literal_models, *backend.aliases, *matching]
 
 
 def read_model_names(body: bytes) -> tuple[str, ...]:

@@ -111,7 +111,9 @@ class HttpUpstream(Upstream):
         headers, blanks = self.headers(opening, key), self._blanks(key)
         try:
             if self._proxy is None and len(opening.body) < LARGE_BODY:
-                return await self._send(opening, headers, blanks)
+                reply = await self._send(opening, headers, blanks)
+                self.note_connection()
+                return reply
             await give_way()  # encoding it took a while
             url, payload = self._url(opening.path), _payload(opening.body)
             del opening  # so that the body is freed once it is written
@@ -119,8 +121,16 @@ class HttpUpstream(Upstream):
                 url, data=payload, headers=headers, proxy=self._proxy, allow_redirects=False
             )
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise _broken(error) from error
+            raise self._fail(error) from error
+        self.note_connection()
         return _reply(response.status, response.headers, response.content, response.close, self._batching, blanks)
+
+    def _fail(self, error: Exception) -> Broken:
+        """The failure of a request, which is noted if there was no connection."""
+        broken = _broken(error)
+        if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
+            self.note_connection(broken.failure.message)
+        return broken
 
     def _blanks(self, key: str) -> CredentialFilter:
         """The filter for the credentials in a request with this key of the client."""
@@ -185,9 +195,10 @@ class HttpUpstream(Upstream):
                     if len(body) > MAX_SMALL_ANSWER:
                         message = f"The backend's reply exceeds the limit of {MAX_SMALL_ANSWER} bytes."
                         raise broken("reply_too_large", message)
+                self.note_connection()
                 return SmallAnswer(response.status, response.content_type, self._blanks(key).clean(bytes(body)))
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise _broken(error) from error
+            raise self._fail(error) from error
 
     def _url(self, path: str) -> URL:
         return URL(self.url + path).extend_query(self._query)

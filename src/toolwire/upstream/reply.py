@@ -4,6 +4,7 @@ Every failure of a connection is a `Broken`, which holds the failure to report.
 """
 
 import re
+import time
 from collections.abc import Mapping
 from typing import Annotated, Protocol, TypeAlias
 
@@ -15,6 +16,9 @@ from toolwire.core.errors import BackendFault, Failure
 Origin: TypeAlias = tuple[str, str | None, int | None]
 """Scheme, host and port of a server."""
 
+
+UNREACHABLE_SECONDS = 120.0
+"""Seconds for which a failed connection counts, unless a later one is made."""
 
 CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 """Characters that a header value must not contain."""
@@ -76,9 +80,20 @@ class Upstream:
     """The server that requests go to; None if they stay in this process and its children."""
     url: str = ""
     """Its address without credentials; empty if it has none."""
+    _last_fault: tuple[str, float] = ("", 0.0)
+    """Why the last connection failed, and when."""
 
     def start(self) -> None:
         """Start workers, so that they are ready before the first request."""
+
+    def unreachable(self) -> str:
+        """Why the last connection failed; empty if it did not, or long ago."""
+        reason, at = self._last_fault
+        return reason if time.monotonic() - at < UNREACHABLE_SECONDS else ""
+
+    def note_connection(self, fault: str = "") -> None:
+        """Note that a connection was made, or why it failed."""
+        self._last_fault = (fault, time.monotonic()) if fault else ("", 0.0)
 
     async def stop(self) -> None:
         """Stop workers and close connections."""

@@ -261,6 +261,7 @@ class ConsoleApi:
                     "kind": backend.kind,
                     "url": router.url_of(backend.name) if viewer.sees_all else "",
                     "models": models.get(backend.name) or list(backend.models),
+                    "unavailable": next((each["unavailable"] for each in found if each["unavailable"]), ""),
                     "cooling": max((each["cooling"] for each in found), default=0),
                     "failovers": sum(each["failovers"] for each in found),
                     "turns": turns,

@@ -179,8 +179,10 @@ class Handlers:
         """The state of each backend, as far as this process knows."""
         seen = await self._list_visible(viewer)
         failovers, turns = await run_in_thread(_group_by_backend, [turn.row for turn in seen])
+        unavailable = self._router.unavailable()
         return {
             route.backend.name: {
+                "unavailable": unavailable.get(route.backend.name, ""),
                 "cooling": self._router.cooling(route),
                 "failovers": failovers[route.backend.name],
                 "turns": turns.get(route.backend.name, []),

@@ -5,6 +5,7 @@ them. Connections that wait in a backlog are not lost with a worker: the socket 
 slot accepts them. Only Linux spreads connections; elsewhere all workers share one socket.
 """
 
+import errno
 import os
 import shutil
 import socket
@@ -14,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from toolwire.config.settings import Settings, SettingsError
+from toolwire.core.display import clean
 from toolwire.gateway.http import PIECE
 from toolwire.gateway.peers import MAX_SOCKET_PATH, new_incarnation, socket_path
 from toolwire.memory.owned_folders import LOCK as OWNER_LOCK
@@ -24,6 +26,8 @@ BACKLOG = 2048
 LOCK = "stderr.lock"
 """Held by the process that writes to stderr, so that lines of several processes stay whole."""
 METRICS = "metrics"
+_LISTENING = "0A"
+"""The state of a listening socket in /proc/net/tcp."""
 SPREADS = sys.platform == "linux" and hasattr(socket, "SO_REUSEPORT")
 
 
@@ -55,8 +59,29 @@ def listen(settings: Settings, port: int | None = None, *, shares_port: bool = F
     except OSError as error:
         sock.close()
         reason = os.strerror(error.errno) if error.errno else str(error)
+        holder = find_listener(port) if error.errno == errno.EADDRINUSE else ""
+        reason += f": {holder} has it; --port 0 chooses a free one" if holder else ""
         raise SettingsError(f"server.port: cannot listen on {host}:{port}: {reason}") from None
     return sock
+
+
+def find_listener(port: int) -> str:
+    """The program that listens on a port, and its pid; empty if it cannot be known, as of another user's process."""
+    sockets: set[str] = set()
+    for table in ("tcp", "tcp6"):
+        with suppress(OSError, IndexError):
+            for line in Path("/proc/net", table).read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == _LISTENING and fields[1].endswith(f":{port:04X}"):
+                    sockets.add(f"socket:[{fields[9]}]")
+    for process in Path("/proc").glob("[0-9]*") if sockets else ():
+        with suppress(OSError):
+            if any(os.readlink(file) in sockets for file in (process / "fd").iterdir()):
+                words = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
+                is_toolwire = any(Path(word).name.partition(".")[0] == "toolwire" for word in words[:4])
+                name = "another toolwire" if is_toolwire else (process / "comm").read_text().strip()
+                return f"{clean(name)} (pid {process.name})"
+    return ""
 
 
 def address_of(sock: socket.socket) -> str:

@@ -37,6 +37,8 @@ ANSWER_TIMEOUT = 30.0
 MAX_PENDING_REQUESTS = 64
 """Maximum concurrent requests: with many more, app-server loses answers."""
 MAX_STDERR_BYTES = 8192
+UNUSABLE = "backend_unusable"
+"""The failure code of an app-server that does not start; a later start may succeed."""
 
 
 class Listener(Protocol):
@@ -268,4 +270,4 @@ class _Answer:
 
 
 def _unusable(why: str) -> Broken:
-    return Broken(Failure(503, "backend_unusable", f"Codex cannot be used: {why}.", retryable=True))
+    return Broken(Failure(503, UNUSABLE, f"Codex cannot be used: {why}.", retryable=True))

@@ -38,6 +38,7 @@ from toolwire.core.backend import Ask, Dialogue, Opening, PendingTurn
 from toolwire.core.errors import THREAD_GONE, BackendFault, Failure
 from toolwire.core.raw import to_json
 from toolwire.memory.call_keys import CallKey
+from toolwire.upstream.codex.app_server import UNUSABLE
 from toolwire.upstream.codex.inbox import MAX_INBOX_BYTES, Inbox
 from toolwire.upstream.codex.upstream import CodexReply, CodexUpstream
 from toolwire.upstream.reply import Broken, Upstream, broken
@@ -347,7 +348,7 @@ class HostedCodexUpstream(Upstream):
                 if written is not None:
                     raise broken(THREAD_GONE, "The process that had the thread of these calls is gone.") from None
                 if loop.time() > give_up:
-                    raise broken("backend_unusable", "The process that hosts Codex cannot be reached.", 503) from None
+                    raise broken(UNUSABLE, "The process that hosts Codex cannot be reached.", 503) from None
                 await asyncio.sleep(RECONNECT_PAUSE)
             else:
                 return CodexReply(thread, opening, thread.release)
@@ -362,8 +363,11 @@ class HostedCodexUpstream(Upstream):
             writer.close()
             raise
         if isinstance(answer, Opened):
+            self.note_connection()
             return HostedThread(reader, writer, answer.headers, self._host)
         writer.close()
+        if isinstance(answer, Refused) and answer.failure.code == UNUSABLE:
+            self.note_connection(answer.failure.message)
         raise Broken(answer.failure) if isinstance(answer, Refused) else EOFError("another message was expected")
 
 

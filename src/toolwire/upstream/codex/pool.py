@@ -58,7 +58,8 @@ class Pool:
         self._tasks: set[asyncio.Task[None]] = set()
         self._starts: set[asyncio.Task[None]] = set()
         self._failures = 0
-        self._failure: Failure | None = None  # the reason why there is no app-server
+        self.failure: Failure | None = None
+        """Why there is no app-server."""
         self._backoff: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -87,10 +88,10 @@ class Pool:
         self._serve()
         if waiter.granted.done():
             return waiter.granted.result()
-        if self._failure is not None or len(self._queue) > self._profile.queue:
+        if self.failure is not None or len(self._queue) > self._profile.queue:
             self._queue.remove(waiter)
-            if self._failure is not None:
-                raise Broken(self._failure)
+            if self.failure is not None:
+                raise Broken(self.failure)
             raise _no_slot(f"More than {self._profile.queue} requests are waiting for Codex.")
         self.fill()
         try:
@@ -170,11 +171,11 @@ class Pool:
         try:
             await app_server.start()
         except BackendFault as fault:
-            if self._failure is None or self._failure.message != fault.failure.message:
+            if self.failure is None or self.failure.message != fault.failure.message:
                 self._warn(fault.failure.message)
             self._fill_later()
             if not any(each.is_ready for each in self._app_servers):
-                self._failure = fault.failure
+                self.failure = fault.failure
                 waiting, self._queue = self._queue, deque()
                 for waiter in waiting:
                     _refuse(waiter, fault.failure)
@@ -184,7 +185,7 @@ class Pool:
         if self._closed:
             await app_server.stop()
             return
-        self._failure = None
+        self.failure = None
         self._app_servers.append(app_server)
         if app_server.models != self._models:
             self._retire(app_server)

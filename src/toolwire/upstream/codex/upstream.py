@@ -36,6 +36,9 @@ class CodexUpstream(Upstream):
     def start(self) -> None:
         self._pool.fill()
 
+    def unreachable(self) -> str:
+        return self._pool.failure.message if self._pool.failure is not None else ""
+
     async def stop(self) -> None:
         await self._pool.stop()
 

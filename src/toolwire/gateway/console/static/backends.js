@@ -77,7 +77,8 @@ function hasFailed([, , , status, error]) {
 }
 
 // The state in words: a kind and a text.
-export function health({ cooling, failovers, turns }) {
+export function health({ unavailable, cooling, failovers, turns }) {
+  if (unavailable) return ["bad", `unavailable: ${unavailable}`];
   if (cooling) return ["bad", `cooling down for ${Math.ceil(cooling)} s`];
   if (!turns.length) return failovers ? ["bad", "failing"] : ["", "not asked yet"];
   if (hasFailed(turns.at(-1))) return ["bad", "failing"];
