@@ -4,9 +4,14 @@ import json
 
 import httpx
 import pytest
+from websockets.sync.client import connect
 
+from tests.support.backend_writers import reply
+from tests.support.client_readers import PATHS
 from tests.support.frames import completed, created, rs, text
 from tests.support.gateway import chat_body, read_sse
+from tests.support.routes import Routes, question
+from tests.support.scripts import NAMES, Says, Script
 from tests.support.upstream import Cut, Reply, Upstream
 
 
@@ -103,6 +108,48 @@ def table(name: str, url: str, kind: str = "responses", **fields: str) -> str:
     extra = "".join(f"{key} = {value}\n" for key, value in fields.items())
     head = f'[[backends]]\nname = "{name}"\nkind = "{kind}"\nbase_url = "{url}"\nretries = 0\n'
     return f'{head}models = ["m-*", "gpt-*"]\n{extra}\n'
+
+
+PLACEHOLDERS = [
+    {"authorization": "Bearer unused"},
+    {"authorization": "bearer  unused"},
+    {"x-api-key": "unused"},
+    {"authorization": "Bearer unused", "x-api-key": "unused"},
+]
+
+
+@pytest.mark.parametrize("headers", PLACEHOLDERS, ids=str)
+@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("dialect", NAMES)
+def test_the_key_that_launch_and_env_hand_out_is_not_passed_on(routes: Routes, http, dialect, kind, headers):
+    model = f"placeholder-{dialect}-{kind}"
+    routes.upstream.replies[model] = reply(Script((Says("Hi."),)), kind, stream=False)
+    body = question(dialect, f"{kind}/{model}", (), stream=False)
+    assert http.post(routes.gateway.url + PATHS[dialect], json=body, headers=headers).status_code == 200
+    for asked in routes.upstream.of(model):
+        assert "unused" not in str(asked.headers)
+        assert not {"authorization", "x-api-key"} & asked.headers.keys()
+
+
+def test_a_real_key_beside_the_placeholder_is_passed_on(routes: Routes, http):
+    routes.upstream.replies["placeholder-beside"] = FINE
+    headers = {"authorization": "Bearer unused", "x-api-key": "sk-mine"}
+    body = chat_body("responses/placeholder-beside")
+    assert http.post(f"{routes.gateway.base_url}/chat/completions", json=body, headers=headers).status_code == 200
+    [asked] = routes.upstream.of("placeholder-beside")
+    assert asked.headers["authorization"] == "Bearer sk-mine"
+
+
+def test_the_placeholder_is_not_passed_on_from_a_websocket(routes: Routes):
+    routes.upstream.replies["placeholder-socket"] = FINE
+    url = routes.gateway.url.replace("http", "ws") + "/v1/responses"
+    with connect(url, proxy=None, additional_headers={"authorization": "Bearer unused"}) as socket:
+        asked = {"type": "response.create", "model": "responses/placeholder-socket", "input": "Go."}
+        socket.send(json.dumps(asked))
+        while json.loads(socket.recv(90))["type"] != "response.completed":
+            pass
+    [sent] = routes.upstream.of("placeholder-socket")
+    assert "authorization" not in sent.headers
 
 
 @pytest.mark.parametrize("streamed", [True, False])

@@ -17,6 +17,7 @@ from toolwire.config.decode import did_you_mean, join_reasons
 from toolwire.config.presets import PRESETS
 from toolwire.config.settings import DEMO, Backend, Settings, SettingsError
 from toolwire.protocols import backend_kinds
+from toolwire.upstream.credentials import NO_KEY
 
 Program: TypeAlias = Literal["claude", "codex"]
 Client: TypeAlias = Literal["claude", "codex", "openai", "anthropic"]
@@ -37,9 +38,6 @@ _OLDER_VARIABLES = frozenset(("ANTHROPIC_SMALL_FAST_MODEL", "CLAUDE_CODE_SUBAGEN
 """Replaced only if they are set, because they may name a model that the gateway does not have."""
 _TIER_WORDS = frozenset(("default", "best", "inherit", "opusplan", *(tier.lower() for tier in _TIERS)))
 
-NO_KEY = "unused"
-"""Placeholder for clients that insist on a key where the gateway needs none."""
-
 CODEX_KEY = "TOOLWIRE_KEY"
 
 
@@ -55,7 +53,9 @@ class ClientSetup(msgspec.Struct, frozen=True):
 def check_model(settings: Settings, model: str) -> None:
     """Raise a `SettingsError` with the nearest names if no backend serves a model."""
     if not settings.serving(model):
-        hint = did_you_mean(model, settings.model_names) or "toolwire models lists them"
+        unset = settings.find_unset_key(model)
+        hint = f"{unset} is not set" if unset else did_you_mean(model, settings.model_names)
+        hint = hint or "toolwire models lists them"
         raise SettingsError(join_reasons(f"--model: there is no model {model!r} here", hint))
 
 

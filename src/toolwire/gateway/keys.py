@@ -2,7 +2,7 @@
 
 import hashlib
 import hmac
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from urllib.parse import parse_qs
 
@@ -11,6 +11,7 @@ import msgspec
 from toolwire.config.settings import CONSOLE_NAME, Settings
 from toolwire.core.errors import BadRequest, Failure
 from toolwire.protocols import dialects
+from toolwire.upstream.credentials import NO_KEY
 
 CALLER = "toolwire.caller"
 """Scope key for the caller of a request that this process makes itself; clients cannot set it."""
@@ -62,6 +63,8 @@ class Keys:
         """The caller of a request. Without keys every client is admitted with its own key. Raises `Unauthorized`."""
         presented = presented_key(headers, query)
         if not self._keys:
+            if presented == NO_KEY.encode():
+                return Caller()
             try:
                 return Caller(upstream_key=presented.decode())  # upstream headers are written as UTF-8
             except UnicodeDecodeError:
@@ -87,15 +90,22 @@ class Keys:
 
 
 def presented_key(headers: Mapping[bytes, bytes], query: bytes = b"") -> bytes:
-    """The key that a client sends, in any place where a dialect expects one."""
+    """The key that a client sends, in any place where a dialect expects one; the placeholder if there is no other."""
+    found = b""
+    for found in _presented_keys(headers, query):
+        if found != NO_KEY.encode():
+            break
+    return found
+
+
+def _presented_keys(headers: Mapping[bytes, bytes], query: bytes) -> Iterator[bytes]:
     authorization = headers.get(b"authorization", b"")
     if authorization[:7].lower() == b"bearer ":
-        return authorization[7:].strip()
+        yield authorization[7:].strip()
     places = dialects().values()
     for place in places:
         if place.key_header != b"authorization" and (key := headers.get(place.key_header)):
-            return key.strip()
+            yield key.strip()
     for place in places:
         if query and place.key_parameter and (keys := parse_qs(query.decode("latin-1")).get(place.key_parameter)):
-            return keys[0].strip().encode()
-    return b""
+            yield keys[0].strip().encode()

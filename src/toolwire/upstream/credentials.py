@@ -14,6 +14,9 @@ from toolwire.upstream.reply import Broken
 Header: TypeAlias = Literal["authorization", "x-api-key", "api-key"]
 """The headers that may carry a key."""
 
+NO_KEY = "unused"
+"""Placeholder for clients that insist on a key where the gateway needs none. It is not passed on."""
+
 
 class ApiKey(msgspec.Struct, frozen=True):
     """A key in one header: the configured one, or the client's own if none is configured. An empty key is not sent."""
