@@ -128,3 +128,28 @@ def test_another_model_gets_the_tools_of_its_family(tmp_path: Path) -> None:
         terminal.enter("/tools")
         terminal.until("update_plan")
         assert terminal.text.count("Grep") == 1
+
+
+def test_changes_are_shown_and_taken_back_and_the_model_is_told(tmp_path: Path) -> None:
+    with session(tmp_path, "--tools", "write", "--approve", "never") as terminal:
+        terminal.enter("/undo")
+        terminal.until("there is nothing to take back")
+        terminal.enter("Write the file `a.txt`")
+        terminal.until("✓ Write a.txt")
+        terminal.enter("/diff")
+        terminal.until("changes by commands are not included")
+        assert "  a.txt (new file)" in terminal.lines
+        assert terminal.colours_of("+Write the file") == {"green"}
+        terminal.enter("/status")
+        terminal.until("always allowed")
+        rows = [line for line in terminal.lines if line.startswith(("model", "backend", "context", "approval"))]
+        assert [" ".join(row.split()) for row in rows][:2] == ["model demo", "backend demo (demo)"]
+        assert "tokens" in rows[2]
+        assert "no call is asked about" in rows[3]
+        terminal.enter("/undo")
+        terminal.until("taken back: a.txt")
+        assert not (tmp_path / "a.txt").exists()
+        terminal.enter("/diff")
+        terminal.until("the file tools have changed nothing")
+    (path,) = (tmp_path / "state/toolwire/sessions").glob("*.jsonl")
+    assert "I have taken back your last changes to these files: a.txt" in path.read_text()

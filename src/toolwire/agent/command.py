@@ -213,7 +213,7 @@ class FamilyTools:
 
     def update(self, registry: Registry) -> None:
         """Replace the tools if the model is of another family now."""
-        names = FAMILIES[family_of(self._runner.model.target)]
+        names = FAMILIES[family_of(self._runner.model.place[1])]
         config = self._runner.config
         if config.read_only or (self._runner.calls.approver is None and config.approve != "never"):
             names = tuple(dict.fromkeys((*names, *READING)))  # commands, which can read too, are refused

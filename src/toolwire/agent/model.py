@@ -157,10 +157,11 @@ class Model:
         return ModelTurn(run, encoder, bytes_of(self._settings.server.max_reply))
 
     @property
-    def target(self) -> str:
-        """The model's name at its backend."""
+    def place(self) -> tuple[Backend, str]:
+        """The backend of the model, and the model's name there."""
         assert self._router is not None
-        return self._router.find(self.name)[1]
+        route, target = self._router.find(self.name)
+        return route.backend, target
 
     @property
     def compacts(self) -> bool:

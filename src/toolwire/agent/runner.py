@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from toolwire.agent.approval import CallOptions
+from toolwire.agent.changes import Changes
 from toolwire.agent.events import AgentEvent, TaskStarted
 from toolwire.agent.history import user_message
 from toolwire.agent.model import Model
@@ -47,6 +48,8 @@ class Runner:
         self.session = session or Session.begin(model.name, self.cwd, None)
         self.task: Task | None = None
         """The last task that was begun."""
+        self.changes = Changes()
+        """The changes of files in this session."""
         self.model = model
         self.calls = calls
         self.output = output
@@ -117,6 +120,7 @@ class Runner:
         """The events of a new task, up to its end."""
         self._check_idle()
         with self.session.in_use():
+            self.changes.begin()
             self.task = task = Task(self)
             self._working = working = asyncio.get_running_loop().create_task(begin(task))
             working.add_done_callback(task.close)

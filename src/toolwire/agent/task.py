@@ -324,7 +324,14 @@ class Task:
         settings, config, calls = runner.model.settings, runner.config, runner.calls
         exempt = FINAL_RESULT if self.output is not None else ""
         inherit = partial(inherit_environment, settings.secret_variables, settings.agent.inherit)
-        shared = Context(runner.cwd, writable=not config.read_only, approved=True, inherit=inherit, deps=calls.deps)
+        shared = Context(
+            runner.cwd,
+            writable=not config.read_only,
+            approved=True,
+            inherit=inherit,
+            deps=calls.deps,
+            changed=runner.changes.record,
+        )
 
         def make_context(call: ToolCall) -> Context:
             def emit(text: str) -> None:

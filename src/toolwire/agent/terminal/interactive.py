@@ -12,7 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from toolwire import __version__
+from toolwire.agent.changes import Changes
 from toolwire.agent.events import AgentEvent, TaskEnded
+from toolwire.agent.history import user_message
 from toolwire.agent.mcp import Servers
 from toolwire.agent.runner import Runner
 from toolwire.agent.session import Session, folder, list_sessions, session_rows
@@ -21,11 +23,15 @@ from toolwire.agent.terminal.commands import (
     IMMEDIATE_COMMANDS,
     KEYS,
     MAX_CHARS,
+    MAX_DIFF_ROWS,
     MAX_SESSIONS,
+    TAKEN_BACK,
+    change_rows,
     list_arguments,
     make_recap,
     parse_command,
     prompt_line,
+    status_rows,
 )
 from toolwire.agent.terminal.completion import LineCompleter
 from toolwire.agent.terminal.display import shorten_line
@@ -36,6 +42,7 @@ from toolwire.agent.terminal.questions import Questions
 from toolwire.agent.terminal.view import View
 from toolwire.core.display import clean
 from toolwire.core.errors import BadRequest, ToolwireError
+from toolwire.turns.tools.registry import Context
 
 
 class Interactive:
@@ -163,10 +170,11 @@ class Interactive:
             case ("/new", _):
                 agent.session.close()
                 agent.session = Session.begin(agent.session.model, agent.cwd, None)
+                agent.changes = Changes()
                 self.has_session = False
                 view.resume(agent.session.usage)
                 view.note("the next prompt begins a new session")
-            case (name, _) if not self._show(name):
+            case (name, _) if not (self._show(name) or await self._review(name)):
                 view.note(f"there is no command {name}; /help lists them")
                 return False
             case _:
@@ -217,6 +225,28 @@ class Interactive:
             self._view.note(problem)
         return await self._watch(agent.stream(whole.text, whole.images))
 
+    async def _review(self, name: str) -> bool:
+        """Carry out a command about the session so far; returns whether it is one. Raises `ToolError`."""
+        agent, view, changes = self._agent, self._view, self._agent.changes
+        match name:
+            case "/status":
+                self._table(await status_rows(agent, self.questions), max_chars=4 * MAX_CHARS)
+            case "/diff":
+                found = await asyncio.to_thread(changes.list_all)
+                rows = await asyncio.to_thread(lambda: [*change_rows(found, view.console.width)])
+                view.print(*rows[:MAX_DIFF_ROWS])
+                rest = f"{len(rows) - MAX_DIFF_ROWS:,} more rows are not shown; " if len(rows) > MAX_DIFF_ROWS else ""
+                old = "older changes are forgotten; " if changes.are_forgotten else ""
+                none = "" if rows else "the file tools have changed nothing; "
+                view.note(f"{rest}{old}{none}changes by commands are not included")
+            case "/undo":
+                names = ", ".join(await asyncio.to_thread(changes.undo, Context(agent.cwd)))
+                agent.session.add([user_message(TAKEN_BACK.format(names))])
+                view.note(f"taken back: {names}")
+            case _:
+                return False
+        return True
+
     async def _resume(self, which: str) -> None:
         """Show earlier sessions, or continue one, by its id or its number in the list."""
         found = [*islice(list_sessions(folder()), MAX_SESSIONS)]
@@ -231,7 +261,7 @@ class Interactive:
             return
         session = Session.resume(id, folder())
         agent.session.close()
-        agent.session = session
+        agent.session, agent.changes = session, Changes()
         try:
             await agent.use_model(session.model)
         except BadRequest:
@@ -250,12 +280,12 @@ class Interactive:
         self.has_session = True
         self._view.print(*make_recap(session.history))
 
-    def _table(self, rows: Sequence[Sequence[str]], none: str = "") -> None:
+    def _table(self, rows: Sequence[Sequence[str]], none: str = "", max_chars: int = MAX_CHARS) -> None:
         if not rows:
             self._view.note(none)
             return
         table = Table.grid(padding=(0, 2))
         for name, *cells in rows:
-            others = (Text(shorten_line(cell, MAX_CHARS)) for cell in cells)
-            table.add_row(Text(shorten_line(name, MAX_CHARS), "bold"), *others)
+            others = (Text(shorten_line(cell, max_chars)) for cell in cells)
+            table.add_row(Text(shorten_line(name, max_chars), "bold"), *others)
         self._view.print(table)

@@ -18,13 +18,14 @@ from rich.text import Text
 
 from toolwire.agent.allowed_commands import AllowedCommands
 from toolwire.agent.approval import escalates
+from toolwire.agent.changes import is_unknown
 from toolwire.agent.terminal.display import collapse_padding, rows_of
 from toolwire.agent.terminal.view import View
 from toolwire.agent.tools import file_access, files, patch
 from toolwire.agent.tools.file_access import ConfinedPath, confine
 from toolwire.core.display import escape_invisible
-from toolwire.turns.tools.call import ToolCall, ToolError, read_arguments
-from toolwire.turns.tools.registry import Context, Tool
+from toolwire.turns.tools.call import ToolCall, read_arguments
+from toolwire.turns.tools.registry import Context, FileChange, Tool
 
 MAX_ROWS = 200
 """Rows of a call that are shown before asking whether to show the rest."""
@@ -128,18 +129,16 @@ def make_call_rows(tool: Tool, call: ToolCall, context: Context, width: int) -> 
     Raises `ToolError` if the call would fail.
     """
     changes = plan_changes(tool, call, context)
-    contents = [each or b"" for change in changes for each in (change.before, change.after)]
-    if changes and sum(map(len, contents)) <= MAX_DIFF_BYTES and not any(b"\0" in each for each in contents):
+    if changes and can_diff(changes):
         return diff_rows(changes, width)
     return (Text(row, no_wrap=True, overflow="ignore") for row in rows_of(call, width))
 
 
-class FileChange(msgspec.Struct, frozen=True):
-    """A file before and after; None where it does not exist."""
-
-    name: str
-    before: bytes | None
-    after: bytes | None
+def can_diff(changes: Sequence[FileChange]) -> bool:
+    """Whether changes are of text files that are not too large."""
+    contents = [each or b"" for change in changes for each in (change.before, change.after)]
+    is_text = not any(b"\0" in each for each in contents) and not any(map(is_unknown, changes))
+    return is_text and sum(map(len, contents)) <= MAX_DIFF_BYTES
 
 
 class _Write(msgspec.Struct):
@@ -162,24 +161,21 @@ def plan_changes(tool: Tool, call: ToolCall, context: Context) -> list[FileChang
     if tool is files.write:
         write = read_arguments(call, _Write)
         target = confine(write.path, context)
-        return [FileChange(target.name, _read_existing(target, context), file_access.encode(write.content))]
+        return [_plan_change(target, file_access.encode(write.content), context)]
     if tool is files.edit:
         edit = read_arguments(call, _Edit)
         plan = files.plan_edit(edit.path, edit.old, edit.new, context, everywhere=edit.all)
-        return [FileChange(plan.target.name, plan.before.data, plan.after)]
+        return [FileChange(plan.target.name, plan.target.path, plan.before.data, plan.after)]
     if tool is patch.apply_patch:
         drafts = patch.plan_patch(patch.read_patch(call), context)[0].drafts
-        return [FileChange(each.target.name, _read_existing(each.target, context), each.content) for each in drafts]
+        return [_plan_change(each.target, each.content, context) for each in drafts]
     return []
 
 
-def _read_existing(target: ConfinedPath, context: Context) -> bytes | None:
+def _plan_change(target: ConfinedPath, after: bytes | None, context: Context) -> FileChange:
     with file_access.explain_errors(target, context):
-        status = file_access.stat_target(target)
-    try:
-        return file_access.read_target(target, context).data if status is not None else None
-    except ToolError:  # it can be replaced even so, and like a binary file it is not shown
-        return b"\0"
+        file_access.stat_target(target)
+    return file_access.plan_change(target, after)
 
 
 def diff_rows(changes: Sequence[FileChange], width: int) -> Iterator[Text]:

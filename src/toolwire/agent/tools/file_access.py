@@ -19,7 +19,7 @@ from typing import BinaryIO
 import msgspec
 
 from toolwire.turns.tools.call import ToolError
-from toolwire.turns.tools.registry import Context
+from toolwire.turns.tools.registry import Context, FileChange
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
 """Larger files are not read into memory."""
@@ -184,14 +184,29 @@ def stage(target: ConfinedPath, data: bytes, like: os.stat_result | None) -> Pat
     return temporary
 
 
-def replace_target(target: ConfinedPath, data: bytes, like: os.stat_result | None) -> None:
-    """Write a file atomically."""
+def plan_change(target: ConfinedPath, after: bytes | None) -> FileChange:
+    """A change of a file, with its content before. Links, and files that cannot be read, have an unknown content."""
+    try:
+        status = target.path.lstat()
+    except OSError:
+        return FileChange(target.name, target.path, None, after)
+    before: bytes | None = None
+    if status.st_size <= MAX_FILE_BYTES:
+        with suppress(OSError, ToolError):
+            before = read_target(target, Context(target.path.parent)).data
+    return FileChange(target.name, target.path, before, after, status)
+
+
+def replace_target(target: ConfinedPath, data: bytes, like: os.stat_result | None, context: Context) -> None:
+    """Write a file atomically, and report the change."""
+    change = plan_change(target, data)
     temporary = stage(target, data, like)
     try:
         temporary.replace(target.path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+    context.changed(change)
 
 
 def encode(text: str) -> bytes:

@@ -78,7 +78,7 @@ async def write(path: str, content: str, *, context: Context) -> str:
         with explain_errors(target, context):
             before = file_access.stat_target(target)
             target.path.parent.mkdir(parents=True, exist_ok=True)
-            file_access.replace_target(target, data, before)
+            file_access.replace_target(target, data, before, context)
         verb = "Wrote" if before is None else "Replaced"
         lines = data.count(b"\n") + (data[-1:] not in (b"\n", b""))
         return f"{verb} {target.name} ({_count(lines, 'line')}, {len(data)} bytes)."
@@ -103,7 +103,7 @@ async def edit(path: str, old: str, new: str, all: bool = False, *, context: Con
         with explain_errors(plan.target, context):
             before = file_access.stat_target(plan.target)
             plan.before.check_unchanged(plan.target)
-            file_access.replace_target(plan.target, plan.after, before)
+            file_access.replace_target(plan.target, plan.after, before, context)
         where = f"{'first ' if plan.found > 1 else ''}at line {plan.line}"
         return f"Edited {plan.target.name} ({_count(plan.found, 'replacement')}, {where})."
 

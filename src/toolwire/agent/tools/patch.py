@@ -22,7 +22,7 @@ from toolwire.agent.tools.patch_format import GRAMMAR, AddFile, DeleteFile, Hunk
 from toolwire.core.events import CallKind
 from toolwire.turns.tools.call import CustomPayload, ToolCall, ToolError
 from toolwire.turns.tools.concurrency import run_to_completion
-from toolwire.turns.tools.registry import Context, Result, as_result
+from toolwire.turns.tools.registry import Context, FileChange, Result, as_result
 
 
 class ApplyPatch:
@@ -115,6 +115,13 @@ class PatchPlan:
                 self._draft(destination, content, like)
                 return f"M {move_to or path}"
 
+    def take_back(self, change: FileChange) -> bool:
+        """Plan to restore a file; returns whether it is as the change has left it. Raises `ToolError`."""
+        target = confine_link(str(change.path), self._context)
+        now = self._read(target) if os.path.lexists(target.path) else None
+        self._draft(target, change.before, change.status)
+        return target.path == change.path and now == change.after
+
     @property
     def drafts(self) -> list[Draft]:
         """The planned changes, one for each file."""
@@ -123,6 +130,7 @@ class PatchPlan:
     def carry_out(self) -> None:
         """Change the files; if one cannot be changed, all are restored."""
         backups: list[Path] = []
+        changes = [file_access.plan_change(draft.target, draft.content) for draft in self.drafts]
         try:
             with ExitStack() as undo:
                 staged = {
@@ -148,6 +156,8 @@ class PatchPlan:
         for path in backups:
             with suppress(OSError):
                 path.unlink()
+        for change in changes:
+            self._context.changed(change)
 
     def _stage(self, target: ConfinedPath, content: bytes, like: os.stat_result | None, undo: ExitStack) -> Path:
         """Write a temporary file beside the target, and create the directories that it needs."""

@@ -7,6 +7,7 @@ async def weather(city: str, unit: Literal["C", "F"] = "C") -> str:
 
 import asyncio
 import inspect
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -61,6 +62,18 @@ class Result(msgspec.Struct, frozen=True):
         return "\n".join(part.text for part in self.parts if isinstance(part, TextPart))
 
 
+class FileChange(msgspec.Struct, frozen=True):
+    """A file before and after a change; None where it does not exist."""
+
+    name: str
+    """Its path as the model wrote it."""
+    path: Path
+    before: bytes | None
+    after: bytes | None
+    status: os.stat_result | None = None
+    """The status of the file before. If there was a file and `before` is None, its content is not known."""
+
+
 class Context(msgspec.Struct, Generic[Deps_co], frozen=True):
     """The run as its tools see it. A function gets it in a parameter of this type."""
 
@@ -79,6 +92,8 @@ class Context(msgspec.Struct, Generic[Deps_co], frozen=True):
     """The dependencies that the run was given for its tools."""
     spend: Spend = ignore
     """Adds tokens that the tool has used itself to those of the run."""
+    changed: Callable[[FileChange], None] = ignore
+    """Called by the built-in tools with every file that they have changed, in any thread."""
     stop: threading.Event = msgspec.field(default_factory=threading.Event)
     """Set when the call is cancelled, for a function that runs in a thread."""
 
