@@ -326,6 +326,84 @@ def test_trailers_are_no_headers(locked):
         assert wire.answer()[0] == 401
 
 
+# Where a request begins and ends
+
+H2C = b"Upgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n"
+
+
+@pytest.mark.parametrize(
+    "form", [b"Content-Length: %d\r\n\r\n%b", b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n"]
+)
+def test_a_request_that_offers_http_2_is_answered_with_its_body(lasting, form):
+    """The HTTP client of Java offers it with every first request."""
+    body = json.dumps(chat_body("demo")).encode()
+    with opened(lasting) as wire:
+        wire.send(CHAT + b"Connection: Upgrade, HTTP2-Settings\r\n" + H2C + form % (len(body), body))
+        assert wire.answer()[0] == 200
+        wire.send(HEALTH + b"Connection: Upgrade\r\n" + H2C + b"\r\n" + HEALTH + b"Connection: close\r\n\r\n")
+        assert wire.rest().count(b"HTTP/1.1 200 ") == 2
+
+
+@pytest.mark.parametrize("closing", [b"", b"close, "], ids=["kept", "closing"])
+def test_the_body_of_a_request_that_offers_http_2_is_no_request(lasting, closing):
+    smuggled = HEALTH + b"\r\n"
+    with opened(lasting) as wire:
+        wire.send(CHAT + b"Connection: %bUpgrade\r\n" % closing + H2C + b"Content-Length: %d\r\n\r\n" % len(smuggled))
+        wire.send(smuggled)
+        status, body = wire.answer()
+        assert (status, error_of(body)) == (400, "invalid_json")
+        if not closing:
+            wire.send(HEALTH + b"Connection: close\r\n\r\n")
+            assert wire.answer()[0] == 200
+        assert wire.rest() == b""
+
+
+@pytest.mark.parametrize("target", [b"localhost:443", b"http://localhost/v1/models", b"/v1/models"])
+def test_no_tunnel_is_opened(lasting, target):
+    with opened(lasting) as wire:
+        wire.send(b"CONNECT " + target + b" HTTP/1.1\r\nHost: localhost\r\n\r\n" + HEALTH + b"\r\n")
+        said = wire.rest()
+    assert said.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 405 "))
+    assert said.count(b"HTTP/1.1") == 1
+
+
+def test_an_absolute_target_needs_no_path(lasting):
+    with opened(lasting) as wire:
+        wire.send(b"GET http://localhost HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert wire.answer()[0] == 200
+
+
+@pytest.mark.parametrize("version", [b"0.9", b"1.0", b"2.0"])
+def test_only_a_connection_of_http_1_1_stays_open(lasting, version):
+    with opened(lasting) as wire:
+        wire.send(HEALTH.replace(b"1.1", version) + b"Connection: keep-alive\r\n\r\n")
+        assert wire.answer()[0] == 200
+        assert wire.rest() == b""
+
+
+def test_a_body_that_was_not_asked_for_ends_the_connection(locked):
+    """The client may send it or leave it out, so what comes next may be a body or a request."""
+    with opened(locked) as wire:
+        wire.send(CHAT + b"Expect: 100-continue\r\nContent-Length: 9\r\n\r\n")
+        wire.wait()
+        wire.send(HEALTH + b"\r\n")
+        said = wire.rest()
+    assert said.startswith(b"HTTP/1.1 401 ")
+    assert b"\r\nconnection: close\r\n" in said
+    assert said.count(b"HTTP/1.1") == 1
+
+
+@pytest.mark.parametrize(("version", "count"), [(b"1.1", 1), (b"1.0", 0)])
+def test_only_a_client_of_http_1_1_is_told_to_continue(lasting, version, count):
+    body = json.dumps(chat_body("demo")).encode()
+    head = CHAT.replace(b"1.1", version) + b"Expect: 100-Continue\r\nConnection: close\r\n"
+    with opened(lasting) as wire:
+        wire.send(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        said = wire.rest()
+    assert said.count(b"HTTP/1.1 100 Continue\r\n") == count
+    assert said.count(b"HTTP/1.1 200 ") == 1
+
+
 # How many
 
 
@@ -419,6 +497,32 @@ def test_an_upgrade_that_cannot_be_read_is_answered(lasting, what):
         said = wire.rest()
     assert said.startswith(b"HTTP/1.1 %d " % status)
     assert said.count(b"HTTP/1.1") == 1
+
+
+def test_an_upgrade_of_http_1_0_is_no_handshake(lasting):
+    with opened(lasting) as wire:
+        wire.send(HEALTH.replace(b"/healthz", b"/v1/responses").replace(b"1.1", b"1.0") + UPGRADE + b"\r\n")
+        assert wire.rest().startswith(b"HTTP/1.1 400 ")
+
+
+def test_an_upgrade_may_say_so_in_one_of_several_headers(lasting):
+    with opened(lasting) as wire:
+        wire.send(HEALTH.replace(b"/healthz", b"/v1/responses") + UPGRADE + b"Connection: keep-alive\r\n\r\n")
+        wire.wait()
+        assert wire.peek().startswith(b"HTTP/1.1 101 ")
+
+
+def test_a_client_that_is_still_sending_a_message_sees_why_it_is_refused(lasting):
+    with opened(lasting) as wire:
+        wire.send(HEALTH.replace(b"/healthz", b"/v1/responses") + UPGRADE + b"\r\n")
+        wire.wait()
+        message = Frame(Opcode.TEXT, bytes(5_000_000)).serialize(mask=True)
+        for start in range(0, len(message), 50_000):
+            wire.send(message[start : start + 50_000])
+            if not start:
+                wire.wait()
+        assert b"\x88" in (said := wire.rest())
+        assert (1009).to_bytes(2, "big") in said
 
 
 @contextmanager
@@ -579,6 +683,14 @@ class Served:
         self.now += seconds
         await self.settle()
 
+    def fill(self, data: bytes) -> int:
+        """Send the same data until no more of it can be sent; returns how often it was sent whole."""
+        count = 0
+        with suppress(BlockingIOError):
+            while self._ours.send(data) == len(data):
+                count += 1
+        return count
+
     @property
     def is_open(self) -> bool:
         return bool(self._connections.open)
@@ -618,6 +730,49 @@ def test_a_slow_body_whose_bytes_keep_coming_is_read():
         assert served.received.endswith(b"unhurried")
 
     serve(main, Server(body_timeout=1))
+
+
+class Ip6Transport(asyncio.Transport):
+    """The end of a connection over IPv6, whose addresses have four parts."""
+
+    def __init__(self) -> None:
+        super().__init__({"sockname": ("::1", 8787, 0, 0), "peername": ("::1", 50_000, 0, 0)})
+
+    def is_closing(self) -> bool:
+        return False
+
+
+def test_an_address_of_ip_6_is_a_host_and_a_port():
+    scopes: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        scopes.append(scope)
+        await receive()
+
+    async def main() -> None:
+        connection = HttpConnection(Connections(app, Server(), MemoryBudget(0)))
+        connection.connection_made(Ip6Transport())
+        connection.data_received(HEALTH + b"\r\n")
+        await asyncio.sleep(0)
+        connection.connection_lost(None)
+        await asyncio.sleep(0)
+
+    asyncio.run(main())
+    assert [(scope["server"], scope["client"]) for scope in scopes] == [(("::1", 8787), ("::1", 50_000))]
+
+
+@pytest.mark.parametrize("header", [(b"x-a: b\r\nx-c", b"d"), (b"x-a", b"b\r\nx-c: d"), (b"x-a", b"\x00")])
+def test_no_header_of_an_answer_becomes_two(header):
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [header]})
+
+    async def main(served: Served) -> None:
+        await served.open(app)
+        await served.send(HEALTH + b"\r\n")
+        assert served.received.startswith(b"HTTP/1.1 500")
+        assert b"x-c" not in served.received
+
+    serve(main, Server())
 
 
 async def refuse(scope: Any, receive: Any, send: Any) -> None:
@@ -740,6 +895,47 @@ def test_a_message_whose_bytes_keep_coming_is_read():
         assert served.received.endswith(b"read unhurried")
 
     serve(main, Server(body_timeout=1))
+
+
+def test_a_message_behind_the_handshake_waits_for_the_application():
+    """It is read no further than that, however much follows."""
+
+    over = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await over.wait()
+
+    async def main(served: Served) -> None:
+        await served.open(app)
+        message = Frame(Opcode.TEXT, b"x" * 1000).serialize(mask=True)
+        await served.send(HEALTH + UPGRADE + b"\r\n" + message)
+        served.fill(message)
+        await served.settle()
+        assert served.fill(message) == 0
+        over.set()
+        await served.settle()
+
+    serve(main, Server())
+
+
+def test_a_client_that_does_not_read_gets_the_answer_to_the_latest_ping():
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        await send({"type": "websocket.send", "text": "x" * 300_000})
+        await receive()
+
+    async def main(served: Served) -> None:
+        served.reads = False
+        await served.open(app)
+        await served.send(HEALTH + UPGRADE + b"\r\n")
+        await served.send(b"".join(Frame(Opcode.PING, data).serialize(mask=True) for data in (b"first", b"latest")))
+        served.reads = True
+        for _ in range(1000):
+            await served.settle()
+        assert served.received.endswith(b"latest")
+
+    serve(main, Server())
 
 
 # What is hardly a request

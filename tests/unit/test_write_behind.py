@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from toolwire.memory.sqlite import SqliteStore
 from toolwire.memory.store import KeyValue
-from toolwire.memory.write_behind import CachedTable, WriteBehind, encode_key, load
+from toolwire.memory.write_behind import MAX_UNWRITTEN_BYTES, CachedTable, WriteBehind, encode_key, load
 
 KEY = ("ann", "call_1")
 
@@ -58,3 +58,21 @@ def test_a_value_that_was_absent_once_is_asked_for_again():
         return names.get(KEY)
 
     assert asyncio.run(scenario()) == "new"
+
+
+def test_a_value_that_replaces_a_pending_one_takes_its_room():
+    """Otherwise a value that changes often would fill the queue, and others would not be written."""
+
+    async def scenario() -> list[bytes | None]:
+        store = SqliteStore("memory:", 3600, 1_000_000)
+        behind = WriteBehind(store)
+        for _ in range(4):
+            behind.put("ann", "name", b"a", bytes(MAX_UNWRITTEN_BYTES // 2))
+        behind.put("ann", "name", b"a", b"small")
+        behind.put("ann", "name", b"b", b"other")
+        await behind.flush()
+        found = await store.get_values("ann", [("name", b"a"), ("name", b"b")])
+        await store.close()
+        return found
+
+    assert asyncio.run(scenario()) == [b"small", b"other"]

@@ -141,13 +141,12 @@ class HttpConnection(asyncio.Protocol):
         self.loop = asyncio.get_running_loop()
         self.transport: asyncio.Transport = cast("asyncio.Transport", None)  # until there is a connection
         self._app = connections.app
-        self._parser = httptools.HttpRequestParser(self)
-        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)  # a refused client may send on
+        self._parser = self._make_parser()
         self._requests: deque[HttpRequest] = deque()  # the one that is being answered, and those that wait
         self._last: HttpRequest | None = None  # the one whose body is being read, or was
-        self._handshake: Scope | None = None  # of a WebSocket
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
+        self._scope: Scope = {}  # of the latest request
         self._phase = Phase.HEADERS
         self._since = self._heard = self.loop.time()
         self._overhead = 0
@@ -161,7 +160,8 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
-        self._addresses = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
+        addresses = map(transport.get_extra_info, ("sockname", "peername"))
+        self._server, self._client = (address and address[:2] for address in addresses)  # IPv6 has four parts
         self.all.open.add(self)
         if self.all.are_too_many:
             self._app = self.all.only_health(self._app)
@@ -195,17 +195,36 @@ class HttpConnection(asyncio.Protocol):
             where = "headers" if self._phase is Phase.HEADERS else "trailers"
             self._refuse(Failure(431, "headers_too_large", f"More than {MAX_OVERHEAD} bytes of {where}."))
 
+    def _make_parser(self) -> httptools.HttpRequestParser:
+        parser = httptools.HttpRequestParser(self)
+        parser.set_dangerous_leniencies(lenient_data_after_close=True)  # a refused client may send on
+        return parser
+
     def _parse(self, data: bytes) -> None:
-        while data:
+        while not self.transport.is_closing():
             try:
                 self._parser.feed_data(data)
             except httptools.HttpParserUpgrade as upgrade:
                 data = data[upgrade.args[0] :]
-                if self._handshake is not None:
-                    self._open_socket(self._handshake, data)
-                    return
             else:
                 return
+            headers = self._headers
+            if self.all.limits.websocket and (b"upgrade", b"websocket") in headers:
+                self._open_socket(self._encode_head(headers), data)
+                return
+            if self._scope["method"] == "CONNECT":
+                self._refuse(Failure(405, "method_not_allowed", "This is not a proxy."))
+                return
+            # Any other upgrade is ignored: the request is read again without it, because the parser skips its body.
+            connection = (b"connection", b"keep-alive" if self._parser.should_keep_alive() else b"close")
+            data = self._encode_head([connection, *(each for each in headers if each[0] != b"connection")]) + data
+            self._parser = self._make_parser()
+
+    def _encode_head(self, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+        """The head of the latest request, with these headers."""
+        method, version = self._scope["method"].encode(), self._scope["http_version"].encode()
+        lines = b"".join(b"%b: %b\r\n" % header for header in headers)
+        return b"%b %b HTTP/%b\r\n%b\r\n" % (method, self._url, version, lines)
 
     def pause_reading(self) -> None:
         if not self._is_paused:
@@ -238,37 +257,35 @@ class HttpConnection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._phase is Phase.HEADERS:  # trailers are discarded
             name = name.lower()
-            self._headers.append((name, value.lower() if name == b"expect" else value))
+            self._headers.append((name, value.lower() if name in (b"expect", b"upgrade") else value))
 
     def on_headers_complete(self) -> None:
-        parser, version, headers = self._parser, self._parser.get_http_version(), self._headers
+        parser, version = self._parser, self._parser.get_http_version()
         self._phase, self._since, self._overhead = Phase.BODY, self._heard, 0
         path, query = self._url, b""
         if path.startswith(b"/") and b"#" not in path:
             path, _, query = path.partition(b"?")
         else:
             parsed = httptools.parse_url(path)
-            path, query = parsed.path, parsed.query or b""
-        server, client = self._addresses
-        scope: Scope = {
+            path, query = parsed.path or b"/", parsed.query or b""
+        self._scope = {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.4"},
             "http_version": version,
-            "server": server,
-            "client": client,
+            "server": self._server,
+            "client": self._client,
             "scheme": "http",
             "method": parser.get_method().decode("ascii"),
             "root_path": "",
             "path": unquote(path.decode("ascii")),
             "raw_path": path,
             "query_string": query,
-            "headers": headers,
+            "headers": self._headers,
         }
-        if parser.should_upgrade() and self.all.limits.websocket and _asks_for_websocket(headers):
-            self._handshake = scope
-            return
-        is_last = version == "1.0" or self.all.draining or self in self.all.reserve
-        request = HttpRequest(self, scope, keep_alive=parser.should_keep_alive() and not is_last)
+        if parser.should_upgrade():
+            return  # to `_parse`
+        is_last = version != "1.1" or self.all.draining or self in self.all.reserve
+        request = HttpRequest(self, self._scope, keep_alive=parser.should_keep_alive() and not is_last)
         self._last = request
         self._requests.append(request)
         if len(self._requests) == 1:
@@ -280,21 +297,21 @@ class HttpConnection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         self._overhead = 0
-        if self._handshake is None and self._last is not None:
+        if self._last is not None:
             self._last.take_body(body)
 
     def on_message_complete(self) -> None:
         self._phase, self._since, self._overhead = Phase.READ, self._heard, 0
-        if self._handshake is None and self._last is not None:
+        if self._last is not None and not self._parser.should_upgrade():
             self._last.end_body()
             if self._last.is_complete:
                 self._phase = Phase.WAITING
 
-    def _open_socket(self, handshake: Scope, data: bytes) -> None:
+    def _open_socket(self, handshake: bytes, data: bytes) -> None:
         """Turn the connection into a WebSocket; `data` follows the handshake."""
         if self in self.all.reserve:
             self._refuse(self.all.overflow)
-        elif handshake["method"] != "GET":
+        elif self._scope["method"] != "GET":
             self._refuse(Failure(405, "method_not_allowed", "A WebSocket handshake must use GET."), b"allow: GET\r\n")
         elif self._requests:
             self._refuse(Failure(400, "invalid_request", "A WebSocket handshake must wait for the answers before it."))
@@ -302,11 +319,12 @@ class HttpConnection(asyncio.Protocol):
             from toolwire.gateway.websocket import SocketConnection  # noqa: PLC0415 - most clients open none
 
             self.all.open.discard(self)
+            self._parser = cast("httptools.HttpRequestParser", None)  # it holds a reference to this object
             self.transport.pause_reading()
-            socket = SocketConnection(self.all, self.transport, {**handshake, "type": "websocket", "scheme": "ws"})
+            socket = SocketConnection(self.all, self.transport, {**self._scope, "type": "websocket", "scheme": "ws"})
             self.transport.set_protocol(socket)
-            socket.begin(self._url, data)
             self.transport.resume_reading()
+            socket.begin(handshake, data)
 
     # Answers
 
@@ -414,13 +432,6 @@ class HttpConnection(asyncio.Protocol):
             return
         self.transport.write(encode_refusal(failure, self._url.decode("latin-1"), headers))
         self.close()
-
-
-def _asks_for_websocket(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Whether a request that asks for an upgrade asks for a WebSocket."""
-    upgrade = dict(headers)
-    tokens = [token.strip() for token in upgrade.get(b"connection", b"").lower().split(b",")]
-    return b"upgrade" in tokens and upgrade.get(b"upgrade", b"").lower() == b"websocket"
 
 
 def encode_refusal(failure: Failure, path: str, headers: bytes = b"") -> bytes:

@@ -46,9 +46,8 @@ class HttpRequest:
         self.is_complete = False
         """Whether the answer is complete."""
         self._is_gone = False  # the client
-        self._expects_continue = any(
-            name == b"expect" and value.lower() == b"100-continue" for name, value in scope["headers"]
-        )
+        self._is_http_1_1 = scope["http_version"] == "1.1"
+        self._expects_continue = self._is_http_1_1 and (b"expect", b"100-continue") in scope["headers"]
         self._body: list[bytes] = []
         self._unread = 0  # bytes of it
         self._is_body_whole = False
@@ -141,12 +140,15 @@ class HttpRequest:
 
     def _begin(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """Prepare the head, which waits for the beginning of the body: one write saves a system call."""
+        if self._expects_continue and not self._is_body_whole:  # the client may send the body or leave it out
+            self.keep_alive = False
         self._expects_continue = False
         lines = [STATUS_LINES[status], self._connection.all.date]
         has_length = status in WITHOUT_BODY
         for name, value in headers:
-            if UNSAFE.search(value):
-                raise RuntimeError(f"the value of the header {name!r} has control characters")
+            line = b"%b: %b" % (name, value)
+            if UNSAFE.search(line):
+                raise RuntimeError(f"the header {name!r} has control characters")
             match name.lower():
                 case b"content-length":
                     has_length, self._left = True, int(value)
@@ -155,13 +157,13 @@ class HttpRequest:
                     continue
                 case _:
                     pass
-            lines.append(b"%b: %b\r\n" % (name, value))
+            lines.append(line + b"\r\n")
         if not has_length and self._scope["method"] != "HEAD":
-            if self._scope["http_version"] == "1.0":
-                self._left = None  # the end of the connection ends the body
-            else:
+            if self._is_http_1_1:
                 self._is_chunked = True
                 lines.append(b"transfer-encoding: chunked\r\n")
+            else:
+                self._left = None  # the end of the connection ends the body
             self._connection.loop.call_soon(self._send_head)  # a stream may have nothing to show yet
         lines.append(b"\r\n" if self.keep_alive else CLOSE + b"\r\n")
         self._head, self.has_begun = b"".join(lines), True

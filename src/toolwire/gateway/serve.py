@@ -126,8 +126,8 @@ class GatewayServer:
         return bool(self.connections.open or self.connections.tasks) and not self._is_ending_at_once
 
     def _check_connections(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.connections.check(loop.time())
         loop.call_later(CHECK_INTERVAL, self._check_connections, loop)
+        self.connections.check(loop.time())
 
     def handle_exit(self) -> None:
         """Let running turns finish after a signal; a second one ends them at once."""

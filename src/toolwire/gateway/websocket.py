@@ -63,10 +63,9 @@ class SocketConnection(asyncio.BufferedProtocol):
         self._writable.set()
         connections.open.add(self)
 
-    def begin(self, target: bytes, data: bytes) -> None:
+    def begin(self, handshake: bytes, data: bytes) -> None:
         """Read the handshake, and the data that follows it."""
-        lines = (b"%b: %b\r\n" % header for header in self._scope["headers"])
-        self._protocol.receive_data(b"GET %b HTTP/1.1\r\n%b\r\n" % (target, b"".join(lines)))
+        self._protocol.receive_data(handshake)
         [request] = self._protocol.events_received() or [None]
         if isinstance(request, Request):
             self._response = self._protocol.accept(request)
@@ -115,6 +114,8 @@ class SocketConnection(asyncio.BufferedProtocol):
 
     def _read(self, data: bytes) -> None:
         self._heard = self._time()
+        if self._protocol.eof_sent:
+            return  # so that the client can read why
         self._protocol.receive_data(data)
         if self._protocol.parser_exc is not None:
             self._end(self._protocol.close_code or 1006)
@@ -138,7 +139,7 @@ class SocketConnection(asyncio.BufferedProtocol):
                     self._pass_on(bytes(message or data))
             case Opcode.PING:
                 # A client that does not read gets the latest answer only (RFC 6455, section 5.5.3).
-                self._pong = b"".join(self._protocol.data_to_send())
+                self._pong = b"".join(self._protocol.data_to_send()) or self._pong  # to all pings of a read
                 if self._writable.is_set():
                     self.resume_writing()
             case Opcode.PONG:
@@ -276,13 +277,18 @@ class SocketConnection(asyncio.BufferedProtocol):
 
     def _fail(self, code: int, reason: str) -> None:
         self._protocol.fail(code, reason)
-        self._message.clear()
         self._end(code)
 
     def _end(self, code: int) -> None:
-        """End the connection with the frames that the protocol has to send."""
+        """End the connection with the frames that the protocol has to send. What the client still sends is discarded
+        for a while: a socket that is closed before is reset, and the client loses the close frame."""
+        self._message.clear()
         self._reservation.release()
         self._events.put_nowait({"type": "websocket.disconnect", "code": code})
         self._write()
         self._close_sent = self._close_sent or self._time()
-        self.transport.close()
+        if self._protocol.close_rcvd is not None:
+            self.transport.close()
+        else:
+            self._resume_reading()
+            self.transport.write_eof()

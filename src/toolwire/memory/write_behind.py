@@ -43,8 +43,9 @@ class WriteBehind:
         """Enqueue a value. It replaces a pending one with the same key."""
         if self._store is None or self._size > MAX_UNWRITTEN_BYTES:
             return
+        replaced = self._rows.get((owner, kind, key))
         self._rows[owner, kind, key] = KeyValue(owner, kind, key, value)
-        self._size += len(value)
+        self._size += len(value) - (len(replaced.value) if replaced is not None else 0)
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._write(self._store))
 
