@@ -244,7 +244,7 @@ await page.context().close();
 LIST = r"""
 page = await open(1280, "dark");
 const LONG = { id: "long", seq: 1, at: 1700000000, dialect: "chat", backend: "up", model: "model", ms: 5, first_ms: 1, kept: "metadata", client: "python-httpx/0.28.1", notes: ["arguments_repaired"], status: 502, error: "backend_unreachable", input: 75004, output: 75004, calls: ["get_weather", "get_weather"], call_count: 2 };
-await page.route("**/console/api/turns?*", (route) => route.fulfill({ json: { now: 1700010000, workers: [{ process: "x", seq: 1, more: false, rows: [LONG], running: [], kept_bytes: 1000, busy: 0, capturing: 0 }] } }));
+await page.route("**/console/api/turns?*", (route) => route.fulfill({ json: { now: 1700010000, workers: [{ process: "x", seq: 1, more: false, rows: [LONG], running: [], kept_bytes: 1000, capturing: 0 }] } }));
 await page.goto(given.link);
 await page.waitForSelector('[data-id="long"]');
 const cut = (keyless) => page.evaluate((keyless) => {

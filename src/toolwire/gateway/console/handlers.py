@@ -67,7 +67,6 @@ class Handlers:
             "rows": await run_in_thread(msgspec.to_builtins, seen),
             "running": msgspec.to_builtins(recorder.list_running(viewer.sees)),
             "kept_bytes": ring.size if sees_all else ring.sizes[key],
-            "busy": recorder.busy.total() if sees_all else recorder.busy[key],
             "capturing": recorder.captures.get(ALL_KEYS if sees_all else key, 0),
         }
 

@@ -4,7 +4,6 @@ A turn costs a few references to existing bytes. Its content stays raw in the ri
 is first viewed; then a thread removes the secrets and packs it. Everything that leaves this module is without secrets.
 """
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from secrets import token_hex
 
@@ -24,8 +23,6 @@ from toolwire.turns.observers import TurnObserver, TurnOutcome, TurnReport
 
 MAX_HELD = 32 * 1024 * 1024
 """Maximum bytes of all traces of turns that are not in the ring yet."""
-TURNS_PER_SECOND, MAX_BURST = 50, 1000
-"""Rate limit for recording content that no viewer requested. Without it, recording would add a tenth to the load."""
 ROWS_PER_BATCH, MAX_PENDING_SIZE = 32, 256 * 1024
 """Ended turns, and bytes of one turn, after which rows are made: in batches they cost half."""
 MAX_LIVE_SIZE = 1024 * 1024
@@ -50,8 +47,6 @@ class TurnRecorder(TurnObserver):
         self.keeps_everything = keep == "everything" or (keep == "auto" and not settings.keys)
         self.pin_share = 1 / max(1, sum(bool(key.console) for key in settings.keys))
         """The share of the room for pinned turns that one key may use."""
-        self.busy: Counter[str] = Counter()
-        """Turns whose content was not recorded because of load, by key."""
         self.captures: dict[str, int] = {}
         """Number of further turns of a key, or of all keys, to record with their content."""
         self.on_capture: Callable[[str], None] = lambda _: None
@@ -62,7 +57,6 @@ class TurnRecorder(TurnObserver):
         self._begun: dict[str, TurnTrace] = {}  # not authenticated yet
         self._running: dict[str, tuple[TurnTrace, TurnReport]] = {}
         self._finished: list[tuple[TurnTrace, TurnReport, TurnOutcome]] = []  # not in the ring yet
-        self._allowance, self._allowed_at = float(MAX_BURST), 0.0
         self._ring = Ring(bytes_of(settings.console.max_size))
         self._statistics = Statistics()
 
@@ -77,12 +71,11 @@ class TurnRecorder(TurnObserver):
         """The client is authenticated. Decide whether to record the content."""
         trace = self._begun.pop(report.turn)
         self._running[report.turn] = (trace, report)
-        if self._held.reserved < self._held.limit:
-            trace.keeps = (
-                bool(report.replay_of)
-                or (bool(self.captures) and self._capture(report.key or ""))
-                or (self.keeps_everything and self._is_within_rate(trace.began))
-            )
+        trace.keeps = (
+            self.keeps_everything
+            or bool(report.replay_of)
+            or (bool(self.captures) and self._held.reserved < self._held.limit and self._capture(report.key or ""))
+        )
 
     def ask(self, report: TurnReport, request: Request) -> None:
         """Note the calls whose results the request carries."""
@@ -100,15 +93,6 @@ class TurnRecorder(TurnObserver):
         self._finished.append((trace, report, outcome))
         if len(self._finished) == ROWS_PER_BATCH or trace.size > MAX_PENDING_SIZE or is_large(report, outcome.stats):
             self._settle()
-
-    def _is_within_rate(self, now: float) -> bool:
-        """Whether the content of one more turn may be recorded, if no viewer requested it (a token bucket)."""
-        self._allowance = min(MAX_BURST, self._allowance + (now - self._allowed_at) * TURNS_PER_SECOND)
-        self._allowed_at = now
-        if self._allowance < 1:
-            return False
-        self._allowance -= 1
-        return True
 
     def _capture(self, key: str) -> bool:
         """Whether to capture a turn of this key; if so, count it."""
@@ -133,9 +117,6 @@ class TurnRecorder(TurnObserver):
                 turn.trace, turn.notes = trace, outcome.stats.notes
             else:
                 trace.release()
-                if self.keeps_everything:
-                    row.kept = "busy"
-                    self.busy[row.key] += 1
             turns.append(turn)
         self._statistics.count(rows)
         self._ring.add(turns)

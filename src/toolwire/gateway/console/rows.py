@@ -13,10 +13,10 @@ from toolwire.core.request import Entry, Message, ResultEntry, TextPart
 from toolwire.gateway.console.trace import TurnTrace
 from toolwire.turns.observers import TurnOutcome, TurnReport
 
-Kept: TypeAlias = Literal["running", "whole", "cut", "metadata", "busy", "large", "failed"]
-"""What is kept of a turn besides its row. `cut`: a part, because the turn is very long; `metadata`: nothing, by the
-settings; `busy`: nothing, because of load; `large`: nothing, because the content exceeds a quarter of the ring;
-`failed`: nothing, because of a fault in the console."""
+Kept: TypeAlias = Literal["running", "whole", "cut", "metadata", "large", "failed"]
+"""What is kept of a turn besides its row. `cut`: a part, because this turn, or those that ran with it, were very long;
+`metadata`: nothing, by the settings; `large`: nothing, because the content exceeds a quarter of the ring; `failed`:
+nothing, because of a fault in the console."""
 
 MAX_NAMES = 32
 """Maximum number of calls, notes and results that a row names."""

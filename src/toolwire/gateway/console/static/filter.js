@@ -17,7 +17,7 @@ const FLAGS = {
 
 // What is kept of a turn, as the list says it.
 function content(row) {
-  return { busy: "metadata", large: "metadata", failed: "metadata" }[row.kept] ?? row.kept ?? "metadata";
+  return { large: "metadata", failed: "metadata" }[row.kept] ?? row.kept ?? "metadata";
 }
 
 function replayed(row) {

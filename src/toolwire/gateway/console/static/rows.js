@@ -7,7 +7,7 @@ const MOST = 20000;
 
 export const known = new Map(); // finished turns, by id
 export let running = new Map(); // running turns, by id
-export let facts = { workers: 1, bytes: 0, busy: 0, capturing: 0 };
+export let facts = { workers: 1, bytes: 0, capturing: 0 };
 const cursors = new Map(); // the last change that is known of each process
 let asking;
 
@@ -24,7 +24,7 @@ async function load() {
     more = workers.filter(take).length > 0;
     running = new Map(workers.flatMap((worker) => worker.running).map((row) => [row.id, row]));
     const sum = (name) => workers.reduce((all, worker) => all + worker[name], 0);
-    facts = { workers: workers.length, bytes: sum("kept_bytes"), busy: sum("busy"), capturing: Math.max(0, ...workers.map((worker) => worker.capturing)) };
+    facts = { workers: workers.length, bytes: sum("kept_bytes"), capturing: Math.max(0, ...workers.map((worker) => worker.capturing)) };
   }
   for (const [id, row] of known) {
     if (known.size <= MOST) break;

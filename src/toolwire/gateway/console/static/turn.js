@@ -83,7 +83,6 @@ function facts(row) {
 function summary(row, whole) {
   const missing = {
     metadata: "Only the metadata of this turn is kept, which is the default where the gateway has keys. “Capture the next turns” in the list of turns keeps their content.",
-    busy: "Only the metadata of this turn is kept, because of load.",
     large: "Only the metadata of this turn is kept: its content is larger than a quarter of the console’s memory.",
     failed: "Only the metadata of this turn is kept: its content could not be prepared. The gateway’s log has the reason.",
     running: "The content is shown when the turn is over, if it is kept.",

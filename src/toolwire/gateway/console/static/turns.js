@@ -13,8 +13,8 @@ const COLUMNS = [
   ["Tokens", "tokens"], ["Calls", "calls"], ["Notes", "notes"], ["Kept", "kept"],
 ];
 const KEPT = {
-  running: ["", "Running"], whole: ["whole", "All content is kept"], cut: ["part", "A part of the content is kept: the turn was very long"],
-  busy: ["metadata", "Only metadata is kept, because of load"], large: ["metadata", "Only metadata is kept: the content is too large"], failed: ["metadata", "Only metadata is kept: the content could not be prepared"],
+  running: ["", "Running"], whole: ["whole", "All content is kept"], cut: ["part", "A part of the content is kept: this turn, or those that ran with it, were very long"],
+  large: ["metadata", "Only metadata is kept: the content is too large"], failed: ["metadata", "Only metadata is kept: the content could not be prepared"],
 };
 
 // These survive a change of view: the filter with the position in the list, and the rows of a pause, by id.
@@ -76,7 +76,6 @@ function said(shown, known, who) {
   return [
     `${plural(shown, "turn")}${shown === known ? "" : ` of ${count(known)}`}`,
     `${size(facts.bytes)} of ${size(bytesOf(who.max_size) * facts.workers)} kept${facts.workers > 1 ? ` by ${facts.workers} workers` : ""}`,
-    facts.busy ? `${count(facts.busy)} with metadata only, because of load` : "",
     who.keeps_everything ? "" : facts.capturing ? `the content of the next ${facts.capturing} is kept` : "only metadata is kept",
   ].filter(Boolean).join(" · ");
 }
