@@ -53,6 +53,8 @@ class TurnDecoder(ABC):
         """Whether the backend's stream has ended the turn."""
         self.finishing: int = 0
         """Frames since the last choice got its finish reason, not counting heartbeats; 0 before that."""
+        self.given_reason: str = ""
+        """The finish reason in the words of the reply."""
         self.context_window: ContextWindow = ContextWindow()
         """The size and state of the model's context window, as far as the reply reported them."""
 

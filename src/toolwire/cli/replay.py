@@ -1,6 +1,7 @@
 """`toolwire replay`: the options for showing recordings."""
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +40,25 @@ from toolwire.cli.options import PATH, stop
     default="",
     help="Write the reply as turn events, or as a dialect sends it: events, chat, responses, messages, all.",
 )
-def replay(path: tuple[Path, ...], event: tuple[str, ...], **options: Any) -> None:
-    from toolwire.replay import ReplayOptions, run_replay
+@click.option("--assert", "asserts", is_flag=True, help="Run test cases; exit code 1 if one does not hold.")
+@click.option("--junit", type=PATH, metavar="FILE", help="With --assert: write the results as JUnit XML.")
+def replay(
+    path: tuple[Path, ...], event: tuple[str, ...], *, asserts: bool, junit: Path | None, **options: Any
+) -> None:
+    from toolwire.memory.private_files import open_private
+    from toolwire.replay import ReplayOptions, run_cases, run_replay
 
+    chosen = ReplayOptions(path, events=event, **options)
+    if junit is not None and not asserts:
+        raise stop("--junit is for --assert only")
     try:
-        run_replay(ReplayOptions(path, events=event, **options), sys.stdout)
+        if not asserts:
+            run_replay(chosen, sys.stdout)
+            return
+        with open_private(junit, "w") if junit is not None else nullcontext() as report:
+            is_ok = run_cases(chosen, sys.stdout, report)
     except OSError as error:
         raise stop(f"{error.filename or path[0]}: {error.strerror}") from None
     except ValueError as error:
         raise stop(error) from None
+    raise click.exceptions.Exit(0 if is_ok else 1)

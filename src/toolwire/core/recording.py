@@ -6,11 +6,12 @@
     {"path": "/responses", "sent": "{…}"}                    ← the request to the backend
     {"t": 0.213, "event": "response.created", "data": "{…}"}
     {"t": 4.871, "body": "{…}"}                              ← a plain reply or an error
+    {"case": {"expected": {"calls": […], …}, …}}             ← what the client must get, in a test case
 
 Headers are not recorded. In bodies, `secret_patterns.py` removes keys and passwords.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -53,8 +54,46 @@ class Attempt(msgspec.Struct, omit_defaults=True):
     reply: str = ""
 
 
+class ExpectedCall(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """A call that the client must get."""
+
+    name: str
+    arguments: msgspec.Raw = msgspec.Raw(b"{}")
+    """A JSON object; a string if they are anything else."""
+    id: str = ""
+    """Any id, if this is empty."""
+    namespace: str = ""
+    complete: bool = True
+
+
+class Expectation(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """What the client of a turn must get. A field that is None is not compared."""
+
+    calls: list[ExpectedCall] | None = None
+    text: str | None = None
+    finish: str | None = None
+    """The finish reason in the words of the client's dialect, or `failed: CODE`."""
+    notes: list[str] | None = None
+
+
+class Case(msgspec.Struct, omit_defaults=True):
+    """What a test case adds to a recording: what the client must get, and the settings that it depends on."""
+
+    expected: Expectation
+    seed: str = ""
+    """The ids of the turn are derived from it."""
+    is_plain: bool = False
+    """Whether the client got the answer in one piece."""
+    rules: Mapping[str, object] = {}
+    """How tool calls were carried, as in `[tools]` of the settings; without defaults."""
+    profile: Mapping[str, object] = {}
+    """The profile of the backend, as in the settings."""
+    login: str = ""
+    """The `auth` of the backend."""
+
+
 class Line(msgspec.Struct, omit_defaults=True):
-    """A request, an attempt, one frame of a stream, or a body; `t` is in seconds from the start of the reply."""
+    """A request, an attempt, one frame of a stream, a body, or a case; `t` is the seconds since the reply began."""
 
     t: float = 0.0
     request: str = ""
@@ -69,6 +108,7 @@ class Line(msgspec.Struct, omit_defaults=True):
     body: str = ""
     left_out: bool = False
     """The rest is missing, because it was too long."""
+    case: Case | None = None
 
     @property
     def is_reply(self) -> bool:
@@ -85,6 +125,15 @@ class Recording(msgspec.Struct, frozen=True):
     def script(self, *, timed: bool) -> Script:
         """The same reply as a script, with or without the recorded pauses."""
         return Script(self._steps(timed), self.head.content_type or "text/event-stream")
+
+    @property
+    def request(self) -> str:
+        """The body of the client's request; empty if it was not recorded."""
+        return next((line.request for line in self.lines if line.request), "")
+
+    @property
+    def case(self) -> Case | None:
+        return next((line.case for line in self.lines if line.case is not None), None)
 
     @property
     def reply(self) -> list[Line]:

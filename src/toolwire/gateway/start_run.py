@@ -1,6 +1,6 @@
 """Starts the run of a request under the rules of the settings and the request, with the gateway's own tools."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import count
 
 from toolwire.assembly import ToolRules, output_mode
@@ -86,12 +86,17 @@ def _count_calls(exchange: Exchange) -> Callable[[str, str], None]:
 
 def rules_for(exchange: Exchange) -> ToolRules:
     """The rules of the settings, overridden by the headers and by the prefix of the path. Raises `BadRequest`."""
-    rules, headers, scope = exchange.shared.settings.tools, exchange.turn.head.headers, exchange.scope
-    if _FLAGS.keys().isdisjoint(headers) and OUTPUT_MODE not in scope:
+    prefix = exchange.scope.get(OUTPUT_MODE, "")
+    return override_rules(exchange.shared.settings.tools, exchange.turn.head.headers, prefix)
+
+
+def override_rules(rules: ToolRules, headers: Mapping[bytes, bytes], prefix: str) -> ToolRules:
+    """These rules, overridden by the headers of a request and by the prefix of its path. Raises `BadRequest`."""
+    if _FLAGS.keys().isdisjoint(headers) and not prefix:
         return rules
     given = {name: headers[key].decode("latin-1") for key, name in _FLAGS.items() if key in headers}
-    if OUTPUT_MODE in scope:
-        given[MODE_HEADER] = scope[OUTPUT_MODE]
+    if prefix:
+        given[MODE_HEADER] = prefix
     try:
         return with_flags(rules, HEADERS, given)
     except FlagError as error:

@@ -16,9 +16,8 @@ received:
 Invisible characters of recordings are escaped, so that their text cannot control the terminal.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
-from itertools import chain
 from pathlib import Path
 from typing import TextIO, get_args
 
@@ -61,6 +60,21 @@ class ReplayOptions(msgspec.Struct, frozen=True):
     """The form in which the reply is written: a dialect, `events`, or `all` of them."""
 
 
+def find_files(options: ReplayOptions) -> Iterator[Path]:
+    """The files that the options select, in a directory the oldest first."""
+    for path in options.paths:
+        for file in sorted(path.glob("*.jsonl"), key=lambda each: each.stat().st_mtime) if path.is_dir() else [path]:
+            if file.stem.startswith(options.request):
+                yield file
+
+
+def read_whole(path: Path) -> Recording:
+    """A recording. Raises `ValueError` with a message for the user if it is none, or `OSError`."""
+    if path.stat().st_size > MAX_BYTES:
+        raise ValueError(f"it has more than {MAX_BYTES:,} bytes")
+    return read_recording(read_file(path))
+
+
 def run_replay(options: ReplayOptions, out: TextIO) -> None:
     """Print the recordings that the options select. Raises `ValueError` with a message for the user, or `OSError`."""
     forms = (EVENTS, *dialects())
@@ -74,17 +88,9 @@ def run_replay(options: ReplayOptions, out: TextIO) -> None:
             raise ValueError(f"{option}: {value!r} is none of {', '.join(known)}")
     chosen = forms if options.written_as == ALL_FORMS else (options.written_as,)
     found = shown = 0
-    files = (
-        sorted(path.glob("*.jsonl"), key=lambda file: file.stat().st_mtime) if path.is_dir() else [path]
-        for path in options.paths
-    )
-    for path in chain.from_iterable(files):
-        if not path.stem.startswith(options.request):
-            continue
-        if path.stat().st_size > MAX_BYTES:
-            raise ValueError(f"{path}: it has more than {MAX_BYTES:,} bytes")
+    for path in find_files(options):
         try:
-            recording = read_recording(read_file(path))
+            recording = read_whole(path)
             if options.dialect not in ("", recording.head.dialect):
                 continue
             found += 1

@@ -87,8 +87,7 @@ def read_steps(recording: Recording) -> list[Step]:
 
 def find_request(recording: Recording) -> Request:
     """The client's request; an empty one if it was not recorded or cannot be decoded."""
-    body = next((line.request for line in recording.lines if line.request), "")
-    found = _decode(body, recording.head.dialect) or Request(recording.head.model, ())
+    found = _decode(recording.request, recording.head.dialect) or Request(recording.head.model, ())
     return msgspec.structs.replace(found, stream=True, include_usage=True)
 
 

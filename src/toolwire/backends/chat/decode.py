@@ -198,6 +198,7 @@ class Decoder(TurnDecoder):
                 self.context_window = ContextWindow(is_full=True)
             if known not in _REASONS:
                 out.append(Note("reason_unknown", given))
+            self.given_reason = given
             if self._reason in (None, "stop"):  # some servers send a reason in every chunk; the most specific one wins
                 self._reason = _REASONS.get(known, "stop")
         if choice.usage is not None:  # Kimi

@@ -427,7 +427,7 @@ class Decoder(TurnDecoder):
         return [*out, TurnEnded(reason)]
 
     def _finish_reason(self, out: list[Event]) -> Reason:
-        given = self._reason
+        given = self.given_reason = self._reason
         if given == "pause_turn":
             out += () if self._keeps_frames else (Note("turn_paused"),)
             return "stop"

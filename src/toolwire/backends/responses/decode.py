@@ -440,8 +440,10 @@ class Decoder(TurnDecoder):
             out += self._complete_item(item, None if item.call_id else index)
         incomplete = response.status == "incomplete" or event.type == "response.incomplete"
         reason: Reason = "stop"
+        self.given_reason = response.status or ""
         if incomplete:
             details = response.incomplete_details
+            self.given_reason += f": {details.reason}" if details is not None else ""
             reason = _REASONS.get(details.reason if details else None, "length")
             if details is not None and "context" in (details.reason or ""):
                 self.context_window = ContextWindow(is_full=True)

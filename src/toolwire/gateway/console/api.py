@@ -14,6 +14,7 @@ from toolwire import __version__
 from toolwire.config.settings import CONSOLE_NAME
 from toolwire.core.cache import BoundedDict
 from toolwire.core.errors import BadRequest
+from toolwire.core.recording import Expectation
 from toolwire.dialects.reading import as_bad_request, read
 from toolwire.gateway.console.access import Access, Viewer
 from toolwire.gateway.console.backends import Checks, CheckState, ModelLists
@@ -63,6 +64,10 @@ class ReplayBody(msgspec.Struct):
     model: Annotated[str, msgspec.Meta(min_length=1)]
 
 
+class CaseBody(msgspec.Struct):
+    expected: Expectation | None = None
+
+
 class CheckBody(msgspec.Struct):
     model: str = ""
 
@@ -83,7 +88,7 @@ class ConsoleApi:
         self._checks = Checks(shared.settings, recorder.secrets)
         stored = StoreBrowser(shared.store, recorder.secrets, shows_everything=recorder.keeps_everything)
         self._models = ModelLists(shared.engine.router)
-        self._own = own = Handlers(recorder, shared.engine.router, self._checks)
+        self._own = own = Handlers(shared.settings, recorder, shared.engine.router, self._checks)
         self._fan_out = FanOut(own.questions, shared.process)
         self._breaks: BoundedDict[tuple[str, str], dict[str, Any]] = BoundedDict(
             lambda _, found: 1000 + len(found["now"]) + len(found["was"]) + len(found["label"])
@@ -97,6 +102,8 @@ class ConsoleApi:
             ("GET", "/asked", self.asked),
             ("GET", "/turns/{id}", self.turn),
             ("GET", "/turns/{id}/recording", self.recording),
+            ("GET", "/turns/{id}/case", self.case),
+            ("POST", "/turns/{id}/case", self.save_case),
             ("POST", "/turns/{id}/pin", self.pin),
             ("POST", "/turns/{id}/replay", self.replay),
             ("POST", "/capture", self.capture),
@@ -170,10 +177,24 @@ class ConsoleApi:
 
     async def recording(self, request: Request, viewer: Viewer) -> object:
         id = request.path_params["id"]
-        data = await self._fan_out.ask_one(self._own.recording, viewer, id=id)
-        name = "".join(char for char in id if char.isalnum())
-        headers = {**HEADERS, "content-disposition": f'attachment; filename="{name}.jsonl"'}
-        return Response(data, 200, headers, "application/jsonl")
+        return _make_file(id, await self._fan_out.ask_one(self._own.recording, viewer, id=id))
+
+    async def case(self, request: Request, viewer: Viewer) -> object:
+        """What the client of a turn got, to be expected in a test case, and what this version does otherwise."""
+        made = await self._make_case(request, viewer, b"")
+        return {"expected": msgspec.Raw(made["expected"]), "differences": made["differences"]}
+
+    async def save_case(self, request: Request, viewer: Viewer) -> object:
+        """A test case as a recording."""
+        expected = (await _read(request, CaseBody, MAX_FORM_SIZE)).expected
+        made = await self._make_case(request, viewer, msgspec.json.encode(expected) if expected is not None else b"")
+        return _make_file(request.path_params["id"], made["recording"])
+
+    async def _make_case(self, request: Request, viewer: Viewer, expected: bytes) -> dict[str, Any]:
+        made = await self._fan_out.ask_one(self._own.case, viewer, id=request.path_params["id"], expected=expected)
+        if "obstacle" in made:
+            raise BadRequest(f"This turn cannot be a test case: {made['obstacle']}.", code="no_case")
+        return made
 
     async def pin(self, request: Request, viewer: Viewer) -> object:
         body = await _read(request, PinBody)
@@ -314,7 +335,14 @@ def _require_all(viewer: Viewer) -> None:
         raise BadRequest('This needs the token, or a key with console = "all".', code="forbidden", status=403)
 
 
-async def _read(request: Request, type: type[T]) -> T:
+def _make_file(id: str, data: bytes) -> Response:
+    """A recording, to be saved under the id of its turn."""
+    name = "".join(char for char in id if char.isalnum())
+    headers = {**HEADERS, "content-disposition": f'attachment; filename="{name}.jsonl"'}
+    return Response(data, 200, headers, "application/jsonl")
+
+
+async def _read(request: Request, type: type[T], limit: int = MAX_BODY_SIZE) -> T:
     """The body of a request that changes something; `BadRequest` names the field that is wrong."""
-    body = await read_body(request, MAX_BODY_SIZE) or b"{}"
-    return read(lambda data: msgspec.convert(msgspec.json.decode(data), type), body)
+    body = await read_body(request, limit) or b"{}"
+    return read(msgspec.json.Decoder(type).decode, body)

@@ -12,8 +12,10 @@ from typing import Any
 
 import msgspec
 
+from toolwire.config.settings import Settings
 from toolwire.gateway.console.access import Viewer
 from toolwire.gateway.console.backends import Checks
+from toolwire.gateway.console.cases import make_case
 from toolwire.gateway.console.content import unpack
 from toolwire.gateway.console.http import run_in_thread
 from toolwire.gateway.console.prompts import MAX_TITLE_LENGTH, TurnPrompt, make_prompt, read_segment, unpack_excerpts
@@ -40,13 +42,14 @@ REPLAYED_HEADERS = re.compile(r"x-proxy-[\w-]+|anthropic-(version|beta)|openai-b
 class Handlers:
     """Each question is a method of this class, called with a viewer and named values."""
 
-    def __init__(self, recorder: TurnRecorder, router: Router, checks: Checks) -> None:
+    def __init__(self, settings: Settings, recorder: TurnRecorder, router: Router, checks: Checks) -> None:
+        self._settings = settings
         self._recorder = recorder
         self._router = router
         self._checks = checks
         self.questions = (
-            self.rows, self.asked, self.turn, self.recording, self.request, self.pin, self.capture, self.count_capture,
-            self.search, self.prompts, self.segment, self.numbers, self.backends, self.check, self.report,
+            self.rows, self.asked, self.turn, self.recording, self.case, self.request, self.pin, self.capture,
+            self.count_capture, self.search, self.prompts, self.segment, self.numbers, self.backends, self.check, self.report,
         )  # fmt: skip
 
     async def _list_visible(self, viewer: Viewer) -> list[RecordedTurn]:
@@ -93,6 +96,16 @@ class Handlers:
     async def recording(self, viewer: Viewer, *, id: str) -> bytes | None:
         turn = await self._recorder.find(id, viewer.sees)
         return await run_in_thread(make_recording, turn) if turn is not None and turn.packed else None
+
+    async def case(self, viewer: Viewer, *, id: str, expected: bytes) -> dict[str, Any] | None:
+        """A turn as a test case; `expected` replaces what its client got, unless it is empty."""
+        turn = await self._recorder.find(id, viewer.sees)
+        if turn is None or not turn.packed:
+            return None
+        try:
+            return await run_in_thread(make_case, turn, self._settings, self._recorder.secrets, expected)
+        except ValueError as error:  # the process that asks reports it
+            return {"obstacle": str(error)}
 
     async def request(self, viewer: Viewer, *, id: str) -> dict[str, Any] | None:
         """The request of a turn, to be sent again; the fields are those of a `RecordedRequest`."""

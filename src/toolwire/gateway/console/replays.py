@@ -65,8 +65,7 @@ class Replays:
         self, viewer: str, recorded: RecordedRequest, id: str, model: str, receive: Receive
     ) -> ReplayOutcome:
         """Send the request of a recorded turn to another model, until `receive` reports that the viewer left."""
-        prefix, _, rest = recorded.path[1:].partition("/")
-        path = f"/{rest}" if prefix in MODES else recorded.path
+        prefix, path = split_path(recorded.path)
         if path not in self._endpoints:
             message = "This turn submitted tool outputs, which a response accepts once. Replay the response's turn."
             raise BadRequest(message, code="not_replayable")
@@ -77,7 +76,7 @@ class Replays:
         try:
             body = await run_in_thread(_replace_model, recorded.body, model, path)
             headers = [(name.encode(), value.encode()) for name, value in recorded.headers]
-            scope = {"path": path, "headers": headers, **({OUTPUT_MODE: prefix} if prefix in MODES else {})}
+            scope = {"path": path, "headers": headers, **({OUTPUT_MODE: prefix} if prefix else {})}
             caller = Caller(recorded.key, acts_for=recorded.owner)
             await self._start(scope, body, caller, id, receive, outcome.send)
         finally:
@@ -123,6 +122,12 @@ class Replays:
             return await receive()
 
         await self._endpoints[scope["path"]](scope, receive_body, send)
+
+
+def split_path(path: str) -> tuple[str, str]:
+    """The output mode that prefixes a path, if any, and the rest of the path."""
+    prefix, _, rest = path[1:].partition("/")
+    return (prefix, f"/{rest}") if prefix in MODES else ("", path)
 
 
 def _replace_model(body: bytes, model: str, path: str) -> bytes:

@@ -1,4 +1,5 @@
-// A turn from a form: any model, any dialect, with tools; the answer as text, as calls and as bytes.
+// Turns from a form: any model, any dialect, with tools; each answer as text, as calls and as bytes. After an answer the
+// form takes a result for each of its calls, or the next prompt, and sends them with the history.
 
 import { me, stream } from "./api.js";
 import { answer } from "./answer.js";
@@ -34,18 +35,34 @@ export function toolFor(dialect, tool) {
   return plain ? WRITERS[dialect](plain) : tool;
 }
 
-// The request in each dialect, from declared tools and a prompt.
-export const BODIES = {
-  chat: (model, prompt, system, tools, streamed) => ({
-    model, stream: streamed, messages: [...(system ? [{ role: "system", content: system }] : []), { role: "user", content: prompt }],
+// A step of the history in each dialect: {prompt}, the model's {text, calls}, or {results}.
+const STEPS = {
+  chat: ({ prompt, results, text, calls }) => results
+    ? results.map(({ id, text: content }) => ({ role: "tool", tool_call_id: id, content }))
+    : prompt !== undefined ? [{ role: "user", content: prompt }]
+      : [{ role: "assistant", content: text || null, ...(calls.length ? { tool_calls: calls.map(({ id, name, arguments: given }) => ({ id, type: "function", function: { name, arguments: given } })) } : {}) }],
+  responses: ({ prompt, results, text, calls }) => results
+    ? results.map(({ id, text: output }) => ({ type: "function_call_output", call_id: id, output }))
+    : prompt !== undefined ? [{ role: "user", content: prompt }]
+      : [...(text ? [{ role: "assistant", content: text }] : []), ...calls.map(({ id, name, arguments: given }) => ({ type: "function_call", call_id: id, name, arguments: given }))],
+  messages: ({ prompt, results, text, calls }) => results
+    ? [{ role: "user", content: results.map(({ id, text: content }) => ({ type: "tool_result", tool_use_id: id, content })) }]
+    : prompt !== undefined ? [{ role: "user", content: prompt }]
+      : [{ role: "assistant", content: [...(text ? [{ type: "text", text }] : []), ...calls.map(({ id, name, arguments: given }) => ({ type: "tool_use", id, name, input: json(given) ?? {} }))] }],
+};
+
+// The request in each dialect, from declared tools and the steps so far.
+const BODIES = {
+  chat: (model, steps, system, tools, streamed) => ({
+    model, stream: streamed, messages: [...(system ? [{ role: "system", content: system }] : []), ...steps.flatMap(STEPS.chat)],
     ...(tools.length ? { tools: tools.map((tool) => toolFor("chat", tool)) } : {}),
   }),
-  responses: (model, prompt, system, tools, streamed) => ({
-    model, stream: streamed, store: false, input: prompt, ...(system ? { instructions: system } : {}),
+  responses: (model, steps, system, tools, streamed) => ({
+    model, stream: streamed, store: false, input: steps.flatMap(STEPS.responses), ...(system ? { instructions: system } : {}),
     ...(tools.length ? { tools: tools.map((tool) => toolFor("responses", tool)) } : {}),
   }),
-  messages: (model, prompt, system, tools, streamed) => ({
-    model, stream: streamed, max_tokens: 4096, messages: [{ role: "user", content: prompt }], ...(system ? { system } : {}),
+  messages: (model, steps, system, tools, streamed) => ({
+    model, stream: streamed, max_tokens: 4096, messages: steps.flatMap(STEPS.messages), ...(system ? { system } : {}),
     ...(tools.length ? { tools: tools.map((tool) => toolFor("messages", tool)) } : {}),
   }),
 };
@@ -73,7 +90,7 @@ export async function tryIt(main) {
   } }, "Add tool");
   const out = h("div", { class: "tried" });
   const stop = h("button", { type: "button", hidden: true, onclick: () => aborter.abort() }, "Stop");
-  const form = h("form", { class: "fields", onsubmit: (event) => { event.preventDefault(); run(); } },
+  const form = h("form", { class: "fields", onsubmit: (event) => { event.preventDefault(); run([{ prompt: prompt.value }]); } },
     h("div", { class: "columns three" }, h("div", {}, field("try-model", "Model", model)), h("div", {}, field("try-dialect", "Dialect", dialect)), h("div", { class: "check" }, streamed, " ", h("label", { for: "try-stream" }, "streamed"))),
     h("datalist", { id: "try-models" }, [...who.models, ...who.backends.map((each) => `${each.name}/`)].map((each) => h("option", { value: each }))),
     field("try-prompt", "Prompt", prompt), h("details", {}, h("summary", {}, "System text"), field("try-system", "System text", system)),
@@ -84,19 +101,40 @@ export async function tryIt(main) {
   clear(main, h("h1", {}, "Try it"), h("section", {}, form), out);
   let aborter = new AbortController();
 
-  async function run() {
+  // Asks with these steps, and goes on from the answer; returns whether there was one.
+  async function run(steps) {
     aborter.abort();
     aborter = new AbortController();
     const declared = json(tools.value.trim() || "[]");
     if (!Array.isArray(declared)) return say("The tools are not a JSON list.");
     say("");
-    const body = BODIES[dialect.value](model.value.trim(), prompt.value, system.value.trim(), declared, streamed.checked);
-    await asked(out, stop, () => stream(`try?dialect=${dialect.value}`, JSON.stringify(body), aborter.signal));
+    if (steps.length === 1) clear(out);
+    const body = BODIES[dialect.value](model.value.trim(), steps, system.value.trim(), declared, streamed.checked);
+    const answered = await asked(out, stop, () => stream(`try?dialect=${dialect.value}`, JSON.stringify(body), aborter.signal));
+    if (answered && out.isConnected) out.append(following(answered, steps.length, (step) => run([...steps, answered, step])));
+    return Boolean(answered);
   }
   return () => aborter.abort();
 }
 
-// Shows an answer as it arrives.
+// A form for the next step after an answer: a result for each of its calls, or a prompt. It stays as it was sent, unless
+// there was no answer.
+function following({ calls }, number, next) {
+  const fields = (calls.length ? calls : [undefined]).map((call, index) => {
+    const id = `next-${number}-${index}`;
+    const text = h("textarea", { id, rows: "2", required: !call });
+    return { call, text, shown: [h("label", { for: id }, call ? `Result of ${call.name} ${call.arguments}`.slice(0, 200) : "Next prompt"), text] };
+  });
+  const form = h("form", { class: "fields", onsubmit: async (event) => {
+    event.preventDefault();
+    const enable = (is) => { for (const element of form.elements) element.disabled = !is; };
+    enable(false);
+    enable(!await next(calls.length ? { results: fields.map(({ call, text }) => ({ id: call.id, text: text.value })) } : { prompt: fields[0].text.value }));
+  } }, fields.map(({ shown }) => shown), h("div", { class: "tools" }, h("button", {}, calls.length ? "Send results" : "Send")));
+  return h("section", {}, form);
+}
+
+// Shows an answer as it arrives; returns its text and calls, or undefined if it failed.
 async function asked(out, stop, ask) {
   const status = h("p", { role: "status" }, "Asking…");
   const text = h("pre", { tabindex: "0", "aria-label": "Text" });
@@ -104,10 +142,18 @@ async function asked(out, stop, ask) {
   const calls = h("div", { class: "calls" });
   const reasoning = h("pre", { tabindex: "0", "aria-label": "Reasoning" });
   const thought = h("div", { hidden: true }, h("h2", {}, "Reasoning"), reasoning);
-  clear(out, h("section", {}, status, h("div", { class: "columns two" }, h("div", {}, thought, h("h2", {}, "Text"), text, h("h2", {}, "Calls"), calls), h("div", {}, h("h2", {}, "Bytes"), bytes))));
+  out.append(h("section", {}, status, h("div", { class: "columns two" }, h("div", {}, thought, h("h2", {}, "Text"), text, h("h2", {}, "Calls"), calls), h("div", {}, h("h2", {}, "Bytes"), bytes))));
   const add = grower(bytes);
   let failure = "";
-  const read = answer((piece) => text.append(readable(piece)), shower(calls), (piece) => {
+  const show = shower(calls);
+  const got = { text: "", calls: new Map() };
+  const read = answer((piece) => {
+    got.text += piece;
+    text.append(readable(piece));
+  }, (index, call, more) => {
+    got.calls.set(index, { ...call, arguments: (got.calls.get(index)?.arguments ?? "") + more });
+    show(index, call, more);
+  }, (piece) => {
     thought.hidden = false;
     reasoning.append(readable(piece));
   }, (message) => { failure = message; });
@@ -131,6 +177,7 @@ async function asked(out, stop, ask) {
   clear(status, response ? [h("span", { class: `chip ${response.ok && !failure ? "good" : "bad"}` }, `status ${response.status}`), " "] : null,
     failure ? [h("span", { class: "bad" }, failure), " "] : null, ended ? `${ended} ` : null, id ? h("a", { href: `#/turn/${id}` }, "Open the turn") : null);
   if (!calls.firstChild) clear(calls, h("p", { class: "soft" }, "None."));
+  return response?.ok && !failure && !ended ? { text: got.text, calls: [...got.calls.values()] } : undefined;
 }
 
 // Appends to a text; of a long one only the end is kept.

@@ -1,6 +1,7 @@
 // One turn: its time line, each call as it was made, changed and delivered, and all bytes of both sides.
 
 import { get, me, post, urlOf } from "./api.js";
+import { showCase } from "./case.js";
 import { clear, clock, count, counted, download, duration, h, json, plural, pre, pretty, say, size } from "./dom.js";
 import { compared, marked } from "./diff.js";
 import { lanes } from "./lanes.js";
@@ -222,6 +223,7 @@ function headers(whole) {
 
 function buttons(row, whole, who, article, signal) {
   const compare = h("div", { class: "replayed" });
+  const testCase = h("div", { class: "made-case" });
   const model = h("input", { id: "model", list: "models", value: json(whole?.request.body ?? "")?.model ?? row.model ?? "", autocomplete: "off" });
   const replay = h("form", { class: "inline", onsubmit: async (event) => {
     event.preventDefault();
@@ -240,7 +242,8 @@ function buttons(row, whole, who, article, signal) {
     h("button", { type: "button", onclick: () => copy(curl(row, whole)) }, "Copy as curl"),
     h("button", { type: "button", onclick: () => save(`turn-${row.id}.html`, title(row), article) }, "Save as HTML"),
     h("a", { class: "button", href: urlOf(`api/turns/${row.id}/recording`), download: `${row.id}.jsonl` }, "Download recording"),
-  ] : null, compare);
+    h("button", { type: "button", onclick: () => showCase(testCase, row.id) }, "Save as test case"),
+  ] : null, compare, testCase);
 }
 
 function replayed(whole, other, done) {
