@@ -49,7 +49,8 @@ class Handlers:
         self._checks = checks
         self.questions = (
             self.rows, self.asked, self.turn, self.recording, self.case, self.request, self.pin, self.capture,
-            self.count_capture, self.search, self.prompts, self.segment, self.numbers, self.backends, self.check, self.report,
+            self.count_capture, self.search, self.prompts, self.segment, self.numbers, self.backends,
+            self.check, self.report,
         )  # fmt: skip
 
     async def _list_visible(self, viewer: Viewer) -> list[RecordedTurn]:
