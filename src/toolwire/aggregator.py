@@ -19,7 +19,7 @@ import msgspec
 
 from toolwire.core.call_index import CallRow, Fragment
 from toolwire.core.calls import CallTable
-from toolwire.core.collect import Call, whole_calls
+from toolwire.core.collect import Call, collect_calls
 from toolwire.core.events import CallArgs, CallEnded, CallKind, CallStarted, CallTwin, Event, TextDelta
 from toolwire.core.shapes import (
     choice_of,
@@ -30,7 +30,7 @@ from toolwire.core.shapes import (
     text_delta_of,
 )
 from toolwire.core.shapes import text_of_message as answer_text
-from toolwire.core.text import canonical, check_names, is_json, join_surrogates
+from toolwire.core.text import canonicalise, check_names, is_json, join_surrogates
 from toolwire.notations.read import ReadTextCalls, extract_calls
 from toolwire.notations.tool_call import TOOL_CALL
 from toolwire.notations.use_tool import USE_TOOL
@@ -148,11 +148,11 @@ class ToolCallAggregator:
 
     def _ingest_text(self, text: str, choice: int) -> list[CallDelta]:
         found = self._choice(choice)
-        made = Counter((call.name, canonical(call.arguments or "{}")) for call in found.records())
+        made = Counter((call.name, canonicalise(call.arguments or "{}")) for call in found.records())
         deltas: list[CallDelta] = []
         for pattern in tuple(self._patterns.values()):
             for name, arguments in pattern(text):
-                call = name, canonical(arguments)
+                call = name, canonicalise(arguments)
                 if made[call]:
                     made[call] -= 1
                 else:
@@ -195,7 +195,7 @@ class _Choice:
         deltas = self._close_block() if fragment.name else []
         feed = self.table.feed
         if fragment.ended and fragment.early:
-            call = self.table.in_item(fragment.item)
+            call = self.table.find_latest(fragment.item)
             is_blank = call is not None and call.is_blank()
             self._blank_block = call if call is not None and is_blank and not call.default else None
             feed = feed if is_blank else self.table.end_block
@@ -240,14 +240,14 @@ class _Choice:
 
     def _add_found(self, events: Iterable[Event]) -> list[CallDelta]:
         """Add the calls that the text reader found."""
-        return [delta for call in whole_calls(events) for delta in self.add(call.name, call.arguments)]
+        return [delta for call in collect_calls(events) for delta in self.add(call.name, call.arguments)]
 
     def _to_deltas(self, events: Iterable[Event]) -> list[CallDelta]:
         deltas: list[CallDelta] = []
         for event in events:
             match event:
                 case CallStarted(id, name, kind):
-                    self._indexes[id] = self.table.ordinal(id) - len(self._twins)
+                    self._indexes[id] = self.table.ordinal_of(id) - len(self._twins)
                     deltas.append(CallDelta(self._indexes[id], id, name, kind))
                 case CallArgs(id, text):
                     deltas.append(CallDelta(self._indexes[id], arguments=text))
@@ -273,8 +273,9 @@ def _to_call(call: CallRow, id: str, stopped: bool) -> Call:
     """The call so far. A call without arguments is complete once it, or a turn that was not cut, has ended."""
     if call.default and call.is_blank():
         return Call(id, call.name, call.default, call.kind, stopped and is_json(call.default), namespace=call.namespace)
-    is_blank = call.kind == "function" and call.is_blank()
-    whole = bool(call.closing) if call.ended else (call.is_whole() and not is_blank) or (stopped and call.may_be_all())
+    is_blank, whole = call.kind == "function" and call.is_blank(), bool(call.closing)
+    if not call.ended:
+        whole = (call.is_whole() and not is_blank) or (stopped and call.may_be_whole())
     arguments, complete = "{}" if is_blank and whole else join_surrogates(call.text), whole and not call.broken
     return Call(id, call.name, arguments, call.kind, complete, namespace=call.namespace, signature=call.signature)
 

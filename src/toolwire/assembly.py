@@ -1,6 +1,6 @@
 """The rules of a turn: the request to its backend, and the policies for its events, in order.
 
-`prepare` and the library call `request_for_backend` and `policies_for`; the order in the latter is the design.
+`prepare` and the library call `adapt_request` and `assemble_policies`; the order in the latter is the design.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,27 +10,27 @@ import msgspec
 
 from toolwire.adapt.arguments import ArgumentJudge, ArgumentsRule, CheckArguments, RepairArguments, Validate
 from toolwire.adapt.history import HistoryRule, repair_pairs
-from toolwire.core.call_index import minted_prefix
+from toolwire.core.call_index import make_id_prefix
 from toolwire.core.errors import BadRequest
 from toolwire.core.events import Note
 from toolwire.core.notes import PassingStats, StopMode, TurnStats
 from toolwire.core.policies import (
     CapCalls,
+    CorrectFinishReason,
     DropDuplicates,
     DropStrayOutputs,
     FailOnBrokenBlock,
     FinishAfterCalls,
-    FinishReason,
     HoldCall,
     InferMissingName,
     NoteMissingCall,
-    OnlyAllowed,
     Policies,
     Policy,
     ReportTwins,
     StopAfterBurst,
     StopAfterFirstCall,
     SuppressTail,
+    WithholdForbidden,
 )
 from toolwire.core.request import SEARCH, Request
 from toolwire.notations.read import ReadTextCalls
@@ -64,7 +64,7 @@ class ToolRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     arguments: ArgumentsRule = "pass"
 
 
-def output_mode(rules: ToolRules, request: Request) -> OutputMode:
+def choose_output_mode(rules: ToolRules, request: Request) -> OutputMode:
     """The mode that the rules set. `auto`: text if no tools are declared and the prompt mentions `<use_tool>`."""
     if rules.output_mode != "auto":
         return rules.output_mode
@@ -99,16 +99,16 @@ class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
     """It runs commands while it answers, so a turn must not be requested twice."""
 
 
-def request_for_backend(request: Request, rules: ToolRules, kind: str, facts: ServerFacts) -> Request:
+def adapt_request(request: Request, rules: ToolRules, kind: str, facts: ServerFacts) -> Request:
     """The request for a backend of this kind: with the rules applied, and without tools that the backend lacks.
 
     Raises `BadRequest`, which names the field.
     """
     request = apply_rules(request, rules, results_anywhere=facts.results_anywhere)
     if not facts.search or facts.search != request.dialect or "tool_search" in request.without:
-        request = without_search(request)
+        request = drop_search_tools(request)
     if request.dialect not in facts.hosts_tools:
-        request = without_hosted_tools(request, rules, facts.hosts if request.dialect == kind else ())
+        request = drop_hosted_tools(request, rules, facts.hosts if request.dialect == kind else ())
     if not request.tools and not request.hosted_tools and request.tool_choice is not None:
         request = msgspec.structs.replace(request, tool_choice=None)  # some servers refuse a choice without tools
     return request
@@ -135,14 +135,14 @@ def apply_rules(request: Request, rules: ToolRules, *, results_anywhere: bool = 
     return msgspec.structs.replace(request, entries=entries, notes=(*request.notes, *notes), parallel_calls=parallel)
 
 
-def without_search(request: Request) -> Request:
+def drop_search_tools(request: Request) -> Request:
     """The request for a backend without tool search: the model sees all tools from the start."""
     dropped = [tool.type for tool in request.hosted_tools if tool.searches]
     if not dropped:
         return request
     choice = request.tool_choice
     if choice is not None and choice.hosted is not None and b'"' + SEARCH.encode() in bytes(choice.hosted):
-        raise _unmet_choice()
+        raise _make_choice_error()
     return msgspec.structs.replace(
         request,
         tools=tuple(tool.shown for tool in request.tools),
@@ -152,7 +152,7 @@ def without_search(request: Request) -> Request:
     )
 
 
-def without_hosted_tools(request: Request, rules: ToolRules, hosts: Sequence[str] = ()) -> Request:
+def drop_hosted_tools(request: Request, rules: ToolRules, hosts: Sequence[str] = ()) -> Request:
     """The request for a backend that hosts only these types of tools. Others are dropped or refused."""
     dropped = [tool.type for tool in request.hosted_tools if tool.type not in hosts]
     if not dropped:
@@ -167,12 +167,12 @@ def without_hosted_tools(request: Request, rules: ToolRules, hosts: Sequence[str
         else:
             is_met = choice.mode != "required" or bool(request.tools or kept)
         if not is_met:
-            raise _unmet_choice()
+            raise _make_choice_error()
     notes = [Note("tool_dropped", type) for type in dropped]
     return msgspec.structs.replace(request, hosted_tools=kept, notes=(*request.notes, *notes))
 
 
-def _unmet_choice() -> BadRequest:
+def _make_choice_error() -> BadRequest:
     return BadRequest("tool_choice asks for a tool that this model does not have.", "tool_choice", "unsupported_tool")
 
 
@@ -198,7 +198,7 @@ class Assembly(msgspec.Struct, frozen=True):
     burst: StopAfterBurst | None
 
 
-def policies_for(
+def assemble_policies(
     request: Request,
     rules: ToolRules,
     seed: str,
@@ -212,11 +212,11 @@ def policies_for(
     `report_twin` is called with the id of a backend's call that is not delivered, and that of the call delivered in its
     place. `validate` checks arguments; without it they pass unchecked.
     """
-    mode = output_mode(rules, request)
+    mode = choose_output_mode(rules, request)
     limit = 1 if request.parallel_calls is False or rules.parallel is False else rules.max_calls
     stats = (PassingStats if reader.keeps_notes else TurnStats)(rules.stop_after_mode)
     for note in request.notes:
-        stats.note(note)
+        stats.add_note(note)
     names = request.tool_names
     policies: list[Policy] = [DropStrayOutputs()] if reader.shows_results else []
     policies.append(InferMissingName(names, request.forced_tool, rules.name_fallback))
@@ -226,7 +226,7 @@ def policies_for(
         declared = names if request.tools else None
         holding.append(ReadTextCalls((USE_TOOL, TOOL_CALL), seed, Schemas(request.tools), declared))
     if rules.dedup or mode == "obsidian-xml":
-        holding.append(DropDuplicates(minted_prefix(seed)) if rules.dedup else HoldCall())
+        holding.append(DropDuplicates(make_id_prefix(seed)) if rules.dedup else HoldCall())
     policies += holding
     if rules.strict_parsing:
         policies.append(FailOnBrokenBlock())
@@ -249,7 +249,7 @@ def policies_for(
         policies.append(WriteUseTool(rules.delimiter))
     if rules.finish_after_calls:
         policies.append(FinishAfterCalls())
-    policies += (*last, ReportTwins(report_twin), FinishReason(stats), stats)
+    policies += (*last, ReportTwins(report_twin), CorrectFinishReason(stats), stats)
     return Assembly(Policies(*policies), stats, burst)
 
 
@@ -260,7 +260,8 @@ def _choice_policies(request: Request) -> Sequence[Policy]:
         return ()
     policies: list[Policy] = []
     if choice.name or choice.limited or choice.mode == "none":
-        policies.append(OnlyAllowed((choice.name,) if choice.name else request.tool_names if choice.limited else ()))
+        allowed = (choice.name,) if choice.name else request.tool_names if choice.limited else ()
+        policies.append(WithholdForbidden(allowed))
     if choice.name or (choice.mode == "required" and not request.hosted_tools):
         policies.append(NoteMissingCall(choice.name))
     return policies

@@ -22,7 +22,7 @@ MIN_RETRIES_PER_MINUTE = 10
 MAX_SAVED_RETRIES = 100
 
 
-def retry_delay(failure: Failure, attempt: int, max_delay: float) -> float | None:
+def choose_retry_delay(failure: Failure, attempt: int, max_delay: float) -> float | None:
     """Seconds before the `attempt`-th retry, counted from 1.
 
     None if there is no retry: the failure is final, or the server requests more than `max_delay`.

@@ -112,8 +112,8 @@ class DialectSide(msgspec.Struct, frozen=True, kw_only=True):
     """Encodes a model, from its name and the name of its backend."""
     encode_models: Callable[[Sequence[tuple[str, str]], Mapping[str, str]], Json] = openai.encode_models
     """Encodes a list of models, or the page of it that the query parameters ask for."""
-    search_frames: Callable[[Request], SearchFrames] = lambda request: partial(
-        responses.search_frames, tuple(tool for tool in request.tools if tool.deferred)
+    encode_search: Callable[[Request], SearchFrames] = lambda request: partial(
+        responses.encode_search, tuple(tool for tool in request.tools if tool.deferred)
     )
     """Returns the function that encodes a search that the gateway ran for this request, and its result."""
 
@@ -280,7 +280,7 @@ _ROWS = (
             count_path=f"{messages.PATH}/count_tokens",
             encode_model=messages.encode_model,
             encode_models=messages.encode_models,
-            search_frames=lambda request: partial(messages.search_frames, stream=request.stream),
+            encode_search=lambda request: partial(messages.encode_search, stream=request.stream),
         ),
         backend=BackendSide(
             profile=messages_backend.Profile,
@@ -361,12 +361,12 @@ def dialect_of(fields: Mapping[str, Any]) -> str | None:
     return next((name for name, side in dialects().items() if side.module.recognises(fields)), None)
 
 
-def protocol_for(path: str, headers: Mapping[str, str] = {}) -> ProtocolRow:
+def find_protocol(path: str, headers: Mapping[str, str] = {}) -> ProtocolRow:
     """The protocol in which a request with this path and these headers is answered, even if it is invalid."""
     first, *others = (row for row in PROTOCOLS.values() if row.dialect is not None)
     return next((row for row in (*others, first) if row.client.is_spoken(path, headers)), first)
 
 
-def dialect_for(path: str, headers: Mapping[str, str] = {}) -> DialectSide:
-    """The dialect side of `protocol_for`."""
-    return protocol_for(path, headers).client
+def find_dialect(path: str, headers: Mapping[str, str] = {}) -> DialectSide:
+    """The dialect side of `find_protocol`."""
+    return find_protocol(path, headers).client

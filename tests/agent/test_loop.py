@@ -528,13 +528,13 @@ LATER = Failure(503, "busy", "Later.", retryable=True)
 @pytest.mark.parametrize("attempt", range(1, 8))
 def test_pauses_of_our_own_grow(attempt: int) -> None:
     expected = 0.001 * 2 ** (attempt - 1)
-    pauses = [retrying.retry_delay(LATER, attempt, 600) or 0 for _ in range(50)]
+    pauses = [retrying.choose_retry_delay(LATER, attempt, 600) or 0 for _ in range(50)]
     assert all(0.9 * expected <= each <= 1.1 * expected for each in pauses)
     assert len(set(pauses)) > 1
 
 
 def test_pauses_of_our_own_have_an_end() -> None:
-    assert (retrying.retry_delay(LATER, 99, 600) or 0) <= 1.1 * retrying.MAX_DELAY
+    assert (retrying.choose_retry_delay(LATER, 99, 600) or 0) <= 1.1 * retrying.MAX_DELAY
 
 
 PAUSES: dict[str, tuple[str, float | None]] = {
@@ -549,7 +549,7 @@ PAUSES: dict[str, tuple[str, float | None]] = {
 
 @pytest.mark.parametrize(("asked", "expected"), PAUSES.values(), ids=PAUSES)
 def test_pauses_that_a_server_asks_for(asked: str, expected: float | None) -> None:
-    seconds = retrying.retry_delay(msgspec.structs.replace(LATER, retry_after=asked), 1, 600)
+    seconds = retrying.choose_retry_delay(msgspec.structs.replace(LATER, retry_after=asked), 1, 600)
     if expected is None:
         assert seconds is None
     else:
@@ -559,18 +559,18 @@ def test_pauses_that_a_server_asks_for(asked: str, expected: float | None) -> No
 
 def test_a_pause_that_cannot_be_read_is_one_of_our_own() -> None:
     dated = msgspec.structs.replace(LATER, retry_after="Wed, 21 Oct 2015 07:28:00 GMT")
-    assert (retrying.retry_delay(dated, 6, 600) or 0) > 5 * retrying.FIRST_DELAY
+    assert (retrying.choose_retry_delay(dated, 6, 600) or 0) > 5 * retrying.FIRST_DELAY
 
 
 @pytest.mark.parametrize(("longest", "pauses"), [(600.0, True), (30.0, False)])
 def test_a_pause_may_be_given_as_a_date(longest: float, pauses: bool) -> None:
     dated = msgspec.structs.replace(LATER, retry_after=formatdate(time.time() + 300, usegmt=True))
-    seconds = retrying.retry_delay(dated, 1, longest)
+    seconds = retrying.choose_retry_delay(dated, 1, longest)
     assert (seconds is not None and 200 < seconds <= 300 * (1 + MAX_SPREAD)) == pauses
 
 
 def test_what_is_final_has_no_pause() -> None:
-    assert retrying.retry_delay(Failure(400, "bad", "No.", retry_after="1"), 1, 600) is None
+    assert retrying.choose_retry_delay(Failure(400, "bad", "No.", retry_after="1"), 1, 600) is None
 
 
 def test_a_failure_inside_a_stream_that_is_final_is_not_asked_again() -> None:

@@ -303,7 +303,7 @@ for dialect in (chat, messages, responses):
     break_errors(dialect, "encode_error")
 for module in (toolwire.dialects.chat.encode, toolwire.dialects.messages.encode):
     break_errors(module, "encode_error")
-break_errors(toolwire.gateway.responses.socket, "error_object")
+break_errors(toolwire.gateway.responses.socket, "encode_error_object")
 """
 """Python reads this when it starts: a gateway whose encoders break at a word, and cannot tell of it."""
 

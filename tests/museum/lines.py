@@ -25,7 +25,7 @@ from tests.support.fold import fold_chat
 from tests.support.frames import completed, created, stream, text
 from tests.support.gateway import tool
 from toolwire import Call, CallDelta, ToolCallAggregator
-from toolwire.assembly import Assembly, ToolRules, policies_for
+from toolwire.assembly import Assembly, ToolRules, assemble_policies
 from toolwire.backends.responses import OPENAI, Conversation, Profile
 from toolwire.backends.responses.encode import encode_request
 from toolwire.core.calls import CallTable
@@ -158,7 +158,9 @@ def carry(pieces: Iterable[bytes], request: Request, rules: ToolRules = RULES, p
     conversation = Conversation(request, SEED, profile)
     conversation.start()
     events = [event for frame in read_all_frames(pieces) for event in conversation.feed(frame)]
-    return encode([*events, *conversation.end()], request, policies_for(request, rules, SEED, conversation.stand_in))
+    return encode(
+        [*events, *conversation.end()], request, assemble_policies(request, rules, SEED, conversation.stand_in)
+    )
 
 
 def read_all_frames(pieces: Iterable[bytes]) -> list[Frame]:
@@ -176,7 +178,7 @@ def carry_plain(body: Json, request: Request, rules: ToolRules = RULES) -> Carri
     agreed_plain_calls("responses", json.dumps(body).encode(), [tool.name for tool in request.tools])
     conversation = Conversation(request, SEED)
     events = conversation.feed_plain(json.dumps(body).encode())
-    return encode(events, request, policies_for(request, rules, SEED, conversation.stand_in))
+    return encode(events, request, assemble_policies(request, rules, SEED, conversation.stand_in))
 
 
 def plain_answer(body: Json, request: Request | None = None, rules: ToolRules = RULES) -> Answer:
@@ -310,7 +312,7 @@ def encoded(events: Iterable[Event], request: Request | None = None, rules: Tool
     """Events of any origin, carried to clients of both dialects."""
     asked, told = request or ask(), tuple(events)
     both = (asked, in_responses(asked))
-    return _alike(asked, *(encode(told, each, policies_for(each, rules, SEED, tuple)) for each in both))
+    return _alike(asked, *(encode(told, each, assemble_policies(each, rules, SEED, tuple)) for each in both))
 
 
 class Aggregated(msgspec.Struct, frozen=True):

@@ -28,7 +28,7 @@ from tests.support.agreement import agreed_calls, agreed_plain_calls
 from tests.support.chunks import in_any_chunking
 from tests.support.fold import fold_chat
 from tests.support.frames import sse, stream
-from toolwire.assembly import ToolRules, apply_rules, policies_for, without_hosted_tools
+from toolwire.assembly import ToolRules, apply_rules, assemble_policies, drop_hosted_tools
 from toolwire.backends import chat as chat_server
 from toolwire.backends import messages as messages_server
 from toolwire.backends import responses as responses_server
@@ -174,7 +174,7 @@ def sent(kind: str, request: Request, rules: ToolRules = RULES, **profile: Any) 
     """What a server of this kind is sent, after all the rules; some facts about it may be known."""
     ruled = apply_rules(request, rules, results_anywhere=kind == "responses")
     if request.dialect not in _HOSTS[kind]:
-        ruled = without_hosted_tools(ruled, rules, profile.get("hosts", ()) if kind == request.dialect else ())
+        ruled = drop_hosted_tools(ruled, rules, profile.get("hosts", ()) if kind == request.dialect else ())
     conversation = _converse(kind, ruled, profile)
     post = conversation.start()
     assert isinstance(post, Post)
@@ -249,7 +249,7 @@ def hear_plain(kind: str, body: Json, request: Request, rules: ToolRules = RULES
 
 
 def _encoded(events: Iterable[Event], conversation: LoweredConversation, request: Request, rules: ToolRules) -> Carried:
-    return encode(events, request, policies_for(request, rules, SEED, conversation.stand_in))
+    return encode(events, request, assemble_policies(request, rules, SEED, conversation.stand_in))
 
 
 def _read(carried: Carried, request: Request) -> Heard:

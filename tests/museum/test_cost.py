@@ -21,7 +21,7 @@ from tests.museum.lines import RULES, SEED, ask, ask_responses, cc, part
 from tests.museum.texts import reader
 from tests.support.frames import call_item, completed, created, rs, stream, text
 from toolwire import ToolCallAggregator
-from toolwire.assembly import policies_for
+from toolwire.assembly import assemble_policies
 from toolwire.backends.responses import Conversation
 from toolwire.config.settings import Settings
 from toolwire.core.call_index import Fragment
@@ -50,7 +50,7 @@ _RESPONSES = ask_responses(tools=("f",))
 def _gateway_line(opening: bytes, delta: bytes, count: int, request: Request = _CHAT) -> int:
     """Everything between two sockets; returns how many bytes went out."""
     conversation = Conversation(request, SEED)
-    assembly = policies_for(request, RULES, SEED, conversation.stand_in)
+    assembly = assemble_policies(request, RULES, SEED, conversation.stand_in)
     dialect = responses if request.dialect == "responses" else chat
     encoder = dialect.StreamEncoder(request, "id_1", 0, assembly.stats)
     reader, sent = FrameReader(), 0

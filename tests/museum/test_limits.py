@@ -74,7 +74,7 @@ def _() -> None:
 @example(["a.b", "a:b", "a_b"])
 def test_any_ids_stay_apart_and_paired(ids: list[str]) -> None:
     limits = Limits(id_chars="A-Za-z0-9_-")
-    fitted = [limits.id(id) for id in ids]
+    fitted = [limits.fit_id(id) for id in ids]
     assert len({*fitted}) == len(ids)
     assert all(_LETTERS.fullmatch(id) for id in fitted)
 
@@ -162,7 +162,7 @@ def test_any_names_stay_apart_and_come_back(names: list[str]) -> None:
 
 @pytest.mark.parametrize("kind", _LOWERING)
 def test_a_name_that_is_taken_is_not_given_to_another(kind: str) -> None:
-    taken = Limits().name("a.b")
+    taken = Limits().fit_name("a.b")
     assert len({*_shown(kind, ask(tools=("a.b", taken)))}) == 2
 
 

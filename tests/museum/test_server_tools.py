@@ -26,7 +26,7 @@ from tests.museum.routes import (
     types_of,
     use,
 )
-from toolwire.assembly import ToolRules, without_hosted_tools
+from toolwire.assembly import ToolRules, drop_hosted_tools
 from toolwire.core.errors import BadRequest
 from toolwire.core.request import Request
 
@@ -205,9 +205,9 @@ def _(routes: Routes) -> None:
     # Where the operator prefers it, refused.
     request = ask_messages(tools=("f", _SEARCH))
     with pytest.raises(BadRequest, match="web_search_20250305") as refused:
-        without_hosted_tools(request, ToolRules(unsupported="reject"))
+        drop_hosted_tools(request, ToolRules(unsupported="reject"))
     assert refused.value.param == "tools"
-    assert without_hosted_tools(request, RULES).hosted_tools == ()
+    assert drop_hosted_tools(request, RULES).hosted_tools == ()
 
 
 test_museum = theme.test()

@@ -18,7 +18,7 @@ from tests.museum.lines import (
     sent_upstream,
 )
 from tests.support.frames import call_item, completed, created, rs, stream, text
-from toolwire.assembly import ToolRules, apply_rules, without_hosted_tools
+from toolwire.assembly import ToolRules, apply_rules, drop_hosted_tools
 from toolwire.core.errors import BadRequest
 
 theme = Theme("tools")
@@ -133,7 +133,7 @@ def _(wire: Wire) -> None:
         assert forced.json()["error"]["param"] == "tool_choice"
     for request in (ask(tools=("shell", *_HOSTED)), ask_responses(tools=("shell", *_HOSTED))):
         with pytest.raises(BadRequest, match="web_search") as refused:
-            without_hosted_tools(request, ToolRules(unsupported="reject"))
+            drop_hosted_tools(request, ToolRules(unsupported="reject"))
         assert refused.value.param == "tools"
 
 
@@ -233,7 +233,7 @@ def _(wire: Wire) -> None:
     strange = {"type": "foo", "name": "f"}
     for request in (ask(tools=(strange,)), ask_responses(tools=(strange,))):
         with pytest.raises(BadRequest, match="foo"):
-            without_hosted_tools(request, ToolRules(unsupported="reject"))
+            drop_hosted_tools(request, ToolRules(unsupported="reject"))
     for door in wire.doors:
         noted = door.plain("demo", (strange,))
         assert json.loads(noted.headers["x-toolwire-notes"]) == [{"code": "tool_dropped", "subject": "foo"}]

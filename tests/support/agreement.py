@@ -11,7 +11,7 @@ from toolwire.backends.responses.decode import Decoder as ResponsesDecoder
 from toolwire.core.collect import Turn, collect
 from toolwire.core.order import TurnOrder
 from toolwire.core.sse import FrameReader
-from toolwire.core.text import canonical
+from toolwire.core.text import canonicalise
 
 SEED = "S"
 DECODERS: dict[str, Any] = {"chat": ChatDecoder, "messages": MessagesDecoder, "responses": ResponsesDecoder}
@@ -61,7 +61,7 @@ def agreed_plain_calls(kind: str, body: bytes, names: Sequence[str] = ()) -> tup
 def told(calls: Iterable[Call]) -> Told:
     """What is said of each call. One that waits for its name is delivered behind those that do not, so they are sorted."""
     return sorted(
-        (call.id, call.name, canonical(call.arguments or "{}"), call.kind, call.complete, call.namespace)
+        (call.id, call.name, canonicalise(call.arguments or "{}"), call.kind, call.complete, call.namespace)
         for call in calls
     )
 

@@ -88,7 +88,7 @@ def told(events: list[Event]) -> Reading:
     name, arguments = "", ""
     thinking = False
     for event in (TurnStarted(), *events):
-        order.see((event,))
+        order.check((event,))
         match event:
             case TextDelta(text):
                 found.append(f"{found.pop()}{text}" if found and isinstance(found[-1], str) else text)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolwire.adapt.arguments import ArgumentJudge, CheckArguments, RepairArguments
-from toolwire.assembly import ToolRules, policies_for
+from toolwire.assembly import ToolRules, assemble_policies
 from toolwire.config.flags import HEADERS, FlagError, with_flags
 from toolwire.core.collect import collect
 from toolwire.core.errors import Failure
@@ -53,12 +53,12 @@ def called(text: str, name: str = "book", id: str = "a", *, complete: bool = Tru
 
 
 def through(*events: Event, rules: ToolRules = REPAIR, request: Request = REQUEST):
-    assembly = policies_for(request, rules, "S", tuple, validate=find_problems)
+    assembly = assemble_policies(request, rules, "S", tuple, validate=find_problems)
     order = TurnOrder()
     out: list[Event] = []
     for event in (TurnStarted(), *events):
         for passed in assembly.policies.feed(event):
-            order.see((passed,))
+            order.check((passed,))
             out.append(passed)
     notes = [(note.code, note.subject) for note in assembly.stats.notes]
     return out, notes
@@ -90,7 +90,7 @@ def test_nothing_is_looked_at_unless_asked():
 
 
 def test_check_holds_nothing_back():
-    assembly = policies_for(REQUEST, CHECK, "S", tuple, validate=find_problems)
+    assembly = assemble_policies(REQUEST, CHECK, "S", tuple, validate=find_problems)
     for event in (TurnStarted(), CallStarted("a", "book"), CallArgs("a", '{"da'), CallArgs("a", 'ys": 1}')):
         assert list(assembly.policies.feed(event)) == [event]
 
@@ -246,7 +246,7 @@ def test_what_follows_a_call_that_waits_keeps_its_order():
 
 
 def test_a_call_begins_for_the_client_at_once():
-    assembly = policies_for(REQUEST, REPAIR, "S", tuple, validate=find_problems)
+    assembly = assemble_policies(REQUEST, REPAIR, "S", tuple, validate=find_problems)
     events = [TurnStarted(), *called(OPEN)]
     assert [out for event in events for out in assembly.policies.feed(event)] == events[:2]
 

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from toolwire.assembly import ToolRules, apply_rules, policies_for, without_hosted_tools
+from toolwire.assembly import ToolRules, apply_rules, assemble_policies, drop_hosted_tools
 from toolwire.core.errors import BadRequest
 from toolwire.core.notes import Note
 from toolwire.core.request import CallEntry, HostedTool, Message, Request, ResultEntry, TextPart, Tool, ToolChoice
@@ -26,19 +26,19 @@ def asked(*types: str, **fields: Any) -> Request:
 
 def test_tools_that_the_backend_runs_stay_and_others_are_left_out_with_a_note():
     both = asked("web_search", "shell")
-    left = without_hosted_tools(both, ToolRules(), ["web_search"])
+    left = drop_hosted_tools(both, ToolRules(), ["web_search"])
     assert [tool.type for tool in left.hosted_tools] == ["web_search"]
     assert left.notes == (Note("tool_dropped", "shell"),)
 
 
 @pytest.mark.parametrize("request_", [asked(), asked("web_search")], ids=["none", "one-that-it-has"])
 def test_a_request_whose_tools_the_backend_has_is_as_it_was(request_: Request):
-    assert without_hosted_tools(request_, ToolRules(), ["web_search"]) is request_
+    assert drop_hosted_tools(request_, ToolRules(), ["web_search"]) is request_
 
 
 def test_a_tool_that_nobody_can_run_is_refused_where_the_rules_say_so():
     with pytest.raises(BadRequest, match="no tool of the type 'shell'"):
-        without_hosted_tools(asked("shell"), ToolRules(unsupported="reject"))
+        drop_hosted_tools(asked("shell"), ToolRules(unsupported="reject"))
 
 
 @pytest.mark.parametrize(
@@ -46,16 +46,16 @@ def test_a_tool_that_nobody_can_run_is_refused_where_the_rules_say_so():
 )
 def test_a_choice_that_no_tool_is_left_for_is_refused(choice: ToolChoice):
     with pytest.raises(BadRequest, match="a tool that this model does not have"):
-        without_hosted_tools(asked("shell", tool_choice=choice), ToolRules())
+        drop_hosted_tools(asked("shell", tool_choice=choice), ToolRules())
 
 
 def test_a_choice_that_another_tool_can_meet_goes_on():
-    left = without_hosted_tools(asked("shell", tools=(Tool("f"),), tool_choice=ToolChoice("required")), ToolRules())
+    left = drop_hosted_tools(asked("shell", tools=(Tool("f"),), tool_choice=ToolChoice("required")), ToolRules())
     assert left.hosted_tools == ()
 
 
 def test_notes_of_the_request_are_counted_with_the_turn():
-    assembly = policies_for(
+    assembly = assemble_policies(
         Request("m", (), notes=(Note("field_dropped", "x"),)), ToolRules(), "S", lambda call, delivered: None
     )
     assert [note.code for note in assembly.stats.notes] == ["field_dropped"]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.support.backend_writers import STREAMED, frame
 from tests.support.chunks import chunkings
 from tests.support.scripts import DECLARED, NAMES, Calls, Declines, Name, Says, Script, Thinks, Tokens
-from toolwire.assembly import ToolRules, policies_for
+from toolwire.assembly import ToolRules, assemble_policies
 from toolwire.backends import chat as chat_backend
 from toolwire.backends import messages as messages_backend
 from toolwire.backends import responses as responses_backend
@@ -22,7 +22,7 @@ from toolwire.backends.chat.decode import Decoder as ChatDecoder
 from toolwire.backends.lowered import LoweredConversation
 from toolwire.backends.messages.decode import Decoder as MessagesDecoder
 from toolwire.backends.responses.decode import DELTA_FIELDS
-from toolwire.core.batch import delta_fields
+from toolwire.core.batch import find_delta_openings
 from toolwire.core.errors import BackendFault
 from toolwire.core.events import Event, attach_batch
 from toolwire.core.order import TurnOrder
@@ -36,7 +36,7 @@ FIELDS: dict[Name, Sequence[bytes]] = {
     "messages": MessagesDecoder.delta_fields,
     "responses": DELTA_FIELDS,
 }
-DELTA = delta_fields("delta")
+DELTA = find_delta_openings("delta")
 
 Said = list[tuple[bytes, bytes]]
 
@@ -50,7 +50,7 @@ def taken_apart(frames: Iterable[Frame]) -> Said:
     """Every frame by itself: its name and its data."""
     out: Said = []
     for each in frames:
-        datas = [each.data] if each.batch is None else each.batch.each_frame()
+        datas = [each.data] if each.batch is None else each.batch.render_frames()
         out += [(each.event, data) for data in datas]
     return out
 
@@ -152,7 +152,7 @@ SINGLE: dict[str, tuple[bytes, Sequence[bytes]]] = {
     "no texts": (deltas([None, 1, {}]), DELTA),  # type: ignore[list-item]
     "escapes that are written otherwise": (b"".join(map(spelt, ("\\u00e9", "\\u0041", "\\/", "\\ud83d\\ude00"))), DELTA),
     "a letter in two halves": (b"".join(map(spelt, ("a", "\\ud83d", "\\ude00", "\\ud83d", "b"))), DELTA),
-    "two texts that flow": (deltas("abc", text="x"), delta_fields("delta", "text")),
+    "two texts that flow": (deltas("abc", text="x"), find_delta_openings("delta", "text")),
     "the same field twice": (deltas("abc", inner={"delta": "x"}), DELTA),
     "leading zeros": (b"".join(delta(text, 11).replace(b"11", b"0%d" % place) for place, text in enumerate("abc", 1)), DELTA),
     "numbers that stand still": (numbered([4, 4, 4, 4]), DELTA),
@@ -252,7 +252,7 @@ def test_a_run_goes_on_in_the_next_read_without_being_learned_again():
     ],
 )  # fmt: skip
 def test_runs_are_as_long_as_they_can_be(data: bytes, runs: list[int]):
-    found = runs_in(frames_of([data], (*DELTA, *delta_fields("arguments"))))
+    found = runs_in(frames_of([data], (*DELTA, *find_delta_openings("arguments"))))
     assert found[: len(runs)] == runs
 
 
@@ -267,7 +267,7 @@ def test_a_burst_of_every_dialect_is_read_in_runs(kind: Name):
 def test_a_run_is_the_text_of_its_frames_put_together(texts: list[str]):
     for each in frames_of([deltas(texts)], DELTA):
         if each.batch is not None:
-            said = [json.loads(data)["delta"] for data in each.batch.each_frame()]
+            said = [json.loads(data)["delta"] for data in each.batch.render_frames()]
             assert json.loads(each.data)["delta"] == "".join(said)
 
 
@@ -439,7 +439,7 @@ class Way:
         self._conversation = BACKENDS[kind](request, "S")
         self._conversation.start()
         self._reader = FrameReader(delta_fields=self._conversation.delta_fields if merged else ())
-        self._assembly = policies_for(request, rules, "S", self._conversation.stand_in)
+        self._assembly = assemble_policies(request, rules, "S", self._conversation.stand_in)
         self._encoder = ENCODERS[dialect].StreamEncoder(request, "id_7", 7, self._assembly.stats)
         self._order = TurnOrder()
         self.events: list[Event] = []
@@ -458,7 +458,7 @@ class Way:
     def _pass(self, events: Iterable[Event]) -> None:
         for event in events:
             for passed in self._assembly.policies.feed(event):
-                self._order.see((passed,))
+                self._order.check((passed,))
                 self.events.append(passed)
                 self.written += self._encoder.feed(passed)
 

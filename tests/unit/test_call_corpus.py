@@ -170,7 +170,7 @@ def turn(kind: str, data: bytes, **given: Any) -> Turn:
         reader = FrameReader(delta_fields=decoder.delta_fields)
         frames = [frame for piece in pieces for frame in reader.feed(piece)] + reader.end()
         events = [event for frame in frames for event in decoder.feed(frame)] + [*decoder.end()]
-        order.see(events)
+        order.check(events)
         order.end()
         return collect(events)
 
@@ -329,7 +329,7 @@ def read_items(data: bytes, *, keeps_frames: bool) -> tuple[list[Any], Turn]:
     """What the blocks of a stream said, as a decoder reads them, and the turn."""
     order = TurnOrder()
     events = [event for each in events_of("messages", data, keeps_frames=keeps_frames) for event in each]
-    order.see(events)
+    order.check(events)
     order.end()
     read = collect(events)
     items: list[Any] = []

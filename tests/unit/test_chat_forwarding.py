@@ -10,7 +10,7 @@ from tests.museum.clients import read_frames
 from tests.support.backend_writers import frame
 from tests.support.checked import chat_faults
 from tests.unit.test_batches import RULES, ask, carried_ways
-from toolwire.assembly import ToolRules, policies_for
+from toolwire.assembly import ToolRules, assemble_policies
 from toolwire.backends.chat import Conversation
 from toolwire.core.collect import collect
 from toolwire.core.request import Request
@@ -164,7 +164,7 @@ def plain(body: Json, request: Request | None = None, rules: ToolRules = RULES) 
     request = request or ask("chat", tools=TOOLS, stream=False)
     conversation = Conversation(request, "S")
     conversation.start()
-    assembly = policies_for(request, rules, "S", conversation.stand_in)
+    assembly = assemble_policies(request, rules, "S", conversation.stand_in)
     events = conversation.feed_plain(json.dumps(body).encode())
     passed = [out for event in events for out in assembly.policies.feed(event)]
     return json.loads(chat.encode_turn(collect(passed), request, "id_7", 7))

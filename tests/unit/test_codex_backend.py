@@ -57,7 +57,7 @@ from toolwire.core.events import (
     TurnFailed,
     Usage,
 )
-from toolwire.core.jsonrpc import notification
+from toolwire.core.jsonrpc import write_notification
 from toolwire.core.request import Request
 
 CallTold: TypeAlias = tuple[str, str, str]
@@ -693,7 +693,7 @@ def test_limits_are_the_headers_that_the_models_server_had_sent():
     [sent] = [row["headers"] for row in recorded("27") if row["dir"] == "upstream_response"]
     expected = {name: value for name, value in sent.items() if name.startswith("x-codex-")}
     expected["x-codex-primary-used-percent"] = "13"  # was 12.5, which app-server rounds
-    assert protocol.limit_headers(json.dumps({"params": params}).encode()) == expected
+    assert protocol.make_limit_headers(json.dumps({"params": params}).encode()) == expected
 
 
 @pytest.mark.parametrize(
@@ -712,12 +712,12 @@ def test_limits_are_the_headers_that_the_models_server_had_sent():
     ],
 )
 def test_limits_that_were_not_said_are_no_headers(limits: Any, expected: dict[str, str]):
-    assert protocol.limit_headers(told("account/rateLimits/updated", rateLimits=limits)) == expected
+    assert protocol.make_limit_headers(told("account/rateLimits/updated", rateLimits=limits)) == expected
 
 
 @pytest.mark.parametrize("line", [b"", b"no", b"{}", b'{"params":null}', b'{"params":{"rateLimits":{"primary":1}}}'])
 def test_limits_that_cannot_be_read_are_no_headers(line: bytes):
-    assert protocol.limit_headers(line) == {}
+    assert protocol.make_limit_headers(line) == {}
 
 
 def test_warnings_and_another_model_are_noted():
@@ -1003,8 +1003,8 @@ def test_two_messages_of_a_turn_are_kept_apart():
 
 
 def test_lines_that_name_no_thread_are_noted():
-    lost = notification(UNASSIGNED, message="")
-    asked = notification(UNASSIGNED, message="item/tool/call")
+    lost = write_notification(UNASSIGNED, message="")
+    asked = write_notification(UNASSIGNED, message="item/tool/call")
     made = talk(delta("Hi"), lost, asked, ended(), lost)
     assert made.notes == [("frame_skipped", ""), ("request_declined", "item/tool/call")]
     assert made.answers() == {}

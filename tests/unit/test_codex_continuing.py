@@ -29,7 +29,7 @@ from tests.unit.codex_lines import (
     told,
 )
 from toolwire.adapt.history import NO_RESULT, repair_pairs
-from toolwire.assembly import ToolRules, policies_for
+from toolwire.assembly import ToolRules, assemble_policies
 from toolwire.backends.codex import find_awaited_calls, read_turn, write_turn
 from toolwire.backends.codex.resume import WITHHELD
 from toolwire.core.backend import PendingTurn
@@ -638,7 +638,7 @@ TEXTUAL = "<use_tool><name>f</name><n>1</n></use_tool>"
 def delivered(*lines: bytes, request: Request, rules: ToolRules = RULES) -> tuple[Talk, Turn]:
     """A turn that waits, and what its client was shown of it."""
     made = Talk(request)
-    policies = policies_for(request, rules, "S", made.stand_in).policies
+    policies = assemble_policies(request, rules, "S", made.stand_in).policies
     events = made.hear(BEGUN, *lines)
     return made, collect([passed for event in events for passed in policies.feed(event)])
 

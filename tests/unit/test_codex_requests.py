@@ -399,10 +399,10 @@ def test_history_and_choice_go_by_the_name_that_fits(tool: Tool):
 
 @given(st.lists(st.text("ab._-/渐", max_size=4).map(lambda end: f"mcp__{end}") | st.text(max_size=140), unique=True))
 def test_names_fit_and_stay_apart(names: list[str]):
-    made = [LIMITS.name(name) for name in names]
+    made = [LIMITS.fit_name(name) for name in names]
     assert all(map(is_taken, made))
     assert len(set(made)) == len(names)
-    assert made == [LIMITS.name(name) for name in names], "the same in every turn"
+    assert made == [LIMITS.fit_name(name) for name in names], "the same in every turn"
 
 
 # Schemas

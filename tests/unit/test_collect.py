@@ -2,7 +2,7 @@
 
 import json
 
-from toolwire.core.collect import Call, CallAssembler, Collector, Reasoning, Refusal, Text, collect, whole_calls
+from toolwire.core.collect import Call, CallAssembler, Collector, Reasoning, Refusal, Text, collect, collect_calls
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
     CallArgs,
@@ -73,7 +73,7 @@ def test_an_assembler_gives_each_call_whole_and_once():
 
 def test_a_call_that_is_cut_leaves_nothing_to_the_next():
     events = [CallStarted("c", "f"), CallArgs("c", "{"), CallStarted("d", "g"), CallArgs("d", "[]"), CallEnded("d")]
-    assert whole_calls(events) == [Call("d", "g", "[]")]
+    assert collect_calls(events) == [Call("d", "g", "[]")]
 
 
 def test_a_collector_gives_nothing_before_the_end():
@@ -101,7 +101,7 @@ def test_the_comment_and_the_headers_tell_the_same_numbers():
 def test_notes_are_bounded_and_fit_a_header():
     stats = TurnStats()
     for number in range(MAX_STORED_NOTES + 10):
-        stats.note(Note("text_block_kept", f"é\n{number}" * 50))
+        stats.add_note(Note("text_block_kept", f"é\n{number}" * 50))
     assert len(stats.notes) == MAX_STORED_NOTES
     assert stats.counts["text_block_kept"] == MAX_STORED_NOTES + 10
     value = dict(stats.headers())[b"x-toolwire-notes"]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.museum.clients import Json, received
-from toolwire.assembly import ToolRules, policies_for
+from toolwire.assembly import ToolRules, assemble_policies
 from toolwire.backends.responses import OPENAI
 from toolwire.backends.responses.encode import encode_request
 from toolwire.core.errors import Failure
@@ -40,7 +40,7 @@ def ask(*items: Json, **fields: Any) -> Request:
 def compacted(*events: Event, request: Request | None = None) -> Any:
     """The stream of a turn that was asked to compact."""
     asked = compaction.summary_request_of(request or ask(TRIGGER))
-    assembly = policies_for(asked, ToolRules(), "S", tuple, (compaction.IntoCompaction("cmp_S"),))
+    assembly = assemble_policies(asked, ToolRules(), "S", tuple, (compaction.ReplaceWithCompaction("cmp_S"),))
     encoder = responses.StreamEncoder(asked, "resp_7", 7, assembly.stats)
     passed = [out for event in (TurnStarted(), *events) for out in assembly.policies.feed(event)]
     return received(b"".join(piece for event in passed for piece in encoder.feed(event)))

@@ -13,8 +13,8 @@ from toolwire.adapt.repair import repair_json
 from toolwire.backends import chat as chat_backend
 from toolwire.backends import messages as messages_backend
 from toolwire.backends import responses as responses_backend
-from toolwire.backends.codex.protocol import limit_headers
-from toolwire.backends.failures import http_failure
+from toolwire.backends.codex.protocol import make_limit_headers
+from toolwire.backends.failures import make_http_failure
 from toolwire.core.errors import BadRequest
 from toolwire.core.events import (
     CallStarted,
@@ -64,12 +64,12 @@ def test_a_plain_reply_that_goes_too_deep_is_a_failure(backend: Any):
 
 @pytest.mark.parametrize("field", ["x", "detail", "choices", "error"])
 def test_an_error_that_goes_too_deep_keeps_its_status(field: str):
-    failure = http_failure(429, {"retry-after": "7"}, DEEP.replace(b"x", field.encode()))
+    failure = make_http_failure(429, {"retry-after": "7"}, DEEP.replace(b"x", field.encode()))
     assert (failure.status, failure.retry_after) == (429, "7")
 
 
 def test_rate_limits_that_go_too_deep_are_none():
-    assert limit_headers(DEEP) == {}
+    assert make_limit_headers(DEEP) == {}
 
 
 def test_as_many_thoughts_as_a_model_likes():
@@ -95,7 +95,7 @@ def test_a_schema_that_points_nowhere_cannot_be_used(schema: dict[str, Any]):
 @pytest.mark.parametrize("schema", [{"anyOf": 5}, {"oneOf": {}}, {"type": ["string", {}]}, {"type": 5}])
 def test_a_schema_of_anything_has_types(schema: dict[str, Any]):
     tool = Tool("f", parameters=msgspec.Raw(json.dumps({"properties": {"q": schema}}).encode()))
-    assert Schemas((tool,)).types("f", "q") <= {"string"}
+    assert Schemas((tool,)).types_of("f", "q") <= {"string"}
 
 
 def test_a_marker_that_holds_no_text_is_an_argument_like_any_other():

@@ -76,7 +76,7 @@ def fed_with_gaps(*given: Fragment | None, cut=False, names=()):
     events = []
     for fragment in given:
         if fragment is LOST:
-            table.gap()
+            table.record_gap()
             continue
         more = None if fragment.total or fragment.ended else table.extend(fragment.item, fragment.text)
         events += table.feed(fragment) if more is None else [more]

@@ -105,7 +105,7 @@ def test_many_lines_may_have_more_than_one_line_may():
 
 @given(st.lists(values, max_size=5), st.randoms(use_true_random=False))
 def test_what_is_written_is_one_line_each_and_is_read_again(said: list[Any], random):
-    data = b"".join(jsonrpc.answer(number, value) for number, value in enumerate(said))
+    data = b"".join(jsonrpc.write_answer(number, value) for number, value in enumerate(said))
     cuts = sorted(random.randrange(len(data) + 1) for _ in range(5))
     pieces = [data[start:end] for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
     found = [json.loads(frame.data) for frame in frames(pieces)]
@@ -116,12 +116,15 @@ def test_what_is_written_is_one_line_each_and_is_read_again(said: list[Any], ran
     ("line", "expected"),
     [
         (
-            jsonrpc.request("3.turn", "turn/start", {"input": []}),
+            jsonrpc.write_request("3.turn", "turn/start", {"input": []}),
             {"method": "turn/start", "id": "3.turn", "params": {"input": []}},
         ),
-        (jsonrpc.notification("initialized"), {"method": "initialized"}),
-        (jsonrpc.answer(0, {"success": True}), {"id": 0, "result": {"success": True}}),
-        (jsonrpc.refusal("a", jsonrpc.NO_SUCH_METHOD, "No."), {"id": "a", "error": {"code": -32601, "message": "No."}}),
+        (jsonrpc.write_notification("initialized"), {"method": "initialized"}),
+        (jsonrpc.write_answer(0, {"success": True}), {"id": 0, "result": {"success": True}}),
+        (
+            jsonrpc.write_refusal("a", jsonrpc.NO_SUCH_METHOD, "No."),
+            {"id": "a", "error": {"code": -32601, "message": "No."}},
+        ),
     ],
 )
 def test_messages_have_no_member_jsonrpc(line: bytes, expected: Any):

@@ -262,7 +262,9 @@ def test_replies(length: int) -> None:
                 def converse() -> None:
                     conversation = modules["backends.chat"].Conversation(request, "s")
                     assembly = modules["assembly"]
-                    made = assembly.policies_for(request, assembly.ToolRules(dedup=True), "s", lambda one, other: None)
+                    made = assembly.assemble_policies(
+                        request, assembly.ToolRules(dedup=True), "s", lambda one, other: None
+                    )
                     encoder = modules[f"dialects.{dialect}"].StreamEncoder(request, "id", 0, made.stats)
                     reader = modules["core.sse"].FrameReader(delta_fields=conversation.delta_fields)
                     conversation.start()

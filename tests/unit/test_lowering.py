@@ -37,13 +37,13 @@ def test_names_and_ids_fit_and_stay_apart(texts: list[str]):
         made = [fit(text) for text in texts]
         assert len(set(made)) == len(texts)
         assert made == [fit(text) for text in texts], "the same in every turn"
-    assert all(len(NARROW.name(text)) <= 64 for text in texts)
-    assert all(len(Limits(id_exact=9).id(text)) == 9 for text in texts)
+    assert all(len(NARROW.fit_name(text)) <= 64 for text in texts)
+    assert all(len(Limits(id_exact=9).fit_id(text)) == 9 for text in texts)
 
 
 @pytest.mark.parametrize("name", ["f", "mcp__docs__search", "A-b_9" * 12])
 def test_a_name_that_fits_stays(name: str):
-    assert NARROW.name(name) == name
+    assert NARROW.fit_name(name) == name
 
 
 def test_namespaces_and_strange_names_come_back():
@@ -146,7 +146,7 @@ def test_a_seal_is_carried_whole_and_only_ours_is_opened():
 
 
 def test_the_name_of_one_tool_is_never_given_to_another():
-    taken = NARROW.name("a.b")
+    taken = NARROW.fit_name("a.b")
     tools = (Tool("a.b"), Tool(taken), Tool("search", namespace="docs"), Tool("docs__search"))
     lower, restore = lower_request(Request("m", (USER,), tools=tools), NARROW)
     names = [tool.name for tool in lower.tools]
@@ -231,7 +231,7 @@ def test_names_that_do_not_fit_are_changed_in_what_a_responses_client_wrote():
     hosted = {"type": "web_search", "name": "a.b"}
     choice = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "a.b"}]}
     body = _body(_asked(tools=[FUNCTION, space, hosted], tool_choice=choice, unknown=[1]))
-    name = Limits().name("a.b")
+    name = Limits().fit_name("a.b")
     inside = [{**FUNCTION, "name": name}, {**FUNCTION, "name": "ok"}]
     assert body["tools"] == [{**FUNCTION, "name": name}, {**space, "tools": inside}, hosted]
     assert body["tool_choice"]["tools"] == [{"type": "function", "name": name}]
@@ -259,10 +259,10 @@ def test_ids_and_names_in_the_history_of_a_responses_client_fit():
     tools = [{**FUNCTION, "name": "ok"}]
     body = _body(_asked(input=[{"role": "user", "content": "Go."}, called, output, custom, answer], tools=tools))
     assert body["tools"] == tools
-    id = responses.OPENAI.limits.id(LONG)
+    id = responses.OPENAI.limits.fit_id(LONG)
     assert len(id) == 64
     assert body["input"][1:] == [
-        {**called, "call_id": id, "name": Limits().name("a.b")},
+        {**called, "call_id": id, "name": Limits().fit_name("a.b")},
         {**output, "call_id": id},
         custom,
         answer,
@@ -282,7 +282,7 @@ def test_the_calls_of_a_responses_server_come_back_by_their_own_names():
     request = _asked(tools=[FUNCTION, {"type": "custom", "name": "p.q"}], stream=True)
     conversation = responses.Conversation(request, "S")
     conversation.start()
-    names = [Limits().name(name) for name in ("a.b", "p.q")]
+    names = [Limits().fit_name(name) for name in ("a.b", "p.q")]
     function = {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": names[0], "arguments": "{}"}
     custom = {"type": "custom_tool_call", "id": "ctc_1", "call_id": "c2", "name": names[1], "input": "raw"}
     plain = {"id": "r", "status": "completed", "output": [function, custom]}
@@ -293,7 +293,7 @@ def test_the_calls_of_a_responses_server_come_back_by_their_own_names():
 
 def test_tokens_are_counted_of_what_would_be_sent():
     post = responses.count_tokens(_asked(tools=[FUNCTION]), responses.OPENAI)
-    assert json.loads(post.body)["tools"] == [{**FUNCTION, "name": Limits().name("a.b")}]
+    assert json.loads(post.body)["tools"] == [{**FUNCTION, "name": Limits().fit_name("a.b")}]
 
 
 @pytest.mark.parametrize("strict", [True, False])
@@ -340,7 +340,7 @@ def test_calls_of_a_server_that_counts_anew_in_each_turn_get_ids_of_their_own():
 def test_a_tool_is_called_by_the_clients_name_again():
     _, restore = lower_request(Request("m", (), tools=(Tool("my tool"),)), Limits())
     [shown] = restore.table
-    assert (restore.name(*shown), restore.name("", "other")) == ("my tool", "other")
+    assert (restore.restore_name(*shown), restore.restore_name("", "other")) == ("my tool", "other")
     assert list(restore.feed(TurnEnded("stop"))) == [TurnEnded("stop")]
     assert list(Pipeline(restore).end()) == []
 

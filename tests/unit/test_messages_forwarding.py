@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.backend_writers import frame
 from tests.unit.test_batches import RULES, Way, ask, carried_ways
-from toolwire.assembly import ToolRules, policies_for
+from toolwire.assembly import ToolRules, assemble_policies
 from toolwire.backends.messages import Conversation
 from toolwire.core.collect import collect
 from toolwire.core.events import RawFrame
@@ -177,7 +177,7 @@ def plain(content: list[Json], rules: ToolRules = RULES, **fields: Any) -> Json:
     request = ask("messages", tools=TOOLS, stream=False)
     conversation = Conversation(request, "S")
     conversation.start()
-    assembly = policies_for(request, rules, "S", conversation.stand_in)
+    assembly = assemble_policies(request, rules, "S", conversation.stand_in)
     message: Json = {
         "id": "msg_up", "type": "message", "role": "assistant", "model": "m-2026", "content": content,
         "stop_reason": "end_turn", "stop_sequence": None, "usage": {"input_tokens": 3, "output_tokens": 5}, **fields,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.chunks import in_any_chunking
-from toolwire.assembly import ToolRules, policies_for
+from toolwire.assembly import ToolRules, assemble_policies
 from toolwire.core.collect import collect
 from toolwire.core.events import (
     CallArgs,
@@ -200,7 +200,7 @@ def test_an_extra_bracket_before_the_closing_tag_is_repaired():
 
 def test_strict_parsing_turns_a_broken_block_into_a_failure():
     rules = ToolRules(strict_parsing=True)
-    policies = policies_for(Request("m", (), tools=TOOLS), rules, "S", tuple).policies
+    policies = assemble_policies(Request("m", (), tools=TOOLS), rules, "S", tuple).policies
     events = [*policies.feed(TextDelta("<use_tool>oops</use_tool>")), *policies.feed(TurnEnded())]
     assert isinstance(events[0], TurnFailed)
 
@@ -231,7 +231,7 @@ def through(*events):
     order = TurnOrder()
     out = [TurnStarted(), *(passed for event in (*events, TurnEnded()) for passed in reader.feed(event))]
     for event in out:
-        order.see((event,))
+        order.check((event,))
     order.end()
     return out
 
@@ -480,4 +480,4 @@ def test_what_survives_is_read_back_equal(arguments):
 )
 def test_a_value_is_more_than_a_string_only_where_the_schema_leaves_no_doubt(schema, text: str, expected: str):
     tool = Tool("f", parameters=msgspec.Raw(json.dumps(schema).encode()))
-    assert write_value(text, Schemas([tool]).types("f", "x")) == expected
+    assert write_value(text, Schemas([tool]).types_of("f", "x")) == expected

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.support.chunks import chunkings
 from tests.unit.notated import TOOLS, reading, schema, stages, told
-from toolwire.assembly import ToolRules, policies_for
+from toolwire.assembly import ToolRules, assemble_policies
 from toolwire.core.events import (
     CallArgs,
     CallEnded,
@@ -218,7 +218,7 @@ def test_strict_parsing_fails_the_turn_in_any_notation():
     rules = ToolRules(strict_parsing=True)
     for name in CALLS:
         line = stages([name], mode="whole", declared=("now",))
-        policies = policies_for(Request("m", (), tools=TOOLS), rules, "S", tuple).policies
+        policies = assemble_policies(Request("m", (), tools=TOOLS), rules, "S", tuple).policies
         events = [out for event in line.feed(TextDelta(f"{ONE[name]} x")) for out in policies.feed(event)]
         assert isinstance(events[0], TurnFailed)
 

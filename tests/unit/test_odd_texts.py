@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from toolwire.backends.codex.config import find_key_variables
-from toolwire.backends.codex.failures import turn_failure
+from toolwire.backends.codex.failures import make_turn_failure
 from toolwire.backends.codex.protocol import TurnError
-from toolwire.backends.failures import NO_SUCH_ENDPOINT, http_failure
+from toolwire.backends.failures import NO_SUCH_ENDPOINT, make_http_failure
 from toolwire.core.errors import BackendFault
 from toolwire.core.request import Tool
 from toolwire.core.secret_patterns import remove_secrets
@@ -49,7 +49,7 @@ def test_one_event_of_many_in_a_read_may_be_too_large():
 
 def test_a_list_of_what_is_wrong_is_told_as_it_is():
     body = json.dumps({"detail": [{"loc": ["body", "model"], "msg": "field required"}]}).encode()
-    assert "field required" in http_failure(422, {}, body).message
+    assert "field required" in make_http_failure(422, {}, body).message
 
 
 def test_the_keys_of_codex_providers_are_found_in_nested_settings():
@@ -58,11 +58,11 @@ def test_the_keys_of_codex_providers_are_found_in_nested_settings():
 
 
 def test_a_schema_that_is_too_deep_says_nothing_of_its_parameters():
-    assert not Schemas([Tool("f", parameters=msgspec.Raw(DEEP))]).types("f", "x")
+    assert not Schemas([Tool("f", parameters=msgspec.Raw(DEEP))]).types_of("f", "x")
 
 
 def test_a_codex_that_finds_no_way_to_its_server_may_be_asked_again():
-    failure = turn_failure(TurnError("workspace routing discovery failed"))
+    failure = make_turn_failure(TurnError("workspace routing discovery failed"))
     assert (failure.code, failure.retryable) == ("backend_unreachable", True)
 
 
@@ -70,12 +70,12 @@ PAGE = b"<!DOCTYPE HTML>\n<html><head><title> 503 Busy </title></head><body><h1>
 
 
 def test_a_web_page_of_an_error_is_named_and_not_quoted():
-    failure = http_failure(503, {}, PAGE)
+    failure = make_http_failure(503, {}, PAGE)
     assert (failure.status, failure.message) == (503, "The backend answered with status 503 and a web page: 503 Busy.")
     assert not failure.quoted
-    assert http_failure(500, {}, b"<html>").message == "The backend answered with status 500 and a web page."
+    assert make_http_failure(500, {}, b"<html>").message == "The backend answered with status 500 and a web page."
 
 
 @pytest.mark.parametrize("status", [404, 405, 501])
 def test_a_web_page_where_nothing_is_served_means_a_wrong_address(status: int):
-    assert http_failure(status, {}, PAGE).code == NO_SUCH_ENDPOINT
+    assert make_http_failure(status, {}, PAGE).code == NO_SUCH_ENDPOINT

@@ -10,7 +10,7 @@ from toolwire.core.order import TurnOrder
 def seen(*events):
     order = TurnOrder()
     for event in events:
-        order.see((event,))
+        order.check((event,))
     return order
 
 
@@ -28,9 +28,9 @@ def test_text_inside_a_call_is_out_of_order():
 @pytest.mark.parametrize("event", [CallArgs("call_2", "{}"), CallEnded("call_2")])
 def test_the_events_of_a_call_name_the_call_that_is_open(event: Event):
     order = TurnOrder()
-    order.see([TurnStarted("m"), CallStarted("call_1", "search"), CallArgs("call_1", "{}")])
+    order.check([TurnStarted("m"), CallStarted("call_1", "search"), CallArgs("call_1", "{}")])
     with pytest.raises(OutOfOrder, match=rf"{type(event).__name__} of 'call_2' while CALLING 'call_1'"):
-        order.see([event])
+        order.check([event])
 
 
 def test_arguments_outside_a_call_are_out_of_order():

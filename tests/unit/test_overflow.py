@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from toolwire.backends import codex, responses
-from toolwire.backends.codex.failures import turn_failure
+from toolwire.backends.codex.failures import make_turn_failure
 from toolwire.backends.codex.protocol import TurnError
-from toolwire.backends.failures import Error, http_failure, stream_failure
+from toolwire.backends.failures import Error, make_http_failure, make_stream_failure
 from toolwire.core.errors import CONTEXT_LENGTH_EXCEEDED
 from toolwire.core.request import Message, Request, TextPart
 from toolwire.core.sse import Frame
@@ -51,7 +51,9 @@ SAID = pytest.mark.parametrize("message", MESSAGES.values(), ids=MESSAGES)
 @SAID
 @pytest.mark.parametrize("status", [400, 413, 422, 500])
 def test_a_refusal_has_the_one_code(message: str, status: int):
-    failure = http_failure(status, {}, json.dumps({"error": {"message": message, "type": "BadRequestError"}}).encode())
+    failure = make_http_failure(
+        status, {}, json.dumps({"error": {"message": message, "type": "BadRequestError"}}).encode()
+    )
     assert (failure.code, failure.retryable, failure.message) == (CONTEXT_LENGTH_EXCEEDED, False, message)
     assert failure.status == (status if status < 500 else 400)
 
@@ -59,7 +61,7 @@ def test_a_refusal_has_the_one_code(message: str, status: int):
 @SAID
 @pytest.mark.parametrize("error", [{"code": 400}, {"type": "invalid_request_error"}, {"code": "server_error"}, {}])
 def test_a_failure_inside_a_stream_has_it_too(message: str, error: Json):
-    failure = stream_failure(Error(message, **error))
+    failure = make_stream_failure(Error(message, **error))
     assert (failure.status, failure.code, failure.retryable) == (400, CONTEXT_LENGTH_EXCEEDED, False)
 
 
@@ -68,11 +70,11 @@ def test_a_failure_inside_a_stream_has_it_too(message: str, error: Json):
 def test_so_has_one_that_app_server_passes_on(message: str, info: Any):
     body = json.dumps({"error": {"message": message}})
     for text in (body, f"unexpected status 400 Bad Request: {body}"):
-        assert turn_failure(TurnError(text, info)).code == CONTEXT_LENGTH_EXCEEDED
+        assert make_turn_failure(TurnError(text, info)).code == CONTEXT_LENGTH_EXCEEDED
 
 
 def test_app_server_has_a_word_for_it():
-    failure = turn_failure(TurnError("It is full.", "contextWindowExceeded"))
+    failure = make_turn_failure(TurnError("It is full.", "contextWindowExceeded"))
     assert (failure.status, failure.code) == (400, CONTEXT_LENGTH_EXCEEDED)
 
 
@@ -85,8 +87,8 @@ def test_app_server_has_a_word_for_it():
     ],
 )
 def test_a_word_of_the_servers_own_is_enough(error: Json):
-    assert http_failure(400, {}, json.dumps({"error": error}).encode()).code == CONTEXT_LENGTH_EXCEEDED
-    assert stream_failure(Error(**error)).code == CONTEXT_LENGTH_EXCEEDED
+    assert make_http_failure(400, {}, json.dumps({"error": error}).encode()).code == CONTEXT_LENGTH_EXCEEDED
+    assert make_stream_failure(Error(**error)).code == CONTEXT_LENGTH_EXCEEDED
 
 
 @pytest.mark.parametrize(
@@ -106,7 +108,7 @@ def test_a_word_of_the_servers_own_is_enough(error: Json):
     ],
 )
 def test_other_failures_keep_their_own(status: int, error: Json):
-    failure = http_failure(status, {}, json.dumps({"error": error}).encode())
+    failure = make_http_failure(status, {}, json.dumps({"error": error}).encode())
     assert (failure.status, failure.code) == (status, error.get("code", ""))
     assert failure.retryable == (status in (429, 500))
 

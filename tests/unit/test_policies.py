@@ -6,7 +6,7 @@ import re
 import msgspec
 import pytest
 
-from toolwire.assembly import ToolRules, apply_rules, output_mode, policies_for
+from toolwire.assembly import ToolRules, apply_rules, assemble_policies, choose_output_mode
 from toolwire.core.collect import collect
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
@@ -42,7 +42,7 @@ def called(id: str, name: str = "f", text: str = "{}", complete: bool = True):
 
 
 def through(*events, rules: ToolRules = RULES, request: Request = REQUEST):
-    assembly = policies_for(apply_rules(request, rules), rules, "S", nobody)
+    assembly = assemble_policies(apply_rules(request, rules), rules, "S", nobody)
     out = [passed for event in (TurnStarted(), *events) for passed in assembly.policies.feed(event)]
     return collect(out), assembly
 
@@ -160,7 +160,7 @@ def test_stop_after_first_lets_a_single_call_end_by_itself():
 
 
 def test_a_burst_waits_only_between_calls():
-    assembly = policies_for(REQUEST, ToolRules(stop_after=True), "S", nobody)
+    assembly = assemble_policies(REQUEST, ToolRules(stop_after=True), "S", nobody)
     waits = []
     for event in (TurnStarted(), *called("a"), TextDelta("x"), *called("b")):
         assembly.policies.feed(event)
@@ -174,7 +174,7 @@ BLOCK = '<tool_call>{"name":"f","arguments":{}}</tool_call>'
 @pytest.mark.parametrize("rules", [ToolRules(stop_after=True, dedup=True), ToolRules(stop_after=True)])
 def test_a_burst_is_not_over_while_a_call_is_held_back(rules):
     """A call that waits for its end, or for its twin, and a block that is being read, are under way too."""
-    assembly = policies_for(REQUEST, rules, "S", nobody)
+    assembly = assemble_policies(REQUEST, rules, "S", nobody)
     waits = []
     for event in (TurnStarted(), TextDelta(BLOCK), *called("a"), TextDelta("<tool_call>"), TextDelta("oops </x>")):
         assembly.policies.feed(event)
@@ -207,7 +207,7 @@ def test_a_twin_is_no_second_call_to_any_rule():
 
 def test_the_backend_hears_which_call_stands_for_its_own():
     heard: list[tuple[str, str]] = []
-    policies = policies_for(REQUEST, RULES, "S", lambda *ids: heard.append(ids)).policies
+    policies = assemble_policies(REQUEST, RULES, "S", lambda *ids: heard.append(ids)).policies
     out = [passed for event in (TurnStarted(), TextDelta(BLOCK), *called("a")) for passed in policies.feed(event)]
     assert heard == [("a", "call_St01")]
     assert not any(isinstance(event, CallTwin) for event in out)
@@ -236,7 +236,7 @@ def test_a_failure_inside_a_call_is_never_hidden():
 
 
 def test_nothing_passes_after_the_end():
-    assembly = policies_for(REQUEST, ToolRules(), "S", nobody)
+    assembly = assemble_policies(REQUEST, ToolRules(), "S", nobody)
     assert list(assembly.policies.feed(TurnEnded())) == [TurnEnded("stop")]
     assert list(assembly.policies.feed(TextDelta("late"))) == []
     assert list(Pipeline(assembly.policies).end()) == []
@@ -268,7 +268,7 @@ ASKED = (Message("user", (TextPart("hi"),)),)
     ],
 )
 def test_the_output_mode_follows_setting_tools_and_prompt(setting, request_, expected):
-    assert output_mode(ToolRules(output_mode=setting), request_) == expected
+    assert choose_output_mode(ToolRules(output_mode=setting), request_) == expected
 
 
 def test_obsidian_mode_writes_a_block_after_each_call_and_keeps_the_calls():
@@ -362,7 +362,7 @@ def shown(event: str, item: str, answers: str | None = None) -> RawFrame:
 def test_a_result_that_answers_no_call_of_the_turn_is_dropped_and_noted_once(item):
     block, end = shown("content_block_start", "0", "y"), shown("content_block_stop", "0")
     said = [shown(ADDED, item, "x"), shown(DONE, item, "x"), block, end]
-    assembly = policies_for(REQUEST, RULES, "S", tuple)
+    assembly = assemble_policies(REQUEST, RULES, "S", tuple)
     assert [out for event in (TurnStarted(), *said) for out in assembly.policies.feed(event)] == [TurnStarted()]
     assert assembly.stats.notes == [Note("output_dropped", "x"), Note("output_dropped", "y")]
 
@@ -375,5 +375,5 @@ def test_every_other_frame_passes():
         shown("content_block_start", "1"),
         shown("response.completed", ""),
     ]
-    assembly = policies_for(REQUEST, RULES, "S", tuple)
+    assembly = assemble_policies(REQUEST, RULES, "S", tuple)
     assert [out for event in (TurnStarted(), *said) for out in assembly.policies.feed(event)] == [TurnStarted(), *said]

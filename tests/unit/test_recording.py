@@ -313,7 +313,7 @@ def test_a_turn_without_a_reply_breaks_again(tmp_path):
     recorder.ask(Post("/responses", SENT))
     recorder.close()
     recording = read_recording((tmp_path / "turn.jsonl").read_bytes())
-    assert list(recording.script(timed=False).steps) == [Break()]
+    assert list(recording.make_script(timed=False).steps) == [Break()]
 
 
 def test_what_is_said_to_a_worker_is_recorded_in_its_place(tmp_path):

@@ -9,7 +9,13 @@ from urllib.parse import quote
 
 import pytest
 
-from toolwire.core.redact import BlankCredentials, CredentialFilter, credential_filter, credentials_in, is_secret_name
+from toolwire.core.redact import (
+    BlankCredentials,
+    CredentialFilter,
+    find_credentials,
+    find_filter,
+    is_secret_name,
+)
 
 KEYS = (
     "sk-proj-Zq81mKxT4vLrPw09sNdYbHc2",
@@ -143,9 +149,9 @@ def test_a_long_key_is_neither_compiled_nor_searched_for_long(monkeypatch):
 def test_credentials_are_taken_out_of_headers():
     login = base64.b64encode(b"me:pass-word-1").decode()
     given = {"authorization": f"Basic {login}", "x-api-key": "abc-123456", "proxy": "Bearer  tok-123456"}
-    assert credentials_in(given) == (login, "pass-word-1", "abc-123456", "tok-123456")
-    assert credentials_in({"authorization": "Basic nonsense!"}) == ("nonsense!",)
-    assert credentials_in({"Cookie": "session=abc-123456; theme=dark"}) == ("abc-123456", "dark")
+    assert find_credentials(given) == (login, "pass-word-1", "abc-123456", "tok-123456")
+    assert find_credentials({"authorization": "Basic nonsense!"}) == ("nonsense!",)
+    assert find_credentials({"Cookie": "session=abc-123456; theme=dark"}) == ("abc-123456", "dark")
 
 
 def test_names_of_secrets():
@@ -154,7 +160,7 @@ def test_names_of_secrets():
 
 
 def test_the_same_credentials_are_compiled_once():
-    assert credential_filter(("sk-1234567890",)) is credential_filter(("sk-1234567890",))
+    assert find_filter(("sk-1234567890",)) is find_filter(("sk-1234567890",))
 
 
 def test_text_with_lone_surrogates_is_cleaned():

@@ -11,7 +11,7 @@ from tests.support.chunks import in_any_chunking
 from tests.support.frames import sse, stream
 from tests.unit.codex_lines import delta, ended, failing, talk
 from toolwire.backends import chat, messages, responses
-from toolwire.backends.failures import http_failure
+from toolwire.backends.failures import make_http_failure
 from toolwire.core.collect import collect
 from toolwire.core.events import FILTER_REASONS, Event, Reason, TurnEnded, TurnFailed
 from toolwire.core.request import Request
@@ -93,13 +93,13 @@ def test_the_explanation_of_a_refusal_is_its_text():
     ],
 )  # fmt: skip
 def test_a_turn_that_was_refused_by_status_keeps_its_reason(body: Json, code: str, text: str):
-    failure = http_failure(400, {}, json.dumps(body).encode())
+    failure = make_http_failure(400, {}, json.dumps(body).encode())
     assert (failure.status, failure.code, failure.message, failure.retryable) == (400, code, text, False)
 
 
 def test_what_a_filter_refused_is_not_asked_again():
-    assert not http_failure(502, {}, json.dumps(completion({}, "content_filter")).encode()).retryable
-    assert http_failure(502, {}, json.dumps(completion({}, "")).encode()).retryable
+    assert not make_http_failure(502, {}, json.dumps(completion({}, "content_filter")).encode()).retryable
+    assert make_http_failure(502, {}, json.dumps(completion({}, "")).encode()).retryable
 
 
 # An error behind the event that a turn failed

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from tests.support.chunks import in_any_chunking
 from tests.support.frames import completed, created, sse, stream
 from toolwire import ToolCallAggregator
-from toolwire.assembly import ToolRules, policies_for
+from toolwire.assembly import ToolRules, assemble_policies
 from toolwire.backends.responses import Conversation
 from toolwire.core.collect import Call, Turn, collect
 from toolwire.core.events import Note
@@ -40,7 +40,7 @@ def turn(events: Sequence[Json], end: bytes | None = None, tools: tuple[Tool, ..
     def run(pieces: list[bytes]) -> Turn:
         request = Request("m", (), tools=tools)
         conversation = Conversation(request, "S")
-        assembly = policies_for(request, ToolRules(), "S", conversation.stand_in)
+        assembly = assemble_policies(request, ToolRules(), "S", conversation.stand_in)
         line = Pipeline(FrameReader(), conversation, assembly.policies, TurnOrder())
         made = collect([event for piece in pieces for event in line.feed(piece)] + list(line.end()))
         return replace(made, notes=tuple(assembly.stats.notes))

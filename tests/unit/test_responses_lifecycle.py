@@ -71,7 +71,7 @@ def test_a_turn_of_its_own_events_is_the_same_turn(events: list[Event]):
     again = list(events_of(turn))
     order = TurnOrder()
     for event in again:
-        order.see((event,))
+        order.check((event,))
     order.end()
     assert collect(again) == turn
 

@@ -9,7 +9,7 @@ import pytest
 from tests.museum.clients import Json, Received, received, sound_response
 from tests.support.chunks import in_any_chunking
 from tests.unit.test_responses_encoding import ask
-from toolwire.assembly import ToolRules, policies_for
+from toolwire.assembly import ToolRules, assemble_policies
 from toolwire.backends.responses import Conversation
 from toolwire.core.collect import collect
 from toolwire.core.events import Note, RawFrame
@@ -35,7 +35,7 @@ def carried(pieces: list[bytes], request: Request, rules: ToolRules = RULES) -> 
     """The stream that leaves and the plain answer, through all stages."""
     conversation, reader, order = Conversation(request, "S"), FrameReader(), TurnOrder()
     conversation.start()
-    assembly = policies_for(request, rules, "S", conversation.stand_in)
+    assembly = assemble_policies(request, rules, "S", conversation.stand_in)
     encoder = responses.StreamEncoder(request, "resp_7", 7, assembly.stats)
     frames = [frame for piece in pieces for frame in reader.feed(piece)] + reader.end()
     events = [event for frame in frames for event in conversation.feed(frame)] + [*conversation.end()]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.museum.routes import ASK, sent
-from toolwire.backends.failures import http_failure
+from toolwire.backends.failures import make_http_failure
 from toolwire.core.request import Request
 from toolwire.turns.explain import AskedBackend, explain_failure
 
@@ -88,6 +88,6 @@ def test_other_servers_get_them_in_their_places():
     ],
 )
 def test_a_server_that_wants_it_is_told_apart_by_its_words(message: str):
-    failure = http_failure(400, {}, b'{"error":{"message":"%b"}}' % message.encode())
+    failure = make_http_failure(400, {}, b'{"error":{"message":"%b"}}' % message.encode())
     hint = 'Set profile = { system = "first" } for this backend.'
     assert explain_failure(failure, AskedBackend("b")).message == f"{message.rstrip('.')}. {hint}"

@@ -369,7 +369,9 @@ def test_app_server_is_told_of_found_tools():
     reserved = [tool["name"] for tool in opened["dynamicTools"]]
     assert reserved[:2] == ["f", "tool_search"]
     assert len(reserved) == 3
-    assert conversation.restore.name("", reserved[2]) == "send"  # names that begin with mcp__ are app-server's own
+    assert (
+        conversation.restore.restore_name("", reserved[2]) == "send"
+    )  # names that begin with mcp__ are app-server's own
 
 
 def test_hidden_tools_are_not_counted():

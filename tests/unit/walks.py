@@ -60,7 +60,7 @@ class Walk:
     def state(self) -> State:
         order = TurnOrder()
         for event in self.events:
-            order.see((event,))
+            order.check((event,))
         return order.state
 
     def run(self) -> list[Event]:

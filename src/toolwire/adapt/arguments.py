@@ -61,7 +61,7 @@ class ArgumentJudge:
             return verdict
         text, fixes = repaired.text, dict.fromkeys(repaired.fixes)
         for _ in range(MAX_UNQUOTE_ROUNDS):
-            problems = self._problems(tool, text)
+            problems = self._find_problems(tool, text)
             if not problems:
                 repaired = RepairedJson(text, tuple(fixes))
                 return Verdict(verdict.notes, repaired) if problems is not None else verdict
@@ -80,7 +80,7 @@ class ArgumentJudge:
             return Verdict(), None
         if len(text) > MAX_CHECKED_CHARS:
             return Verdict((Note("arguments_too_long", call.id),)), None
-        problems = self._problems(tool, text)
+        problems = self._find_problems(tool, text)
         if problems is None:
             noted = tool.name in self._unusable
             self._unusable.add(tool.name)
@@ -88,7 +88,7 @@ class ArgumentJudge:
         notes = tuple(Note("arguments_invalid", f"{call.id} {problem}") for problem in problems[:1])
         return Verdict(notes), tool
 
-    def _problems(self, tool: Tool, text: str) -> Sequence[Problem] | None:
+    def _find_problems(self, tool: Tool, text: str) -> Sequence[Problem] | None:
         if not is_json(text):
             return (NOT_JSON,)
         if not text.lstrip().startswith("{"):

@@ -86,7 +86,7 @@ def repair_pairs(
                 orphans.append(entry)
                 continue
         elif isinstance(entry, Message):
-            end = positions.end_of_turn(index) if moves else len(history)
+            end = positions.find_end_of_turn(index) if moves else len(history)
             expected = expected if end == reach else set()
             reach = end
             for call in [call for id, call in waiting.items() if id not in expected]:
@@ -152,7 +152,7 @@ class _Positions:
                 return index
         return -1
 
-    def end_of_turn(self, start: int) -> int:
+    def find_end_of_turn(self, start: int) -> int:
         """The index of the next message of another role. The assistant's text after its calls belongs to their turn."""
         found = bisect_left(self._ends, start)
         return self._ends[found] if found < len(self._ends) else len(self.history)
@@ -161,7 +161,7 @@ class _Positions:
 def _drop_blank_messages(history: tuple[Entry, ...]) -> tuple[Entry, ...]:
     """Drop blank assistant messages between two calls."""
 
-    def is_blank(entry: Entry) -> bool:
+    def is_blank_message(entry: Entry) -> bool:
         if not isinstance(entry, Message) or entry.role != "assistant":
             return False
         return all(isinstance(part, TextPart) and not part.text.strip() for part in entry.parts)
@@ -171,7 +171,7 @@ def _drop_blank_messages(history: tuple[Entry, ...]) -> tuple[Entry, ...]:
         for index in range(1, len(history) - 1)
         if isinstance(history[index - 1], CallEntry)
         and isinstance(history[index + 1], CallEntry)
-        and is_blank(history[index])
+        and is_blank_message(history[index])
     }
     return tuple(entry for index, entry in enumerate(history) if index not in blank) if blank else history
 

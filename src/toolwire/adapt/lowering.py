@@ -19,7 +19,7 @@ import msgspec
 from toolwire.adapt.history import FreshIds
 from toolwire.adapt.names import Limits, Naming
 from toolwire.adapt.schemas import adjust
-from toolwire.adapt.unwrap import WRAPPED, Unwrap, wrap, wrapper_key
+from toolwire.adapt.unwrap import WRAPPED, Unwrap, choose_wrapper_key, wrap
 from toolwire.core.cache import BoundedDict, size_of
 from toolwire.core.events import CallArgs, CallEnded, CallKind, CallStarted, Event, Note
 from toolwire.core.raw import to_raw
@@ -38,7 +38,7 @@ from toolwire.core.request import (
 )
 
 
-def search_parameters(query: str) -> msgspec.Raw:
+def make_search_parameters(query: str) -> msgspec.Raw:
     """The schema of a search for tools, with this description of its query."""
     properties = {
         "query": {"type": "string", "description": query},
@@ -47,7 +47,7 @@ def search_parameters(query: str) -> msgspec.Raw:
     return to_raw({"type": "object", "properties": properties, "required": ["query"]})
 
 
-SEARCH_PARAMETERS = search_parameters("What the tool should do.")
+SEARCH_PARAMETERS = make_search_parameters("What the tool should do.")
 """The default schema of a search for tools."""
 
 
@@ -95,7 +95,7 @@ class _LoweredTools:
         self.tools = tools
         self._limits = limits
         self._naming = Naming([(tool.namespace, tool.name) for tool in tools], limits)
-        self._keys = {(tool.namespace, tool.name): _wrapper_key(tool) for tool in tools if tool.kind == "custom"}
+        self._keys = {(tool.namespace, tool.name): _wrapper_key_of(tool) for tool in tools if tool.kind == "custom"}
         self.notes: list[Note] = []
         lowered = tuple(map(self._lower_tool, tools))
         pairs = tuple(zip(tools, lowered, strict=True))
@@ -139,22 +139,23 @@ class _LoweredTools:
         if tool.kind == "search" and not limits.search:
             lower = msgspec.structs.replace(lower, kind="function", parameters=lower.parameters or SEARCH_PARAMETERS)
         if tool.kind == "custom" and not limits.custom:
-            key, text = _wrapper_key(tool), {"type": "string", "description": "The input of the tool, as plain text."}
-            schema = {"type": "object", "properties": {key: text}, "required": [key], "additionalProperties": False}
+            key = _wrapper_key_of(tool)
+            properties = {key: {"type": "string", "description": "The input of the tool, as plain text."}}
+            schema = {"type": "object", "properties": properties, "required": [key], "additionalProperties": False}
             description = tool.description + _grammar_of(tool)
             lower = msgspec.structs.replace(
                 lower, description=description, parameters=to_raw(schema), kind="function", format=None
             )
         lower = lower if limits.search else lower.shown
-        name, namespace = self._naming.of(tool.namespace, tool.name), self._namespace(tool.namespace)
+        name, namespace = self._naming.name_of(tool.namespace, tool.name), self._lower_namespace(tool.namespace)
         if (name, namespace) == (tool.name, tool.namespace):
             return lower
         return msgspec.structs.replace(lower, name=name, namespace=namespace)
 
     def lower_entry(self, entry: Entry) -> Entry:
         if isinstance(entry, CallEntry):
-            name, id = self._naming.of(entry.namespace, entry.name), self._limits.id(entry.id)
-            kind, namespace = self._kind(entry.kind), self._namespace(entry.namespace)
+            name, id = self._naming.name_of(entry.namespace, entry.name), self._limits.fit_id(entry.id)
+            kind, namespace = self._lower_kind(entry.kind), self._lower_namespace(entry.namespace)
             if (name, id, kind, namespace) == (entry.name, entry.id, entry.kind, entry.namespace):
                 return entry
             arguments = entry.arguments
@@ -162,7 +163,7 @@ class _LoweredTools:
                 arguments = wrap(arguments, self._keys.get((entry.namespace, entry.name), WRAPPED))
             return msgspec.structs.replace(entry, id=id, name=name, arguments=arguments, kind=kind, namespace=namespace)
         if isinstance(entry, ResultEntry):
-            id, kind = self._limits.id(entry.call_id), self._kind(entry.kind)
+            id, kind = self._limits.fit_id(entry.call_id), self._lower_kind(entry.kind)
             if not self._limits.search and (entry.kind == "search" or ToolPart in map(type, entry.parts)):
                 parts = self._spell_out_tools(entry)
                 return msgspec.structs.replace(entry, call_id=id, kind=kind, parts=parts, raw=None)
@@ -175,7 +176,8 @@ class _LoweredTools:
         out: list[Part] = []
         for is_tool, parts in groupby(entry.parts, lambda part: isinstance(part, ToolPart)):
             if is_tool:
-                names = [self._naming.of(part.namespace, part.name) for part in parts if isinstance(part, ToolPart)]
+                found = [part for part in parts if isinstance(part, ToolPart)]
+                names = [self._naming.name_of(part.namespace, part.name) for part in found]
                 tools = f"tool {names[0]}" if len(names) == 1 else f"tools {', '.join(names)}"
                 out.append(TextPart(f"The {tools} can be called."))
             else:
@@ -185,19 +187,19 @@ class _LoweredTools:
     def lower_choice(self, choice: ToolChoice) -> ToolChoice:
         names: dict[str, list[str]] = {}
         for tool in self.tools:
-            names.setdefault(tool.name, []).append(self._naming.of(tool.namespace, tool.name))
+            names.setdefault(tool.name, []).append(self._naming.name_of(tool.namespace, tool.name))
         return msgspec.structs.replace(
             choice,
             name=names.get(choice.name, [choice.name])[0],
-            kind=self._kind(choice.kind),
+            kind=self._lower_kind(choice.kind),
             allowed=tuple(dict.fromkeys(name for allowed in choice.allowed for name in names.get(allowed, ()))),
         )
 
-    def _kind(self, kind: CallKind) -> CallKind:
+    def _lower_kind(self, kind: CallKind) -> CallKind:
         is_known = self._limits.custom if kind == "custom" else self._limits.search
         return kind if is_known else "function"
 
-    def _namespace(self, namespace: str) -> str:
+    def _lower_namespace(self, namespace: str) -> str:
         return namespace if self._limits.namespaces else ""
 
 
@@ -243,8 +245,8 @@ class _Format(msgspec.Struct):
     definition: str = ""
 
 
-def _wrapper_key(tool: Tool) -> str:
-    return wrapper_key(tool.description + _grammar_of(tool))
+def _wrapper_key_of(tool: Tool) -> str:
+    return choose_wrapper_key(tool.description + _grammar_of(tool))
 
 
 def _grammar_of(tool: Tool) -> str:
@@ -274,7 +276,7 @@ class Restore:
         """The client's names of tools that have another name at the server, by the name there."""
         return {name: tool.name for (_, name), tool in self.table.items() if tool.name != name}
 
-    def name(self, namespace: str, name: str) -> str:
+    def restore_name(self, namespace: str, name: str) -> str:
         """The client's name of a tool."""
         tool = self.table.get((namespace, name))
         return tool.name if tool is not None else name
@@ -287,7 +289,7 @@ class Restore:
             if tool is None:
                 return (event,)
             if tool.kind == "custom" and event.kind == "function":
-                self._unwrap = Unwrap(_wrapper_key(tool))
+                self._unwrap = Unwrap(_wrapper_key_of(tool))
             return (msgspec.structs.replace(event, name=tool.name, kind=tool.kind, namespace=tool.namespace),)
         if self._unwrap is None:
             return (event,)

@@ -53,23 +53,23 @@ class Limits(msgspec.Struct, frozen=True):
     schema_field: str = "parameters"
     """The name of the field that holds a tool's schema."""
 
-    def name(self, name: str) -> str:
+    def fit_name(self, name: str) -> str:
         """The name of a tool at the server."""
         reserved = name in self.reserved or (self.reserved_start and name.startswith(self.reserved_start))
-        return self.other_name(name) if reserved else _fitted[name, *self._name]
+        return self.make_other_name(name) if reserved else _fitted_texts[name, *self._name]
 
-    def other_name(self, name: str) -> str:
+    def make_other_name(self, name: str) -> str:
         """Another name that stands for this one."""
         prefix = "_" if self.reserved_start and name.startswith(self.reserved_start) else ""
-        return _hashed[prefix + name, *self._name]
+        return _hashed_texts[prefix + name, *self._name]
 
-    def id(self, id: str) -> str:
+    def fit_id(self, id: str) -> str:
         """The id of a call at the server."""
         if self.id_exact:
-            return _alphanumeric[id, self.id_exact]
+            return _alphanumeric_ids[id, self.id_exact]
         if not self.id_chars and (not self.id_length or 0 < len(id) <= self.id_length):
             return id
-        return _fitted[id, self.id_chars or "\\s\\S", self.id_length, "call"]
+        return _fitted_texts[id, self.id_chars or "\\s\\S", self.id_length, "call"]
 
     @property
     def _name(self) -> tuple[str, int, str]:
@@ -77,15 +77,15 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 @Cache
-def _fitted(key: tuple[str, str, int, str]) -> str:
+def _fitted_texts(key: tuple[str, str, int, str]) -> str:
     """The text if it is valid, else a clean and short one that stands for it."""
     text, chars, length, _ = key
     is_valid = bool(text) and not re.search(f"[^{chars}]", text) and (not length or len(text) <= length)
-    return text if is_valid else _hashed[key]
+    return text if is_valid else _hashed_texts[key]
 
 
 @Cache
-def _hashed(key: tuple[str, str, int, str]) -> str:
+def _hashed_texts(key: tuple[str, str, int, str]) -> str:
     """The text, cleaned and cut, with a part of its hash."""
     text, chars, length, empty = key
     mark = "_" + sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
@@ -95,7 +95,7 @@ def _hashed(key: tuple[str, str, int, str]) -> str:
 
 
 @Cache
-def _alphanumeric(key: tuple[str, int]) -> str:
+def _alphanumeric_ids(key: tuple[str, int]) -> str:
     """The text if it has exactly this many alphanumeric characters, else that many from its hash."""
     text, length = key
     if len(text) == length and text.isascii() and text.isalnum():
@@ -123,28 +123,28 @@ class Naming:
         self._taken = {
             (namespace, name)
             for namespace, name in declared
-            if (limits.namespaces or not namespace) and limits.name(name) == name
+            if (limits.namespaces or not namespace) and limits.fit_name(name) == name
         }
         for namespace, name in declared:
-            fitted = self._names[namespace, name] = self.of(namespace, name)
+            fitted = self._names[namespace, name] = self.name_of(namespace, name)
             self._taken.add((namespace if limits.namespaces else "", fitted))
 
-    def of(self, namespace: str, name: str) -> str:
+    def name_of(self, namespace: str, name: str) -> str:
         """The server's name of a tool, declared in this request or only called in its history."""
         known = self._names.get((namespace, name))
         if known:
             return known
         limits = self._limits
-        scope, flat = (namespace, name) if limits.namespaces else ("", flat_name(namespace, name))
-        fitted = limits.name(flat)
+        scope, flat = (namespace, name) if limits.namespaces else ("", flatten_name(namespace, name))
+        fitted = limits.fit_name(flat)
         if fitted == name and scope == namespace:
             return fitted
         while (scope, fitted) in self._taken:
-            fitted = limits.other_name(flat)
+            fitted = limits.make_other_name(flat)
             flat += "."
         return fitted
 
 
-def flat_name(namespace: str, name: str) -> str:
+def flatten_name(namespace: str, name: str) -> str:
     """A name that includes the namespace."""
     return f"{namespace}{SEPARATOR}{name}" if namespace else name

@@ -101,7 +101,7 @@ def _repair_token(kind: str, token: str, following: str, fixes: Fixes) -> str:
         if kind == "single":
             fixes["quotes"] = None
 
-        def escape(found: re.Match[str]) -> str:
+        def escape_char(found: re.Match[str]) -> str:
             """Escape a quote or a control character inside a string."""
             if found[0].startswith("\\"):
                 return "'" if found[0] == "\\'" and kind == "single" else found[0]
@@ -109,7 +109,7 @@ def _repair_token(kind: str, token: str, following: str, fixes: Fixes) -> str:
                 fixes["controls"] = None
             return to_json(found[0])[1:-1].decode()
 
-        return f'"{_SPECIAL.sub(escape, token[1:-1])}"'
+        return f'"{_SPECIAL.sub(escape_char, token[1:-1])}"'
     if kind == "word" and following == ":":
         fixes["keys"] = None
         return f'"{token}"'

@@ -14,8 +14,8 @@ import msgspec
 from toolwire.adapt.schemas_walk import (
     Change,
     Schema,
+    apply_everywhere,
     change_inner,
-    everywhere,
     find_target,
     list_under,
     mapping_under,
@@ -32,7 +32,7 @@ Need: TypeAlias = Literal[
 MAX_REMARK_CHARS = 1000
 
 
-class Adjusted(msgspec.Struct, frozen=True):
+class AdjustedSchema(msgspec.Struct, frozen=True):
     """A schema as the server accepts it. `lost` names the removed keywords, `remark` describes them to the model."""
 
     parameters: msgspec.Raw
@@ -40,13 +40,13 @@ class Adjusted(msgspec.Struct, frozen=True):
     remark: str = ""
 
 
-def adjust(parameters: msgspec.Raw, needs: Sequence[Need]) -> Adjusted | None:
+def adjust(parameters: msgspec.Raw, needs: Sequence[Need]) -> AdjustedSchema | None:
     """The schema as the server needs it; None if it needs no change."""
-    return _adjusted[bytes(parameters), tuple(needs)] if needs else None
+    return _adjusted_schemas[bytes(parameters), tuple(needs)] if needs else None
 
 
 @Cache  # an agent sends the same schemas with every request
-def _adjusted(key: tuple[bytes, tuple[Need, ...]]) -> Adjusted | None:
+def _adjusted_schemas(key: tuple[bytes, tuple[Need, ...]]) -> AdjustedSchema | None:
     data, needs = key
     lost: list[str] = []
     try:
@@ -58,13 +58,13 @@ def _adjusted(key: tuple[bytes, tuple[Need, ...]]) -> Adjusted | None:
         if changed is read and not lost:
             return None
         alternatives = {key: schema[key] for key in ("anyOf", "oneOf") if key in lost and key in schema}
-        constraints = dict(_constraints(schema, "")) if "codex" in needs else {}
+        constraints = dict(_find_constraints(schema, "")) if "codex" in needs else {}
         remarks = (
             _describe("The input must also match this JSON Schema", alternatives),
             _describe("Constraints on the input, by field", constraints),
         )
         text = "\n\n".join(remark for remark in remarks if remark)
-        return Adjusted(to_raw(changed), tuple(dict.fromkeys(lost)), text)
+        return AdjustedSchema(to_raw(changed), tuple(dict.fromkeys(lost)), text)
     except (msgspec.DecodeError, RecursionError):
         return None
 
@@ -92,10 +92,10 @@ def inline_refs(schema: Schema, lost: list[str]) -> Schema:
     has_refs = "$defs" in schema or "definitions" in schema
     left = MAX_INLINED_SCHEMAS
 
-    def look(part: Schema) -> Schema:
+    def find_refs(part: Schema) -> Schema:
         nonlocal has_refs
         has_refs = has_refs or isinstance(part.get("$ref"), str)
-        return part if has_refs else change_inner(part, look)
+        return part if has_refs else change_inner(part, find_refs)
 
     def inline(part: Schema, inside: tuple[str, ...]) -> Schema:
         nonlocal left
@@ -109,7 +109,7 @@ def inline_refs(schema: Schema, lost: list[str]) -> Schema:
             return {"type": "object", **rest} if found is not None else rest
         return inline({**found, **rest}, (*inside, ref))
 
-    look(schema)
+    find_refs(schema)
     return inline(schema, ()) if has_refs else schema
 
 
@@ -118,7 +118,7 @@ def make_top_object(schema: Schema, lost: list[str]) -> Schema:
     top = _resolve(schema, schema, 0)
     if any(key in top for key in REFUSED):
         lost += [key for key in REFUSED if key in top and key != "allOf"]
-        top = _Merging(schema).merge(top, 0)
+        top = _Merger(schema).merge(top, 0)
     if top.get("type") == "object":
         return top
     if top.get("type") not in _NULLABLE_OBJECTS:
@@ -134,7 +134,7 @@ def _resolve(root: Schema, part: Schema, depth: int) -> Schema:
     return _resolve(root, {**found, **without(part, "$ref")}, depth + 1)
 
 
-class _Merging:
+class _Merger:
     """Merges the alternatives of a schema into it, innermost first."""
 
     def __init__(self, root: Schema) -> None:
@@ -156,7 +156,7 @@ class _Merging:
 def merge_branches(top: Schema, branches: Mapping[str, list[Schema]]) -> Schema:
     """One object with all properties. It requires what all alternatives require, and what any part of `allOf` does."""
     properties = {**mapping_under(top, "properties")}
-    required = _required_names(top)
+    required = _find_required(top)
     for key, each in branches.items():
         for name, schema in chain.from_iterable(mapping_under(branch, "properties").items() for branch in each):
             first: Any = properties.setdefault(name, schema)
@@ -165,7 +165,7 @@ def merge_branches(top: Schema, branches: Mapping[str, list[Schema]]) -> Schema:
             if not isinstance(first, _Choices):
                 first = properties[name] = _Choices(first)
             first.add(schema)
-        names = [_required_names(branch) for branch in each] or [[]]
+        names = [_find_required(branch) for branch in each] or [[]]
         shared = set(names[0]).intersection(*names[1:])
         required += [name for one in names for name in one if key == "allOf" or name in shared]
     out = without(top, *ALTERNATIVES)
@@ -176,7 +176,7 @@ def merge_branches(top: Schema, branches: Mapping[str, list[Schema]]) -> Schema:
     return out
 
 
-def _required_names(schema: Schema) -> list[str]:
+def _find_required(schema: Schema) -> list[str]:
     return [name for name in list_under(schema, "required") if isinstance(name, str)]
 
 
@@ -286,7 +286,7 @@ _TYPES: dict[type, str] = {bool: "boolean", int: "integer", float: "number", str
 
 def prepare_for_codex(schema: Schema, lost: list[str]) -> Schema:
     """Codex rewrites every schema: what it would refuse or misread is changed, and what it drops is recorded."""
-    lost += _dropped_by_codex(schema)
+    lost += _find_dropped(schema)
     changed = schema
     if isinstance(schema.get("items"), list):
         changed = without(changed, "items", items={})
@@ -310,7 +310,7 @@ def _replace_true(inner: Any) -> Any:
     return cast("Schema", {}) if inner is True else inner
 
 
-def _dropped_by_codex(schema: Schema) -> Schema:
+def _find_dropped(schema: Schema) -> Schema:
     """The keywords of a schema that Codex drops, without those of its subschemas."""
     dropped = {key: value for key, value in schema.items() if key in _DROPPED_BY_CODEX}
     if "description" in schema and not schema.keys() & _DESCRIBABLE:
@@ -320,33 +320,33 @@ def _dropped_by_codex(schema: Schema) -> Schema:
     return dropped
 
 
-def _constraints(schema: Schema, path: str) -> Iterator[tuple[str, Schema]]:
+def _find_constraints(schema: Schema, path: str) -> Iterator[tuple[str, Schema]]:
     """The keywords that Codex drops from a schema and its subschemas, by path."""
-    if dropped := _dropped_by_codex(schema):
+    if dropped := _find_dropped(schema):
         yield path or ".", dropped
     prefix = f"{path}." if path else ""
     for key in ("$defs", "definitions", "properties"):
         for name, inner in mapping_under(schema, key).items():
             if isinstance(inner, dict):
-                yield from _constraints(cast("Schema", inner), prefix + name)
+                yield from _find_constraints(cast("Schema", inner), prefix + name)
     for key, step in (("items", "[]"), ("additionalProperties", ".*")):
         inner: Any = schema.get(key)
         if isinstance(inner, dict):
-            yield from _constraints(cast("Schema", inner), path + step)
+            yield from _find_constraints(cast("Schema", inner), path + step)
     for key in ("anyOf", "oneOf", "allOf"):
         for number, inner in enumerate(schemas_under(schema, key)):
-            yield from _constraints(inner, f"{prefix}{key}[{number}]")
+            yield from _find_constraints(inner, f"{prefix}{key}[{number}]")
 
 
 CHANGES: dict[Need, Change] = {
     "inline_refs": inline_refs,
     "object_top": make_top_object,
-    "no_const": everywhere(replace_const),
-    "no_type_arrays": everywhere(split_type_arrays),
-    "nullable": everywhere(flag_nullable),
-    "plain": everywhere(keep_plain_keywords),
+    "no_const": apply_everywhere(replace_const),
+    "no_type_arrays": apply_everywhere(split_type_arrays),
+    "nullable": apply_everywhere(flag_nullable),
+    "plain": apply_everywhere(keep_plain_keywords),
     "properties": add_properties,
-    "items": everywhere(add_items),
-    "codex": everywhere(prepare_for_codex),
+    "items": apply_everywhere(add_items),
+    "codex": apply_everywhere(prepare_for_codex),
 }
 """The change for each need, in the order in which they are made."""

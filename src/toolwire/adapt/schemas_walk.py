@@ -38,13 +38,13 @@ def change_inner(schema: Schema, change: Callable[[Schema], Schema]) -> Schema:
     return schema if all(new[key] is value for key, value in schema.items()) else new
 
 
-def everywhere(change: Change) -> Change:
+def apply_everywhere(change: Change) -> Change:
     """A change of one schema, applied to all its subschemas, innermost first."""
 
-    def all_of(schema: Schema, lost: list[str]) -> Schema:
-        return change(change_inner(schema, lambda inner: all_of(inner, lost)), lost)
+    def change_all(schema: Schema, lost: list[str]) -> Schema:
+        return change(change_inner(schema, lambda inner: change_all(inner, lost)), lost)
 
-    return all_of
+    return change_all
 
 
 def find_target(root: Schema, ref: object) -> Schema | None:

@@ -21,7 +21,7 @@ _STRING_CHARS = re.compile(r'(?:[^"\\]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*')
 _HIGH_SURROGATE = re.compile(r"(?<!\\)((?:\\\\)*)\\u[dD][89abAB][0-9a-fA-F]{2}\Z")
 
 
-def wrapper_key(description: str) -> str:
+def choose_wrapper_key(description: str) -> str:
     """The key for a tool's input: one that neither its description nor its grammar names as a parameter."""
     names = chain((WRAPPED, f"tool_{WRAPPED}"), (f"tool_{WRAPPED}_{number}" for number in count(2)))
     return next(name for name in names if not re.search(rf"""["'`]{name}["'`]""", description))

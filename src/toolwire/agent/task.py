@@ -20,7 +20,7 @@ from toolwire.agent.limits import limits_from_usage
 from toolwire.agent.output import FINAL_RESULT
 from toolwire.agent.run import CompletedCall
 from toolwire.agent.step import Step
-from toolwire.backoff import retry_delay
+from toolwire.backoff import choose_retry_delay
 from toolwire.core.errors import CONTEXT_LENGTH_EXCEEDED, BackendFault, Failure, ToolwireError
 from toolwire.core.events import TurnFailed, Usage
 from toolwire.core.text import join_surrogates
@@ -221,7 +221,7 @@ class Task:
                 return await ask()
             except BackendFault as fault:
                 attempt += 1
-                seconds = retry_delay(fault.failure, attempt, self._config.longest_wait)
+                seconds = choose_retry_delay(fault.failure, attempt, self._config.longest_wait)
                 if seconds is None or attempt > self._config.retries:
                     raise
                 reason = fault.failure.message
@@ -291,7 +291,7 @@ class Task:
         request = self.model.request(fields)
         if not self.model.compacts:
             request = compaction.summary_request_of(request)
-            policies = (partial(compaction.IntoCompaction, f"cmp_{time.time_ns():x}"),)
+            policies = (partial(compaction.ReplaceWithCompaction, f"cmp_{time.time_ns():x}"),)
         turn = self.model.run(request, policies, owner=self.session.id)
         try:
             async for event in turn:

@@ -112,7 +112,7 @@ class TurnDecoder(ABC):
         self._unreadable += 1
         self.opening.append(Note("frame_skipped"))
         if not frame.data.lstrip().startswith(b":") and frame.event != b"ping":  # `data: : keepalive` is harmless
-            self._table.gap()
+            self._table.record_gap()
 
     def fail(self, failure: Failure) -> list[Event]:
         """End the turn with a failure."""

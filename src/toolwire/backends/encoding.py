@@ -25,7 +25,7 @@ def split_opening(entries: Sequence[Entry], *roles: Role) -> tuple[list[Message]
     return opening, entries[len(opening) :]
 
 
-def system_text(text: str) -> str:
+def wrap_system(text: str) -> str:
     """A later instruction as user text, for servers that accept system messages only at the beginning."""
     return f"<system>\n{text}\n</system>"
 
@@ -36,7 +36,7 @@ def note_dropped_part(part: Part) -> Note:
     return Note("part_dropped", kind)
 
 
-def object_arguments(call: CallEntry, notes: list[Note]) -> msgspec.Raw:
+def encode_arguments(call: CallEntry, notes: list[Note]) -> msgspec.Raw:
     """The arguments of a call as a JSON object, for servers that accept nothing else."""
     arguments = as_object(call.arguments)
     if arguments is None:

@@ -101,7 +101,7 @@ _decode = msgspec.json.Decoder(_Body).decode
 _decode_turn = msgspec.json.Decoder(_Turn).decode
 
 
-def http_failure(status: int, headers: Mapping[str, str], body: bytes) -> Failure:
+def make_http_failure(status: int, headers: Mapping[str, str], body: bytes) -> Failure:
     """The failure of an HTTP error."""
     error = _read_error(body)
     code = _text(error.code)
@@ -129,7 +129,7 @@ def http_failure(status: int, headers: Mapping[str, str], body: bytes) -> Failur
     )
 
 
-def stream_failure(given: Any) -> Failure:
+def make_stream_failure(given: Any) -> Failure:
     """The failure of an error inside a stream: an error object, a message alone, or neither."""
     try:
         error = msgspec.convert(given, Error)
@@ -145,7 +145,7 @@ def stream_failure(given: Any) -> Failure:
             code,
             message,
             param=_text(error.param) or None,
-            retry_after=(retry_delay_in(message) or "1") if limited else "",
+            retry_after=(find_retry_delay(message) or "1") if limited else "",
             retryable=code in _RETRYABLE or (code not in STATUS and kind in _RETRYABLE),
             quoted=error.message is not None,
         ),
@@ -178,7 +178,7 @@ FAILED_REASONS: dict[str, int] = {
 """Finish reasons that mean failure, with the corresponding HTTP status."""
 
 
-def finish_failure(reason: str) -> Failure:
+def make_finish_failure(reason: str) -> Failure:
     """The failure of a finish reason in `FAILED_REASONS`."""
     code = reason.lower()
     return Failure(FAILED_REASONS[code], code, f"The backend ended the turn with the reason {code!r}.", retryable=True)
@@ -232,7 +232,7 @@ def read_retry_after(header: str) -> str:
         return ""
 
 
-def retry_delay_in(message: str) -> str:
+def find_retry_delay(message: str) -> str:
     """The seconds to wait according to an error message; empty if it names none."""
     wait = _PAUSE.search(message)
     if wait is None:

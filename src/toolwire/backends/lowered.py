@@ -13,7 +13,7 @@ from toolwire.adapt.history import drop_empty_messages
 from toolwire.adapt.lowering import Restore, lower_request
 from toolwire.adapt.names import Limits
 from toolwire.backends.decoder import TurnDecoder
-from toolwire.backends.failures import http_failure
+from toolwire.backends.failures import make_http_failure
 from toolwire.backends.originals import restore_original_fields
 from toolwire.core.backend import Opening
 from toolwire.core.errors import Failure
@@ -97,7 +97,7 @@ class LoweredConversation:
 
     def read_error(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
         """The failure of an HTTP error of the backend."""
-        return http_failure(status, headers, body)
+        return make_http_failure(status, headers, body)
 
     def _restore_calls(self, events: Sequence[Event]) -> Sequence[Event]:
         """The decoder's events after the stages, preceded by the notes about the request."""
@@ -120,5 +120,5 @@ def answer_with(
     conversation: LoweredConversation, recording: Recording, timing: Timing = "none"
 ) -> LoweredConversation:
     """The same conversation, in which the recording answers any request."""
-    conversation.start = partial(recording.script, timed=timing == "original")
+    conversation.start = partial(recording.make_script, timed=timing == "original")
     return conversation

@@ -106,19 +106,19 @@ class Originals:
         empty = (index for index in range(len(self.messages)) if not self._counts[index] and index not in kept)
         self._unread = deque(index for index in empty if "tool_calls" not in self.messages[index])
 
-    def has(self, entry: Entry) -> bool:
+    def is_unchanged(self, entry: Entry) -> bool:
         """Whether an entry is unchanged since it was decoded."""
         return entry.message >= 0 and self._entries.get(id(entry)) is entry
 
-    def has_parts(self, entry: Message | ResultEntry) -> bool:
+    def has_unchanged_parts(self, entry: Message | ResultEntry) -> bool:
         """Whether the parts of an entry are unchanged since it was decoded."""
         return entry.message >= 0 and (entry.message, id(entry.parts)) in self._parts
 
     def are_whole(self, entries: Sequence[Entry]) -> bool:
         """Whether these are all entries of their message, unchanged."""
-        return self._counts[entries[0].message] == len(entries) and all(map(self.has, entries))
+        return self._counts[entries[0].message] == len(entries) and all(map(self.is_unchanged, entries))
 
-    def unread(self, until: int | None = None) -> Iterator[Fields]:
+    def take_unread(self, until: int | None = None) -> Iterator[Fields]:
         """The messages before this one (or all) that no entry was decoded from. Each is returned once."""
         while self._unread and (until is None or self._unread[0] < until):
             yield self.messages[self._unread.popleft()]

@@ -17,7 +17,7 @@ from toolwire.check.turns.loose import as_number, parse_json
 from toolwire.check.turns.responses_items import CLOSINGS
 from toolwire.check.turns.rule import RequestFacts
 from toolwire.check.turns.streams import check_frames
-from toolwire.core.redact import credential_filter
+from toolwire.core.redact import find_filter
 
 ERROR_WAIT = 3.0
 """Seconds to wait for `response.failed` after an error."""
@@ -117,7 +117,7 @@ class SocketConnection:
                 is_too_large = refused == aiohttp.WSCloseCode.MESSAGE_TOO_BIG  # than `max_msg_size`
                 raise ConnectionError(TOO_LARGE if is_too_large else "the server closed the connection")
             raw = message.data.encode() if isinstance(message.data, str) else bytes(message.data)
-            raw = credential_filter((self._endpoint.target.key,)).clean(raw)
+            raw = find_filter((self._endpoint.target.key,)).clean(raw)
             text, value = raw.decode(errors="replace"), None
             if message.type is aiohttp.WSMsgType.TEXT:
                 value = parse_json(raw)

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 import msgspec
 from msgspec import inspect
 
-from toolwire.core.errors import SettingsError, validation_message
+from toolwire.core.errors import SettingsError, split_validation_error
 
 T = TypeVar("T")
 Table: TypeAlias = dict[str, Any]
@@ -55,7 +55,7 @@ def convert_table(value: Any, kind: type[T], source: str, field: str = "") -> T:
         try:
             return msgspec.convert(value, kind)
         except msgspec.ValidationError as error:
-            text, inner = validation_message(error)
+            text, inner = split_validation_error(error)
             name, reason = _explain(text, inner, inspect.type_info(kind), value)
     entry = re.match(r"\w+\[\d+\]", name)
     named = _follow(f"{entry[0]}.name", inspect.AnyType(), value)[1] if entry else None

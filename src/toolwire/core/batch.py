@@ -55,7 +55,7 @@ class FrameBatch(msgspec.Struct, frozen=True, gc=False):
         """All texts, each between a head and a tail."""
         return head + b'"' + (b'"' + tail + head + b'"').join(self.texts) + b'"' + tail
 
-    def each_frame(self) -> Iterator[bytes]:
+    def render_frames(self) -> Iterator[bytes]:
         """The data of each frame as it was received."""
         return (self.template.render(text, number) for number, text in enumerate(self.texts, self.number))
 
@@ -80,7 +80,7 @@ class BatchWriter:
         return batch.write_each(self._head, self._tail)
 
 
-def delta_fields(*fields: str) -> tuple[bytes, ...]:
+def find_delta_openings(*fields: str) -> tuple[bytes, ...]:
     """The opening bytes of these JSON fields, as servers write them (with and without a space)."""
     return tuple(f'"{field}":{space}"'.encode() for field in fields for space in ("", " "))
 

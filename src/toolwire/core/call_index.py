@@ -21,7 +21,7 @@ from collections.abc import Collection
 import msgspec
 
 from toolwire.core.events import CallKind
-from toolwire.core.text import FirstObject, is_begun_object, is_blank, is_json, json_values, same_json
+from toolwire.core.text import FirstObject, is_begun_object, is_blank, is_json, is_same_json, split_json_values
 
 MAX_CALLS_PER_ITEM = 64
 """Maximum earlier calls that are searched per item: some servers give all calls of a turn the same item."""
@@ -32,7 +32,7 @@ find_repetition = re.compile(r"\}\s*\{").search
 """Finds where a second JSON object may begin."""
 
 
-def minted_prefix(seed: str) -> str:
+def make_id_prefix(seed: str) -> str:
     """The prefix of the ids that are minted for a turn with this seed."""
     return f"call_{seed}"
 
@@ -153,7 +153,7 @@ class CallRow(msgspec.Struct, eq=False):
             self.read_parts = len(self.parts)
         return found.is_closed
 
-    def may_be_all(self) -> bool:
+    def may_be_whole(self) -> bool:
         """Whether arguments that are not complete JSON may still be whole: they are blank, or not a cut object."""
         if self.broken or self.contradicts_itself():
             return False
@@ -170,10 +170,10 @@ class CallRow(msgspec.Struct, eq=False):
         if self.kind == "custom":
             return False
         if self.surplus:
-            repeated = json_values("".join(self.surplus))
+            repeated = split_json_values("".join(self.surplus))
             return not repeated or not are_equal([self.text, *repeated])
         text = self.text
-        return bool(find_repetition(text)) and not is_json(text) and len(json_values(text)) > 1
+        return bool(find_repetition(text)) and not is_json(text) and len(split_json_values(text)) > 1
 
 
 class CallIndex:
@@ -229,7 +229,7 @@ class CallIndex:
         if not given:
             return self._find_last(fragment)
         last = self.calls[-1]
-        return last if fragment.name in self._no_name and self._goes_on(last, fragment) else None
+        return last if fragment.name in self._no_name and self._may_go_on(last, fragment) else None
 
     def record(self, call: CallRow, fragment: Fragment) -> bool:
         """Index a call under all keys in a fragment.
@@ -275,14 +275,14 @@ class CallIndex:
         if call.id:
             return call.id
         fallback = "" if call.fallback in NULL_LIKE or call.fallback in self._by_id else call.fallback
-        return fallback or f"{minted_prefix(self._seed)}{call.ordinal + 1:02d}"
+        return fallback or f"{make_id_prefix(self._seed)}{call.ordinal + 1:02d}"
 
-    def in_item(self, item: str) -> CallRow | None:
+    def find_latest(self, item: str) -> CallRow | None:
         """The latest call in an item."""
         shared = self._shared.get(item)
         return shared[-1] if shared else self._by_item.get(item)
 
-    def ordinal(self, id: str) -> int:
+    def ordinal_of(self, id: str) -> int:
         """The position of a call among all calls of the turn."""
         return self._by_id[id].ordinal
 
@@ -302,7 +302,7 @@ class CallIndex:
             if call is not None and given and call.has_backend_id:
                 # With another id it is the same call only in the same item, with the same name and arguments.
                 same_item = fragment.item and call.item == fragment.item and call.name == fragment.name
-                if not same_item or not (call.is_blank() or same_json(call.text, fragment.text)):
+                if not same_item or not (call.is_blank() or is_same_json(call.text, fragment.text)):
                     return None
         return call if call is not None and call.list_number != self._list_number else None
 
@@ -340,12 +340,12 @@ class CallIndex:
         if _begins_anew(call, fragment):
             return False
         if given and call.has_backend_id and given != call.id and self._by_id.get(given) is not call:
-            return self._goes_on(call, fragment)
+            return self._may_go_on(call, fragment)
         # A name and a new object after complete arguments are a second call under the same index.
         is_start = fragment.name and call.name and not fragment.total and fragment.text.lstrip().startswith("{")
         return given == call.id or not (is_start and call.is_closed())
 
-    def _goes_on(self, call: CallRow, fragment: Fragment) -> bool:
+    def _may_go_on(self, call: CallRow, fragment: Fragment) -> bool:
         """Whether a fragment with a new id continues this call: some servers mint an id for every fragment."""
         if call.ended:
             return False
@@ -355,7 +355,7 @@ class CallIndex:
         if fragment.total:
             if is_blank(fragment.text) or call.is_blank():
                 return fragment.ended or not is_named
-            return fragment.text.startswith(call.text) or same_json(fragment.text, call.text)
+            return fragment.text.startswith(call.text) or is_same_json(fragment.text, call.text)
         if not is_named:
             return not fragment.text or not call.is_closed()
         return not (call.is_blank() or fragment.text.lstrip().startswith("{") or call.is_closed())
@@ -364,13 +364,13 @@ class CallIndex:
         """Whether this is a second call of one item: the same key, and an id that is not an alias of this call."""
         if not (fragment.name or fragment.total) or fragment.id in NULL_LIKE or fragment.id == call.id:
             return False
-        return call.has_backend_id and self._by_id.get(fragment.id) is not call and not self._goes_on(call, fragment)
+        return call.has_backend_id and self._by_id.get(fragment.id) is not call and not self._may_go_on(call, fragment)
 
     def _is_another_total(self, call: CallRow, fragment: Fragment) -> bool:
         """Whether this is a second call of one item: its total differs from the complete arguments of the first."""
         if not (fragment.total and fragment.item and call.has_total) or is_blank(fragment.text):
             return False
-        if fragment.text.startswith(call.text) or same_json(fragment.text, call.text):
+        if fragment.text.startswith(call.text) or is_same_json(fragment.text, call.text):
             return False
         if fragment.final and not call.announced:
             return True
@@ -386,4 +386,4 @@ def _begins_anew(call: CallRow, fragment: Fragment) -> bool:
 
 def are_equal(values: list[str]) -> bool:
     """Whether all of these JSON texts are the same value."""
-    return all(same_json(values[0], value) for value in values[1:])
+    return all(is_same_json(values[0], value) for value in values[1:])

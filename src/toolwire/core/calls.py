@@ -27,14 +27,14 @@ from toolwire.core.call_index import NULL_LIKE, CallIndex, CallRow, Fragment, ar
 from toolwire.core.errors import BackendFault, Failure
 from toolwire.core.events import CallArgs, CallEnded, CallStarted, Event, Note
 from toolwire.core.sse import Frame
-from toolwire.core.text import is_blank, is_json, json_values, same_json
+from toolwire.core.text import is_blank, is_json, is_same_json, split_json_values
 
 MAX_ARGUMENT_CHARS = 64 * 1024 * 1024
 """Maximum characters of all arguments of one turn, unless configured."""
 
 
 @Cache
-def _unambiguous(names: frozenset[str]) -> frozenset[str]:
+def _unambiguous_names(names: frozenset[str]) -> frozenset[str]:
     """The names that are not a prefix of another: such a name is complete as soon as it is received."""
     ordered = sorted(names)
     continued = {name for name, following in pairwise(ordered) if following.startswith(name)}
@@ -57,7 +57,7 @@ class CallTable(CallIndex):
         self._size = 0
         self._has_gap = False  # a frame was lost
         self._names = frozenset(names)
-        self._unambiguous = _unambiguous[self._names]
+        self._unambiguous = _unambiguous_names[self._names]
         self._ended_block: Fragment | None = None  # the end of a call that may have been cut
 
     def feed(self, fragment: Fragment) -> list[Event]:
@@ -76,7 +76,7 @@ class CallTable(CallIndex):
             self.calls.append(call)
         if self.record(call, fragment):
             events.append(Note("id_reused", call.id))
-        self._learn(call, fragment, events)
+        self._record_attributes(call, fragment, events)
         self._grow(call, fragment, events)
         if fragment.ended and fragment.open and fragment.complete and not call.final and call.is_blank():
             call.awaits_arguments = True
@@ -91,7 +91,7 @@ class CallTable(CallIndex):
         is_named = fragment.name in self._names or (not self._names and fragment.name not in self._no_name)
         if not is_named or is_blank(fragment.text) or find_repetition(fragment.text):
             return []
-        self._count(len(fragment.text))
+        self._count_chars(len(fragment.text))
         call = CallRow(len(self.calls), fragment.kind, fragment.id, list_number=self._list_number, has_backend_id=True)
         call.name = call.raw_name = fragment.name
         call.namespace, call.signature, call.parts = fragment.namespace, fragment.signature, [fragment.text]
@@ -122,7 +122,7 @@ class CallTable(CallIndex):
 
     def end_block(self, end: Fragment) -> list[Event]:
         """End the call of a block. If its arguments are not JSON, the end waits for `close_block`."""
-        call = self.in_item(end.item)
+        call = self.find_latest(end.item)
         if call is None or is_json(call.text) or (call.default and call.is_blank()):
             return self.feed(end)
         self._ended_block = end
@@ -133,7 +133,7 @@ class CallTable(CallIndex):
         end, self._ended_block = self._ended_block, None
         return self.feed(msgspec.structs.replace(end, complete=complete)) if end is not None else []
 
-    def gap(self) -> None:
+    def record_gap(self) -> None:
         """Record that a frame was lost: nothing more of an open call is passed on until its total arrives.
 
         A call whose arguments were complete is unaffected; any other ends incomplete unless a total arrives.
@@ -169,13 +169,13 @@ class CallTable(CallIndex):
             self._apply_default(call)
             complete = True if call.awaits_arguments and call.is_blank() else call.closing
             if complete is None:
-                complete = call.is_whole() or (not cut and call.may_be_all())
+                complete = call.is_whole() or (not cut and call.may_be_whole())
             call.closing = complete
             self._announce(call, events)
             self._end(call, events)
         return events
 
-    def _learn(self, call: CallRow, fragment: Fragment, events: list[Event]) -> None:
+    def _record_attributes(self, call: CallRow, fragment: Fragment, events: list[Event]) -> None:
         """Record what a fragment holds besides arguments."""
         if fragment.default:
             call.default = fragment.default
@@ -214,7 +214,7 @@ class CallTable(CallIndex):
             if call.ended:
                 events.append(Note("arguments_late", call.id))
                 return
-            self._count(len(new))
+            self._count_chars(len(new))
             call.parts.append(new)
         if not call.announced and call.name and not call.early:
             is_whole_name = fragment.named or call.name in self._unambiguous or call.parts or fragment.ended
@@ -235,12 +235,12 @@ class CallTable(CallIndex):
             end = call.first_object.feed(text)
             call.read_parts += 1  # the text becomes a part
         if end is not None and end < len(text) and (call.surplus or text[end:].lstrip().startswith("{")):
-            self._count(len(text) - end)
+            self._count_chars(len(text) - end)
             call.surplus.append(text[end:])
             return text[:end]
         return text
 
-    def _count(self, chars: int) -> None:
+    def _count_chars(self, chars: int) -> None:
         self._size += chars
         if self._size > self._limit:
             self._refuse_size()
@@ -252,7 +252,7 @@ class CallTable(CallIndex):
     def _read_total(self, call: CallRow, total: str, events: list[Event]) -> str:
         """The part of a total that was missing."""
         before = call.text
-        if find_repetition(total) and (values := json_values(total)) and are_equal(values):
+        if find_repetition(total) and (values := split_json_values(total)) and are_equal(values):
             total = values[0]
         if not total or (call.kind == "function" and is_blank(total)):
             return ""
@@ -263,17 +263,17 @@ class CallTable(CallIndex):
         if fits:
             return total[len(before) :]
         if not call.sent:
-            if had_total and not same_json(before, total):
+            if had_total and not is_same_json(before, total):
                 events.append(Note("arguments_differ", call.id or call.item))
             call.parts, call.first_object, call.read_parts = [], None, 0
             return total
-        self._contradict(call, total, events)
+        self._end_contradicted(call, total, events)
         return ""
 
-    def _contradict(self, call: CallRow, total: str, events: list[Event]) -> None:
+    def _end_contradicted(self, call: CallRow, total: str, events: list[Event]) -> None:
         """End a call as incomplete if a total contradicts what was passed on, which cannot be taken back."""
         if call.kind == "function" and is_json(call.text):
-            if same_json(call.text, total):
+            if is_same_json(call.text, total):
                 return
             if not is_json(total):  # no reason to doubt arguments that are complete
                 events.append(Note("arguments_differ", call.id))
@@ -324,7 +324,7 @@ class CallTable(CallIndex):
     def _apply_default(self, call: CallRow) -> None:
         """Use the arguments that came with the start if none followed."""
         if call.default and call.is_blank() and not call.sent:
-            self._count(len(call.default))
+            self._count_chars(len(call.default))
             call.parts, call.default = [call.default], ""
 
     def _end(self, call: CallRow, events: list[Event]) -> None:

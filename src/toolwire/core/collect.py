@@ -147,7 +147,7 @@ class CallAssembler:
         return Call(call.id, call.name, arguments, call.kind, complete, call.namespace, call.item, call.signature)
 
 
-def whole_calls(events: Iterable[Event]) -> list[Call]:
+def collect_calls(events: Iterable[Event]) -> list[Call]:
     """The calls that end among these events."""
     calls = CallAssembler()
     return [call for event in events if (call := calls.feed(event)) is not None]

@@ -71,7 +71,7 @@ class Failure(msgspec.Struct, frozen=True):
         return seconds if seconds > 0 else None
 
 
-def validation_message(error: msgspec.ValidationError) -> tuple[str, str]:
+def split_validation_error(error: msgspec.ValidationError) -> tuple[str, str]:
     """The message of a msgspec error and the path of the field it is about."""
     text, _, path = str(error).partition(" - at `$")
     return text, path.removesuffix("`").removeprefix(".")

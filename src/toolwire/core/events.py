@@ -247,5 +247,5 @@ def split_batch(event: TextDelta) -> Sequence[TextDelta]:
         return (event,)
     if frame is None:
         return [TextDelta(text, event.item, event.part) for text in batch.strings]
-    frames = [Frame(frame.event, data) for data in batch.each_frame()]
+    frames = [Frame(frame.event, data) for data in batch.render_frames()]
     return [TextDelta(text, event.item, event.part, each) for text, each in zip(batch.strings, frames, strict=True)]

@@ -68,7 +68,7 @@ class PeerRequest(msgspec.Struct):
 _decode_request = msgspec.json.Decoder(PeerRequest).decode
 
 
-def request_in(line: bytes) -> PeerRequest | None:
+def read_peer_request(line: bytes) -> PeerRequest | None:
     """The request in a line, whatever its parameters are; None if the line is not a request."""
     try:
         return _decode_request(line)
@@ -76,21 +76,21 @@ def request_in(line: bytes) -> PeerRequest | None:
         return None
 
 
-def request(id: Id, method: str, params: Any) -> bytes:
+def write_request(id: Id, method: str, params: Any) -> bytes:
     """The line of a request."""
     return to_json({"method": method, "id": id, "params": params}) + b"\n"
 
 
-def notification(method: str, **params: Any) -> bytes:
+def write_notification(method: str, **params: Any) -> bytes:
     """The line of a notification, which has no answer."""
     return to_json({"method": method, "params": params} if params else {"method": method}) + b"\n"
 
 
-def answer(id: Id, result: Any) -> bytes:
+def write_answer(id: Id, result: Any) -> bytes:
     """The line of a response with a result."""
     return to_json({"id": id, "result": result}) + b"\n"
 
 
-def refusal(id: Id, code: int, message: str) -> bytes:
+def write_refusal(id: Id, code: int, message: str) -> bytes:
     """The line of a response with an error."""
     return to_json({"id": id, "error": {"code": code, "message": message}}) + b"\n"

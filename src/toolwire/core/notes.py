@@ -64,7 +64,7 @@ class TurnStats:
             self.call_ids.append(event.id)
             self.call_names.append(event.name)
         elif isinstance(event, Note):
-            self.note(event)
+            self.add_note(event)
             return ()
         elif isinstance(event, Usage):
             self.usage = event
@@ -72,7 +72,7 @@ class TurnStats:
             self.ending = event
         return None
 
-    def note(self, note: Note) -> None:
+    def add_note(self, note: Note) -> None:
         """Count a note, and store it unless the limit is reached."""
         self.counts[note.code] = self.counts.get(note.code, 0) + 1
         self.truncated = self.truncated or note.code in _TRUNCATING

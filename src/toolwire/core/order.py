@@ -97,7 +97,7 @@ class TurnOrder:
         self._moves = _moves[State.WAITING]
         self._call = ""  # the id of the call that is open, or was the last
 
-    def see(self, events: Iterable[Event]) -> None:
+    def check(self, events: Iterable[Event]) -> None:
         """Check these events; raises `OutOfOrder` at the first wrong one."""
         state, moves, call = self.state, self._moves, self._call
         for event in events:
@@ -113,7 +113,7 @@ class TurnOrder:
         self.state, self._moves, self._call = state, moves, call
 
     def feed(self, event: Event) -> tuple[Event, ...]:
-        self.see((event,))
+        self.check((event,))
         return (event,)
 
     def end(self) -> tuple[Event, ...]:

@@ -30,7 +30,7 @@ from toolwire.core.events import (
     TurnFailed,
 )
 from toolwire.core.notes import TurnStats
-from toolwire.core.text import canonical
+from toolwire.core.text import canonicalise
 
 Events: TypeAlias = Sequence[Event]
 Kinds: TypeAlias = tuple[type[Event], ...]
@@ -160,7 +160,7 @@ class DropDuplicates(HoldCall):
         self._seen: set[tuple[str, bytes]] = set()
 
     def _replace(self, call: Call) -> Events:
-        content = (call.name, canonical(call.arguments))
+        content = (call.name, canonicalise(call.arguments))
         if content in self._seen and call.id.startswith(self._minted):
             return (Note("call_duplicate", call.id),)
         self._seen.add(content)
@@ -195,7 +195,7 @@ class CapCalls(WithholdCalls):
         return Note("call_capped", call.id) if self._left < 0 else None
 
 
-class OnlyAllowed(WithholdCalls):
+class WithholdForbidden(WithholdCalls):
     """Withholds calls of tools that the tool choice does not allow, for backends that ignore it."""
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -345,7 +345,7 @@ class FinishAfterCalls:
         return None
 
 
-class FinishReason:
+class CorrectFinishReason:
     """Corrects the finish reason: calls if calls were delivered, length if one was cut. `TurnStats` must follow."""
 
     handles: ClassVar[Kinds] = (CallEnded, TurnEnded)

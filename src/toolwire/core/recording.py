@@ -122,7 +122,7 @@ class Recording(msgspec.Struct, frozen=True):
     head: Head
     lines: list[Line]
 
-    def script(self, *, timed: bool) -> Script:
+    def make_script(self, *, timed: bool) -> Script:
         """The same reply as a script, with or without the recorded pauses."""
         return Script(self._steps(timed), self.head.content_type or "text/event-stream")
 
@@ -152,9 +152,9 @@ class Recording(msgspec.Struct, frozen=True):
             if timed and line.t > now:
                 yield Wait(line.t - now)
                 now = line.t
-            yield line.body.encode() if line.body else self.frame(line)
+            yield line.body.encode() if line.body else self.encode_frame(line)
 
-    def frame(self, line: Line) -> bytes:
+    def encode_frame(self, line: Line) -> bytes:
         """The bytes of a frame as they were received."""
         if self.head.content_type == JSON_LINES:
             return line.data.encode() + b"\n"

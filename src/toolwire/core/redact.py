@@ -47,7 +47,7 @@ def is_secret_name(name: str) -> bool:
     return any(word in name.lower() for word in _SECRET_WORDS)
 
 
-def credentials_in(headers: Mapping[str, str]) -> tuple[str, ...]:
+def find_credentials(headers: Mapping[str, str]) -> tuple[str, ...]:
     """The credentials in headers: values without their scheme, the password of basic authentication, each cookie."""
     found: list[str] = []
     for name, value in headers.items():
@@ -75,9 +75,9 @@ class CredentialFilter:
         self._escapes: tuple[bytes, ...] = ()  # the beginnings of credentials with every byte escaped
         self._beginnings: tuple[bytes, ...] = ()
         for each in self._secrets:
-            self._anchors += tuple(_anchors(each))
-            self._escapes += tuple(_escape(digits, by) for digits in _in_hex(each[:4]) for by in _ESCAPES)
-            self._beginnings += tuple(dict.fromkeys(_spellings(each)))
+            self._anchors += tuple(_find_anchors(each))
+            self._escapes += tuple(_escape(digits, by) for digits in _encode_hex(each[:4]) for by in _ESCAPES)
+            self._beginnings += tuple(dict.fromkeys(_list_spellings(each)))
         self._last_bytes = frozenset(b"".join(each[:-1] for each in self._beginnings))
 
     def __bool__(self) -> bool:
@@ -87,7 +87,7 @@ class CredentialFilter:
     @cached_property
     def _pattern(self) -> re.Pattern[bytes]:
         """Matches every spelling, longer ones first, because a credential may be part of another."""
-        patterns = [pattern for each in self._secrets for pattern in _patterns(each)]
+        patterns = [pattern for each in self._secrets for pattern in _make_patterns(each)]
         return re.compile(b"|".join(sorted(patterns, key=len, reverse=True)))
 
     def clean(self, data: bytes) -> bytes:
@@ -104,11 +104,11 @@ class CredentialFilter:
         """The text without credentials."""
         return self.clean(text.encode(errors="surrogatepass")).decode(errors="surrogatepass")
 
-    def cut(self, data: bytes) -> int:
+    def measure_beginning(self, data: bytes) -> int:
         """The number of bytes at the end that may be the beginning of a credential."""
         if not data or data[-1] not in self._last_bytes:
             return 0
-        at = len(data) - max(_overlap(data, spelling) for spelling in self._beginnings)
+        at = len(data) - max(_measure_overlap(data, spelling) for spelling in self._beginnings)
         if at < len(data) and self._may_be_in(data):  # do not cut a whole credential
             at = next((found.start() for found in self._pattern.finditer(data) if found.start() < at < found.end()), at)
         return len(data) - at
@@ -117,7 +117,7 @@ class CredentialFilter:
 _known: BoundedDict[tuple[str, ...], CredentialFilter] = BoundedDict(lambda key, _: _SPELLINGS * size_of(key))
 
 
-def credential_filter(credentials: tuple[str, ...]) -> CredentialFilter:
+def find_filter(credentials: tuple[str, ...]) -> CredentialFilter:
     """The filter of these credentials, cached because the next requests are likely to use them too."""
     known = _known.find(credentials)
     if known is None:
@@ -143,7 +143,7 @@ class BlankCredentials:
         if self._rest:
             data = self._rest + data
             self._rest = b""
-        held = self._filter.cut(data)
+        held = self._filter.measure_beginning(data)
         if held:
             self._rest, data = data[-held:], data[:-held]
         return self._filter.clean(data)
@@ -154,7 +154,7 @@ class BlankCredentials:
         return self._filter.clean(rest)
 
 
-def _overlap(data: bytes, spelling: bytes) -> int:
+def _measure_overlap(data: bytes, spelling: bytes) -> int:
     """The length of the end of the data that is a proper prefix of the spelling."""
     beginning, start = spelling[:PREFIX_BYTES], max(0, len(data) - len(spelling) + 1)
     first = at = data.find(beginning, start)
@@ -168,14 +168,14 @@ def _overlap(data: bytes, spelling: bytes) -> int:
     return len(data) - first  # may be more than necessary
 
 
-def _in_base64(secret: bytes) -> Iterator[bytes]:
+def _encode_base64(secret: bytes) -> Iterator[bytes]:
     """The base64 digits of a secret that its neighbours do not change, for each offset in a group of three bytes."""
     for before, first in enumerate((0, 2, 3)):
         digits = base64.b64encode(bytes(before) + secret)
         yield digits[first : (before + len(secret)) * 8 // 6]
 
 
-def _patterns(secret: bytes) -> Iterator[bytes]:
+def _make_patterns(secret: bytes) -> Iterator[bytes]:
     """Patterns for every spelling of a secret."""
     rest = rb"(?:[\w.~+/=%-]|\\/|\\u00\w\w)*" if len(secret) > MAX_PATTERN_BYTES else b""
     secret = secret[:MAX_PATTERN_BYTES]
@@ -189,13 +189,13 @@ def _patterns(secret: bytes) -> Iterator[bytes]:
         pattern += rb"(?:%s|(?i:%%%02x|\\u00%02x))" % (written, byte, byte)
     yield pattern + rest
     yield rb"(?i:%s)" % secret.hex().encode() + rest
-    for digits in _in_base64(secret):
+    for digits in _encode_base64(secret):
         found = re.escape(digits).replace(rb"\+", rb"(?:[+-]|(?i:%2b|\\u002b))")
         found = found.replace(b"/", rb"(?:\\?/|_|(?i:%2f|\\u002f))")
         yield found + (rest or rb"(?:=|(?i:%3d|\\u003d)){0,2}")
 
 
-def _spellings(secret: bytes) -> Iterator[bytes]:
+def _list_spellings(secret: bytes) -> Iterator[bytes]:
     """The usual spellings of a secret; a chunk may end with the beginning of one."""
     yield secret
     quoted = quote(secret, safe="")
@@ -207,25 +207,25 @@ def _spellings(secret: bytes) -> Iterator[bytes]:
         yield from (written, written.replace(b"/", rb"\/"), escape(text).encode())
     for by, form in ((b"%", b"%02x"), (b"%", b"%02X"), (_ESCAPES[1], b"%02x")):
         yield re.sub(rb"[^A-Za-z0-9]", lambda found, by=by, form=form: by + form % found[0][0], secret)
-    for each in _in_hex(secret):
+    for each in _encode_hex(secret):
         yield from (each, *(_escape(each, by) for by in _ESCAPES))
-    for each in _in_base64(secret):
+    for each in _encode_base64(secret):
         yield from (each, each.translate(bytes.maketrans(b"+/", b"-_")))
 
 
-def _anchors(secret: bytes) -> Iterator[bytes]:
+def _find_anchors(secret: bytes) -> Iterator[bytes]:
     """Strings such that every spelling of a secret contains one of them, unless all its bytes are escaped."""
     secret = secret[:MAX_PATTERN_BYTES]
-    yield _longest_plain(secret)[-MAX_ANCHOR_BYTES:]  # keys of one vendor begin alike
-    yield from (each[-MAX_ANCHOR_BYTES:] for each in _in_hex(secret))
-    yield from (_longest_plain(each)[-MAX_ANCHOR_BYTES:] for each in _in_base64(secret))
+    yield _find_longest_plain(secret)[-MAX_ANCHOR_BYTES:]  # keys of one vendor begin alike
+    yield from (each[-MAX_ANCHOR_BYTES:] for each in _encode_hex(secret))
+    yield from (_find_longest_plain(each)[-MAX_ANCHOR_BYTES:] for each in _encode_base64(secret))
 
 
-def _longest_plain(text: bytes) -> bytes:
+def _find_longest_plain(text: bytes) -> bytes:
     return max(_PLAIN.findall(text), key=len, default=b"")
 
 
-def _in_hex(secret: bytes) -> tuple[bytes, bytes]:
+def _encode_hex(secret: bytes) -> tuple[bytes, bytes]:
     digits = secret.hex().encode()
     return digits, digits.upper()
 

@@ -40,7 +40,7 @@ class Chars(msgspec.Struct, frozen=True):
     is_inverse: bool = False
     """Whether the class was written as the characters that it does not match."""
 
-    def has(self, char: str) -> bool:
+    def contains(self, char: str) -> bool:
         return any(low <= ord(char) <= high for low, high in self.ranges)
 
 
@@ -174,7 +174,7 @@ def _find_ends(node: Node, starts: frozenset[int], chars: list[str], budget: Bud
     match node:
         case Chars(is_inverse=is_inverse):  # in either case, no letter of an inverse class may match
             some = all if is_inverse else any
-            return frozenset(at + 1 for at in starts if at < len(chars) and some(map(node.has, chars[at])))
+            return frozenset(at + 1 for at in starts if at < len(chars) and some(map(node.contains, chars[at])))
         case Boundary(sign):
             return frozenset(at for at in starts if _is_boundary(sign, at, chars))
         case Either(branches):
@@ -199,5 +199,5 @@ def _find_ends(node: Node, starts: frozenset[int], chars: list[str], budget: Bud
 def _is_boundary(sign: str, at: int, chars: list[str]) -> bool:
     if sign in "^$":
         return at == (0 if sign == "^" else len(chars))
-    before, after = (0 <= side < len(chars) and _CHARS_OF_WORDS.has(chars[side][0]) for side in (at - 1, at))
+    before, after = (0 <= side < len(chars) and _CHARS_OF_WORDS.contains(chars[side][0]) for side in (at - 1, at))
     return (before != after) == (sign == "b")

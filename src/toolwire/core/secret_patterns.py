@@ -8,29 +8,29 @@ _VALUE = rb"(?:\\?[\"'])?([^\s\"'\\&;,(){}\[\]<>$`]{%d,})"
 """The value after an equals sign, with or without quotes. A value that begins with a dollar is a variable."""
 
 
-def _vendor_key(beginning: bytes, rest: bytes) -> tuple[bytes, re.Pattern[bytes]]:
+def _make_key_row(beginning: bytes, rest: bytes) -> tuple[bytes, re.Pattern[bytes]]:
     """A vendor's key, at the beginning of a word."""
     return beginning, re.compile(rb"\b" + beginning + rest)
 
 
-def _assignment(beginning: bytes, shortest: int) -> tuple[bytes, re.Pattern[bytes]]:
+def _make_assignment_row(beginning: bytes, shortest: int) -> tuple[bytes, re.Pattern[bytes]]:
     """A value that is assigned to a name with this ending."""
     return beginning, re.compile(re.escape(beginning) + _VALUE % shortest)
 
 
 _SECRETS = (
     (b"eyJ", re.compile(rb"(?<![\w-])eyJ[\w-]{10,}\.[\w-]+\.[\w-]+")),
-    _vendor_key(b"sk-", rb"[\w-]{8,}"),
-    _vendor_key(b"Bearer", rb"\s+[\w.~+/=-]{8,}"),
-    _vendor_key(b"AKIA", rb"[0-9A-Z]{16}"),
-    _vendor_key(b"AIza", rb"[\w-]{30,}"),
+    _make_key_row(b"sk-", rb"[\w-]{8,}"),
+    _make_key_row(b"Bearer", rb"\s+[\w.~+/=-]{8,}"),
+    _make_key_row(b"AKIA", rb"[0-9A-Z]{16}"),
+    _make_key_row(b"AIza", rb"[\w-]{30,}"),
     *(
-        _vendor_key(name, rb"\w{20,}")
+        _make_key_row(name, rb"\w{20,}")
         for name in (b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_", b"github_pat_", b"gsk_", b"hf_")
     ),
-    *(_vendor_key(name, rb"\w{10,}") for name in (b"sk_live_", b"sk_test_", b"rk_live_", b"rk_test_")),
-    _vendor_key(b"glpat-", rb"[\w-]{16,}"),
-    _vendor_key(b"xox", rb"[abprs]-[\w-]{10,}"),
+    *(_make_key_row(name, rb"\w{10,}") for name in (b"sk_live_", b"sk_test_", b"rk_live_", b"rk_test_")),
+    _make_key_row(b"glpat-", rb"[\w-]{16,}"),
+    _make_key_row(b"xox", rb"[abprs]-[\w-]{10,}"),
     (
         b"-----BEGIN",
         re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----(?:[^-\"]|-(?!----))*(?:-----END [A-Z ]*PRIVATE KEY-----)?"),
@@ -44,13 +44,13 @@ _NAMED_SECRETS = (
     (b"uthorization: ", re.compile(rb"uthorization: +(?i:basic|bearer|token|digest|apikey) +([^\s\"'\\]{6,})")),
     *((name, re.compile(name + rb" *([^\s\"'\\]{8,})")) for name in (b"pi-key: ", b"pi-Key: ", b"PI-Key: ")),
     (b"ookie: ", re.compile(rb"ookie: ([\w.-]+=[^\"'\\\r\n]{4,})")),
-    *(_assignment(name, 8) for name in (b"SECRET=", b"TOKEN=", b"_KEY=", b"PASSWORD=", b"PASSWD=")),
-    *(_assignment(name, 6) for name in (b"password=", b"passwd=", b"pwd=")),
+    *(_make_assignment_row(name, 8) for name in (b"SECRET=", b"TOKEN=", b"_KEY=", b"PASSWORD=", b"PASSWD=")),
+    *(_make_assignment_row(name, 6) for name in (b"password=", b"passwd=", b"pwd=")),
     *(
-        _assignment(name, 8)
+        _make_assignment_row(name, 8)
         for name in (b"api_key=", b"apikey=", b"api-key=", b"secret=", b"access_token=", b"auth_token=")
     ),
-    *(_assignment(mark + name, 8) for mark in (b"?", b"&") for name in (b"token=", b"key=", b"sig=")),
+    *(_make_assignment_row(mark + name, 8) for mark in (b"?", b"&") for name in (b"token=", b"key=", b"sig=")),
 )
 """Header lines, variables and parameters that hold a secret according to their name."""
 _NAMED_MARKS = (

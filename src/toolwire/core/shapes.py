@@ -73,7 +73,7 @@ def read_fragments(payload: Any, *, total: bool = False) -> list[Fragment]:
 
 def choice_of(payload: Any, *keys: str) -> int | None:
     """The index of the choice a payload belongs to, if it states one."""
-    values = map(_mapping(payload).get, keys or ("choice_index", "choiceIndex"))
+    values = map(_as_mapping(payload).get, keys or ("choice_index", "choiceIndex"))
     return next((value for value in values if isinstance(value, int)), None)
 
 
@@ -84,16 +84,16 @@ _CUT = FILTER_REASONS | {"length", "max_tokens", "model_length", "model_context_
 
 def ending_of(payload: Any) -> str:
     """`stop` or `length` if the payload ends its turn, else the empty string."""
-    payload = _mapping(payload)
+    payload = _as_mapping(payload)
     stated = (
         payload.get("finish_reason"),
         payload.get("stop_reason"),
-        _mapping(payload.get("delta")).get("stop_reason"),
+        _as_mapping(payload.get("delta")).get("stop_reason"),
     )
     reason = next(filter(None, stated), None)
     if isinstance(reason, str) and reason not in NULL_LIKE:
         return "length" if reason.lower() in _CUT else "stop"
-    return _ENDINGS.get(_text(payload.get("type")), "")
+    return _ENDINGS.get(_as_str(payload.get("type")), "")
 
 
 def _walk(payload: Any, total: bool, depth: int) -> Iterator[Fragment]:
@@ -111,12 +111,12 @@ def _walk(payload: Any, total: bool, depth: int) -> Iterator[Fragment]:
 
 
 def _read_object(payload: Payload, total: bool, depth: int) -> Iterator[Fragment]:
-    kind = _text(payload.get("type")).removeprefix("codex/event/")
+    kind = _as_str(payload.get("type")).removeprefix("codex/event/")
     match kind:
         case "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta":
             yield _read_event(payload, payload.get("delta", payload.get("arguments")), total=False)
         case "response.function_call_arguments.done":
-            yield _read_event(payload, _arguments(payload), total=True)
+            yield _read_event(payload, _arguments_of(payload), total=True)
         case "response.custom_tool_call_input.done":
             yield _read_event(payload, payload.get("input"), total=True)
         case "response.output_item.added" | "response.output_item.done":
@@ -126,13 +126,13 @@ def _read_object(payload: Payload, total: bool, depth: int) -> Iterator[Fragment
         case "content_block_start" | "content_block_delta":
             yield from _read_block(payload)
         case "content_block_stop":
-            yield Fragment(index=_index(payload), ended=True, item=_block_key(payload), early=True)
+            yield Fragment(index=_index_of(payload), ended=True, item=_key_of_block(payload), early=True)
         case "dynamic_tool_call_request":
-            yield _read_request(_mapping(payload.get("msg")) or payload)
+            yield _read_request(_as_mapping(payload.get("msg")) or payload)
         case _ if payload.get("method") == "item/tool/call":
-            yield _read_request(_mapping(payload.get("params")))
+            yield _read_request(_as_mapping(payload.get("params")))
         case _ if _is_call(payload):
-            item = _text(payload.get("id")) if _call_id(payload) else ""
+            item = _as_str(payload.get("id")) if _call_id_of(payload) else ""
             yield msgspec.structs.replace(_read_call(payload), item=item, list_position=1)
         case _:
             yield from _read_lists(payload, total, depth)
@@ -141,7 +141,7 @@ def _read_object(payload: Payload, total: bool, depth: int) -> Iterator[Fragment
 def _read_lists(payload: Payload, total: bool, depth: int) -> Iterator[Fragment]:
     calls = payload.get("tool_calls", payload.get("toolCalls"))
     legacy = payload.get("function_call", payload.get("functionCall"))
-    action = _mapping(_mapping(payload.get("required_action")).get("submit_tool_outputs"))
+    action = _as_mapping(_as_mapping(payload.get("required_action")).get("submit_tool_outputs"))
     if isinstance(calls, list | tuple) and calls:
         calls = cast("list[Any]", calls)
         for position, call in enumerate(calls):
@@ -162,15 +162,15 @@ def _read_lists(payload: Payload, total: bool, depth: int) -> Iterator[Fragment]
 
 def _read_entry(call: Payload, position: int, total: bool) -> Fragment:
     """One of `tool_calls`. In a finished message its position serves as its index."""
-    index, text, signed = _index(call), _arguments(call), call.get(_SIGNATURE)
-    kind = "custom" if call.get("type") == "custom" or _mapping(call.get("custom")) else "function"
+    index, text, signed = _index_of(call), _arguments_of(call), call.get(_SIGNATURE)
+    kind = "custom" if call.get("type") == "custom" or _as_mapping(call.get("custom")) else "function"
     return Fragment(
         text,
-        _text(call.get("item_id")),
-        _id(call),
+        _as_str(call.get("item_id")),
+        _id_of(call),
         position if total and index is None else index,
         position,
-        _name(call),
+        _name_of(call),
         kind,
         total,
         total,
@@ -182,12 +182,12 @@ def _read_entry(call: Payload, position: int, total: bool) -> Fragment:
 
 def _is_call(payload: Any) -> bool:
     """Whether this is a whole call by itself: an item, a part or a block."""
-    return _text(_mapping(payload).get("type")) in CALL_TYPES and bool(_name(payload))
+    return _as_str(_as_mapping(payload).get("type")) in CALL_TYPES and bool(_name_of(payload))
 
 
 def _read_call(call: Payload) -> Fragment:
-    kind = "custom" if _text(call.get("type")).startswith("custom") else "function"
-    is_complete, namespace = call.get("status") != "incomplete", _text(call.get("namespace"))
+    kind = "custom" if _as_str(call.get("type")).startswith("custom") else "function"
+    is_complete, namespace = call.get("status") != "incomplete", _as_str(call.get("namespace"))
     return msgspec.structs.replace(_read_request(call), kind=kind, complete=is_complete, namespace=namespace)
 
 
@@ -196,18 +196,18 @@ def _read_event(payload: Payload, text: Any, *, total: bool) -> Fragment:
 
     An `id` here may belong to something other than the call, so it is only a fallback.
     """
-    custom = "custom" in _text(payload.get("type"))
-    key = _text(payload.get("item_id"))
+    custom = "custom" in _as_str(payload.get("type"))
+    key = _as_str(payload.get("item_id"))
     return Fragment(
         _as_text(text),
         key,
-        _call_id(payload),
-        _number(payload.get("output_index")),
-        name=_name(payload),
+        _call_id_of(payload),
+        _as_number(payload.get("output_index")),
+        name=_name_of(payload),
         kind="custom" if custom else "function",
         total=total,
         named=True,
-        fallback=_other_id(payload),
+        fallback=_other_id_of(payload),
         early=bool(key),
         final=total,
     )
@@ -215,17 +215,17 @@ def _read_event(payload: Payload, text: Any, *, total: bool) -> Fragment:
 
 def _read_item(payload: Payload, *, ended: bool) -> Iterator[Fragment]:
     """The calls in an item, in its content or in a part of it."""
-    item, index = _mapping(payload.get("item")), _number(payload.get("output_index"))
-    if _text(item.get("type")) in CALL_TYPES:
-        key = _text(item.get("id")) or _text(payload.get("item_id"))
+    item, index = _as_mapping(payload.get("item")), _as_number(payload.get("output_index"))
+    if _as_str(item.get("type")) in CALL_TYPES:
+        key = _as_str(item.get("id")) or _as_str(payload.get("item_id"))
         yield msgspec.structs.replace(
-            _read_item_call(item, key, ended=ended), index=index, id=_call_id(item), fallback=_other_id(item)
+            _read_item_call(item, key, ended=ended), index=index, id=_call_id_of(item), fallback=_other_id_of(item)
         )
         return
-    key = _text(item.get("id")) if item else _text(payload.get("item_id"))
+    key = _as_str(item.get("id")) if item else _as_str(payload.get("item_id"))
     parts = cast("list[Any]", item.get("content") or ()) if item else [payload.get("part")]
-    for part in map(_mapping, parts):
-        if _text(part.get("type")) in CALL_TYPES:
+    for part in map(_as_mapping, parts):
+        if _as_str(part.get("type")) in CALL_TYPES:
             yield msgspec.structs.replace(_read_item_call(part, key, ended=ended), index=index)
 
 
@@ -237,34 +237,33 @@ def _read_item_call(call: Payload, item: str, *, ended: bool) -> Fragment:
 
 
 def _read_block(payload: Payload) -> Iterator[Fragment]:
-    block, delta = _mapping(payload.get("content_block")), _mapping(payload.get("delta"))
+    block, delta = _as_mapping(payload.get("content_block")), _as_mapping(payload.get("delta"))
     if block.get("type") == "tool_use":
         # The input is an empty object here, to be filled by deltas, unless a proxy sends it whole.
         text = _as_text(block.get("input")) if block.get("input") else ""
-        yield Fragment(
-            "", _block_key(payload), _id(block), _index(payload), name=_name(block), named=True, default=text
-        )
+        key, name = _key_of_block(payload), _name_of(block)
+        yield Fragment("", key, _id_of(block), _index_of(payload), name=name, named=True, default=text)
     elif delta.get("type") == "input_json_delta":
-        yield Fragment(_text(delta.get("partial_json")), _block_key(payload), index=_index(payload), early=True)
+        yield Fragment(_as_str(delta.get("partial_json")), _key_of_block(payload), index=_index_of(payload), early=True)
 
 
 def ends_with_blank_call(payload: Any) -> bool:
     """Whether the last block of a message is a call with an empty input, which a cut turn leaves behind."""
-    content = _mapping(payload).get("content")
-    last = _mapping(cast("list[Any]", content)[-1:][0] if isinstance(content, list) and content else None)
+    content = _as_mapping(payload).get("content")
+    last = _as_mapping(cast("list[Any]", content)[-1:][0] if isinstance(content, list) and content else None)
     return last.get("type") == "tool_use" and not last.get("input")
 
 
 def other_block_of(payload: Any) -> str:
     """The key of a block that starts here and does not call a client's tool, such as `server_tool_use`."""
-    payload = _mapping(payload)
-    block = _mapping(payload.get("content_block"))
+    payload = _as_mapping(payload)
+    block = _as_mapping(payload.get("content_block"))
     is_other = payload.get("type") == "content_block_start" and block.get("type") != "tool_use"
-    return _block_key(payload) if is_other else ""
+    return _key_of_block(payload) if is_other else ""
 
 
-def _block_key(payload: Payload) -> str:
-    return f"block {_index(payload)}"
+def _key_of_block(payload: Payload) -> str:
+    return f"block {_index_of(payload)}"
 
 
 def _read_request(request: Payload) -> Fragment:
@@ -281,12 +280,12 @@ def text_delta_of(payload: Any, depth: int = _MAX_TEXT_DEPTH) -> str:
     """The new text in one streamed payload."""
     if isinstance(payload, str):
         return payload
-    payload = _mapping(payload)
+    payload = _as_mapping(payload)
     if depth == 0 or payload.get("role") not in (None, "", "assistant"):
         return ""
     kind = str(payload.get("type") or payload.get("method") or "").removeprefix("codex/event/")
     if kind in _TEXTS:
-        return _text(payload.get("text"))
+        return _as_str(payload.get("text"))
     if kind in _TEXT_DELTAS or kind == "item/agentMessage/delta":
         return next((text for key in _TEXT_HOLDERS if (text := text_delta_of(payload.get(key), depth - 1))), "")
     if kind == "content_block_delta" or not kind:
@@ -296,7 +295,7 @@ def text_delta_of(payload: Any, depth: int = _MAX_TEXT_DEPTH) -> str:
         content = payload.get("content")
         if isinstance(content, list):
             return "".join(text_delta_of(part) for part in cast("list[Any]", content))
-        return _text(content)
+        return _as_str(content)
     return ""
 
 
@@ -306,70 +305,70 @@ def text_of_message(message: Any) -> str:
         return message
     if isinstance(message, list):
         return "".join(text_of_message(part) for part in cast("list[Any]", message))
-    message = _mapping(message)
+    message = _as_mapping(message)
     for key in ("content", "text", "message", "choices", "output"):
         if message.get(key):
             return text_of_message(message[key])
     return ""
 
 
-def _id(call: Payload) -> str:
+def _id_of(call: Payload) -> str:
     for key in _IDS:
         if isinstance(call.get(key), str | int) and call[key] != "":
             return str(call[key])
-    return _text(_mapping(call.get("function")).get("id"))
+    return _as_str(_as_mapping(call.get("function")).get("id"))
 
 
-def _call_id(call: Payload) -> str:
+def _call_id_of(call: Payload) -> str:
     """An id under a key that can only mean the call."""
     return next((call[key] for key in _CALL_IDS if isinstance(call.get(key), str)), "")
 
 
-def _other_id(call: Payload) -> str:
+def _other_id_of(call: Payload) -> str:
     """An id that may be the call's, or that of the item around it."""
-    return _text(_mapping(call.get("function")).get("id")) or _id(call)
+    return _as_str(_as_mapping(call.get("function")).get("id")) or _id_of(call)
 
 
-def _name(call: Payload) -> str:
-    for holder in _holders(call):
+def _name_of(call: Payload) -> str:
+    for holder in _holders_of(call):
         for key in _NAMES:
             if isinstance(holder.get(key), str) and holder[key]:
                 return holder[key]
     return ""
 
 
-def _arguments(call: Payload) -> str:
-    for holder in _holders(call):
+def _arguments_of(call: Payload) -> str:
+    for holder in _holders_of(call):
         for key in _ARGUMENTS:
             if text := _as_text(holder.get(key)):
                 return text
     return ""
 
 
-def _holders(call: Payload) -> tuple[Payload, ...]:
+def _holders_of(call: Payload) -> tuple[Payload, ...]:
     """The objects that may hold the name and the arguments of a call."""
-    return _mapping(call.get("function")), _mapping(call.get("custom")), call
+    return _as_mapping(call.get("function")), _as_mapping(call.get("custom")), call
 
 
-def _index(call: Payload) -> int | None:
+def _index_of(call: Payload) -> int | None:
     for key in _INDEXES:
-        number = _number(call.get(key))
+        number = _as_number(call.get(key))
         if number is not None:
             return number
     return None
 
 
-def _number(value: Any) -> int | None:
+def _as_number(value: Any) -> int | None:
     if isinstance(value, str) and value.isdecimal():
         return int(value)
     return value if isinstance(value, int) and value >= 0 else None
 
 
-def _mapping(value: Any) -> Payload:
+def _as_mapping(value: Any) -> Payload:
     return cast("Payload", value) if isinstance(value, Mapping) else {}
 
 
-def _text(value: Any) -> str:
+def _as_str(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 

@@ -166,7 +166,7 @@ _decode_value = json.JSONDecoder().raw_decode
 _SPACE = re.compile(r"\s*")
 
 
-def json_values(text: str) -> list[str]:
+def split_json_values(text: str) -> list[str]:
     """The JSON values that a text consists of, one after the other; none if it holds anything else."""
     values: list[str] = []
     start = 0
@@ -185,18 +185,18 @@ def is_blank(arguments: str) -> bool:
     return "null".startswith(arguments.strip())
 
 
-def same_json(one: str, other: str) -> bool:
+def is_same_json(one: str, other: str) -> bool:
     """Whether two texts are the same JSON value; texts that are not JSON must be equal."""
-    return one == other or canonical(one) == canonical(other)
+    return one == other or canonicalise(one) == canonicalise(other)
 
 
-def canonical(text: str) -> bytes:
+def canonicalise(text: str) -> bytes:
     """The canonical form of a JSON text; a text that is not JSON is returned as it is."""
     try:
         return msgspec.json.encode(msgspec.json.decode(text), order="deterministic")
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         whole = replace_lone_surrogates(text)
-        return text.encode("utf-8", "replace") if whole is text else canonical(whole)
+        return text.encode("utf-8", "replace") if whole is text else canonicalise(whole)
 
 
 def check_names(argument: str, names: Iterable[Any]) -> tuple[str, ...]:

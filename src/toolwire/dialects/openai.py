@@ -18,7 +18,7 @@ _TYPES = {
 }
 
 
-def error_object(failure: Failure) -> Json:
+def encode_error_object(failure: Failure) -> Json:
     """A failure as OpenAI's error object."""
     default = "server_error" if failure.status >= 500 else "invalid_request_error"
     return {

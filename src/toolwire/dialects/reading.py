@@ -7,7 +7,7 @@ from typing import TypeVar
 import msgspec
 
 from toolwire.core.cache import Cache
-from toolwire.core.errors import BadRequest, validation_message
+from toolwire.core.errors import BadRequest, split_validation_error
 from toolwire.core.events import Note
 from toolwire.core.raw import NULL, Fields, Maybe, list_of
 from toolwire.core.request import HostedTool, Tool
@@ -43,7 +43,7 @@ def read_at(decode: Callable[[msgspec.Raw], T], raw: msgspec.Raw, path: str) -> 
         raise as_bad_request(error, path) from None
 
 
-def extra_fields(fields: Fields, known: frozenset[str], defaults: frozenset[bytes]) -> Fields:
+def find_extra(fields: Fields, known: frozenset[str], defaults: frozenset[bytes]) -> Fields:
     """The fields that are neither known nor set to a default value."""
     return {name: value for name, value in fields.items() if name not in known and bytes(value) not in defaults}
 
@@ -55,7 +55,7 @@ def missing_field(path: str) -> BadRequest:
 
 def as_bad_request(error: msgspec.ValidationError, path: str = "") -> BadRequest:
     """Convert a msgspec error about the value at this path to one that names the field."""
-    text, param = validation_message(error)
+    text, param = split_validation_error(error)
     param = f"{path}.{param}" if path and param and not param.startswith("[") else path + param
     missing = re.match(r"Object missing required field `(\w+)`", text)
     if missing:
@@ -72,7 +72,7 @@ class DeclaredTools(msgspec.Struct, frozen=True):
     notes: tuple[Note, ...] = ()
 
 
-def cache_tools(read_tool: Callable[[msgspec.Raw, str], Tool | HostedTool]) -> Cache[bytes, DeclaredTools]:
+def make_tool_cache(read_tool: Callable[[msgspec.Raw, str], Tool | HostedTool]) -> Cache[bytes, DeclaredTools]:
     """A cache of decoded tool lists, since an agent repeats its list in every request. `read_tool` decodes one tool."""
 
     def declare(data: bytes) -> DeclaredTools:

@@ -29,7 +29,7 @@ from toolwire.gateway.responses.operations import Operations, State
 from toolwire.gateway.responses.resources import resource_routes
 from toolwire.gateway.responses.socket import Socket, refuse
 from toolwire.gateway.service_routes import ServiceRoutes
-from toolwire.protocols import DialectSide, dialect_for, dialects
+from toolwire.protocols import DialectSide, dialects, find_dialect
 
 Patterns: TypeAlias = list[tuple[re.Pattern[str], ASGIApp]]
 
@@ -187,4 +187,4 @@ def _encode_failure(request: Request, failure: Failure) -> Response:
 
 def _dialect_of(request: Request) -> DialectSide:
     """The dialect for errors of this path."""
-    return dialect_for(request.url.path, request.headers)
+    return find_dialect(request.url.path, request.headers)

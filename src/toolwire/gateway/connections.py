@@ -23,7 +23,7 @@ from toolwire.core.errors import Failure
 from toolwire.gateway.http import HEALTH_PATHS, send_json
 from toolwire.gateway.http_request import CLOSE, STATUS_LINES, HttpRequest
 from toolwire.gateway.memory_budget import MemoryBudget
-from toolwire.protocols import dialect_for
+from toolwire.protocols import find_dialect
 
 if TYPE_CHECKING:
     from toolwire.gateway.websocket import SocketConnection
@@ -115,7 +115,7 @@ class Connections:
                 await app(scope, receive, send)
             else:
                 failure = self.overflow
-                await send_json(send, failure.status, dialect_for(scope["path"]).module.encode_error(failure))
+                await send_json(send, failure.status, find_dialect(scope["path"]).module.encode_error(failure))
 
         return serve
 
@@ -436,6 +436,6 @@ class HttpConnection(asyncio.Protocol):
 
 def encode_refusal(failure: Failure, path: str, headers: bytes = b"") -> bytes:
     """The whole HTTP answer to data that is not a valid request."""
-    body = dialect_for(path).module.encode_error(failure)
+    body = find_dialect(path).module.encode_error(failure)
     head = b"content-type: application/json\r\ncontent-length: %d\r\n" % len(body)
     return STATUS_LINES[failure.status] + head + CLOSE + headers + b"\r\n" + body

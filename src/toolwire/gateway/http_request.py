@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Scope
 
 from toolwire.core.errors import InternalError
 from toolwire.gateway.http import send_json
-from toolwire.protocols import dialect_for
+from toolwire.protocols import find_dialect
 
 if TYPE_CHECKING:
     from toolwire.gateway.connections import HttpConnection
@@ -93,7 +93,7 @@ class HttpRequest:
         else:
             self.keep_alive = False
             await send_json(
-                self.send, 500, dialect_for(self._scope["path"]).module.encode_error(InternalError().failure)
+                self.send, 500, find_dialect(self._scope["path"]).module.encode_error(InternalError().failure)
             )
 
     async def receive(self) -> Message:

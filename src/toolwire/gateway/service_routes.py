@@ -18,7 +18,7 @@ from toolwire.gateway.body import read_body, run_in_steps
 from toolwire.gateway.http import HEALTH_PATHS
 from toolwire.gateway.memory_budget import Reservation
 from toolwire.gateway.shared import Shared
-from toolwire.protocols import DecodeSteps, DialectSide, dialects, protocol_for
+from toolwire.protocols import DecodeSteps, DialectSide, dialects, find_protocol
 
 
 class ServiceRoutes:
@@ -42,7 +42,7 @@ class ServiceRoutes:
 
     async def list_models(self, request: Request) -> Response:
         caller = self._shared.keys.check(dict(request.scope["headers"]))
-        row = protocol_for(request.url.path, request.headers)
+        row = find_protocol(request.url.path, request.headers)
         found = await self._shared.engine.router.models(caller.upstream_key, row.vendor)
         return _json(row.client.encode_models(found, request.query_params))
 
@@ -50,7 +50,7 @@ class ServiceRoutes:
         self._shared.keys.check(dict(request.scope["headers"]))
         name = request.path_params["model"]
         owner = self._shared.engine.router.owner(name)
-        return _json(protocol_for(request.url.path, request.headers).client.encode_model(name, owner))
+        return _json(find_protocol(request.url.path, request.headers).client.encode_model(name, owner))
 
     async def show_liveness(self, request: Request) -> Response:
         return _json({"status": "ok", "version": __version__})

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from itertools import count
 
-from toolwire.assembly import ToolRules, output_mode
+from toolwire.assembly import ToolRules, choose_output_mode
 from toolwire.config.flags import HEADERS, MODE_HEADER, FlagError, with_flags
 from toolwire.core.bounds import LARGE_BODY_BYTES, check_parts
 from toolwire.core.errors import BadRequest
@@ -36,7 +36,7 @@ def start_run(
     if exchange.size >= LARGE_BODY_BYTES:
         check_parts(request, shared.bounds.entries)
     rules = rules_for(exchange)
-    mode = output_mode(rules, request)
+    mode = choose_output_mode(rules, request)
     exchange.sink.headers.append((b"x-proxy-output-mode", mode.encode()))
     turn.report.model, turn.report.output_mode = request.model, mode
     for observer in turn.observers:

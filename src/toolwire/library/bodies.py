@@ -13,9 +13,9 @@ from toolwire.core.events import Dialect
 from toolwire.core.notes import TurnStats
 from toolwire.core.request import Request
 from toolwire.core.text import join_surrogates
-from toolwire.library.options import DecodeOptions, EncodeOptions, TranslateOptions, check_options, new_seed
+from toolwire.library.options import DecodeOptions, EncodeOptions, TranslateOptions, check_options, choose_seed
 from toolwire.library.reply import TurnStream, check_dialect, plan_reply
-from toolwire.library.writer import TurnWriter, check_reason, make_completion
+from toolwire.library.writer import TurnWriter, check_reason, make_completion_policies
 from toolwire.protocols import dialects
 
 Body: TypeAlias = bytes | str | Mapping[str, Any]
@@ -42,7 +42,7 @@ def decode_body(dialect: Dialect, body: Body, **options: Unpack[DecodeOptions]) 
     """Decode a reply without streaming. For an error object or an empty reply the turn has a `failure`."""
     check_options(options, DecodeOptions)
     plan = plan_reply(dialect, options)
-    return fold(TurnStream(plan, new_seed(options)).feed_plain(as_bytes(body)))
+    return fold(TurnStream(plan, choose_seed(options)).feed_plain(as_bytes(body)))
 
 
 def encode_body(dialect: Dialect, turn: Turn, **options: Unpack[EncodeOptions]) -> bytes:
@@ -53,14 +53,14 @@ def encode_body(dialect: Dialect, turn: Turn, **options: Unpack[EncodeOptions]) 
         raise TypeError(f"a Turn is needed, not {type(turn).__name__}; `collect` makes one from events")
     check_reason(turn.reason)
     stats = TurnStats()
-    whole = fold(make_completion(stats).feed_all([*events_of(turn)]))
-    return TurnWriter(dialect, Request("", ()), options, new_seed(options), stats).write(whole)
+    whole = fold(make_completion_policies(stats).feed_all([*events_of(turn)]))
+    return TurnWriter(dialect, Request("", ()), options, choose_seed(options), stats).write(whole)
 
 
 def translate_body(source: Dialect, target: Dialect, body: Body, **options: Unpack[TranslateOptions]) -> bytes:
     """Translate a reply without streaming from one dialect to another."""
     check_options(options, TranslateOptions)
-    plan, target, seed = plan_reply(source, options), check_dialect(target), new_seed(options)
+    plan, target, seed = plan_reply(source, options), check_dialect(target), choose_seed(options)
     stream = TurnStream(plan, seed, target)
     turn = fold(stream.feed_plain(as_bytes(body)))
     return TurnWriter(target, plan.request, options, seed, stream.assembly.stats).write(turn)

@@ -12,7 +12,7 @@ import msgspec
 from toolwire.adapt.arguments import ArgumentsRule
 from toolwire.adapt.history import HistoryRule
 from toolwire.assembly import OutputModeSetting, ToolRules
-from toolwire.core.errors import validation_message
+from toolwire.core.errors import split_validation_error
 from toolwire.core.notes import StopMode
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def make_rules(options: Mapping[str, Any]) -> ToolRules:
     return _convert({name: options[name] for name in options if name in ToolRules.__struct_fields__}, ToolRules)
 
 
-def new_seed(options: Mapping[str, Any]) -> str:
+def choose_seed(options: Mapping[str, Any]) -> str:
     """The seed that the options set, or else a random one."""
     return options.get("seed") or uuid4().hex
 
@@ -134,5 +134,5 @@ def _convert(given: dict[str, Any], kind: type[T]) -> T:
     try:
         return msgspec.convert(given, kind)
     except msgspec.ValidationError as error:
-        text, path = validation_message(error)
+        text, path = split_validation_error(error)
         raise ValueError(f"{path}: {text}") from None

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import msgspec
 
-from toolwire.assembly import Assembly, Reader, ToolRules, policies_for
+from toolwire.assembly import Assembly, Reader, ToolRules, assemble_policies
 from toolwire.backends.lowered import LoweredConversation
 from toolwire.config.decode import convert_table
 from toolwire.core.errors import MAX_CALLS, BackendFault, TooManyCalls, WrongDialect
@@ -121,7 +121,7 @@ class TurnStream:
         self._conversation = plan.make_conversation(seed)
         self._conversation.begin(plan.notes)
         reader = Reader(target == plan.kind, plan.text_calls, keeps_notes=not target)
-        self.assembly: Assembly = policies_for(
+        self.assembly: Assembly = assemble_policies(
             plan.request, plan.rules, seed, self._conversation.stand_in, (), validate, reader
         )
         # Batched events would reveal the chunk boundaries; a writer splits them again.
@@ -165,7 +165,7 @@ class TurnStream:
             events = [*self._opening, *events]
             self._opening = []
         out = self.assembly.policies.feed_all(events)
-        self._order.see(out)
+        self._order.check(out)
         return out
 
     def _examine_frames(self, frames: Sequence[Frame]) -> None:

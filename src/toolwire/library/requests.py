@@ -10,7 +10,7 @@ from typing import Unpack
 import msgspec
 
 from toolwire.adapt.lowering import replace_searches
-from toolwire.assembly import request_for_backend
+from toolwire.assembly import adapt_request
 from toolwire.core.backend import Post
 from toolwire.core.collect import Turn
 from toolwire.core.errors import BadRequest, Failure
@@ -93,7 +93,7 @@ def convert_request(
     profile, rules = make_profile(target, options.get("profile", {})), make_rules(options)
     server = find_server(target)
     request = dialects()[source].decode_whole(as_bytes(body))
-    request = request_for_backend(request, rules, target, server.facts(profile))
+    request = adapt_request(request, rules, target, server.facts(profile))
     if request.choices > 1 and source != target:
         raise BadRequest(f"n must be 1 for a server of another dialect; received {request.choices}.", "n")
     model = options.get("model") or request.model

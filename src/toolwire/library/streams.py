@@ -14,9 +14,9 @@ from toolwire.core.events import Dialect, Event, TurnEnded
 from toolwire.core.notes import TurnStats
 from toolwire.core.order import TurnOrder
 from toolwire.core.request import Request
-from toolwire.library.options import DecodeOptions, EncodeOptions, TranslateOptions, check_options, new_seed
+from toolwire.library.options import DecodeOptions, EncodeOptions, TranslateOptions, check_options, choose_seed
 from toolwire.library.reply import TurnStream, check_chunk, check_chunks, check_dialect, plan_reply
-from toolwire.library.writer import TurnWriter, check_reason, make_completion
+from toolwire.library.writer import TurnWriter, check_reason, make_completion_policies
 
 
 class _PushObject:
@@ -41,7 +41,7 @@ class StreamDecoder(_PushObject):
 
     def __init__(self, dialect: Dialect, **options: Unpack[DecodeOptions]) -> None:
         check_options(options, DecodeOptions)
-        self._reader = TurnStream(plan_reply(dialect, options), new_seed(options))
+        self._reader = TurnStream(plan_reply(dialect, options), choose_seed(options))
 
     @property
     def ended(self) -> bool:
@@ -67,13 +67,13 @@ class StreamEncoder(_PushObject):
         stats = TurnStats()
         request = Request("", (), stream=True)
         self._order = TurnOrder()
-        self._policies = make_completion(stats)
-        self._writer = TurnWriter(check_dialect(dialect), request, options, new_seed(options), stats)
+        self._policies = make_completion_policies(stats)
+        self._writer = TurnWriter(check_dialect(dialect), request, options, choose_seed(options), stats)
 
     def feed(self, event: Event) -> bytes:
         """The bytes of this event; may be empty."""
         self._check_open()
-        self._order.see((event,))
+        self._order.check((event,))
         if isinstance(event, TurnEnded):
             check_reason(event.reason)
         return self._writer.feed(self._policies.feed(event))
@@ -93,7 +93,7 @@ class Translator(_PushObject):
 
     def __init__(self, source: Dialect, target: Dialect, **options: Unpack[TranslateOptions]) -> None:
         check_options(options, TranslateOptions)
-        plan, target, seed = plan_reply(source, options), check_dialect(target), new_seed(options)
+        plan, target, seed = plan_reply(source, options), check_dialect(target), choose_seed(options)
         self._reader = TurnStream(plan, seed, target)
         self._writer = TurnWriter(target, plan.request, options, seed, self._reader.assembly.stats)
 

@@ -9,15 +9,15 @@ import msgspec
 from toolwire.core.collect import Turn
 from toolwire.core.events import Dialect, Event, Reason, TurnFailed, TurnStarted
 from toolwire.core.notes import TurnStats
-from toolwire.core.policies import FillArguments, FinishReason, Policies
+from toolwire.core.policies import CorrectFinishReason, FillArguments, Policies
 from toolwire.core.request import Request
 from toolwire.library.options import EncodeOptions
 from toolwire.protocols import Encoder, dialects
 
 
-def make_completion(stats: TurnStats) -> Policies:
+def make_completion_policies(stats: TurnStats) -> Policies:
     """Make the policies for a turn of the caller: they complete empty arguments and the finish reason."""
-    return Policies(FillArguments(), FinishReason(stats), stats)
+    return Policies(FillArguments(), CorrectFinishReason(stats), stats)
 
 
 def check_reason(reason: str) -> None:

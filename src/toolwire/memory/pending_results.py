@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from toolwire.core.request import CallEntry, Entry, Message, OtherEntry, ResultEntry, TextPart
-from toolwire.core.text import canonical, is_blank
+from toolwire.core.text import canonicalise, is_blank
 from toolwire.memory.call_keys import CallKey, CallKeys
 from toolwire.memory.write_behind import CachedTable, Wanted, WriteBehind
 
@@ -92,7 +92,7 @@ class _Beside(msgspec.Struct, frozen=True):
 
 
 def _canonical_arguments(call: CallEntry) -> bytes:
-    return b"{}" if is_blank(call.arguments) else canonical(call.arguments)
+    return b"{}" if is_blank(call.arguments) else canonicalise(call.arguments)
 
 
 def _calls(entries: Sequence[Entry]) -> tuple[CallEntry, ...]:

@@ -37,14 +37,15 @@ class Block:
         except StopIteration:
             self.closed = True
 
+    @property
     def position(self) -> tuple[str, int]:
         """The text that was fed last, and the offset up to which it was read."""
-        return self._source.position()
+        return self._source.position
 
     @property
     def is_complete_row(self) -> bool:
         """Whether only the end of a list of calls is missing."""
-        return bool(self._ending) and self._ending.startswith(self._source.unread())
+        return bool(self._ending) and self._ending.startswith(self._source.unread)
 
     def _read_single(self, notation: Notation) -> ReadSteps:
         """Read one call, or a list of calls."""

@@ -36,9 +36,9 @@ class Draft:
             self.put(parameter, value, types)
         self._values = []
 
-    def types(self, parameter: str) -> Types:
+    def types_of(self, parameter: str) -> Types:
         """The types of a parameter in the tool's schema."""
-        return self._schemas.types(self.name, parameter)
+        return self._schemas.types_of(self.name, parameter)
 
     def put(self, parameter: str, value: str, types: Types | None) -> None:
         """Add a whole value, of these types or of those in the schema."""
@@ -46,7 +46,7 @@ class Draft:
             self._values.append((parameter, value, types))
             return
         self.open_parameter(parameter)
-        self.pieces.append(write_value(value, self.types(parameter) if types is None else types))
+        self.pieces.append(write_value(value, self.types_of(parameter) if types is None else types))
 
     def open_parameter(self, parameter: str) -> None:
         """Write the key of a parameter."""

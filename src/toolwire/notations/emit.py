@@ -2,7 +2,7 @@
 
 from typing import Literal, TypeAlias
 
-from toolwire.core.call_index import minted_prefix
+from toolwire.core.call_index import make_id_prefix
 from toolwire.core.events import CallArgs, CallEnded, CallStarted, Event, Note
 from toolwire.core.policies import Events
 from toolwire.core.text import is_json
@@ -43,7 +43,7 @@ class CallEmitter:
             return ()
         out: list[Event] = []
         if not self._id:
-            self._id = self._mint()
+            self._id = self._mint_id()
             out.append(CallStarted(self._id, call.name))
         if new:
             out.append(CallArgs(self._id, new))
@@ -57,11 +57,11 @@ class CallEmitter:
         out: list[Event] = [Note("text_call_repaired", call.name)] if call.repaired else []
         if self._id:
             out.append(CallEnded(self._id))
-        elif self._twins.has(call.name, arguments):
+        elif self._twins.take_twin(call.name, arguments):
             out.append(Note("text_call_twin", call.name))
         else:
-            id = self._mint()
-            self._twins.deliver(id, call.name, arguments)
+            id = self._mint_id()
+            self._twins.record(id, call.name, arguments)
             out += (CallStarted(id, call.name), CallArgs(id, arguments), CallEnded(id))
         self.begin()
         return out
@@ -72,6 +72,6 @@ class CallEmitter:
         self.begin()
         return (ended,)
 
-    def _mint(self) -> str:
+    def _mint_id(self) -> str:
         self._count += 1
-        return f"{minted_prefix(self._seed)}t{self._count:02d}"
+        return f"{make_id_prefix(self._seed)}t{self._count:02d}"

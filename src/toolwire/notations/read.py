@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import ClassVar
 
-from toolwire.core.collect import whole_calls
+from toolwire.core.collect import collect_calls
 from toolwire.core.events import (
     CallArgs,
     CallEnded,
@@ -58,7 +58,7 @@ class ReadTextCalls:
         mode: EmitMode = "whole",
     ) -> None:
         self._notations = notations
-        self._markers, self._ends, self._breaks = _markers(tuple([(each.open, each.ends) for each in notations]))
+        self._markers, self._ends, self._breaks = _sort_markers(tuple([(each.open, each.ends) for each in notations]))
         self._scanner = Scanner(self._markers)
         self._schemas = schemas
         self._names = None if names is None else frozenset(names)
@@ -212,7 +212,7 @@ class ReadTextCalls:
                 self._scanner = Scanner(self._markers)
             if block.channel == "reasoning":
                 self._reasoning = Source()
-            return block.position()
+            return block.position
         if not self._emitter.is_emitting and self._size > MAX_UNIT_CHARS:
             return self._give_up(block, "too long", out)
         return "", 0
@@ -231,7 +231,7 @@ class ReadTextCalls:
         out += events
         self._in_gap, self._layout = True, ""
         self._marker = ""
-        text, self._skip = block.position()
+        text, self._skip = block.position
         self._raw = [text]
         self._size = len(text) - self._skip
         return True
@@ -242,7 +242,7 @@ class ReadTextCalls:
         self._attempts_left -= 1
         if self._emitter.is_emitting:
             out += self._emitter.cut()
-            return block.position()
+            return block.position
         out.append(Note("text_block_kept", reason))
         self._emit_text(self._marker, out)
         return "".join(self._raw), self._skip
@@ -259,7 +259,7 @@ class ReadTextCalls:
             self._inside = False
         else:
             reasoning.step_back(marker)
-        return reasoning.position()
+        return reasoning.position
 
     def _emit_reasoning(self, text: str, out: list[Event]) -> None:
         if text:
@@ -278,7 +278,7 @@ class ReadTextCalls:
         while (block := self._block) is not None:
             out += self.recover() or self._read(*self._give_up(block, "it has no end", out))
         if self._reasoning is not None:
-            self._emit_reasoning(self._reasoning.unread(), out)
+            self._emit_reasoning(self._reasoning.unread, out)
             self._end_reasoning(out)
         self._emit_text(self._scanner.end(), out)
         self._forget_layout()
@@ -286,7 +286,7 @@ class ReadTextCalls:
 
 
 @lru_cache(maxsize=64)
-def _markers(
+def _sort_markers(
     blocks: tuple[tuple[str, tuple[str, ...]], ...],
 ) -> tuple[tuple[str, ...], frozenset[str], tuple[str, ...]]:
     """All markers, the end markers among them, and the markers that end reasoning."""
@@ -299,4 +299,4 @@ def extract_calls(text: str, notations: Sequence[Opener], schemas: Schemas | Non
     """Every call in a finished text, in order, as name and arguments."""
     reader = ReadTextCalls(notations, "", schemas or Schemas(()))
     events = (*reader.feed(TextDelta(text)), *reader.feed(TurnEnded()))
-    return [(call.name, call.arguments) for call in whole_calls(events)]
+    return [(call.name, call.arguments) for call in collect_calls(events)]

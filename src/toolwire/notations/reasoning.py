@@ -73,7 +73,7 @@ class ReadReasoning:
                     break
                 self._inside = None
                 self._bare = True
-                text, offset = inside.position()
+                text, offset = inside.position
             return out
         if isinstance(event, _ENDS):
             return (*self._leave(), event)
@@ -111,7 +111,7 @@ class ReadReasoning:
     def _leave(self) -> Events:
         """Release held text, because no reasoning can follow."""
         self._over = True
-        held = self._held if self._inside is None else self._inside.unread()
+        held = self._held if self._inside is None else self._inside.unread
         if not held:
             return ()
         return (TextDelta(held),) if self._inside is None and not self._begun else (ReasoningDelta(held, "content"),)

@@ -12,7 +12,7 @@ _LINE_PREFIX = re.compile(r"[\s>*+\-0-9.)]*")
 
 
 @lru_cache(maxsize=64)
-def _specials(markers: tuple[str, ...]) -> tuple[re.Pattern[str], re.Pattern[str]]:
+def _compile_specials(markers: tuple[str, ...]) -> tuple[re.Pattern[str], re.Pattern[str]]:
     """Patterns for one special character, or a run: a backtick, a tilde, a line end, a marker's first character."""
     first_chars = "".join(re.escape(char) for char in sorted({marker[0] for marker in markers}))
     return re.compile(rf"[`~\n{first_chars}]"), re.compile(rf"`+|~+|\n|[{first_chars}]")
@@ -23,7 +23,7 @@ class Scanner:
 
     def __init__(self, markers: Sequence[str]) -> None:
         self._markers = tuple(markers)
-        special, self._special = _specials(self._markers)
+        special, self._special = _compile_specials(self._markers)
         self._find_special = special.search
         self._held = ""
         self._run = ""  # the backtick or tilde just read, which may continue
@@ -68,7 +68,7 @@ class Scanner:
                 self._indented = False
                 if self._fence or self._inline:
                     continue
-                marker = self._marker_at(text, at)
+                marker = self._find_marker(text, at)
                 if marker:
                     return text[start:at], marker, text, at + len(marker)
                 if self._held:
@@ -116,7 +116,7 @@ class Scanner:
         elif run == "`":
             self._inline = length
 
-    def _marker_at(self, text: str, start: int) -> str:
+    def _find_marker(self, text: str, start: int) -> str:
         rest = text[start : start + 64]
         for marker in self._markers:
             if rest.startswith(marker):

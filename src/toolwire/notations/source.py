@@ -38,10 +38,12 @@ class Source:
             text, start = self._text[self._offset :] + text[start:], 0
         self._text, self._offset = text, start
 
+    @property
     def position(self) -> tuple[str, int]:
         """The text, and the offset up to which it was read."""
         return self._text, self._offset
 
+    @property
     def unread(self) -> str:
         """The text that was fed and not read."""
         return self._text[self._offset :]
@@ -71,7 +73,7 @@ class Source:
         longest = max(map(len, markers))
         while True:
             reach = self._offset + MAX_NAME_CHARS + longest
-            found = first_of(self._text, markers, self._offset, reach)
+            found = find_first(self._text, markers, self._offset, reach)
             if found is not None:
                 end, marker = found
                 before = self._text[self._offset : end]
@@ -109,13 +111,13 @@ class Source:
     def read_piece(self, *markers: str) -> tuple[str, str]:
         """Read as much text as is certainly not a marker, and the marker that ends it, if it is there."""
         start = self._offset
-        found = first_of(self._text, markers, start)
-        end, marker = found or (len(self._text) - overlap(self._text, markers, start), "")
+        found = find_first(self._text, markers, start)
+        end, marker = found or (len(self._text) - measure_overlap(self._text, markers, start), "")
         self._offset = end + len(marker)
         return self._text[start:end], marker
 
 
-def first_of(text: str, markers: Sequence[str], start: int = 0, end: int | None = None) -> tuple[int, str] | None:
+def find_first(text: str, markers: Sequence[str], start: int = 0, end: int | None = None) -> tuple[int, str] | None:
     """The offset of the first marker in the text, and that marker."""
     found: tuple[int, str] | None = None
     for marker in markers:
@@ -126,7 +128,7 @@ def first_of(text: str, markers: Sequence[str], start: int = 0, end: int | None 
     return found
 
 
-def overlap(text: str, markers: Sequence[str], start: int = 0) -> int:
+def measure_overlap(text: str, markers: Sequence[str], start: int = 0) -> int:
     """The number of characters at the end that may begin a marker."""
     longest = 0
     for marker in markers:

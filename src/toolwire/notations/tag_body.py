@@ -68,7 +68,7 @@ class _Ends:
 
 
 def _read_parameter(source: Source, draft: Draft, parameter: str, stated: Types | None, ends: _Ends) -> ReadSteps:
-    types = draft.types(parameter) if stated is None and draft.name else stated
+    types = draft.types_of(parameter) if stated is None and draft.name else stated
     if draft.name and types is not None and is_text(types):
         draft.open_parameter(parameter)
         draft.pieces.append('"')

@@ -55,7 +55,7 @@ _PAIRS = Tags(
 )
 
 
-def calls_between(tag: str) -> Notation:
+def make_tag_notation(tag: str) -> Notation:
     """Calls between tags of this name."""
     return Notation(
         open=f"<{tag}>",
@@ -66,7 +66,7 @@ def calls_between(tag: str) -> Notation:
     )
 
 
-TOOL_CALL = calls_between("tool_call")
+TOOL_CALL = make_tag_notation("tool_call")
 GLM_MARKERS = (TOOL_CALL.open, TOOL_CALL.close, "<arg_", "</arg_")
 
 

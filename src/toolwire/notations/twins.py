@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from toolwire.core.events import CallArgs, CallEnded, CallStarted, CallTwin, Event, Note
 from toolwire.core.policies import Events
-from toolwire.core.text import canonical
+from toolwire.core.text import canonicalise
 
 _Key: TypeAlias = tuple[str, bytes]
 """A call by its name and its canonical arguments."""
@@ -101,7 +101,7 @@ class Twins:
         self._held.clear()
         return out
 
-    def has(self, name: str, arguments: str) -> bool:
+    def take_twin(self, name: str, arguments: str) -> bool:
         """Whether an equal structured call was delivered; it then counts as this call's twin."""
         self._catch_up()
         key = _key(name, [arguments])
@@ -115,7 +115,7 @@ class Twins:
             del self._open[twin]
         return twin is not None
 
-    def deliver(self, id: str, name: str, arguments: str) -> None:
+    def record(self, id: str, name: str, arguments: str) -> None:
         """Record that this textual call was delivered."""
         self._catch_up()
         self._is_idle = False
@@ -124,4 +124,4 @@ class Twins:
 
 
 def _key(name: str, pieces: list[str]) -> _Key:
-    return name, canonical("".join(pieces) or "{}")
+    return name, canonicalise("".join(pieces) or "{}")

@@ -24,10 +24,10 @@ from toolwire.core.policies import Events, Kinds
 from toolwire.core.raw import NULL, text_of
 from toolwire.core.text import is_json
 from toolwire.notations.table import JS_SPACE
-from toolwire.notations.tool_call import KEY, calls_between
+from toolwire.notations.tool_call import KEY, make_tag_notation
 from toolwire.notations.write import WrittenCall, read_parameters
 
-USE_TOOL = calls_between("use_tool")
+USE_TOOL = make_tag_notation("use_tool")
 
 _EMPTY_IS_LIST = frozenset(("chatHistory", "salientTerms"))
 _KEY = re.compile(KEY)

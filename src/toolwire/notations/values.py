@@ -27,7 +27,7 @@ class Schemas:
         self._tools = tools
         self._types: dict[str, dict[str, Types]] = {}
 
-    def types(self, name: str, parameter: str) -> Types:
+    def types_of(self, name: str, parameter: str) -> Types:
         """The JSON types a parameter may have; empty if the schema does not say."""
         if name not in self._types:
             tool = next((tool for tool in self._tools if tool.name == name), None)
@@ -37,11 +37,11 @@ class Schemas:
                     schema = msgspec.json.decode(tool.parameters)
             properties: Any = cast("dict[str, Any]", schema).get("properties") if isinstance(schema, dict) else None
             declared = cast("dict[str, Any]", properties) if isinstance(properties, dict) else {}
-            self._types[name] = {key: _types(value) for key, value in declared.items()}
+            self._types[name] = {key: _read_types(value) for key, value in declared.items()}
         return self._types[name].get(parameter, UNKNOWN)
 
 
-def _types(schema: Any) -> Types:
+def _read_types(schema: Any) -> Types:
     if not isinstance(schema, Mapping):
         return UNKNOWN
     schema = cast("Mapping[str, Any]", schema)
@@ -56,7 +56,7 @@ def _types(schema: Any) -> Types:
     for key in ("anyOf", "oneOf"):
         given = schema.get(key)
         for each in cast("list[Any]", given) if isinstance(given, list) else ():
-            found |= _types(each)
+            found |= _read_types(each)
     return found
 
 

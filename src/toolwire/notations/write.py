@@ -30,11 +30,11 @@ _INVALID_CHARS = re.compile(r"[\"'<>\s]+")
 
 def escape_markers(text: str, markers: Sequence[str]) -> str:
     """Add a backslash to each of these markers."""
-    return _marker_pattern(tuple(markers)).sub(lambda found: f"{found[0][0]}\\{found[0][1:]}", text)
+    return _compile_markers(tuple(markers)).sub(lambda found: f"{found[0][0]}\\{found[0][1:]}", text)
 
 
 @lru_cache(maxsize=64)
-def _marker_pattern(markers: tuple[str, ...]) -> re.Pattern[str]:
+def _compile_markers(markers: tuple[str, ...]) -> re.Pattern[str]:
     """A marker with any number of backslashes after its first character."""
     return re.compile("|".join(rf"{re.escape(marker[0])}\\*{re.escape(marker[1:])}" for marker in markers))
 

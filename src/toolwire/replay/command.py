@@ -23,7 +23,7 @@ from typing import TextIO, get_args
 
 import msgspec
 
-from toolwire.assembly import ToolRules, policies_for
+from toolwire.assembly import ToolRules, assemble_policies
 from toolwire.core.collect import Collector
 from toolwire.core.display import escape_invisible
 from toolwire.core.recording import Recording, read_recording
@@ -181,7 +181,7 @@ def _show_forms(recording: Recording, forms: Sequence[str], out: TextIO) -> None
             print(file=out)
             continue
         dialect = dialects()[form].module
-        assembly = policies_for(request, ToolRules(), "replay", conversation.stand_in)
+        assembly = assemble_policies(request, ToolRules(), "replay", conversation.stand_in)
         encoder = dialect.StreamEncoder(request, dialect.new_id("replay"), 0, assembly.stats)
         collector = Collector()
         print(f"# {form}, streamed", file=out)

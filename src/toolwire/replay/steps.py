@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from toolwire.assembly import ToolRules, policies_for
+from toolwire.assembly import ToolRules, assemble_policies
 from toolwire.backends.lowered import LoweredConversation, answer_with
 from toolwire.core.errors import BadRequest, Failure
 from toolwire.core.events import (
@@ -73,7 +73,7 @@ def read_steps(recording: Recording) -> list[Step]:
         body = "".join(line.body for line in recording.reply)
         steps.append(_make_failure(None, conversation.read_error(head.status, {}, body.encode())))
     else:
-        policies = policies_for(request, ToolRules(), "replay", conversation.stand_in).policies
+        policies = assemble_policies(request, ToolRules(), "replay", conversation.stand_in).policies
         events = read_events(recording, conversation)
         steps += _collect_steps((t, passed) for t, event in events for passed in policies.feed(event))
     if any(line.left_out and not (line.request or line.sent) for line in recording.lines):
@@ -159,11 +159,11 @@ def read_events(recording: Recording, conversation: LoweredConversation) -> Iter
     reader, order, t = TurnReader(conversation, recording.head.content_type), TurnOrder(), 0.0
     for line in recording.reply:
         t = line.t
-        for event in reader.feed(line.body.encode() if line.body else recording.frame(line)):
-            order.see((event,))
+        for event in reader.feed(line.body.encode() if line.body else recording.encode_frame(line)):
+            order.check((event,))
             yield t, event
     for event in reader.end():
-        order.see((event,))
+        order.check((event,))
         yield t, event
     order.end()
 

@@ -11,7 +11,7 @@ from typing import cast
 import msgspec
 from msgspec import UNSET
 
-from toolwire.assembly import Reader, ToolRules, policies_for, request_for_backend
+from toolwire.assembly import Reader, ToolRules, adapt_request, assemble_policies
 from toolwire.core.collect import Call, collect
 from toolwire.core.errors import BackendFault, BadRequest, OutOfOrder
 from toolwire.core.events import Event, TurnEnded, TurnFailed
@@ -116,7 +116,7 @@ def _read_reply(recording: Recording, case: Case, request: Request) -> tuple[lis
         facts = side.http.facts(profile)
     if facts.hides_schemas and rules.arguments == "pass":
         rules = msgspec.structs.replace(rules, arguments="check")
-    request = request_for_backend(request, rules, head.kind, facts)
+    request = adapt_request(request, rules, head.kind, facts)
     asked = msgspec.structs.replace(request, model=head.model)
     if side.http is not None:
         conversation = side.http.converse(asked, case.seed, profile)
@@ -124,7 +124,7 @@ def _read_reply(recording: Recording, case: Case, request: Request) -> tuple[lis
         conversation = converse_as(head.kind, asked, case.seed)
     if side.built_in is None:
         conversation.start()  # it notes what the request to the backend lacks
-    assembly = policies_for(
+    assembly = assemble_policies(
         request, rules, case.seed, conversation.stand_in, (), validate, Reader(head.kind == head.dialect)
     )
     policies, order, out = assembly.policies, TurnOrder(), list[Event]()
@@ -136,7 +136,7 @@ def _read_reply(recording: Recording, case: Case, request: Request) -> tuple[lis
             return
         reader = TurnReader(conversation, head.content_type)
         for line in recording.reply:
-            yield reader.feed(line.body.encode() if line.body else recording.frame(line))
+            yield reader.feed(line.body.encode() if line.body else recording.encode_frame(line))
         # After a burst of calls the gateway ends the turn itself.
         yield (TurnEnded(),) if assembly.burst is not None and assembly.burst.waiting else reader.end()
 
@@ -147,7 +147,7 @@ def _read_reply(recording: Recording, case: Case, request: Request) -> tuple[lis
                 break
     except BackendFault as fault:
         out += policies.feed_all((TurnFailed(fault.failure),))
-    order.see(out)
+    order.check(out)
     order.end()
     return out, assembly.stats
 

@@ -5,9 +5,9 @@ from typing import Protocol
 
 import msgspec
 
-from toolwire.assembly import Reader, ToolRules, policies_for, request_for_backend
+from toolwire.assembly import Reader, ToolRules, adapt_request, assemble_policies
 from toolwire.backends.failures import find_refused_part
-from toolwire.backoff import RetryBudget, retry_delay
+from toolwire.backoff import RetryBudget, choose_retry_delay
 from toolwire.config.settings import Settings, bytes_of
 from toolwire.core.errors import THREAD_GONE, BadRequest, Failure
 from toolwire.core.events import Note
@@ -120,7 +120,7 @@ class Attempts:
             return self._make_next()
         if not failure.retryable:
             return None
-        delay = retry_delay(failure, self._tried, MAX_RETRY_DELAY)
+        delay = choose_retry_delay(failure, self._tried, MAX_RETRY_DELAY)
         route, _ = self._targets[0]
         retries = self._job.options.retries
         if delay is None or self._tried > (route.backend.retries if retries is None else retries):
@@ -128,7 +128,7 @@ class Attempts:
         if not self._budget.spend(now):
             withheld = Note("retry_withheld", failure.code)
             self.notes.append(withheld)
-            self._question.assembly.stats.note(withheld)
+            self._question.assembly.stats.add_note(withheld)
             return self._fail_over(failure)
         self.notes.append(Note("retried", failure.code))
         self.delay = delay
@@ -143,7 +143,7 @@ class Attempts:
         self._question = _make_question(job.engine, self._request, job.caller, job.options, self._targets[0])
         self._tried += 1
         for note in self.notes:
-            self._question.assembly.stats.note(note)
+            self._question.assembly.stats.add_note(note)
         return self._question
 
     def _fail_over(self, failure: Failure) -> Question | None:
@@ -187,7 +187,7 @@ def _make_question(engine: Engine, request: Request, caller: Caller, options: Op
             notes = (*notes, Note("reasoning_dropped"))
             request = msgspec.structs.replace(request, entries=tuple(map(strip_reasoning, request.entries)))
         request = msgspec.structs.replace(request, notes=notes, without=refused)
-    request = request_for_backend(request, rules, route.recorded_as, route.facts)
+    request = adapt_request(request, rules, route.recorded_as, route.facts)
     is_same_dialect = route.recorded_as == request.dialect
     conversation = route.converse(msgspec.structs.replace(request, model=model), seed, owner)
     last = [make() for make in options.policies]
@@ -207,7 +207,7 @@ def _make_question(engine: Engine, request: Request, caller: Caller, options: Op
         route.asked(key),
         request,
         conversation,
-        policies_for(request, rules, seed, conversation.stand_in, last, validate, Reader(is_same_dialect)),
+        assemble_policies(request, rules, seed, conversation.stand_in, last, validate, Reader(is_same_dialect)),
         route.upstream,
         key,
         settings.timeouts,

@@ -176,7 +176,7 @@ class Router:
             if tokens is not None:
                 return tokens, {}
         stats = TurnStats()
-        stats.note(Note("tokens_estimated"))
+        stats.add_note(Note("tokens_estimated"))
         return estimate_tokens(request), {"x-toolwire-notes": msgspec.json.encode(stats.figures.notes).decode()}
 
     async def models(self, key: str, vendor: str) -> list[tuple[str, str]]:

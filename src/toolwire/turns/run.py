@@ -158,7 +158,7 @@ class Run:
             events = [*events[:-1], TurnFailed(explain_failure(events[-1].failure, self._asked))]
         policies = self.assembly.policies
         out = policies.feed_all(events)
-        self._order.see(out)
+        self._order.check(out)
         self.finished = policies.closed
         if self.finished:
             self._attempt.release_thread()

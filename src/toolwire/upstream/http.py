@@ -23,7 +23,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
 from toolwire.core.backend import Opening, Post
-from toolwire.core.redact import BlankCredentials, CredentialFilter, credential_filter, credentials_in, is_secret_name
+from toolwire.core.redact import BlankCredentials, CredentialFilter, find_credentials, find_filter, is_secret_name
 from toolwire.upstream.aiohttp_buffer import BUFFER_SIZE, MAX_READ, drain, make_connector, wait_and_drain
 from toolwire.upstream.reply import CONTROL, Broken, Timeouts, Upstream, broken, sanitize_headers
 from toolwire.upstream.scheduling import give_way
@@ -95,7 +95,7 @@ class HttpUpstream(Upstream):
             own = {"authorization": aiohttp.BasicAuth(address.user, address.password or "").encode(), **own}
         self._headers = {"user-agent": "toolwire", "content-type": "application/json", **own}
         configured = {**own, **self._query}
-        self._secrets = credentials_in({name: value for name, value in configured.items() if is_secret_name(name)})
+        self._secrets = find_credentials({name: value for name, value in configured.items() if is_secret_name(name)})
         """The credentials in every request."""
         self.origin = (address.scheme, address.host, address.port)
         self._proxy = proxy_for(address)
@@ -134,7 +134,7 @@ class HttpUpstream(Upstream):
 
     def _blanks(self, key: str) -> CredentialFilter:
         """The filter for the credentials in a request with this key of the client."""
-        return credential_filter((*self._secrets, *credentials_in(self._credentials.headers(key))))
+        return find_filter((*self._secrets, *find_credentials(self._credentials.headers(key))))
 
     async def _send(self, post: Post, headers: Mapping[str, str], blanks: CredentialFilter) -> "HttpReply":
         """Write a request in one piece to a connection of the pool."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import msgspec
 
-from toolwire.adapt.names import Limits, flat_name
+from toolwire.adapt.names import Limits, flatten_name
 from toolwire.agent.errors import ServerFailed
 from toolwire.agent.mcp.settings import Server
 from toolwire.core.events import CallKind
@@ -246,10 +246,10 @@ class Names:
     def of(self, server: str, tool: str) -> str:
         """The name of a tool, the same each time."""
         if (server, tool) not in self._given:
-            flat = flat_name(server, tool)
-            name = _LIMITS.name(flat)
+            flat = flatten_name(server, tool)
+            name = _LIMITS.fit_name(flat)
             while name in self._taken:
-                name = _LIMITS.other_name(flat)
+                name = _LIMITS.make_other_name(flat)
                 flat += "."
             self._given[server, tool] = name
             self._taken.add(name)

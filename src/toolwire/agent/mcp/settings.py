@@ -16,7 +16,7 @@ from typing import Annotated, TypeAlias, TypeVar, cast
 
 import msgspec
 
-from toolwire.core.redact import CredentialFilter, credential_filter, credentials_in, is_secret_name
+from toolwire.core.redact import CredentialFilter, find_credentials, find_filter, is_secret_name
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _TRANSPORTS = {"stdio": "command", "http": "url", "streamable-http": "url", "streamableHttp": "url"}
@@ -71,7 +71,7 @@ class Server(msgspec.Struct, frozen=True, kw_only=True, rename={"start_timeout":
     def blanks(self) -> CredentialFilter:
         """Blanks the credentials of the server in what it sends back."""
         given = {name: value for name, value in (self.env | self.headers).items() if is_secret_name(name)}
-        return credential_filter(credentials_in(given))
+        return find_filter(find_credentials(given))
 
     def offers(self, tool: str) -> bool:
         """Whether a tool is offered to the model."""

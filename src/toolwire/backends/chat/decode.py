@@ -20,9 +20,9 @@ from toolwire.backends.chat.wire import (
     ToolCall,
 )
 from toolwire.backends.decoder import UNREADABLE, TokenDetails, TurnDecoder, check_count, usage_of
-from toolwire.backends.failures import FAILED_REASONS, finish_failure, stream_failure
+from toolwire.backends.failures import FAILED_REASONS, make_finish_failure, make_stream_failure
 from toolwire.core.backend import ContextWindow
-from toolwire.core.batch import delta_fields
+from toolwire.core.batch import find_delta_openings
 from toolwire.core.call_index import NULL_LIKE, Fragment
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
@@ -55,8 +55,8 @@ _REASONS: dict[str, Reason] = {
 }
 
 _UNSET = msgspec.UNSET
-_TEXT = delta_fields("content", "reasoning_content", "reasoning")
-_ARGUMENTS = delta_fields("arguments")
+_TEXT = find_delta_openings("content", "reasoning_content", "reasoning")
+_ARGUMENTS = find_delta_openings("arguments")
 _CLAIMS = frozenset(("tool_calls", "function_call"))
 
 
@@ -140,7 +140,7 @@ class Decoder(TurnDecoder):
     def _read(self, chunk: Chunk) -> Sequence[Event]:
         if chunk.error is not None or chunk.object == "error":
             # In older versions of vLLM the chunk itself is the error.
-            return self.fail(stream_failure(chunk.message if chunk.error is None else chunk.error))
+            return self.fail(make_stream_failure(chunk.message if chunk.error is None else chunk.error))
         out: list[Event] = [] if self._started else [TurnStarted(chunk.id or "", chunk.model or "")]
         self._started = True
         if self.opening:
@@ -185,11 +185,11 @@ class Decoder(TurnDecoder):
     def _end_choice(self, choice: ReplyChoice, out: list[Event]) -> Failure | None:
         """Read the end of a choice, and return its error as a failure."""
         if choice.error is not None:
-            return stream_failure(choice.error)
+            return make_stream_failure(choice.error)
         given = choice.finish_reason or ""
         known = given.lower()
         if known in FAILED_REASONS:
-            self._failure = finish_failure(given)
+            self._failure = make_finish_failure(given)
             self.finishing += 1
             return None
         if given not in NULL_LIKE:
@@ -222,7 +222,7 @@ class Decoder(TurnDecoder):
 
     def _feed_each(self, batched: Frame) -> Sequence[Event]:
         """The events of a batch, each frame read separately."""
-        datas = batched.batch.each_frame() if batched.batch is not None else ()
+        datas = batched.batch.render_frames() if batched.batch is not None else ()
         return [event for data in datas for event in self.feed(Frame(batched.event, data))]
 
     def _read_message(self, message: ReplyMessage, out: list[Event], *, whole: bool) -> None:

@@ -16,7 +16,7 @@ import msgspec
 from toolwire.adapt.history import OPENING
 from toolwire.backends.chat.profile import Profile
 from toolwire.backends.chat.reasoning import DETAILS, FIELDS, TEXTS
-from toolwire.backends.encoding import note_dropped_part, split_opening, system_text, without_none
+from toolwire.backends.encoding import note_dropped_part, split_opening, without_none, wrap_system
 from toolwire.backends.originals import Originals, change_fields
 from toolwire.core.events import Note
 from toolwire.core.raw import NULL, Fields, Json, fields_of, list_of, objects_of, text_of, to_json, to_raw
@@ -123,7 +123,7 @@ def _join_system_messages(request: Request) -> Request:
     entries, instructions = [*opening, *rest], request.instructions
     for index, entry in enumerate(rest, len(opening)):
         if isinstance(entry, Message) and entry.role in ("system", "developer"):
-            text = TextPart(system_text(_join_texts(entry)))
+            text = TextPart(wrap_system(_join_texts(entry)))
             entries[index] = msgspec.structs.replace(entry, role="user", parts=(text,), raw=None)
     if len(opening) > 1 or (opening and instructions):
         text = "\n\n".join(text for text in (instructions, *map(_join_texts, opening)) if text)
@@ -233,7 +233,7 @@ class Fold:
         self._flush_attachments()
         self._close()
         if self._originals is not None:
-            self._out += self._originals.unread()
+            self._out += self._originals.take_unread()
         return self._out
 
     def _add_message(self, entries: list[Entry], originals: Originals, index: int) -> None:
@@ -241,7 +241,7 @@ class Fold:
         if not isinstance(entries[0], ResultEntry):
             self._flush_attachments()
         self._close()
-        self._out += originals.unread(index)
+        self._out += originals.take_unread(index)
         # A `function` message may answer only a `function_call` that was not rewritten.
         answers = originals.messages[index].get("role") == _FUNCTION and not self._rewritten.isdisjoint(
             entry.call_id for entry in entries if isinstance(entry, ResultEntry)
@@ -262,13 +262,13 @@ class Fold:
         original = originals.messages[index]
         if "tool_calls" in message:
             calls = [entry for entry in entries if isinstance(entry, CallEntry)]
-            message["tool_calls"] = _merge_calls(original, message["tool_calls"], [*map(originals.has, calls)])
+            message["tool_calls"] = _merge_calls(original, message["tool_calls"], [*map(originals.is_unchanged, calls)])
         with_content = [entry for entry in entries if isinstance(entry, Message | ResultEntry)]
         if with_content:
             is_accepted = all(isinstance(each, Message) or is_acceptable(each, self._profile) for each in with_content)
         else:
             is_accepted = self._profile.content_beside_calls == "null" or "tool_calls" not in original
-        if is_accepted and all(map(originals.has_parts, with_content)):
+        if is_accepted and all(map(originals.has_unchanged_parts, with_content)):
             message.pop("content", None)
             message |= {"content": original["content"]} if "content" in original else {}
         elif any(isinstance(part, TextPart) and part.cache for entry in with_content for part in entry.parts):

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from toolwire.backends.encoding import object_arguments
+from toolwire.backends.encoding import encode_arguments
 from toolwire.core.events import Note
 from toolwire.core.request import (
     NO_PARAMETERS,
@@ -155,7 +155,7 @@ class _HistoryAsText:
         return tuple(self._out)
 
     def _add_call(self, entry: CallEntry) -> None:
-        written = self._notation.write(entry.name, bytes(object_arguments(entry, self._notes)).decode())
+        written = self._notation.write(entry.name, bytes(encode_arguments(entry, self._notes)).decode())
         if written.changed:
             self._notes.append(Note("value_changed", entry.id))
         self._order[entry.id] = len(self._order)

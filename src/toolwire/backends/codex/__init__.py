@@ -13,7 +13,7 @@ from toolwire.backends.codex import protocol
 from toolwire.backends.codex.config import LIMITS, PROVIDER, Profile
 from toolwire.backends.codex.decode import Decoder
 from toolwire.backends.codex.encode import encode_thread
-from toolwire.backends.codex.failures import request_failure
+from toolwire.backends.codex.failures import make_request_failure
 from toolwire.backends.codex.protocol import AppServerLine, RequestResult
 from toolwire.backends.codex.resume import ThreadState, digest, drop_reasoning, find_continuation, read_turn, write_turn
 from toolwire.backends.lowered import LoweredConversation
@@ -77,7 +77,7 @@ class Conversation(LoweredConversation):
         """The events of app-server's answer to one of our requests."""
         name, result, outbox = protocol.name_of(line.id), line.result or RequestResult(), self._dialogue.outbox
         if line.error is not None:
-            return () if name == protocol.PROBE else self._turn.fail(request_failure(line.error))
+            return () if name == protocol.PROBE else self._turn.fail(make_request_failure(line.error))
         if name == protocol.THREAD and result.thread is not None:
             self._thread = result.thread.id
             if self._opening.items:
@@ -106,7 +106,7 @@ class Conversation(LoweredConversation):
             self._stand_ins,
         )
         delivered = {call: delivered for delivered, call in self._stand_ins.items()}
-        keys, name = CallKeys(self._dialogue.owner, self._entries), self.restore.name
+        keys, name = CallKeys(self._dialogue.owner, self._entries), self.restore.restore_name
         found = [keys.key(delivered.get(call.id, call.id), name(call.namespace, call.name)) for call in state.calls]
         return PendingTurn(self._thread, tuple(found), state)
 

@@ -16,7 +16,7 @@ from toolwire.core.events import CallStarted, Event, Note
 from toolwire.core.jsonrpc import Id
 from toolwire.core.raw import arguments_text
 from toolwire.core.request import CallEntry
-from toolwire.core.text import is_json, same_json
+from toolwire.core.text import is_json, is_same_json
 
 
 class _Call(msgspec.Struct, eq=False):
@@ -127,7 +127,7 @@ class TurnCalls:
             return None
         known = latest.fragment
         is_same = (known.name, known.namespace) == (fragment.name, fragment.namespace)
-        return latest if is_same and same_json(known.text or "{}", fragment.text or "{}") else None
+        return latest if is_same and is_same_json(known.text or "{}", fragment.text or "{}") else None
 
     def add_result(self, call: str) -> Sequence[Event] | None:
         """App-server has a result for a call. If the call is undelivered, later calls need not wait for its request."""

@@ -13,7 +13,7 @@ import msgspec
 
 from toolwire.backends.codex import protocol
 from toolwire.backends.codex.calls import TurnCalls
-from toolwire.backends.codex.failures import incomplete_reason, turn_failure
+from toolwire.backends.codex.failures import find_incomplete_reason, make_turn_failure
 from toolwire.backends.codex.protocol import (
     CALL,
     TURN_COMPLETED,
@@ -41,7 +41,7 @@ from toolwire.core.events import (
     TurnStarted,
     Usage,
 )
-from toolwire.core.jsonrpc import Id, request_in
+from toolwire.core.jsonrpc import Id, read_peer_request
 from toolwire.core.sse import Frame
 
 _decode = msgspec.json.Decoder(AppServerLine).decode
@@ -93,7 +93,7 @@ class Decoder(TurnDecoder):
         try:
             line = _decode(frame.data)
         except UNREADABLE:
-            bare = request_in(frame.data)
+            bare = read_peer_request(frame.data)
             if bare is not None:  # even a malformed request needs an answer
                 self._send(decline(bare.method, bare.id, "Error: the call cannot be read."))
             return self._lose(frame)
@@ -284,8 +284,8 @@ class Decoder(TurnDecoder):
             self._last_error = params.error
             return ()
         if self._texts or self.calls.are_any:
-            return self.fail(turn_failure(params.error))  # what was delivered would come again
-        return self._after_start([Note("retried", turn_failure(params.error).code)])
+            return self.fail(make_turn_failure(params.error))  # what was delivered would come again
+        return self._after_start([Note("retried", make_turn_failure(params.error).code)])
 
     def _turn_completed(self, params: Params) -> Sequence[Event]:
         turn = params.turn
@@ -294,12 +294,12 @@ class Decoder(TurnDecoder):
         if turn.status == "completed":
             return self._end("stop")
         error = turn.error or self._last_error
-        reason = incomplete_reason(error)
+        reason = find_incomplete_reason(error)
         if reason is not None:
             return self._end(reason)
         if turn.status == "interrupted":
             return self.fail(Failure(502, "turn_interrupted", "The turn was interrupted.", retryable=True))
-        return self.fail(turn_failure(error))
+        return self.fail(make_turn_failure(error))
 
     def _end(self, reason: Reason) -> Sequence[Event]:
         spent = self._spent

@@ -4,7 +4,7 @@ import re
 from typing import Any, cast
 
 from toolwire.backends.codex.protocol import RpcError, TurnError
-from toolwire.backends.failures import RETRYABLE_STATUS, http_failure, mark_context_overflow, retry_delay_in
+from toolwire.backends.failures import RETRYABLE_STATUS, find_retry_delay, make_http_failure, mark_context_overflow
 from toolwire.core.errors import CONTEXT_LENGTH_EXCEEDED, Failure
 from toolwire.core.events import FILTER_REASONS, Reason
 
@@ -40,7 +40,7 @@ _GONE = ("thread not found", "no rollout found", "invalid thread id", "no active
 _TOOLS = ("dynamic tool", "deferred dynamic tool", "duplicate dynamic tool")
 
 
-def incomplete_reason(error: TurnError | None) -> Reason | None:
+def find_incomplete_reason(error: TurnError | None) -> Reason | None:
     """Why the response is incomplete; None for any other error."""
     found = _INCOMPLETE.search(error.message) if error is not None else None
     if found is None:
@@ -48,7 +48,7 @@ def incomplete_reason(error: TurnError | None) -> Reason | None:
     return "filter" if found[1] in FILTER_REASONS else "length"
 
 
-def turn_failure(error: TurnError | None) -> Failure:
+def make_turn_failure(error: TurnError | None) -> Failure:
     """Why a turn failed, with app-server's message and the status of its server, if it is known."""
     if error is None:
         return Failure(502, "server_error", "Codex ended the turn without saying why.", retryable=True)
@@ -67,9 +67,9 @@ def turn_failure(error: TurnError | None) -> Failure:
         if status is not None:
             usual, again = status, again and status in RETRYABLE_STATUS
             code = _CODES.get(status, "bad_request" if status < 500 else code)
-        failure = Failure(usual, code, message, retry_after=retry_delay_in(message), retryable=again)
+        failure = Failure(usual, code, message, retry_after=find_retry_delay(message), retryable=again)
     elif message.startswith("{"):
-        failure = http_failure(status or 400, {}, message.encode())
+        failure = make_http_failure(status or 400, {}, message.encode())
     elif message.startswith(_CUT):
         failure = Failure(502, "stream_cut", message, retryable=True)
     elif message.startswith(_UNROUTED):
@@ -81,7 +81,7 @@ def turn_failure(error: TurnError | None) -> Failure:
     return mark_context_overflow(failure)
 
 
-def request_failure(error: RpcError) -> Failure:
+def make_request_failure(error: RpcError) -> Failure:
     """Why a request to app-server failed. One code stands for many errors, so the message decides."""
     text = error.message
     if error.code == OVERLOADED:

@@ -33,7 +33,7 @@ _UNWANTED = ("thread/started", "thread/settings/updated", "thread/status/changed
 MIN_VERSION = (0, 166, 0)
 """The first version that works: earlier ones run the calls of a turn one after the other."""
 
-INITIALIZED = jsonrpc.notification("initialized")
+INITIALIZED = jsonrpc.write_notification("initialized")
 """The line that completes the handshake."""
 
 # What we read of its messages
@@ -184,10 +184,10 @@ _ANSWERS: Json = {
 def decline(method: str, id: Id, why: str = "This conversation is over.") -> bytes:
     """The answer that declines a request of app-server. A call gets a text that the model can read."""
     if method == CALL:
-        return jsonrpc.answer(id, encode_failed_call(why))
+        return jsonrpc.write_answer(id, encode_failed_call(why))
     if method in _ANSWERS:
-        return jsonrpc.answer(id, _ANSWERS[method])
-    return jsonrpc.refusal(id, jsonrpc.NO_SUCH_METHOD, f"Toolwire does not serve {method}.")
+        return jsonrpc.write_answer(id, _ANSWERS[method])
+    return jsonrpc.write_refusal(id, jsonrpc.NO_SUCH_METHOD, f"Toolwire does not serve {method}.")
 
 
 def encode_failed_call(why: str) -> Any:
@@ -232,7 +232,7 @@ class Envelope(msgspec.Struct):
 
     @property
     def holds_limits(self) -> bool:
-        """It has the usage of the account's rate limits; `limit_headers` reads it."""
+        """It has the usage of the account's rate limits; `make_limit_headers` reads it."""
         return self.method == _LIMITS
 
     @property
@@ -260,7 +260,7 @@ class _Unreadable(Envelope):
 
 
 def _encode_unassigned(method: str) -> bytes:
-    return jsonrpc.notification(UNASSIGNED, message=method)
+    return jsonrpc.write_notification(UNASSIGNED, message=method)
 
 
 _decode = msgspec.json.Decoder(Envelope).decode
@@ -270,7 +270,7 @@ def read(line: bytes) -> Envelope:
     try:
         return _decode(line)
     except UNREADABLE:
-        bare = jsonrpc.request_in(line)
+        bare = jsonrpc.read_peer_request(line)
         return _Unreadable(bare.id, bare.method) if bare is not None else _Unreadable()
 
 
@@ -370,7 +370,7 @@ _TOKEN = re.compile(r"[0-9A-Za-z_.-]+")
 """An id that may be part of a header's name."""
 
 
-def limit_headers(line: bytes) -> dict[str, str]:
+def make_limit_headers(line: bytes) -> dict[str, str]:
     """A notification of rate limits as the headers in which the model's server sends them."""
     try:
         limits = msgspec.json.decode(line, type=_LimitLine).params.rate_limits

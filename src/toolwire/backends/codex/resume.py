@@ -24,7 +24,7 @@ from toolwire.core.request import (
     ResultEntry,
     TextPart,
 )
-from toolwire.core.text import is_blank, same_json
+from toolwire.core.text import is_blank, is_same_json
 from toolwire.memory.call_keys import CallKey
 
 WITHHELD = "Error: the call was not carried out. Call the tool again, by itself."
@@ -143,7 +143,7 @@ def find_continuation(state: ThreadState, entries: Sequence[Entry], setting: byt
     if not answered or set(answered) != {call.id for call in calls}:
         return None
     answers = [
-        jsonrpc.answer(id, answered[call] if call in answered else encode_failed_call(WITHHELD))
+        jsonrpc.write_answer(id, answered[call] if call in answered else encode_failed_call(WITHHELD))
         for call, ids in state.requests.items()
         for id in ids
     ]
@@ -185,7 +185,7 @@ def _is_same_turn(state: ThreadState, text: str, calls: list[CallEntry]) -> bool
     return all(
         call.id in made
         and call.name == made[call.id].name
-        and same_json(_or_empty_object(call.arguments), _or_empty_object(made[call.id].arguments))
+        and is_same_json(_or_empty_object(call.arguments), _or_empty_object(made[call.id].arguments))
         for call in calls
     )
 

@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 import msgspec
 
 from toolwire.backends.decoder import UNREADABLE, TurnDecoder, as_count, check_count
-from toolwire.backends.failures import FAILED_REASONS, finish_failure, stream_failure
+from toolwire.backends.failures import FAILED_REASONS, make_finish_failure, make_stream_failure
 from toolwire.backends.messages.wire import Block, ReplyMessage, StreamEvent, TokenUsage
 from toolwire.core.backend import ContextWindow
-from toolwire.core.batch import delta_fields
+from toolwire.core.batch import find_delta_openings
 from toolwire.core.call_index import Fragment
 from toolwire.core.errors import BackendFault, Failure
 from toolwire.core.events import (
@@ -50,8 +50,8 @@ _decode_event = msgspec.json.Decoder(StreamEvent).decode
 _decode_lax = msgspec.json.Decoder(StreamEvent, strict=False).decode  # numbers may be strings
 _decode_message = msgspec.json.Decoder(ReplyMessage).decode
 
-_TEXT = delta_fields("text", "thinking")
-_INPUT = delta_fields("partial_json")
+_TEXT = find_delta_openings("text", "thinking")
+_INPUT = find_delta_openings("partial_json")
 
 _REASONS: dict[str, Reason] = {
     "end_turn": "stop",
@@ -124,7 +124,7 @@ class Decoder(TurnDecoder):
             if event.error is None and type != "error":
                 return ()  # a ping, or an event that we do not know
             notes = self._take_opening() if self._started else []
-            return [*notes, *self.fail(stream_failure(event.error))]
+            return [*notes, *self.fail(make_stream_failure(event.error))]
         if type == "content_block_start" or ((self._waiting or self._left) and type in _OF_BLOCKS):
             events = self._in_order(event, frame)
         else:
@@ -222,7 +222,7 @@ class Decoder(TurnDecoder):
         self._was_tested = True
         [(index, block)] = self._blocks.items()
         if block.type == "tool_use":
-            call = self._table.in_item(f"{index}")
+            call = self._table.find_latest(f"{index}")
             return call is not None and is_json(call.text)
         return _is_signed(block)
 
@@ -280,9 +280,9 @@ class Decoder(TurnDecoder):
         if message is None:
             return self.fail(Failure(502, "bad_reply", "The backend's reply is not a message."))
         if message.error is not None:
-            return self.fail(stream_failure(message.error))
+            return self.fail(make_stream_failure(message.error))
         if (message.stop_reason or "").lower() in FAILED_REASONS:
-            return self.fail(finish_failure(message.stop_reason or ""))
+            return self.fail(make_finish_failure(message.stop_reason or ""))
         if message.content is None:
             return self.fail(Failure(502, "bad_reply", "The backend's reply holds no content."))
         out: list[Event] = [*self._start(StreamEvent(message=message)), *self._take_opening()]
@@ -402,7 +402,7 @@ class Decoder(TurnDecoder):
             self._reason = event.delta.stop_reason
             self._explanation = _explanation(event.delta.stop_details)
             if self._reason.lower() in FAILED_REASONS:
-                self._failure = finish_failure(self._reason)
+                self._failure = make_finish_failure(self._reason)
         self._count(event.usage)
         return ()
 

@@ -12,7 +12,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 
 from toolwire.adapt.history import OPENING
-from toolwire.backends.encoding import note_dropped_part, object_arguments, split_opening, system_text, without_none
+from toolwire.backends.encoding import encode_arguments, note_dropped_part, split_opening, without_none, wrap_system
 from toolwire.backends.messages.decode import DIALECT
 from toolwire.backends.messages.profile import Profile
 from toolwire.backends.originals import Originals
@@ -221,7 +221,7 @@ class Fold:
         whole = False  # the last message is an original
         for index, group in groupby(request.entries, lambda entry: entry.message):
             entries = [*group]
-            out += originals.unread(index) if index >= 0 else ()
+            out += originals.take_unread(index) if index >= 0 else ()
             is_whole = originals.are_whole(entries) and not any(map(is_refused, entries))
             if is_whole:
                 made = [originals.messages[index]]
@@ -247,7 +247,7 @@ class Fold:
             _put_results_first(message)
         if not out:
             self._ensure_user_first()
-        return [*(out or self._out), *originals.unread()]
+        return [*(out or self._out), *originals.take_unread()]
 
     def _ensure_user_first(self) -> None:
         """Add a user message if needed: the API refuses conversations that are empty or begin with the assistant."""
@@ -259,7 +259,7 @@ class Fold:
 
     def _add(self, entry: Entry) -> None:
         if self._originals is not None and entry.raw is not None and not is_refused(entry):
-            self._add_original(entry, entry.raw, is_changed=not self._originals.has(entry))
+            self._add_original(entry, entry.raw, is_changed=not self._originals.is_unchanged(entry))
             return
         match entry:
             case Message(role="assistant"):
@@ -270,9 +270,9 @@ class Fold:
             case Message():
                 # An instruction in the middle of the conversation, for which not every model has a role.
                 if text := self._join_texts(entry.parts).text:
-                    self._add_blocks("user", [{"type": "text", "text": system_text(text)}])
+                    self._add_blocks("user", [{"type": "text", "text": wrap_system(text)}])
             case CallEntry():
-                arguments = object_arguments(entry, self._notes)
+                arguments = encode_arguments(entry, self._notes)
                 block = {"type": "tool_use", "id": entry.id, "name": entry.name, "input": arguments}
                 self._add_blocks("assistant", [block])
             case ResultEntry():

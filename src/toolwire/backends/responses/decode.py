@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from toolwire.backends.decoder import UNREADABLE, TurnDecoder, check_count, usage_of
-from toolwire.backends.failures import Error, complete_error, stream_failure
+from toolwire.backends.failures import Error, complete_error, make_stream_failure
 from toolwire.backends.phases import PhasedMessages
 from toolwire.backends.responses.tracker import ItemTracker, TrackedItem
 from toolwire.backends.responses.wire import (
@@ -22,13 +22,13 @@ from toolwire.backends.responses.wire import (
     ReplyItem,
     Response,
     StreamEvent,
-    loose_payload,
+    make_loose_payload,
     read_documented_event,
     read_documented_item,
     read_ending,
 )
 from toolwire.core.backend import ContextWindow
-from toolwire.core.batch import delta_fields
+from toolwire.core.batch import find_delta_openings
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
     FILTER_REASONS,
@@ -72,7 +72,7 @@ SUMMARY_DELTA = "response.reasoning_summary_text.delta"
 ADDED, DONE = "response.output_item.added", "response.output_item.done"
 SNAPSHOT = "response.function_call_arguments.delta"
 """The events that hold all arguments so far, if the profile says so."""
-DELTA_FIELDS = delta_fields("delta")
+DELTA_FIELDS = find_delta_openings("delta")
 
 
 class Decoder(TurnDecoder):
@@ -136,7 +136,7 @@ class Decoder(TurnDecoder):
             return self.fail(Failure(502, "bad_reply", "The backend's reply is not a response object."))
         event = StreamEvent("response.completed", response=response)
         if response.error is not None or response.status in ("failed", "cancelled"):
-            return [*self._start(event), *self.fail(stream_failure(response.error))]
+            return [*self._start(event), *self.fail(make_stream_failure(response.error))]
         if response.output is None:
             return self.fail(Failure(502, "bad_reply", "The backend's reply holds no output."))
         # Whole items never interleave: there is nothing to put in sequence.
@@ -157,7 +157,7 @@ class Decoder(TurnDecoder):
         if self.ended:
             return ()
         if self._error is not None:
-            return self.fail(stream_failure(self._error))
+            return self.fail(make_stream_failure(self._error))
         return self._finish_open() if self._is_done else self._fail_cut()
 
     def _start(self, event: StreamEvent) -> list[Event]:
@@ -205,7 +205,7 @@ class Decoder(TurnDecoder):
             started = self._start(StreamEvent())
             return self._in_sequence([*started, *self._read_loosely(msgspec.json.decode(frame.data))])
         if self._keeps_frames and event.type.startswith("response."):
-            datas = frame.batch.each_frame() if frame.batch is not None else (frame.data,)
+            datas = frame.batch.render_frames() if frame.batch is not None else (frame.data,)
             about = self._item_name(event) if event.item is None else ""
             return self._in_sequence([RawFrame(event.type, about, data) for data in datas])
         return ()
@@ -229,7 +229,7 @@ class Decoder(TurnDecoder):
         fragment = read_documented_event(event)
         if fragment is None:
             payload = {"item_id": event.item_id, "output_index": event.output_index, "delta": event.delta}
-            [fragment] = read_fragments({**loose_payload(event), **payload})
+            [fragment] = read_fragments({**make_loose_payload(event), **payload})
         if self._snapshots and event.type == SNAPSHOT:
             fragment = msgspec.structs.replace(fragment, total=True)
         return self._table.feed(fragment)
@@ -314,7 +314,7 @@ class Decoder(TurnDecoder):
         if part is None or part.type not in CALL_TYPES:
             return ()
         about = {"type": event.type, "item_id": event.item_id, "output_index": event.output_index}
-        return self._read_loosely({**about, "part": loose_payload(part)})
+        return self._read_loosely({**about, "part": make_loose_payload(part)})
 
     def _end_part(self, event: StreamEvent) -> Sequence[Event]:
         item, number = self._output.find(event.item_id, event.output_index), event.content_index or 0
@@ -373,7 +373,7 @@ class Decoder(TurnDecoder):
             if part.annotations and not self._keeps_frames:
                 out.append(Note("annotations_dropped"))
             if part.type in CALL_TYPES:
-                whole = {"type": "message", "id": item.id, "content": [loose_payload(part)]}
+                whole = {"type": "message", "id": item.id, "content": [make_loose_payload(part)]}
                 out += self._read_loosely({"type": DONE, "output_index": index, "item": whole})
             elif part.refusal:
                 out += self._add_part(number, RefusalDelta, part.refusal)
@@ -407,7 +407,7 @@ class Decoder(TurnDecoder):
         if fragment is not None:
             events = self._table.feed(fragment)
         else:
-            events = self._read_loosely({"type": type, "output_index": index, "item": loose_payload(item)})
+            events = self._read_loosely({"type": type, "output_index": index, "item": make_loose_payload(item)})
         if item.id or not self._keeps_frames:
             return events
         return [
@@ -465,7 +465,7 @@ class Decoder(TurnDecoder):
         error = given or Error(event.message, None, event.param, event.code)
         first, known = self._error, complete_error(self._error or Error(), error)
         if first is not None or (known.message and (known.code or known.type)):
-            return self.fail(stream_failure(known))
+            return self.fail(make_stream_failure(known))
         self._error = known
         self.finishing += 1
         return ()

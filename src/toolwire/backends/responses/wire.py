@@ -117,7 +117,7 @@ class StreamEvent(CallHolder):
 _CALL_FIELDS = ("type", "id", "call_id", "name", "function_name", "tool_name", "call_name", "namespace", "status")
 
 
-def loose_payload(holder: CallHolder) -> dict[str, Any]:
+def make_loose_payload(holder: CallHolder) -> dict[str, Any]:
     """The fields that describe a call, as a payload for `core/shapes.py`. Its arguments are text."""
     given = {name: value for name in _CALL_FIELDS if (value := getattr(holder, name, None)) is not None}
     if isinstance(holder.function, NestedFunction):

@@ -39,7 +39,7 @@ from toolwire.core.request import (
 from toolwire.dialects import reading
 from toolwire.dialects.chat import wire
 from toolwire.dialects.openai import MODES, ROLES, check_choice
-from toolwire.dialects.reading import DeclaredTools, cache_tools, extra_fields, read_at, require_tool_name
+from toolwire.dialects.reading import DeclaredTools, find_extra, make_tool_cache, read_at, require_tool_name
 from toolwire.dialects.responses.decode import decode_items
 
 _decode_body = msgspec.json.Decoder(wire.Body).decode
@@ -133,7 +133,7 @@ def _read_body(body: bytes) -> Steps[tuple[wire.Body, Fields]]:
                 read_at(_decode_message, message, f"messages[{index}]")
         raise
     yield
-    return read, extra_fields(fields_of(body), _KNOWN, _DEFAULTS)
+    return read, find_extra(fields_of(body), _KNOWN, _DEFAULTS)
 
 
 def _decode_entries(read: wire.Body, notes: list[Note]) -> Iterator[Entry]:
@@ -177,7 +177,7 @@ def _read_tool(raw: msgspec.Raw, path: str) -> Tool | HostedTool:
     return Tool(name, custom.description or "", kind="custom", format=format)
 
 
-_tool_lists = cache_tools(_read_tool)
+_tool_lists = make_tool_cache(_read_tool)
 
 
 def _read_declared_tools(read: wire.Body) -> DeclaredTools:

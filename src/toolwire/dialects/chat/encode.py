@@ -40,7 +40,7 @@ from toolwire.core.notes import TurnStats
 from toolwire.core.raw import NULL, Fields, Json, fields_of, object_in, objects_of, to_json
 from toolwire.core.request import Request
 from toolwire.core.sse import Frame
-from toolwire.dialects.openai import error_object
+from toolwire.dialects.openai import encode_error_object
 
 _CHUNK_FIELDS = frozenset(("id", "object", "created", "model", "choices", "usage"))
 _CHOICE_FIELDS = frozenset(("index", "delta", "message", "finish_reason"))
@@ -263,7 +263,7 @@ def encode_turn(turn: Turn, request: Request, id: str, created: int) -> bytes:
 
 def encode_error(failure: Failure) -> bytes:
     """Encode a failure as an error object."""
-    return to_json({"error": error_object(failure)})
+    return to_json({"error": encode_error_object(failure)})
 
 
 def _encode_call(call: Call) -> Json:

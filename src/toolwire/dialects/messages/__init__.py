@@ -5,7 +5,7 @@ from typing import Any
 
 from toolwire.dialects.messages.decode import decode_request, decode_steps
 from toolwire.dialects.messages.encode import StreamEncoder, encode_error
-from toolwire.dialects.messages.message import encode_turn, search_frames
+from toolwire.dialects.messages.message import encode_search, encode_turn
 from toolwire.dialects.messages.models import encode_model, encode_models
 
 PATH = "/v1/messages"
@@ -44,8 +44,8 @@ __all__ = [
     "encode_error",
     "encode_model",
     "encode_models",
+    "encode_search",
     "encode_turn",
     "new_id",
     "recognises",
-    "search_frames",
 ]

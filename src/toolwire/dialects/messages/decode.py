@@ -49,7 +49,7 @@ from toolwire.core.request import (
 from toolwire.core.signatures import is_packed, unpack
 from toolwire.dialects import reading
 from toolwire.dialects.messages import wire
-from toolwire.dialects.reading import DeclaredTools, cache_tools, extra_fields, read, read_at, require_tool_name
+from toolwire.dialects.reading import DeclaredTools, find_extra, make_tool_cache, read, read_at, require_tool_name
 
 _decode_body = msgspec.json.Decoder(wire.Body).decode
 _decode_tool = msgspec.json.Decoder(wire.ToolParam).decode
@@ -135,7 +135,7 @@ def decode_steps(body: bytes, bounds: Bounds = UNBOUNDED, head: RequestHead = NO
         caller=Caller(user=parsed.metadata.user_id if parsed.metadata else None),
         include_usage=True,
         betas=head.headers.get(b"anthropic-beta", b"").decode("latin-1"),
-        extra=extra_fields(fields, _READ_FIELDS, _DEFAULTS),
+        extra=find_extra(fields, _READ_FIELDS, _DEFAULTS),
         fields=fields,
         original_entries=entries,
     )
@@ -150,7 +150,7 @@ def _read_tool(raw: msgspec.Raw, path: str) -> Tool | HostedTool:
     return Tool(name, tool.description or "", schema, tool.strict, cache=cache, deferred=deferred)
 
 
-_tool_lists = cache_tools(_read_tool)
+_tool_lists = make_tool_cache(_read_tool)
 
 
 def _read_tool_choice(choice: wire.ToolChoiceParam | None, declared: DeclaredTools) -> ToolChoice | None:

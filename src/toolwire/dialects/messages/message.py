@@ -173,7 +173,7 @@ class Content:
         self.blocks.append({**(original if type_of(original) == type else BLOCK_FIELDS.get(type, {})), **block})
 
 
-def search_frames(call: CallEntry, result: ResultEntry, outcome: SearchOutcome, *, stream: bool) -> list[RawFrame]:
+def encode_search(call: CallEntry, result: ResultEntry, outcome: SearchOutcome, *, stream: bool) -> list[RawFrame]:
     """Encode a search as its two blocks. In a stream the input of the first is in a delta, as clients expect."""
     id, input = f"{SERVER_ID}{call.id}", as_object(call.arguments) or msgspec.Raw(b"{}")
     if outcome == "found":

@@ -13,7 +13,7 @@ from toolwire.dialects.responses.decode import (
     read_tool_outputs,
 )
 from toolwire.dialects.responses.encode import StreamEncoder, encode_error, encode_turn
-from toolwire.dialects.responses.tools import search_frames
+from toolwire.dialects.responses.tools import encode_search
 
 PATH = "/v1/responses"
 
@@ -37,11 +37,11 @@ __all__ = [
     "decode_request",
     "decode_whole",
     "encode_error",
+    "encode_search",
     "encode_turn",
     "new_id",
     "read_request",
     "read_request_steps",
     "read_tool_outputs",
     "recognises",
-    "search_frames",
 ]

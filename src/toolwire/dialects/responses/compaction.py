@@ -70,7 +70,7 @@ def summary_request_of(request: Request) -> Request:
     )
 
 
-class IntoCompaction:
+class ReplaceWithCompaction:
     """A policy that replaces the model's answer with one compaction item."""
 
     handles: ClassVar[tuple[type[Event], ...]] = (*OUTPUT, TurnEnded)

@@ -43,7 +43,7 @@ from toolwire.core.request import (
 from toolwire.core.signatures import is_packed, unpack
 from toolwire.dialects import reading
 from toolwire.dialects.openai import MODES, ROLES, Audio, check_choice
-from toolwire.dialects.reading import DeclaredTools, as_bad_request, extra_fields, read, read_at, require_tool_name
+from toolwire.dialects.reading import DeclaredTools, as_bad_request, find_extra, read, read_at, require_tool_name
 from toolwire.dialects.responses import compaction, wire
 from toolwire.dialects.responses.tools import read_tools
 
@@ -133,7 +133,7 @@ class ParsedRequest(msgspec.Struct, frozen=True):
                 prompt_cache_key=body.prompt_cache_key,
                 metadata=self.fields.get("metadata") if body.metadata else None,
             ),
-            extra=extra_fields(fields, _READ_FIELDS, _DEFAULTS),
+            extra=find_extra(fields, _READ_FIELDS, _DEFAULTS),
             fields=fields,
             notes=tuple(notes),
         )

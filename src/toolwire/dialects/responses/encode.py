@@ -37,7 +37,7 @@ from toolwire.core.raw import Fields, fields_of, to_json
 from toolwire.core.request import Request
 from toolwire.core.shapes import CALL_TYPES
 from toolwire.core.signatures import PackedSignature, pack
-from toolwire.dialects.openai import error_object
+from toolwire.dialects.openai import encode_error_object
 from toolwire.dialects.responses import wire
 from toolwire.dialects.responses.items import (
     CALL_FORMS,
@@ -236,7 +236,7 @@ class StreamEncoder:
         return out
 
     def _write_error(self, failure: Failure) -> bytes:
-        error = error_object(failure)
+        error = encode_error_object(failure)
         return self._writer.write("error", {**error, "error": error})
 
     def cancel(self) -> None:
@@ -419,4 +419,4 @@ def encode_turn(turn: Turn, request: Request, id: str, created: int) -> bytes:
 
 def encode_error(failure: Failure) -> bytes:
     """Encode a failure as an error object."""
-    return to_json({"error": error_object(failure)})
+    return to_json({"error": encode_error_object(failure)})

@@ -79,7 +79,7 @@ class OutputItem:
             return original
         return self.encoded
 
-    def delta_position(self) -> bytes:
+    def encode_delta_position(self) -> bytes:
         """The fields of a delta that identify its part."""
         return b""
 
@@ -199,7 +199,7 @@ class PartedItem(OutputItem):
         yield from super().close(original, status)
         self._parts.clear()  # frees memory: `encoded` contains them
 
-    def delta_position(self) -> bytes:
+    def encode_delta_position(self) -> bytes:
         assert self.kind is not None
         return b',"%b":%d' % (self.kind.index.encode(), len(self._parts[self.kind.list]))
 

@@ -111,7 +111,7 @@ def _is_closed(schema: Any) -> bool:
     return all(map(_is_closed, (*properties.values(), read.get("items"), read.get("anyOf"))))
 
 
-def search_frames(
+def encode_search(
     tools: Sequence[Tool], call: CallEntry, result: ResultEntry, outcome: SearchOutcome
 ) -> list[RawFrame]:
     """Encode a search that the gateway has run over these tools, as the two items that a server would send."""

@@ -59,7 +59,7 @@ class Writer:
         self._template = None
         self._name = b"" if self._socket else b"event: %b\ndata: " % item.delta_type
         self._head = self._name + b'{"type":"%b","sequence_number":' % item.delta_type if item.delta_type else b""
-        position = (to_json(item.id), item.index, item.delta_position())
+        position = (to_json(item.id), item.index, item.encode_delta_position())
         self._position = b',"item_id":%b,"output_index":%d%b,"delta":' % position
         self._position_fields = fields_of(b"{" + self._position[1:] + b"0}")
         del self._position_fields["delta"]
@@ -99,7 +99,7 @@ class Writer:
             self._template = template
             self._template_fits = bool(template.middle) and self._fits(fields_of(template.render(b"", 0)))
         if not self._template_fits:
-            return [piece for data in batch.each_frame() for piece in self._forward(Frame(frame.event, data))]
+            return [piece for data in batch.render_frames() for piece in self._forward(Frame(frame.event, data))]
         if batch.number == self.number and not self._socket and template.lead.startswith(self._name):
             self.number += len(batch.texts)
             return (batch.original,)

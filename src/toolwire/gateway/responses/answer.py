@@ -103,7 +103,7 @@ class ResponsesAnswer(Answer):
 
     def mark_unstored(self, last: Sequence[bytes], error: StoreFailed) -> list[bytes]:
         """The last events of a turn that this error kept from being stored."""
-        self._own.stats.note(Note("not_stored", error.reason))
+        self._own.stats.add_note(Note("not_stored", error.reason))
         return self._own.mark_unstored(last)
 
     async def cancel(self) -> None:
@@ -119,7 +119,7 @@ class ResponsesAnswer(Answer):
             with self._metrics.time_store("save") if uses_store else nullcontext():
                 await self._history.store(self._resumed, self.response, self._own.output, self._own.stats.figures)
         except StoreFailed as error:
-            self._own.stats.note(Note("not_stored", error.reason))
+            self._own.stats.add_note(Note("not_stored", error.reason))
             return False
         return True
 
@@ -142,10 +142,10 @@ async def begin_turn(
     request = resumed.request
     await exchange.shared.memory.load(caller.owner, request.entries)
     await exchange.pause()
-    policies: list[Callable[[], compaction.IntoCompaction]] = []
+    policies: list[Callable[[], compaction.ReplaceWithCompaction]] = []
     if compaction.is_requested(request) and not exchange.shared.engine.router.find(request.model)[0].facts.compacts:
         request = compaction.summary_request_of(request)
-        policies.append(partial(compaction.IntoCompaction, f"cmp_{exchange.seed}"))
+        policies.append(partial(compaction.ReplaceWithCompaction, f"cmp_{exchange.seed}"))
     run = start_run(exchange, request, caller, *policies, guard=guard)
     answer = ResponsesAnswer(exchange, history, resumed, request, socket=socket, whole=whole, created=created)
     return run, answer

@@ -18,7 +18,7 @@ from toolwire.config.flags import HEADERS
 from toolwire.core.errors import Failure
 from toolwire.core.raw import to_raw
 from toolwire.dialects import responses
-from toolwire.dialects.openai import error_object
+from toolwire.dialects.openai import encode_error_object
 from toolwire.dialects.responses.response import failed_code_of
 from toolwire.dialects.responses.writer import Writer
 from toolwire.gateway.body import run_in_steps
@@ -266,7 +266,7 @@ def end_orphan(record: Record, progress: Progress, failure: Failure) -> tuple[Re
         queued, started = to_raw(response), to_raw({**response, "status": "in_progress"})
         opening = (("created", queued), ("queued", queued), ("in_progress", started))
         pieces += [writer.write(f"response.{type}", {"response": shown}) for type, shown in opening]
-    error = error_object(failure)
+    error = encode_error_object(failure)
     pieces.append(writer.write("error", {**error, "error": error}))
     fields: dict[str, Any] = {**response, "output": output, "status": "failed"}
     fields["error"] = {"code": failed_code_of(failure), "message": failure.message}

@@ -18,7 +18,7 @@ from starlette.types import Message, Receive, Scope, Send
 from toolwire.core.errors import BadRequest, Failure
 from toolwire.core.events import TurnEnded, TurnStarted
 from toolwire.dialects import responses
-from toolwire.dialects.openai import error_object
+from toolwire.dialects.openai import encode_error_object
 from toolwire.dialects.reading import read
 from toolwire.dialects.responses import ParsedRequest
 from toolwire.gateway.body import check_body
@@ -216,7 +216,7 @@ class SocketSession:
 
 def encode_error_frame(failure: Failure, lane: str = "", request_id: str = "") -> str:
     """The message for a failure that ends a turn."""
-    frame: dict[str, Any] = {"type": "error", "status": failure.status, "error": error_object(failure)}
+    frame: dict[str, Any] = {"type": "error", "status": failure.status, "error": encode_error_object(failure)}
     headers = {"retry-after": failure.retry_after, "x-upstream-request-id": request_id}  # Codex obeys the first
     if any(headers.values()):
         frame["headers"] = {name: value for name, value in headers.items() if value}

@@ -434,4 +434,4 @@ def copy_notes(run: TurnSource, stats: TurnStats) -> None:
     known = set(stats.notes)
     for note in run.assembly.stats.notes:
         if note not in known:
-            stats.note(note)
+            stats.add_note(note)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from toolwire.adapt.lowering import SEARCH_PARAMETERS, search_parameters
+from toolwire.adapt.lowering import SEARCH_PARAMETERS, make_search_parameters
 from toolwire.core.events import CallKind, RawFrame
 from toolwire.core.request import SEARCH, CallEntry, Omission, Request, ResultEntry, Tool, ToolPart
 from toolwire.gateway.tools.ranking import BadPattern, SearchTooLong, search_by_pattern, search_by_words
@@ -29,7 +29,7 @@ _DESCRIPTION = (
     "Searches for more tools {how} and makes the matches available. Search before you say that there is no "
     "tool for something. {count} tools can be found: {names}"
 )
-_PATTERN = search_parameters("A regular expression, such as get_.*_data or mail|message.")
+_PATTERN = make_search_parameters("A regular expression, such as get_.*_data or mail|message.")
 
 
 class _Question(msgspec.Struct):
@@ -117,4 +117,4 @@ def adopt_searches(request: Request, route: Route, refused: Sequence[Omission]) 
     ]
     declared = (*request.tools, *(tool.declaration for tool in tools))
     own = msgspec.structs.replace(request, tools=declared, hosted_tools=others, dialect="")
-    return Search(own, tools, PROTOCOLS[request.dialect].client.search_frames(request))
+    return Search(own, tools, PROTOCOLS[request.dialect].client.encode_search(request))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeAlias, cast,
 
 import msgspec
 
-from toolwire.adapt.names import SEPARATOR, flat_name
+from toolwire.adapt.names import SEPARATOR, flatten_name
 from toolwire.core.collect import Call
 from toolwire.core.events import CallKind, Usage
 from toolwire.core.request import NO_PARAMETERS, ImagePart, Part, TextPart
@@ -337,7 +337,7 @@ def tool_call_from(call: Call, registry: Registry) -> ToolCall:
 
     An unknown name stays as it is: running it produces the error that the model reads.
     """
-    flat = flat_name(call.namespace, call.name)
+    flat = flatten_name(call.namespace, call.name)
     names = [flat, *(flat.removeprefix(prefix) for prefix in NAME_PREFIXES if flat.startswith(prefix))]
     name = next((name for name in names if registry.get(name) is not None), names[0])
     payload = CustomPayload(call.arguments) if call.kind == "custom" else FunctionPayload(call.arguments)

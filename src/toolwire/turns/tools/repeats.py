@@ -9,7 +9,7 @@ from hashlib import sha256
 import msgspec
 
 from toolwire.core.request import TextPart
-from toolwire.core.text import canonical
+from toolwire.core.text import canonicalise
 from toolwire.turns.tools.call import ToolCall
 from toolwire.turns.tools.registry import Registry, Result
 
@@ -49,7 +49,7 @@ class Repeats:
             if tool is not None and tool.writes:
                 self._counts.clear()
             return result
-        parts = (call.name, canonical(call.text).decode("utf-8", "replace"), _VOLATILE.sub("", result.text))
+        parts = (call.name, canonicalise(call.text).decode("utf-8", "replace"), _VOLATILE.sub("", result.text))
         key = sha256(repr(parts).encode("utf-8", "backslashreplace")).digest()
         if key in self._counted:
             return result

@@ -22,7 +22,7 @@ from toolwire.core.backend import Ask
 from toolwire.core.display import clean
 from toolwire.core.errors import BackendFault, Failure
 from toolwire.core.jsonrpc import Id, LineReader
-from toolwire.core.redact import BlankCredentials, credential_filter
+from toolwire.core.redact import BlankCredentials, find_filter
 from toolwire.memory.owned_folders import PREFIX, OwnedFolder, remove_orphans
 from toolwire.upstream.reply import Broken, broken
 
@@ -77,12 +77,12 @@ class AppServer(asyncio.SubprocessProtocol):
         self.is_ready = False
         self.is_retiring = False
         self.threads: dict[str, Listener] = {}
-        self.limit_headers: Mapping[str, str] = {}  # the rate limits of its account
+        self.make_limit_headers: Mapping[str, str] = {}  # the rate limits of its account
         self._spec = spec
         self._exited = exited
         self._folder: OwnedFolder | None = None
         self._reader = LineReader()
-        self._blanks = credential_filter(spec.credentials())
+        self._blanks = find_filter(spec.credentials())
         self._blank = BlankCredentials(self._blanks)
         self._channels: dict[str, Listener] = {}
         self._pending: dict[Id, asyncio.TimerHandle] = {}
@@ -203,7 +203,7 @@ class AppServer(asyncio.SubprocessProtocol):
 
     def ask(self, channel: str, ask: Ask) -> None:
         id = f"{channel}.{ask.name}"
-        line = jsonrpc.request(id, ask.method, ask.params)
+        line = jsonrpc.write_request(id, ask.method, ask.params)
         if len(self._pending) >= MAX_PENDING_REQUESTS:
             self._queue.append((id, line))
         else:
@@ -248,7 +248,7 @@ class AppServer(asyncio.SubprocessProtocol):
             self.write(refusal)
         if envelope.holds_limits:
             # A notification without limits changes nothing.
-            self.limit_headers = protocol.limit_headers(line) or self.limit_headers
+            self.make_limit_headers = protocol.make_limit_headers(line) or self.make_limit_headers
         elif unassigned := envelope.unassigned:
             for thread in tuple(self.threads.values()):
                 thread.receive(protocol.read(unassigned), unassigned.rstrip())

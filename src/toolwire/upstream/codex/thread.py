@@ -53,7 +53,7 @@ class Thread:
     @property
     def headers(self) -> Mapping[str, str]:
         """The rate limits of the account."""
-        return self.app_server.limit_headers
+        return self.app_server.make_limit_headers
 
     @property
     def is_running(self) -> bool:
