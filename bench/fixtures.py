@@ -13,6 +13,7 @@ write, and the load generator reads it back: per-event latency through the gatew
 import json
 import os
 import random
+import string
 import sys
 
 MARK = "@@T0000000000000000@@"
@@ -21,6 +22,15 @@ WORDS = (
     "the quick brown fox jumps over a lazy dog while streaming tokens through "
     "gateways that must never drop or merge an event because tools depend on it"
 ).split()
+
+
+noise = random.Random(11)
+LETTERS = string.ascii_letters + string.digits
+
+
+def obfuscate(text):
+    """Random letters that pad a delta, of another content and length in every frame, as the real API sends them."""
+    return "".join(noise.choices(LETTERS, k=16 - len(text) % 16))
 
 
 def j(o):
@@ -143,7 +153,7 @@ def responses(kind):
                 output_index=oi,
                 summary_index=0,
                 delta=w,
-                obfuscation="aZ3kQ9xLm",
+                obfuscation=obfuscate(w),
             )
         full = "".join(reason)
         emit("response.reasoning_summary_text.done", item_id=rid, output_index=oi, summary_index=0, text=full)
@@ -180,7 +190,7 @@ def responses(kind):
                 content_index=0,
                 delta=w,
                 logprobs=[],
-                obfuscation="aZ3kQ9xLm",
+                obfuscation=obfuscate(w),
             )
         full = "".join(text)
         emit("response.output_text.done", item_id=mid, output_index=oi, content_index=0, text=full, logprobs=[])
@@ -206,7 +216,11 @@ def responses(kind):
         )
         for p in pieces:
             emit(
-                "response.function_call_arguments.delta", item_id=fid, output_index=oi, delta=p, obfuscation="aZ3kQ9xLm"
+                "response.function_call_arguments.delta",
+                item_id=fid,
+                output_index=oi,
+                delta=p,
+                obfuscation=obfuscate(p),
             )
         full = "".join(pieces)
         emit("response.function_call_arguments.done", item_id=fid, output_index=oi, arguments=full)
@@ -250,7 +264,7 @@ def chat(kind):
         d = dict(base)
         d["choices"] = [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}] if choices else []
         d["usage"] = usage
-        d["obfuscation"] = "aZ3kQ9xLm"
+        d["obfuscation"] = obfuscate(j(delta))
         ev.append(d)
 
     emit({"role": "assistant", "content": None if tools else "", "refusal": None})

@@ -89,6 +89,15 @@ def deltas(texts: Iterable[str], **how: Any) -> bytes:
     return b"".join(delta(text, **how) for text in texts)
 
 
+def padded(texts: Iterable[str], /, *number: int, **how: Any) -> bytes:
+    """Frames that end with random letters, as OpenAI pads them."""
+    letters = random.Random(7)
+    return b"".join(
+        delta(text, *number, **how, obfuscation="".join(letters.choices("aZ09", k=letters.randrange(9))))
+        for text in texts
+    )
+
+
 def numbered(numbers: Iterable[object], **how: Any) -> bytes:
     return b"".join(delta("abc"[place % 3], number, **how) for place, number in enumerate(numbers))
 
@@ -127,6 +136,18 @@ RUNS: dict[str, bytes] = {
     "a text that holds the lead": deltas(('data: {"type":"response.output_text.delta",', "a", 'event: t\ndata: {"type":', "b", "c")),
     "backslashes before the end": deltas(("a", "\\", "\\\\", '\\"', '"', "b")),
     "a field behind the text": deltas("abcdef", more=[1, {"delta": 2}]),
+    "obfuscation": padded("abcdefgh"),
+    "obfuscation and numbers": b"".join(padded(text, place) for place, text in enumerate("abcdef", 8)),
+    "obfuscation with spaces": b"".join(padded(text, place, space=" ") for place, text in enumerate("abcdef", 8)),
+    "obfuscation in some frames": padded("abc") + deltas("def") + padded("ghi"),
+    "obfuscation that is odd at times": padded("abc") + delta("d", obfuscation="\\") + padded("efg"),
+    "a field behind the obfuscation": b"".join(delta(text, obfuscation="xyz"[:place], more=1) for place, text in enumerate("abc")),
+    "a text that holds obfuscation": padded(("a", '","obfuscation":"', '","obfuscation":"x"}\n\n', "\\", "b", "c")),
+    "numbers behind the text": b"".join(delta(text, sequence_number=place) for place, text in enumerate("abcdef", 7)),
+    "numbers behind the text that jump": b"".join(delta("a", sequence_number=place) for place in (1, 2, 3, 7, 8, 8, 9, 10)),
+    "numbers behind the obfuscation": b"".join(delta(text, obfuscation="x" * place, sequence_number=place) for place, text in enumerate("abcdef", 7)),
+    "a text that holds a number": b"".join(delta(text, sequence_number=place) for place, text in enumerate(("a", '","sequence_number":2}\n\n', "b", "c"))),
+    "escapes and empty texts now and then": b"".join(spelt(text) for text in ("a", "b", "c", "\\u00e9", "d", "e", "", "f", "g", "\\/", "h")),
     "intruders": deltas("abc") + PING + deltas("def") + COMMENT + deltas("ghi") + b"data: x\n\n" + deltas("jkl"),
     "single frames between others": b"".join(deltas(text) + PING for text in "abcdef"),
     "pairs between others": b"".join(deltas(text) + PING for text in ("ab", "cd", "ef")),
@@ -157,8 +178,8 @@ SINGLE: dict[str, tuple[bytes, Sequence[bytes]]] = {
     "leading zeros": (b"".join(delta(text, 11).replace(b"11", b"0%d" % place) for place, text in enumerate("abc", 1)), DELTA),
     "numbers that stand still": (numbered([4, 4, 4, 4]), DELTA),
     "numbers backwards": (numbered([4, 3, 2, 1]), DELTA),
-    "a number behind the text": (b"".join(delta(text, sequence_number=place) for place, text in enumerate("abc")), DELTA),
-    "obfuscation that varies": (b"".join(delta(text, obfuscation="x" * place) for place, text in enumerate("abc")), DELTA),
+    "obfuscation that is escaped": (b"".join(delta(text, obfuscation='"' * place) for place, text in enumerate("abc", 1)), DELTA),
+    "a number between text and obfuscation": (b"".join(delta(text, sequence_number=place, obfuscation="x") for place, text in enumerate("abc")), DELTA),
     "interleaved calls": (b"".join(delta(text, item_id=f"fc_{place % 2}") for place, text in enumerate("abcdefgh")), DELTA),
     "whole calls under one index": (b"".join(arguments(f'{{"x":{each}}}', name="f") for each in range(4)), FIELDS["chat"]),
     "whole calls with spaces": (b"".join(arguments("{}", name="f") for _ in range(4)).replace(b":", b": "), FIELDS["chat"]),
@@ -247,6 +268,11 @@ def test_a_run_goes_on_in_the_next_read_without_being_learned_again():
         (numbered(range(7, 13)), [5]),
         (numbered([1, 2, 3, 4, 8, 9, 10]), [3]),
         (deltas("abc") + COMMENT + deltas("def"), [2, 3]),
+        (padded("abcdef"), [5]),
+        (b"".join(padded(text, place) for place, text in enumerate("abcdef", 7)), [5]),
+        (b"".join(delta(text, sequence_number=place) for place, text in enumerate("abcdef", 7)), [5]),
+        (b"".join(delta(text, obfuscation="x" * place, sequence_number=place) for place, text in enumerate("abcd", 7)), [3]),
+        (b"".join(map(spelt, ("a", "b", "c", "\\u00e9", "d", "e", "", "f", "g"))), [2, 2, 2]),
         (b"".join(delta(text, item_id="fc_0") for text in "abcd"), [3]),
         (b"".join(arguments(text) for text in "abcd"), [3]),
     ],
@@ -301,6 +327,8 @@ SHAPES: tuple[Callable[[str, int], bytes], ...] = (
     lambda text, number: delta(text, more="x" * (number % 3)),
     lambda text, number: delta(text, item_id=number % 2),
     lambda text, number: delta(text, name="t", sequence_number=number),
+    lambda text, number: delta(text, number, obfuscation="x" * (number % 3)),
+    lambda text, number: delta(text, obfuscation=text, sequence_number=number),
     lambda text, number: chunk(content=text),
     lambda text, number: chunk(role="assistant", content=text),
     lambda text, number: chunk(reasoning_content=text, content=None),
@@ -493,6 +521,16 @@ def told(script: Script, kind: Name) -> bytes:
     return NUMBER.sub(rb'{"type":\1,\3\2', data)
 
 
+def pad(data: bytes) -> bytes:
+    """The stream with random letters at the end of every frame, as OpenAI pads its own."""
+    letters = random.Random(7)
+    return re.sub(
+        rb"\}\n\n",
+        lambda _: b',"obfuscation":"%s"}\n\n' % "".join(letters.choices("aZ09", k=letters.randrange(16))).encode(),
+        data,
+    )
+
+
 NUMBER = re.compile(rb'\{"type":("[a-z_.]+")(,[^\n]*),("sequence_number":[0-9]+)')
 LONG = 'Zürich ☃ 東京 😀 "said" \\ back\nand so on, for a while'
 CALL = Calls("call_a", "look", '{"path":"a b","deep":[1,{"x":null}],"e":"\\u2603 \\" \\\\"}')
@@ -518,6 +556,38 @@ def asked(dialect: Name, script: Script) -> Request:
 @pytest.mark.parametrize("kind", NAMES)
 def test_a_client_gets_the_same_bytes_however_frames_are_read(dialect: Name, kind: Name, script: Script):
     carried_anyhow(told(script, kind), asked(dialect, script), dialect, kind)
+
+
+@pytest.mark.parametrize("script", TURNS.values(), ids=[name.replace(" ", "-") for name in TURNS])
+@pytest.mark.parametrize("dialect", NAMES)
+@pytest.mark.parametrize("kind", NAMES)
+def test_a_client_gets_the_same_bytes_of_padded_frames(dialect: Name, kind: Name, script: Script):
+    carried_anyhow(pad(told(script, kind)), asked(dialect, script), dialect, kind)
+
+
+@pytest.mark.parametrize("kind", ["chat", "responses"])
+def test_a_padded_burst_is_read_in_runs_and_keeps_its_padding(kind: Name):
+    script = Script((Says("abcdefgh" * 9), Calls("call_a", "look", '{"path":"a b c d e f"}')), chars=1)
+    data = pad(told(script, kind))
+    frames = frames_of([data], FIELDS[kind])
+    assert sum(runs_in(frames)) > 50
+    written = carried([data], asked(kind, script), kind, kind)
+    text = rb'"delta":"' if kind == "responses" else rb'(?:content|arguments)":"'
+    paddings = [re.findall(text + rb'[^"][^\n]*"obfuscation":"(\w*)"', each) for each in (data, written)]
+    assert len(paddings[0]) > 50
+    assert [each for each in paddings[0] if each not in paddings[1]] == []
+
+
+def test_a_nested_number_that_counts_up_is_not_renumbered():
+    item = {"type": "response.output_item.added", "output_index": 0, "item": {"type": "message", "id": "msg_1"}}
+    part = {"item_id": "msg_1", "output_index": 0, "content_index": 0, "logprobs": []}
+    texts = (
+        frame(TYPE, {"type": TYPE, **part, "delta": text, "x": {"sequence_number": number}})
+        for number, text in enumerate("abcdefgh", 40)
+    )
+    data = frame("response.output_item.added", item) + b"".join(texts)
+    written = carried_anyhow(data, ask("responses"), "responses", "responses")
+    assert re.findall(rb'"x":\{"sequence_number":(\d+)\}', written) == [b"%d" % number for number in range(40, 48)]
 
 
 @pytest.mark.parametrize("dialect", NAMES)

@@ -1,5 +1,7 @@
 r"""Batches: consecutive frames that differ in one text only, read as one frame that stores each text.
 
+Their sequence numbers and their padding (OpenAI's `obfuscation`, random letters in each frame) may differ, too.
+
     data: {"index":0,"delta":{"text":"Hel"}}\n\n
     data: {"index":0,"delta":{"text":"lo"}}\n\n      →  data: {"index":0,"delta":{"text":"Hello"}}, a batch of two
 
@@ -10,33 +12,57 @@ text of every frame.
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from itertools import count, repeat
 
 import msgspec
 
-_NUMBER = re.compile(rb'"sequence_number": ?([0-9]+)')
+find_number = re.compile(rb'"sequence_number": ?([0-9]+)').search
+_PADDING = re.compile(rb'"obfuscation": ?"([ !#-\[\]-~]*)"')
 _NEVER_BATCHED = re.compile(rb'"name": ?"|"message": ?\{')
 """Frames that are never batched: one with a name may begin another call, and a message holds totals."""
 _END = b"\n\n"
 _decode = msgspec.json.Decoder(list[str]).decode
+_is_plain = re.compile(rb"[ !#-\[\]-~]*").fullmatch
 _inside = re.compile(rb'[^"\\\n]*(?:\\[^u/\n][^"\\\n]*)*')
 
 
 class Template(msgspec.Struct, frozen=True, gc=False):
-    """The bytes around a delta's text: `lead`, a sequence number if there is a `middle`, `key`, the text, `tail`."""
+    """The bytes around the parts of a frame that vary: the text, and a sequence number and padding if it has them.
+
+    A number is before the text, behind `lead`, or at the end, before `close`. Padding is behind the text.
+    """
 
     lead: bytes
     middle: bytes
+    """The bytes between a number and the key of the text."""
     key: bytes
+    pad: bytes
+    """The bytes between the text and the padding."""
     tail: bytes
+    """The bytes behind the text or the padding."""
+    close: bytes
+    """The bytes behind a number at the end."""
     event: bytes
     """The SSE event name, which is also part of the lead."""
     data: int
     """The offset in the lead at which the data begins."""
 
-    def render(self, text: bytes, number: int) -> bytes:
+    def render(self, text: bytes, number: int, padding: bytes) -> bytes:
         """The data of one frame with this text, which is escaped as in a JSON string."""
-        counted = b"%d" % number + self.middle if self.middle else b""
-        return self.lead[self.data :] + counted + self.key + text + self.tail[: -len(_END)]
+        opening, end = self.open_frame(number), self.end_frame(number)
+        return opening[self.data :] + self.key + text + self.pad + padding + end[: -len(_END)]
+
+    @property
+    def is_numbered(self) -> bool:
+        return bool(self.middle or self.close)
+
+    def open_frame(self, number: int) -> bytes:
+        """The bytes before the key of the text."""
+        return self.lead + b"%d" % number + self.middle if self.middle else self.lead
+
+    def end_frame(self, number: int) -> bytes:
+        """The bytes behind the text or the padding."""
+        return self.tail + b"%d" % number + self.close if self.close else self.tail
 
 
 class FrameBatch(msgspec.Struct, frozen=True, gc=False):
@@ -50,34 +76,49 @@ class FrameBatch(msgspec.Struct, frozen=True, gc=False):
     """The bytes of all frames as they were received."""
     strings: Sequence[str] = ()
     """The decoded texts."""
+    paddings: Sequence[bytes] = ()
+    """The padding of each frame, where frames are padded."""
+
+    def join(self) -> bytes:
+        """The data of one frame with all texts."""
+        return self.template.render(b"".join(self.texts), self.number, self.paddings[0] if self.paddings else b"")
 
     def write_each(self, head: bytes, tail: bytes) -> bytes:
         """All texts, each between a head and a tail."""
         return head + b'"' + (b'"' + tail + head + b'"').join(self.texts) + b'"' + tail
 
-    def render_frames(self) -> Iterator[bytes]:
-        """The data of each frame as it was received."""
-        return (self.template.render(text, number) for number, text in enumerate(self.texts, self.number))
+    def render_frames(self, number: int | None = None) -> Iterator[bytes]:
+        """The data of each frame as it was received, or with other numbers, of which this is the first."""
+        first = self.number if number is None else number
+        paddings = self.paddings or repeat(b"")
+        return map(self.template.render, self.texts, count(first), paddings)
 
 
-_PLACEHOLDER = b"@toolwire@"
+_SAMPLE_TEXT = b"@toolwire@"
+_SAMPLE_PADDING = b"@padding@"
 
 
 class BatchWriter:
-    """Writes batches by encoding one sample frame per template and repeating the bytes around its text."""
+    """Writes batches by encoding one sample frame per template and repeating the bytes around its text and padding."""
 
     def __init__(self) -> None:
         self._sampled: tuple[Template, object] | None = None
-        self._head = self._tail = b""
+        self._head = self._pad = self._tail = b""
 
     def write(self, batch: FrameBatch, encode: Callable[[bytes], bytes], context: object = None) -> bytes:
         """All frames of the batch. `encode` writes the data of one; `context` is what else its output depends on."""
         sampled = self._sampled
         if sampled is None or sampled[0] is not batch.template or sampled[1] != context:
             self._sampled = (batch.template, context)
-            sample = encode(batch.template.render(_PLACEHOLDER, 0))
-            self._head, _, self._tail = sample.partition(b'"' + _PLACEHOLDER + b'"')
-        return batch.write_each(self._head, self._tail)
+            sample = encode(batch.template.render(_SAMPLE_TEXT, 0, _SAMPLE_PADDING if batch.paddings else b""))
+            self._head, _, rest = sample.partition(b'"' + _SAMPLE_TEXT + b'"')
+            self._pad, _, self._tail = rest.rpartition(_SAMPLE_PADDING)
+        if not self._pad:
+            return batch.write_each(self._head, self._tail)
+        head, pad, tail = self._head + b'"', b'"' + self._pad, self._tail
+        return b"".join(
+            [head + text + pad + padding + tail for text, padding in zip(batch.texts, batch.paddings, strict=True)]
+        )
 
 
 def find_delta_openings(*fields: str) -> tuple[bytes, ...]:
@@ -94,18 +135,21 @@ def learn_template(block: bytes, fields: Sequence[bytes]) -> Template | None:
     text = _inside.match(block, at + len(key))
     if text is None or not block.startswith(b'"', text.end()) or block.find(key, text.end()) >= 0:
         return None
-    lead, middle, tail = block[:at], b"", block[text.end() :] + _END
+    lead, middle, pad, tail, close = block[:at], b"", b"", block[text.end() :] + _END, b""
     if b"\n" in tail[: -len(_END)]:
         return None
-    number = _NUMBER.search(lead)
-    if number is not None:
+    if (number := find_number(lead)) is not None:
         lead, middle = lead[: number.start(1)], lead[number.end() :]
+    if (padding := _PADDING.search(tail)) is not None:
+        pad, tail = tail[: padding.start(1)], tail[padding.end(1) :]
+    if not middle and (number := find_number(tail)) is not None:
+        tail, close = tail[: number.start(1)], tail[number.end() :]
     event, data = b"", 6
     if lead.startswith(b"event: "):
         event, data = lead[7 : lead.find(b"\n")], lead.find(b"\ndata: ") + 7
     if lead.count(b"\n") != bool(event) or not lead.startswith(b"data: ", data - 6):
         return None
-    return Template(lead, middle, key, tail, event, data)
+    return Template(lead, middle, key, pad, tail, close, event, data)
 
 
 MAX_NUMBER_DIGITS = 18
@@ -117,33 +161,52 @@ FRAMES_PER_WINDOW = 32
 
 def read_batch(data: bytes, start: int, template: Template) -> tuple[FrameBatch, int] | None:
     """The batch that begins at this offset and its length in bytes; None if fewer than two frames match."""
-    lead, middle, key, tail = template.lead, template.middle, template.key, template.tail
-    end = data.find(tail, start + len(lead), start + MIN_WINDOW_BYTES)
-    if end < 0 or not data.startswith(lead, end + len(tail)):
+    lead, key, pad = template.lead, template.key, template.pad
+    end = data.find(_END, start + len(lead), start + MIN_WINDOW_BYTES) + len(_END)
+    if end < len(_END) or not data.startswith(lead, end) or data.find(b"\\u", start, end) >= 0:
         return None
     window = max(MIN_WINDOW_BYTES, FRAMES_PER_WINDOW * (end - start))
     opening, *parts = data[start : start + window].split(key)
-    number = _parse_number(opening, template)
+    number = _find_number(opening, data[start:end], template)
     if number is None:
         return None
-    # A part is a text, the end of its frame, and the opening of the next.
-    joint, count = tail + lead, len(parts)
-    if middle:
-        numbers = [*map(b"%d".__mod__, range(number, number + count + 1))]
-        joints = [joint + each + middle for each in numbers[1:]]
-    else:
-        numbers, joints = [], [joint] * count
-    texts = [*map(bytes.removesuffix, parts, joints)]
-    whole = _count_complete(parts, texts, joints)
-    del texts[whole:]
-    if whole < count and (end := parts[whole].find(tail)) >= 0:
-        texts.append(parts[whole][:end])
-    strings = _decode_texts(texts) if len(texts) > 1 and b"" not in texts else None
+    # A part is a text with its padding, the end of its frame, and the opening of the next.
+    joints = _join_frames(template, number, len(parts))
+    padded = [*map(bytes.removesuffix, parts, joints)]
+    whole = _count_complete(parts, padded, joints)
+    del padded[whole:]
+    if whole < len(parts) and (end := parts[whole].find(template.end_frame(number + whole))) >= 0:
+        padded.append(parts[whole][:end])
+    texts, paddings = padded, list[bytes]()
+    if pad:
+        pairs = [text.split(pad) for text in padded]
+        regular = next((index for index, pair in enumerate(pairs) if len(pair) != 2), len(pairs))
+        texts, paddings = [pair[0] for pair in pairs[:regular]], [pair[1] for pair in pairs[:regular]]
+        if not _is_plain(b"".join(paddings)):
+            return None
+    strings = _decode_texts(texts)
     if strings is None:
+        regular = next((index for index, text in enumerate(texts) if _decode_texts([text]) is None), 0)
+        texts, paddings = texts[:regular], paddings[:regular]
+        strings = _decode_texts(texts)
+    if strings is None or len(texts) < 2:
         return None
-    around = len(lead) + len(middle) + len(key) + len(tail)
-    length = len(texts) * around + sum(map(len, texts)) + sum(map(len, numbers[: len(texts)]))
-    return FrameBatch(texts, template, number, data[start : start + length], strings), length
+    last = len(texts) - 1
+    length = len(opening) + len(texts) * len(key) + len(template.end_frame(number + last))
+    length += sum(map(len, padded[: last + 1])) + sum(map(len, joints[:last]))
+    return FrameBatch(texts, template, number, data[start : start + length], strings, paddings), length
+
+
+def _join_frames(template: Template, number: int, count: int) -> list[bytes]:
+    """What is between the text or padding of each frame and the text of the next."""
+    lead, middle, tail, close = template.lead, template.middle, template.tail, template.close
+    if middle:
+        joint = tail + lead
+        return [joint + each + middle for each in map(b"%d".__mod__, range(number + 1, number + count + 1))]
+    if close:
+        joint = close + lead
+        return [tail + each + joint for each in map(b"%d".__mod__, range(number, number + count))]
+    return [tail + lead] * count
 
 
 def _count_complete(parts: list[bytes], texts: list[bytes], joints: list[bytes]) -> int:
@@ -155,7 +218,9 @@ def _count_complete(parts: list[bytes], texts: list[bytes], joints: list[bytes])
 
 
 def _decode_texts(texts: list[bytes]) -> list[str] | None:
-    """The decoded texts; None if one is not a JSON string, or not encoded as we would encode it."""
+    """The decoded texts; None if one is empty, is not a JSON string, or is not encoded as we would encode it."""
+    if b"" in texts:
+        return None
     written = b'["' + b'","'.join(texts) + b'"]'
     # Escapes that we would not write, or a backslash at the end of a text.
     if b"\\" in written and (
@@ -169,10 +234,18 @@ def _decode_texts(texts: list[bytes]) -> list[str] | None:
     return strings if len(strings) == len(texts) else None
 
 
-def _parse_number(opening: bytes, template: Template) -> int | None:
-    """The sequence number in the bytes before a text; 0 if frames have none, None if this is another kind of frame."""
-    if not template.middle:
-        return 0 if opening == template.lead else None
-    written = opening[len(template.lead) : -len(template.middle)]
-    number = int(written) if written.isdigit() and len(written) < MAX_NUMBER_DIGITS else 0
-    return number if opening == template.lead + b"%d" % number + template.middle else None
+def _find_number(opening: bytes, frame: bytes, template: Template) -> int | None:
+    """The sequence number of a frame; 0 if frames have none, None if this is another kind of frame.
+
+    `opening` is what the frame has before the key of its text.
+    """
+    if template.middle:
+        written = opening[len(template.lead) : -len(template.middle)]
+    elif template.close:
+        written = frame[frame.rfind(template.tail) + len(template.tail) : -len(template.close)]
+    else:
+        written = b"0"
+    if not written.isdigit() or len(written) > MAX_NUMBER_DIGITS:
+        return None
+    number = int(written)
+    return number if opening == template.open_frame(number) and frame.endswith(template.end_frame(number)) else None

@@ -124,8 +124,7 @@ class FrameReader:
                 found = read_batch(blocks, offset, template)
                 if found is not None and found[1] <= self._limit:
                     batch, length = found
-                    data = template.render(b"".join(batch.texts), batch.number)
-                    frames.append(Frame(template.event, data, batch))
+                    frames.append(Frame(template.event, batch.join(), batch))
                     offset += length
                     self._misses_left = MAX_TEMPLATE_MISSES
                     continue

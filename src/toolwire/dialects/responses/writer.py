@@ -6,7 +6,7 @@ from typing import TypeAlias
 import msgspec
 
 from toolwire.core import sse
-from toolwire.core.batch import Template
+from toolwire.core.batch import Template, find_number
 from toolwire.core.events import Delta
 from toolwire.core.raw import Fields, Json, fields_of, to_json
 from toolwire.core.sse import Frame
@@ -78,10 +78,7 @@ class Writer:
         if event.batch is None:
             self.number = number + 1
             return (self._head + b"%d" % number + self._position + to_json(event.text) + self._tail,)
-        return self._write_each(event.batch.texts, self._head, self._position + b'"', b'"' + self._tail)
-
-    def _write_each(self, texts: Sequence[bytes], head: bytes, position: bytes, tail: bytes) -> Sequence[bytes]:
-        number = self.number
+        texts, head, position, tail = event.batch.texts, self._head, self._position + b'"', b'"' + self._tail
         self.number = number + len(texts)
         return [head + b"%d" % each + position + text + tail for each, text in enumerate(texts, number)]
 
@@ -97,14 +94,16 @@ class Writer:
         template = batch.template
         if template is not self._template:
             self._template = template
-            self._template_fits = bool(template.middle) and self._fits(fields_of(template.render(b"", 0)))
+            fields = fields_of(template.render(b"", 0, b""))
+            is_numbered = template.is_numbered and fields.get("sequence_number") == msgspec.Raw(b"0")
+            self._template_fits = is_numbered and self._fits(fields)
         if not self._template_fits:
             return [piece for data in batch.render_frames() for piece in self._forward(Frame(frame.event, data))]
         if batch.number == self.number and not self._socket and template.lead.startswith(self._name):
             self.number += len(batch.texts)
             return (batch.original,)
-        head, tail = template.lead[template.data :], template.tail.removesuffix(b"\n\n") + self._end
-        return self._write_each(batch.texts, self._name + head, template.middle + template.key, tail)
+        number, self.number = self.number, self.number + len(batch.texts)
+        return [self._name + data + self._end for data in batch.each_frame(number)]
 
     def _fits(self, fields: Fields) -> bool:
         """Whether a frame has our ids and indexes and all required fields, so that only its number may differ."""
@@ -133,6 +132,9 @@ class Writer:
             is_learned = lead.count(b"{") == 1 and self._position_fields.items() <= before.items()
             self._lead, self._middle = (lead + found, middle) if is_learned else (NO_LEAD, b"")
             numbered = self._set_number(data, number)
+        has_one = "sequence_number" in fields and data.count(b'"sequence_number"') == 1
+        if numbered is None and has_one and (found := find_number(data)) is not None:
+            numbered = data[: found.start(1)] + number + data[found.end(1) :]
         return numbered or to_json({**fields, "sequence_number": msgspec.Raw(number)})
 
     def _set_number(self, data: bytes, number: bytes) -> bytes | None:
