@@ -6,6 +6,7 @@ seat continues its counters, so that no sum decreases. Gauges are removed with t
 """
 
 import os
+from collections import defaultdict
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -49,6 +50,8 @@ _GAUGES = {
 }
 _SHARED = "toolwire_store_"
 """Prefix of gauges about the store, which all workers share: the highest value counts, not the sum."""
+MAX_PENDING_TURNS = 1000
+"""Turns that are exported together at the latest."""
 _values, _multiprocess = cast("Any", values), cast("Any", multiprocess)  # neither is fully typed
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 _FILES = ("counter", "histogram", "gauge_livesum", "gauge_livemax")
@@ -119,6 +122,8 @@ class Metrics(Collector, TurnObserver):
                 mode = "livemax" if name.startswith(_SHARED) else "livesum"
                 self._gauges[name] = Gauge(name, help, registry=registry, multiprocess_mode=mode)
         self._children: dict[tuple[str, Labels], Counter | Histogram] = {}
+        self._counts: defaultdict[tuple[str, Labels], int] = defaultdict(int)  # of turns that are not yet exported
+        self._durations: list[tuple[Labels, float]] = []
         self._store_fails = False
         self._dropped = 0
         self.running = 0
@@ -144,19 +149,29 @@ class Metrics(Collector, TurnObserver):
         self.running -= 1
 
     def end(self, report: TurnReport, outcome: TurnOutcome) -> None:
-        """Count a turn that is over."""
-        where, child, stats = (report.dialect, report.backend or ""), self._child, outcome.stats
-        child("toolwire_turns", (*where, str(report.status))).inc()
-        child("toolwire_turn_seconds", where).observe(outcome.seconds)
+        """Count a turn that is over. Turns are exported together, because each number takes a lock."""
+        where, counts, stats = (report.dialect, report.backend or ""), self._counts, outcome.stats
+        counts["toolwire_turns", (*where, str(report.status))] += 1
+        self._durations.append((where, outcome.seconds))
         if stats.call_count:
-            child("toolwire_calls", where).inc(stats.call_count)
+            counts["toolwire_calls", where] += stats.call_count
         if stats.truncated:
-            child("toolwire_truncated_turns", where).inc()
+            counts["toolwire_truncated_turns", where] += 1
         for code, count in stats.counts.items():
-            child("toolwire_notes", (code,)).inc(count)
+            counts["toolwire_notes", (code,)] += count
         if stats.usage is not None:
-            child("toolwire_tokens", (*where, "input")).inc(stats.usage.input)
-            child("toolwire_tokens", (*where, "output")).inc(stats.usage.output)
+            counts["toolwire_tokens", (*where, "input")] += stats.usage.input
+            counts["toolwire_tokens", (*where, "output")] += stats.usage.output
+        if len(self._durations) >= MAX_PENDING_TURNS:
+            self._export_turns()
+
+    def _export_turns(self) -> None:
+        counts, self._counts = self._counts, defaultdict(int)
+        durations, self._durations = self._durations, []
+        for (name, labels), count in counts.items():
+            self._child(name, labels).inc(count)
+        for where, seconds in durations:
+            self._child("toolwire_turn_seconds", where).observe(seconds)
 
     def call(self, tool: str, outcome: str) -> None:
         """Count a call of one of the gateway's own tools."""
@@ -184,7 +199,8 @@ class Metrics(Collector, TurnObserver):
         self._child("toolwire_store_seconds", (operation,)).observe(monotonic() - began)
 
     def refresh(self) -> None:
-        """Update the gauges, and counters kept elsewhere. Each worker does this every second."""
+        """Update the gauges and the counters. Each worker does this every second."""
+        self._export_turns()
         self._gauges["toolwire_turns_running"].set(self.running)
         self._gauges["toolwire_follows"].set(self.follows)
         self._gauges["toolwire_store_failing"].set(self._store_fails)
@@ -204,6 +220,5 @@ class Metrics(Collector, TurnObserver):
             yield metric
 
     def text(self) -> bytes:
-        """The metrics in the text format of Prometheus. Takes milliseconds for each worker."""
-        self.refresh()
+        """The metrics in the text format of Prometheus, as of the last `refresh`. Takes milliseconds for each worker."""
         return generate_latest(self)

@@ -70,7 +70,9 @@ class ServiceRoutes:
     async def show_metrics(self, request: Request) -> Response:
         """The metrics of all workers, in the text format of Prometheus."""
         self._shared.keys.check(dict(request.scope["headers"]))
-        text = await asyncio.to_thread(self._shared.process.metrics.text)
+        metrics = self._shared.process.metrics
+        metrics.refresh()
+        text = await asyncio.to_thread(metrics.text)
         return Response(text, media_type="text/plain; version=0.0.4")
 
     def count_tokens_of(self, side: DialectSide, decode_steps: DecodeSteps) -> Callable[[Request], Awaitable[Response]]:
