@@ -580,7 +580,7 @@ def test_a_padded_burst_is_read_in_runs_and_keeps_its_padding(kind: Name):
 
 def test_a_nested_number_that_counts_up_is_not_renumbered():
     item = {"type": "response.output_item.added", "output_index": 0, "item": {"type": "message", "id": "msg_1"}}
-    part = {"item_id": "msg_1", "output_index": 0, "content_index": 0, "logprobs": []}
+    part: dict[str, Any] = {"item_id": "msg_1", "output_index": 0, "content_index": 0, "logprobs": []}
     texts = (
         frame(TYPE, {"type": TYPE, **part, "delta": text, "x": {"sequence_number": number}})
         for number, text in enumerate("abcdefgh", 40)

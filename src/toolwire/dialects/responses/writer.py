@@ -103,7 +103,7 @@ class Writer:
             self.number += len(batch.texts)
             return (batch.original,)
         number, self.number = self.number, self.number + len(batch.texts)
-        return [self._name + data + self._end for data in batch.each_frame(number)]
+        return [self._name + data + self._end for data in batch.render_frames(number)]
 
     def _fits(self, fields: Fields) -> bool:
         """Whether a frame has our ids and indexes and all required fields, so that only its number may differ."""
