@@ -192,8 +192,8 @@ def read_batch(data: bytes, start: int, template: Template) -> tuple[FrameBatch,
     if strings is None or len(texts) < 2:
         return None
     last = len(texts) - 1
-    length = len(opening) + len(texts) * len(key) + len(template.end_frame(number + last))
-    length += sum(map(len, padded[: last + 1])) + sum(map(len, joints[:last]))
+    length = len(opening) + len(texts) * len(key) + sum(map(len, parts[:last]))
+    length += len(padded[last]) + len(template.end_frame(number + last))
     return FrameBatch(texts, template, number, data[start : start + length], strings, paddings), length
 
 

@@ -29,7 +29,7 @@ MAX_EXAMINED_FRAMES = 20
 
 def check_dialect(dialect: str) -> Dialect:
     """The name of a dialect, unchanged. Raises `ValueError` if there is no such dialect."""
-    if dialect not in dialects():
+    if dialect not in [*dialects()]:  # which need not be hashable
         raise ValueError(f"{dialect!r} is no dialect; there are {', '.join(dialects())}")
     return dialect
 
