@@ -220,5 +220,5 @@ class Metrics(Collector, TurnObserver):
             yield metric
 
     def text(self) -> bytes:
-        """The metrics in the text format of Prometheus, as of the last `refresh`. Takes milliseconds for each worker."""
+        """The text format of Prometheus, as of the last `refresh`. Takes milliseconds for each worker."""
         return generate_latest(self)
