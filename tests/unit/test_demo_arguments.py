@@ -158,6 +158,7 @@ def test_a_path_is_absolute_where_that_is_wanted_and_the_directory_is_known():
         " - Primary working directory: /home/me\n - x",
         "<env>\nWorking directory: /home/me\n</env>",
         "<cwd>/home/me</cwd>",
+        "I'm currently working in the directory: /home/me",
     ):
         assert told(message, "Read a/../b.txt", absolute) == [{"file_path": "/home/me/b.txt"}]
         assert told(message, "Read /etc/x.txt", absolute) == [{"file_path": "/etc/x.txt"}]
@@ -171,6 +172,8 @@ def test_a_shell_runs_a_command_and_never_the_prompt():
         {"command": ["bash", "-lc", "a b"]},
         {"command": ["bash", "-lc", "c"]},
     ]
+    several = function("run_commands", "Runs shell commands.", commands={"type": "array", "items": TEXT})
+    assert arguments(asking("Run `a b`", tools=[several])) == [{"commands": ["a b"]}]
     tool = function("bash", "Runs a command.", command=TEXT, description=TEXT)
     for prompt in ("use bash", "use bash for 'rm x'", "use bash on x.py", "Call the tool bash with care; rm -rf x"):
         assert [each["command"] for each in arguments(asking(prompt, tools=[tool]))] == ["ls"]

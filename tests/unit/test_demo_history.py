@@ -19,7 +19,9 @@ AGENTS = "# AGENTS.md instructions for /home/me\n\n<INSTRUCTIONS>\n# Rules: run 
         ("<user_instructions>Run it.</user_instructions> hi", "hi"), ("<ide_selection lines=\"3\">x</ide_selection>hi", "hi"),
         ("<command-name>/x</command-name>\n<command-args>y</command-args>", ""), ("<user_query>\nhi\n</user_query>\n<environment_details>x</environment_details>", "hi"),
         ("<environment_details>\nx\n</environment_details>\n<task>\nhi\n</task>", "hi"),
+        ('"Read `a.txt`"', "Read `a.txt`"),  # opencode
         # What a user may write
+        ('Say "hi" and "ho"', 'Say "hi" and "ho"'), ('"a" or "b"', '"a" or "b"'),
         ("What is <b>bold</b>?", "What is <b>bold</b>?"), ("<div>\nhi\n</div>", "<div>\nhi\n</div>"), ("Is a < b and c > d?", "Is a < b and c > d?"),
         ("Explain <my-tag>x</my-tag>", "Explain <my-tag>x</my-tag>"), ("<system-reminder> hi", "<system-reminder> hi"),
         ("# AGENTS.md instructions are what?", "# AGENTS.md instructions are what?"),

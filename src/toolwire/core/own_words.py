@@ -17,6 +17,8 @@ from toolwire.core.request import Part, TextPart
 _OPENING = re.compile(r"^[ \t]*<([A-Za-z][^<>\n/]{0,80})>", re.MULTILINE)
 _HEADING = re.compile(r"^# AGENTS\.md instructions.*\n*", re.MULTILINE)
 _USER_TAGS = ("user_query", "user_request", "userRequest", "user_message", "user_input", "task")
+_QUOTED = re.compile(r'"[^"]+"')
+"""`opencode run` puts its argument into quotes."""
 MAX_BLOCKS = 200
 """Maximum tags examined in one text."""
 
@@ -42,7 +44,8 @@ def find_own_words(text: str) -> str:
             kept.append(text[start : opening.start()])
             start = at = end + len(name) + 3
     kept.append(text[start:])
-    return (_HEADING.sub("", "".join(kept)) if len(kept) > 1 else text).strip()
+    words = (_HEADING.sub("", "".join(kept)) if len(kept) > 1 else text).strip()
+    return words[1:-1] if _QUOTED.fullmatch(words) else words
 
 
 def join_own_words(parts: Sequence[Part]) -> str:

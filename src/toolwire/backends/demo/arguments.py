@@ -273,7 +273,10 @@ class _Filler:
         """Several values of the prompt, a command for a shell, or as many items as the schema requires."""
         given = self._given.get(name, [])
         if _kind_of(name, self._ability) == "command":
-            return ["bash", "-lc", *(given or ["ls"])]
+            return [
+                *(() if name.endswith("s") else ("bash", "-lc")),
+                *(given or ["ls"]),
+            ]  # commands, or one's arguments
         if given:
             return [*given]
         prefix = list_under(shape, "items") or list_under(shape, "prefixItems")

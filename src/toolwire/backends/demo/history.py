@@ -15,7 +15,8 @@ _FAILURE = re.compile(r"error\b|failed\b|.{0,2000}\bexit(?:ed with)? code:? [1-9
 _DEMAND = re.compile(r"^Call (?:a tool|the tool \S+) before you answer\.$", re.MULTILINE)
 """The instruction with which `backends/codex` demands a call: app-server has no `tool_choice`."""
 _DIRECTORY = re.compile(
-    r"<cwd>\s*(?P<codex>[^<\n]+?)\s*</cwd>|working directory:[ \t]*[`\"]?(?P<other>[^`\"\n]+)", re.IGNORECASE
+    r"<cwd>\s*(?P<codex>[^<\n]+?)\s*</cwd>|working (?:in the )?directory:[ \t]*[`\"]?(?P<other>[^`\"\n]+)",
+    re.IGNORECASE,
 )
 
 
