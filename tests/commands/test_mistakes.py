@@ -58,6 +58,10 @@ CONFIGURATIONS = {
         '[[backends]]\npreset = "azure"\n',
         "backends[0] (azure).base_url: the preset azure needs an address of the form https://RESOURCE.openai.azure.com/openai/v1",
     ),
+    "an address with a placeholder": (
+        '[[backends]]\npreset = "bedrock"\nbase_url = "https://bedrock-runtime.REGION.amazonaws.com/openai/v1"\n',
+        "backends[0] (bedrock).base_url: write your own region for REGION",
+    ),
     "an address with its operation": (
         '[[backends]]\nname = "a"\nkind = "chat"\nbase_url = "http://127.0.0.1:1/v1/chat/completions"\n',
         "backends[0] (a).base_url: it ends in an operation; write 'http://127.0.0.1:1/v1'",
@@ -130,8 +134,8 @@ COMMANDS = {
         "mine.toml: there is no such file; toolwire init writes one",
     ),
     "a program that cannot be launched": (
-        ("launch", "vim"),
-        "Invalid value for '{claude|codex}': 'vim' is not one of 'claude', 'codex'. See toolwire launch --help",
+        ("launch", "claud"),
+        "there is no command claud; did you mean claude?",
     ),
     "a program that is not installed": (
         ("launch", "claude"),
@@ -139,7 +143,7 @@ COMMANDS = {
     ),
     "a client that there is not": (
         ("env", "gemini"),
-        "Invalid value for '{claude|codex|openai|anthropic}': 'gemini' is not one of 'claude', 'codex', 'openai', 'anthropic'. See toolwire env --help",
+        "Invalid value for '{claude|codex|opencode|aider|cline|qwen|crush|goose|openai|anthropic}': 'gemini' is not one of 'claude', 'codex', 'opencode', 'aider', 'cline', 'qwen', 'crush', 'goose', 'openai', 'anthropic'. See toolwire env --help",
     ),
     "a shell that there is not": (
         ("env", "openai", "--shell", "tcsh"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from toolwire.config.presets import PRESETS, explain_preset
+from toolwire.config.presets import PRESETS, explain_preset, find_preset
 from toolwire.config.settings import ANTHROPIC, OPENAI, Backend, SettingsError, load
 from toolwire.config.validate import find_backend_faults
 
@@ -56,10 +56,11 @@ def facts(fields: dict[str, Any]) -> list[str]:
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_is_a_whole_entry(name: str, tmp_path: Path):
     preset = PRESETS[name]
-    more = f'\nbase_url = "{preset.address.replace("RESOURCE", "mine")}"' if preset.address else ""
+    url = re.sub("[A-Z]{3,}", "mine", preset.address)
+    more = f'\nbase_url = "{url}"' if url else ""
     backend = loaded(tmp_path, f'preset = "{name}"{more}')
     assert (backend.name, backend.kind, backend.api_key_env) == (name, preset.kind, preset.api_key_env)
-    assert backend.base_url == (preset.base_url or "https://mine.openai.azure.com/openai/v1")
+    assert backend.base_url == (preset.base_url or url)
     assert (backend.models, backend.profile) == (preset.models, preset.profile)
     assert [*find_backend_faults(backend)] == []
 
@@ -109,3 +110,20 @@ def test_the_nearest_preset_is_found_by_name_and_by_vendor(name: str, near: str)
 def test_a_preset_that_is_like_none_gets_the_list(tmp_path: Path):
     with pytest.raises(SettingsError, match=re.escape("there is no preset 'watson'; there are openai, anthropic, ")):
         loaded(tmp_path, 'preset = "watson"')
+
+
+@pytest.mark.parametrize(
+    ("url", "owner", "preset"),
+    [
+        ("https://api.deepseek.com/v1", "", "deepseek"),
+        ("https://api.deepseek.com.example.net/v1", "", ""),
+        ("https://mine.openai.azure.com/openai/v1", "", "azure"),
+        ("https://bedrock-runtime.eu-west-1.amazonaws.com/openai/v1", "", "bedrock"),
+        ("http://127.0.0.1:11434/v1", "", ""),
+        ("http://10.0.0.5:9000/v1", "vllm", "vllm"),
+        ("http://10.0.0.5:9000/v1", "library", "ollama"),
+        ("http://10.0.0.5:9000/v1", "somebody", ""),
+    ],
+)
+def test_a_server_is_known_by_its_vendor_or_by_the_owner_of_its_models(url: str, owner: str, preset: str):
+    assert find_preset(url, owner) == preset

@@ -136,7 +136,7 @@ def _quote(value: Any, path: str) -> str:
 
 def looks_like_key(text: str) -> bool:
     """Whether a text looks like a vendor's key: `sk-…`, `gsk_…`, `xai-…`."""
-    return re.match(r"[A-Za-z]{2,4}[-_]\S{12}", text) is not None
+    return re.match(r"(?![A-Z0-9_]+$)[A-Za-z]{2,4}[-_]\S{12}", text) is not None  # capitals are a variable's name
 
 
 def _join(path: str, key: str) -> str:

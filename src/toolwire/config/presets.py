@@ -10,6 +10,7 @@ facts from the server's documentation or its answers; docs/presets.md gives the 
 import re
 from difflib import get_close_matches
 from typing import Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -32,13 +33,26 @@ class Preset(msgspec.Struct, frozen=True, omit_defaults=True):
     key_header: Header | Literal[""] = ""
     address: str = ""
     """The form of `base_url`, if it differs for each user."""
+    owner: str = ""
+    """The `owned_by` of the models in its list, if that identifies the server."""
 
     @property
     def fields(self) -> Table:
         """The keys that it fills in, as in a settings file."""
         filled = msgspec.to_builtins(self)
-        return {"kind": self.kind, **{key: value for key, value in filled.items() if key not in ("title", "address")}}
+        return {
+            "kind": self.kind,
+            **{key: value for key, value in filled.items() if key not in ("title", "address", "owner")},
+        }
 
+
+_PLACEHOLDER = re.compile("[A-Z]{3,}")
+
+_GEMINI: Table = {
+    "parallel": False,
+    "refuses": ["frequency_penalty", "prompt_cache_key", "seed", "store"],
+    "schema": ["inline_refs", "object_top", "no_const", "nullable", "plain", "items"],
+}
 
 PRESETS: dict[str, Preset] = {
     "openai": Preset(
@@ -55,6 +69,13 @@ PRESETS: dict[str, Preset] = {
         base_url="https://api.anthropic.com/v1",
         api_key_env="ANTHROPIC_API_KEY",
         models=("claude-*",),
+    ),
+    "gemini": Preset(
+        "Gemini (Google AI Studio)",
+        base_url="https://generativelanguage.googleapis.com/v1beta/openai",
+        api_key_env="GEMINI_API_KEY",
+        models=("gemini-*", "models/gemini-*"),
+        profile=_GEMINI,
     ),
     "openrouter": Preset(
         "OpenRouter",
@@ -117,10 +138,13 @@ PRESETS: dict[str, Preset] = {
         "Ollama, on this machine",
         base_url="http://127.0.0.1:11434/v1",
         profile={"content_beside_calls": "empty"},
+        owner="library",
     ),
-    "vllm": Preset("vLLM, on this machine", base_url="http://127.0.0.1:8000/v1"),
-    "llamacpp": Preset("llama.cpp, on this machine", base_url="http://127.0.0.1:8080/v1"),
-    "lmstudio": Preset("LM Studio, on this machine", base_url="http://127.0.0.1:1234/v1"),
+    "vllm": Preset("vLLM, on this machine", base_url="http://127.0.0.1:8000/v1", owner="vllm"),
+    "sglang": Preset("SGLang, on this machine", base_url="http://127.0.0.1:30000/v1", owner="sglang"),
+    "llamacpp": Preset("llama.cpp, on this machine", base_url="http://127.0.0.1:8080/v1", owner="llamacpp"),
+    "lmstudio": Preset("LM Studio, on this machine", base_url="http://127.0.0.1:1234/v1", owner="organization_owner"),
+    "tgi": Preset("Text Generation Inference, on this machine", base_url="http://127.0.0.1:3000/v1"),
     "azure": Preset(
         "Azure OpenAI",
         "responses",
@@ -128,6 +152,25 @@ PRESETS: dict[str, Preset] = {
         query={"api-version": "v1"},
         key_header="api-key",
         address="https://RESOURCE.openai.azure.com/openai/v1",
+    ),
+    "foundry": Preset(
+        "Microsoft Foundry",
+        api_key_env="AZURE_OPENAI_API_KEY",
+        query={"api-version": "v1"},
+        key_header="api-key",
+        address="https://RESOURCE.services.ai.azure.com/openai/v1",
+    ),
+    "bedrock": Preset(
+        "Amazon Bedrock",
+        api_key_env="AWS_BEARER_TOKEN_BEDROCK",
+        address="https://bedrock-runtime.REGION.amazonaws.com/openai/v1",
+    ),
+    "vertex": Preset(
+        "Vertex AI (Google Cloud)",
+        api_key_env="VERTEX_ACCESS_TOKEN",
+        models=("google/gemini-*",),
+        profile=_GEMINI,
+        address="https://aiplatform.googleapis.com/v1/projects/PROJECT/locations/global/endpoints/openapi",
     ),
 }
 
@@ -142,6 +185,21 @@ def with_preset(entry: Table, name: str) -> Table:
     if isinstance(own, dict):  # any other type is reported later
         merged["profile"] = {**profile, **own}
     return merged
+
+
+def find_preset(url: str, owner: str = "") -> str:
+    """The preset of a server: a vendor's by its host, any other by the `owned_by` of its models; empty if unknown."""
+    host = urlsplit(url).netloc
+    for name, preset in PRESETS.items():
+        form = re.escape(urlsplit(preset.base_url or preset.address).netloc)
+        if preset.api_key_env and re.fullmatch(_PLACEHOLDER.sub("[^.]+", form), host):
+            return name
+    return next((name for name, preset in PRESETS.items() if owner and preset.owner == owner), "")
+
+
+def find_placeholder(url: str, form: str) -> str:
+    """A placeholder of the form of an address, such as RESOURCE, that is still in the address."""
+    return next((word for word in _PLACEHOLDER.findall(form) if word in url), "")
 
 
 def explain_preset(name: str) -> str:

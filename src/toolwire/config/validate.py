@@ -7,7 +7,7 @@ from math import inf
 from urllib.parse import urlsplit
 
 from toolwire.config.decode import SettingsError, convert_table, explain_choice, join_words
-from toolwire.config.presets import PRESETS
+from toolwire.config.presets import PRESETS, find_placeholder
 from toolwire.config.settings import (
     CONSOLE_NAME,
     DATABASE_SCHEMES,
@@ -155,8 +155,8 @@ def _check_address(backend: Backend) -> Iterator[str]:
     elif ending:
         plain = url.rstrip("/").removesuffix(ending)
         yield f".base_url: it ends in an operation; write {repr(plain) if '@' not in url else f'it without {ending}'}"
-    elif url == address:
-        yield ".base_url: write the name of your own resource for RESOURCE"
+    elif word := find_placeholder(url, address):
+        yield f".base_url: write your own {word.lower()} for {word}"
 
 
 def _check_names(backend: Backend) -> Iterator[str]:
