@@ -28,7 +28,7 @@ class Desk:
         """Set how long the program waits for the answer of a backend when it looks whether all is well."""
         folder = self.home / "patience"
         folder.mkdir(exist_ok=True)
-        text = f"import toolwire.cli.doctor\ntoolwire.cli.doctor.BACKEND_TIMEOUT = {seconds}\n"
+        text = f"import toolwire.cli.probe\ntoolwire.cli.probe.PROBE_TIMEOUT = {seconds}\n"
         (folder / "sitecustomize.py").write_text(text)
         earlier = self.environment.get("PYTHONPATH")
         self.environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(folder), earlier)))

@@ -6,8 +6,8 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-Answer = tuple[int, str, bytes]
-"""Status, type and body."""
+Answer = tuple[int, str, bytes] | tuple[int, str, bytes, Mapping[str, str]]
+"""Status, type, body and further headers."""
 
 
 class Silence:
@@ -42,10 +42,13 @@ class Server:
                 self._answer("POST")
 
             def _answer(self, method: str) -> None:
-                status, kind, body = answer(method, self.path, {k.lower(): v for k, v in self.headers.items()})
+                status, kind, body, *more = answer(method, self.path, {k.lower(): v for k, v in self.headers.items()})
                 self.send_response(status)
                 self.send_header("content-type", kind)
                 self.send_header("content-length", str(len(body)))
+                for headers in more:
+                    for name, value in headers.items():
+                        self.send_header(name, value)
                 with suppress(ConnectionError):  # who asked may have given up
                     self.end_headers()
                     self.wfile.write(body)

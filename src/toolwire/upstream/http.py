@@ -196,7 +196,9 @@ class HttpUpstream(Upstream):
                         message = f"The backend's reply exceeds the limit of {MAX_SMALL_ANSWER} bytes."
                         raise broken("reply_too_large", message)
                 self.note_connection()
-                return SmallAnswer(response.status, response.content_type, self._blanks(key).clean(bytes(body)))
+                blanks, location = self._blanks(key), response.headers.get("location", "")
+                content = blanks.clean(bytes(body))
+                return SmallAnswer(response.status, response.content_type, content, blanks.clean_text(location))
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise self._fail(error) from error
 
@@ -210,6 +212,8 @@ class SmallAnswer(msgspec.Struct, frozen=True):
     status: int
     content_type: str
     body: bytes
+    location: str = ""
+    """Where it redirects to; redirects are not followed."""
 
 
 def _payload(body: bytes) -> aiohttp.payload.Payload:
