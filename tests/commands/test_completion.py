@@ -19,8 +19,8 @@ def completed(desk: Desk, line: str, **more: str) -> list[str]:
 def test_commands_programs_presets_and_models_are_offered(desk: Desk):
     desk.configure('[[backends]]\npreset = "ollama"\nmodels = ["qwen3", "gemma*"]\naliases = { quick = "qwen3" }\n')
     assert completed(desk, "toolwire la") == ["launch"]
-    assert completed(desk, "toolwire launch c") == ["claude", "codex"]
-    assert completed(desk, "toolwire env o") == ["openai"]
+    assert completed(desk, "toolwire launch c") == ["claude", "codex", "cline", "crush"]
+    assert completed(desk, "toolwire env o") == ["opencode", "openai"]
     assert completed(desk, "toolwire init --preset l") == ["llamacpp", "lmstudio"]
     assert completed(desk, "toolwire env claude --model q") == ["qwen3", "quick"]
 

@@ -1,10 +1,12 @@
 """`toolwire env`: what a shell evaluates, and nothing else on stdout."""
 
+import stat
 import subprocess
 
 import pytest
 
 from tests.commands.desk import Desk
+from toolwire.cli.clients import PROGRAMS
 
 LOCAL = '[[backends]]\npreset = "ollama"\nmodels = ["qwen3"]\ncontext_windows = { "*" = 40960 }\n'
 HINT = "toolwire: no gateway answers at http://127.0.0.1:8807 yet: toolwire serve starts it\n"
@@ -119,3 +121,18 @@ def test_other_shells_have_their_own_words(desk: Desk):
     assert desk.good("env", "openai", SHELL="/usr/bin/fish").startswith("set -gx OPENAI_BASE_URL ")
     assert desk.good("env", "codex", "-s", "fish").splitlines()[1].endswith(" $argv; end")
     assert desk.good("env", "codex", "-s", "powershell").splitlines()[1].endswith(" @args }")
+
+
+@pytest.mark.parametrize("name", [name for name in PROGRAMS if name not in ("claude", "codex")])
+def test_every_other_program_has_variables_which_may_name_a_file_without_a_key(desk: Desk, name: str):
+    desk.configure(f'[server]\nport = 8807\n[[keys]]\nname = "me"\nkey_env = "TEAM"\n{LOCAL}')
+    lines = desk.good("env", name, TEAM="team-key")
+    folder = desk.home / ".local" / "state" / "toolwire" / "clients" / name
+    files = [*folder.glob("*")]
+    said = lines + "".join(path.read_text() for path in files)
+    assert "http://127.0.0.1:8807" in said
+    assert "qwen3" in said
+    assert "team-key" not in said
+    assert '="$TEAM"\n' in lines
+    assert bool(files) == (str(folder) in lines)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} <= {0o600}

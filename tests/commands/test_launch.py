@@ -23,16 +23,18 @@ from tests.support import processes
 from tests.support.fleet import until
 from tests.support.gateway import Gateway, backend
 from tests.support.upstream import Upstream
+from toolwire.cli.clients import PROGRAMS
 from toolwire.cli.temporary_gateway import TemporaryGateway
 
 PROGRAM_TEXT = """#!{python}
-import json, os, signal, sys, time, urllib.request
-address = os.environ.get("ANTHROPIC_BASE_URL") or next(
-    word.split('"')[1].removesuffix("/v1") for word in sys.argv if word.startswith("model_providers.toolwire.base_url"))
+import json, os, re, signal, sys, time, urllib.request
+read = [path for value in os.environ.values() for path in (value, value + "/crush.json") if path.endswith(".json")]
+files = {{path: open(path).read() for path in read if os.path.isfile(path)}}
+address = re.search(r"http://127\\.0\\.0\\.1:(?!9/)\\d+", str((dict(os.environ), sys.argv, files)))[0]
 with urllib.request.urlopen(address + "/healthz") as answer:
     health = json.load(answer)
 with open(os.environ["HOME"] + "/said.json", "w") as file:
-    json.dump({{"arguments": sys.argv[1:], "environment": dict(os.environ), "url": address, "pid": os.getpid(),
+    json.dump({{"arguments": sys.argv[1:], "environment": dict(os.environ), "url": address, "pid": os.getpid(), "files": files,
                "gateway": health["status"]}}, file)
 for word in sys.argv[1:]:
     if word == "wait":
@@ -53,10 +55,10 @@ for word in sys.argv[1:]:
 
 @pytest.fixture
 def desk(desk: Desk) -> Desk:
-    """A desk with both programs on the PATH, and a port where no gateway is."""
+    """A desk with all programs on the PATH, and a port where no gateway is."""
     folder = desk.home / "bin"
     folder.mkdir()
-    for name in ("claude", "codex"):
+    for name in (*PROGRAMS, "own-agent"):
         program = folder / name
         program.write_text(PROGRAM_TEXT.format(python=PROGRAM[0]))
         program.chmod(program.stat().st_mode | stat.S_IXUSR)
@@ -117,6 +119,47 @@ def test_codex_is_told_by_arguments(desk: Desk):
     assert f'model_providers.toolwire.base_url="{given["url"]}/v1"' in given["arguments"]
     assert 'model="demo"' in given["arguments"]
     assert given["environment"]["TOOLWIRE_KEY"] == "unused"
+
+
+@pytest.mark.parametrize("running", [False, True])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_program_is_told_the_gateway_the_key_and_the_model(desk: Desk, tmp_path: Path, name: str, running: bool):
+    keys = '[[keys]]\nname = "me"\nkey_env = "TEAM"\n'
+    desk.configure(AWAY + keys)
+    gateway = Gateway(tmp_path, '[[keys]]\nname = "me"\nkey = "team-key"\n') if running else None
+    try:
+        if gateway is not None:
+            desk.configure(f"[server]\nport = {gateway.url.rpartition(':')[2]}\n{keys}")
+        assert desk.run("launch", "-m", "demo-slow", name, "exit=3", TEAM="team-key").returncode == 3
+    finally:
+        if gateway is not None:
+            gateway.stop()
+    given = said(desk)
+    told = str((given["environment"], given["arguments"], given["files"]))
+    assert given["arguments"][-1] == "exit=3"
+    assert "demo-slow" in told
+    assert "team-key" in given["environment"].values()
+    assert "team-key" not in str((given["arguments"], given["files"]))
+    assert [path for path in given["files"] if Path(path).exists()] == []
+    assert gateway is None or given["url"] == gateway.url
+
+
+def test_the_model_in_a_programs_own_arguments_may_have_its_prefix(desk: Desk):
+    desk.good("launch", "opencode", "run", "-m", "toolwire/demo-slow", "hi")
+    assert '"toolwire/demo-slow"' in said(desk)["environment"]["OPENCODE_CONFIG_CONTENT"]
+
+
+def test_any_other_command_gets_the_variables_of_both_vendors(desk: Desk):
+    desk.good("launch", "--", "own-agent", "-m", "its.own", OPENAI_API_KEY="mine")
+    given = said(desk)
+    url, variables = given["url"], given["environment"]
+    assert given["arguments"] == ["-m", "its.own"]
+    assert {variables["OPENAI_BASE_URL"], variables["OPENAI_API_BASE"]} == {f"{url}/v1"}
+    assert variables["ANTHROPIC_BASE_URL"] == url
+    assert {variables["OPENAI_API_KEY"], variables["ANTHROPIC_API_KEY"]} == {"unused"}
+    assert "OPENAI_MODEL" not in variables
+    desk.good("launch", "-m", "demo-slow", "own-agent")
+    assert {said(desk)["environment"][f"{name}_MODEL"] for name in ("OPENAI", "ANTHROPIC")} == {"demo-slow"}
 
 
 @pytest.mark.parametrize(("word", "code"), [("exit=7", 7), ("die", 137)])

@@ -18,7 +18,8 @@ from toolwire.imports import without_working_directory
 
 COMMANDS = {
     "serve": "Run the gateway.",
-    "launch": "Start Claude Code or Codex with the models of the gateway; starts a gateway too if none runs.",
+    "launch": "Start Claude Code, Codex or any other client with the models of the gateway; "
+    "starts a gateway too if none runs.",
     "env": 'Print shell commands that point a client at the gateway, as in: eval "$(toolwire env claude)".',
     "init": "Write a settings file after asking which servers you use. Keys stay in environment variables.",
     "models": "List the models and aliases of every backend; asks the server where globs are configured.",

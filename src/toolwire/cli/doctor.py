@@ -1,7 +1,6 @@
 """`toolwire doctor`: checks everything that a gateway with these settings needs; one green or red line each.
 
-It changes nothing, and checks all backends concurrently. A backend gets an empty request, which costs nothing: the
-server rejects a wrong key, or else the request itself; at a wrong address there is no such operation.
+It changes nothing, and checks all backends concurrently, each with an empty request (`probe.py`).
 """
 
 import asyncio
@@ -16,16 +15,16 @@ import time
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
-from urllib.parse import urlsplit
 
 import click
 import msgspec
 
 from toolwire.backends.codex.protocol import MIN_VERSION
 from toolwire.backends.decoder import UNREADABLE
-from toolwire.cli.clients import INSTALL, find_key, find_key_variable
+from toolwire.cli.clients import PROGRAMS, find_key, find_key_variable
 from toolwire.cli.gateway_address import GatewayAddress, fetch_version
 from toolwire.cli.options import config_option
+from toolwire.cli.probe import PROBE_TIMEOUT, explain_silence, has_operation, list_nearby_urls, refuses_key
 from toolwire.config.files import user_path, why_untrusted
 from toolwire.config.settings import Backend, Settings, SettingsError, Store, read
 from toolwire.config.validate import find_backend_faults, find_general_faults
@@ -40,18 +39,12 @@ from toolwire.turns.backends import find_obstacle
 from toolwire.turns.route import Route
 from toolwire.turns.routes import Router, read_model_names
 from toolwire.upstream.credentials import inherit_environment, login_file, read_login
-from toolwire.upstream.http import HttpUpstream, SmallAnswer, make_session
+from toolwire.upstream.http import HttpUpstream, make_session
 from toolwire.upstream.reply import Broken
 
-BACKEND_TIMEOUT = 6.0
-"""Seconds for all requests to one backend."""
+_INSTALL_CODEX = PROGRAMS["codex"].install
 CODEX_TIMEOUT = 6.0
 """Seconds for `codex --version`."""
-
-_KEY_REFUSED = re.compile(
-    rb"(incorrect|invalid|missing|expired)\W+api.?key|api.?key\W+(is\W+)?(not valid|invalid)", re.IGNORECASE
-)
-"""Errors of servers that refuse a key with another status: xAI and Gemini answer 400."""
 
 
 State: TypeAlias = Literal["good", "warning", "bad"]
@@ -203,13 +196,10 @@ async def check_backend(settings: Settings, backend: Backend) -> tuple[State, st
         [route] = Router(msgspec.structs.replace(settings, backends=(backend,)), session).routes
         assert isinstance(route.upstream, HttpUpstream)
         try:
-            async with asyncio.timeout(BACKEND_TIMEOUT):
+            async with asyncio.timeout(PROBE_TIMEOUT):
                 state, text = await _check_route(route, route.upstream)
-        except Broken as error:
-            message = error.failure.message.replace("The backend", "it", 1)
-            state, text = "bad", f"{message} {error.failure.hint}".rstrip()
-        except TimeoutError:
-            state, text = "bad", f"no answer in {BACKEND_TIMEOUT:.0f} seconds; is base_url right, or a proxy needed?"
+        except (Broken, TimeoutError) as error:
+            state, text = "bad", explain_silence(error)
         return state, f"{route.upstream.url}: {text}"
 
 
@@ -217,7 +207,7 @@ async def _check_route(route: Route, upstream: HttpUpstream) -> tuple[State, str
     backend, key = route.backend, find_key(route.backend)
     post = Post(http_backends()[backend.kind].path, b"{}")
     answer = await upstream.fetch(post, key)
-    if answer.status in (401, 403) or _KEY_REFUSED.search(answer.body[:2000]):
+    if refuses_key(answer):
         if backend.auth:
             return "bad", f"the login was refused ({answer.status}); run codex login"
         variable = backend.api_key_env or find_key_variable(backend)
@@ -235,7 +225,7 @@ async def _check_route(route: Route, upstream: HttpUpstream) -> tuple[State, str
         return "warning", f"it answers{models}, but an empty request with status 500; a turn will show whether it works"
     if answer.status >= 500:
         return "bad", f"it answers with status {answer.status}; try again later"
-    if not _has_operation(answer):
+    if not has_operation(answer):
         if models:  # some servers answer 404 where a model is missing
             return "good", f"it answers{models}"
         return "bad", await _explain_address(upstream, post, key, answer.status)
@@ -244,18 +234,11 @@ async def _check_route(route: Route, upstream: HttpUpstream) -> tuple[State, str
     return "good", f"it answers, and accepts the key{models}"
 
 
-def _has_operation(answer: SmallAnswer) -> bool:
-    """Whether the server has the operation, so that it rejects only the empty request."""
-    return answer.status not in (404, 405) and not 300 <= answer.status < 400 and "html" not in answer.content_type
-
-
 async def _explain_address(upstream: HttpUpstream, post: Post, key: str, status: int) -> str:
     """Suggest an address that has the operation."""
-    base = upstream.url
-    origin = "{0.scheme}://{0.netloc}".format(urlsplit(base))
-    for other in dict.fromkeys((f"{base}/v1", f"{origin}/v1", f"{origin}/api/v1", origin)):
-        found = await upstream.at(other).fetch(post, key) if other != base else None
-        if found is not None and found.status in (400, 401, 403, 422) and _has_operation(found):
+    for other in list_nearby_urls(upstream.url):
+        found = await upstream.at(other).fetch(post, key)
+        if found.status in (400, 401, 403, 422) and has_operation(found):
             return f"base_url looks wrong ({status}); write {other}"
     return f"base_url looks wrong: there is no {post.path} ({status})"
 
@@ -266,7 +249,7 @@ async def _explain_address(upstream: HttpUpstream, post: Post, key: str, status:
 async def _examine_codex() -> Finding:
     """The state of Codex on this machine; it need not be installed."""
     if shutil.which("codex") is None:
-        text = f"not installed, and only needed for codex backends ({INSTALL['codex']})"
+        text = f"not installed, and only needed for codex backends ({_INSTALL_CODEX})"
         return Finding("codex", "good", text)
     version, fault = await _read_codex_version(("codex",))
     return Finding("codex", "bad" if fault else "good", fault or f"version {version}, {_read_codex_login()[1]}")
@@ -284,7 +267,7 @@ async def _read_codex_version(command: tuple[str, ...]) -> tuple[str, str]:
             env=inherit_environment(),
         )
     except OSError as error:
-        return "", f"{command[0]} cannot be started: {error.strerror}; {INSTALL['codex']}"
+        return "", f"{command[0]} cannot be started: {error.strerror}; {_INSTALL_CODEX}"
     try:
         async with asyncio.timeout(CODEX_TIMEOUT):
             output, _ = await process.communicate()
@@ -299,7 +282,7 @@ async def _read_codex_version(command: tuple[str, ...]) -> tuple[str, str]:
         return "", f"{command[0]} --version prints no version"
     version = tuple(int(part) for part in found.groups())
     needed = ".".join(map(str, MIN_VERSION))
-    too_old = f"version {found[0].decode()} is too old, {needed} is needed: {INSTALL['codex']}@latest"
+    too_old = f"version {found[0].decode()} is too old, {needed} is needed: {_INSTALL_CODEX}@latest"
     return found[0].decode(), too_old if version < MIN_VERSION else ""
 
 

@@ -3,15 +3,15 @@
 import os
 import shlex
 from collections.abc import Callable
-from typing import cast, get_args
 
 import click
 import msgspec
 
-from toolwire.cli.clients import OWN_MODELS, Client, check_model, choose_model, set_up_client
+from toolwire.cli.clients import CLIENTS, check_model, choose_model, set_up_client
 from toolwire.cli.gateway_address import GatewayAddress, fetch_version
 from toolwire.cli.options import client_options, say, stop_on
 from toolwire.config.settings import SettingsError, load, with_address
+from toolwire.memory.private_files import make_folders, state_folder
 
 
 class ShellSyntax(msgspec.Struct, frozen=True):
@@ -51,7 +51,7 @@ SHELLS = {
 @click.command()
 @click.argument(
     "client",
-    type=click.Choice(get_args(Client)),
+    type=click.Choice([*CLIENTS]),
     help="The client; openai and anthropic are for programs that use the library of that vendor.",
 )
 @client_options
@@ -61,10 +61,17 @@ def env(client: str, model: str, shell: str | None, host: str | None, port: int 
         settings = with_address(load(config), host, port)
         if model:
             check_model(settings, model)
-        elif client in OWN_MODELS:
-            model = choose_model(settings, cast("Client", client))
-    gateway = GatewayAddress.of(settings)
-    setup = set_up_client(settings, cast("Client", client), model, gateway)
+        elif CLIENTS[client].install:
+            model = choose_model(settings, CLIENTS[client].own_model)
+        gateway = GatewayAddress.of(settings)
+        setup = set_up_client(settings, CLIENTS[client], model, gateway)
+        if setup.files:
+            folder = state_folder() / "clients" / client
+            try:
+                make_folders(folder)
+                setup = setup.with_files_in(folder)
+            except OSError as error:
+                raise SettingsError(f"{folder}: {error.strerror}") from None
     if shell is None:
         is_fish = os.path.basename(os.environ.get("SHELL", "")) == "fish"
         shell = "powershell" if os.name == "nt" else "fish" if is_fish else "sh"

@@ -111,7 +111,7 @@ async def find_server(url: str, key: str = "", preset: str = "") -> ModelServer:
                     else:
                         to = f", to {answer.location}" if answer.location else ""
                         faults.append(f"there is no API known here (status {answer.status}{to})")
-                if any(answer.status < 500 for _, answer in found):
+                if found and any(isinstance(answer, SmallAnswer) and answer.status < 500 for answer in answers):
                     return await _describe(base, found, key)
                 faults += [f"it answers with status {answer.status}; try again later" for _, answer in found]
                 if all(isinstance(answer, Broken) for answer in answers):

@@ -8,12 +8,11 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import get_args
 
 import click
 
 from toolwire import __version__
-from toolwire.cli.clients import Program, choose_model, with_key_for
+from toolwire.cli.clients import PROGRAMS, choose_model, with_key_for
 from toolwire.cli.gateway_address import GatewayAddress
 from toolwire.cli.options import say, stop_on
 from toolwire.config.files import user_file, user_path
@@ -113,9 +112,11 @@ class Banner:
         else:
             is_module = typed.endswith("__main__.py")
             command = f"{shlex.quote(sys.executable)} -m toolwire" if is_module else shlex.quote(typed)
-        for program in get_args(Program):
+        for program, client in PROGRAMS.items():
+            if not client.own_model:  # the banner has no room for all
+                continue
             try:
-                choose_model(serving, program)
+                choose_model(serving, client.own_model)
                 chosen = ""
             except SettingsError:  # only globs are configured
                 chosen = " -m MODEL"

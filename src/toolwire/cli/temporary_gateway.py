@@ -9,11 +9,9 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from queue import Empty, Queue
-from types import FrameType
 from typing import IO, cast
 
 from toolwire.cli.options import say, stop
@@ -23,7 +21,6 @@ from toolwire.memory.private_files import open_private
 READY = "toolwire ready on "
 START_TIMEOUT = 60.0
 """Seconds for a gateway to start."""
-_FORWARDED_SIGNALS = ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 
 
 class NotStarted(Exception):
@@ -67,21 +64,6 @@ class TemporaryGateway:
             say(f"the gateway had ended by itself: {''.join(self._last)}")
         self._stop()
 
-    def run(self, command: Sequence[str], environment: Mapping[str, str]) -> int:
-        """Run a program and forward the signals of this process to it. Returns its exit code, as a shell does."""
-        child = subprocess.Popen(command, env=environment)  # noqa: S603 - the user's own command
-
-        def forward(number: int, frame: FrameType | None) -> None:
-            child.send_signal(number)
-
-        for name in _FORWARDED_SIGNALS:
-            if hasattr(signal, name):
-                signal.signal(getattr(signal, name), forward)
-        # In the foreground, the terminal sends Ctrl-C to the program too.
-        signal.signal(signal.SIGINT, signal.SIG_IGN if _is_in_foreground() else forward)
-        code = child.wait()
-        return code if code >= 0 else 128 - code
-
     def _read(self) -> None:
         """Find the address in the gateway's output, and keep reading, so that the gateway never blocks."""
         with cast("IO[bytes]", self._process.stderr) as lines, self._log or nullcontext():
@@ -103,20 +85,6 @@ class TemporaryGateway:
             self._process.kill()
             self._process.wait()
         cast("IO[bytes]", self._process.stdin).close()
-
-
-def _is_in_foreground() -> bool:
-    """Whether a terminal sends its signals to this process and its children."""
-    try:
-        terminal = os.open("/dev/tty", os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        return os.tcgetpgrp(terminal) == os.getpgrp()
-    except OSError:
-        return False
-    finally:
-        os.close(terminal)
 
 
 def main() -> None:
