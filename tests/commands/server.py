@@ -53,7 +53,7 @@ class Server:
                     self.end_headers()
                     self.wfile.write(body)
 
-            def log_message(self, *_: Any) -> None:
+            def log_message(self, format: str, *args: Any) -> None:
                 pass
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
