@@ -14,6 +14,7 @@ A hit costs one lookup in a dict. An entry that stays unused while half of the b
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from sys import getsizeof
+from threading import RLock
 from typing import Any, Generic, TypeVar, cast
 
 import msgspec
@@ -43,8 +44,7 @@ class BoundedDict(dict[Key, Value]):
     def find(self, key: Key) -> Value | None:
         """The value under a key, or None."""
         value = self.get(key)
-        if value is None and key in self._earlier:
-            value = self._earlier.pop(key)
+        if value is None and (value := self._earlier.pop(key, None)) is not None:
             self.keep(key, value)
         return value
 
@@ -69,9 +69,8 @@ class Cache(BoundedDict[Key, Value]):
         self._make = make
 
     def __missing__(self, key: Key) -> Value:
-        if key in self._earlier:
-            return cast("Value", self.find(key))
-        value = self._make(key)
+        value = self._earlier.pop(key, None)
+        value = self._make(key) if value is None else value
         self.keep(key, value)
         return value
 
@@ -102,7 +101,7 @@ def size_of(thing: object) -> int:
 class TenantCache(Generic[Key, Value]):
     """A cache that, beyond `max_bytes`, evicts the oldest value of the tenant with the most bytes.
 
-    So a tenant loses nothing to others while it uses no more than an equal share.
+    So a tenant loses nothing to others while it uses no more than an equal share. Threads may share it.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -111,6 +110,7 @@ class TenantCache(Generic[Key, Value]):
         self._tenants: dict[Key, str] = {}
         self._tables: dict[str, OrderedDict[Key, tuple[Value, int]]] = {}
         self._sizes: dict[str, int] = {}
+        self._lock = RLock()
 
     def __len__(self) -> int:
         return len(self._tenants)
@@ -120,30 +120,33 @@ class TenantCache(Generic[Key, Value]):
 
     def get(self, key: Key) -> Value | None:
         """The value under a key, unless it was evicted."""
-        tenant = self._tenants.get(key)
-        return self._tables[tenant][key][0] if tenant is not None else None
+        with self._lock:
+            tenant = self._tenants.get(key)
+            return self._tables[tenant][key][0] if tenant is not None else None
 
     def put(self, tenant: str, key: Key, value: Value, size: int) -> None:
         """Store a value of `size` bytes as the tenant's newest; one that is larger than the cache is not stored."""
-        self.pop(key)
-        if size + ENTRY_OVERHEAD > self._max_bytes:
-            return
-        self._tenants[key] = tenant
-        self._tables.setdefault(tenant, OrderedDict())[key] = value, size + ENTRY_OVERHEAD
-        self._grow(tenant, size + ENTRY_OVERHEAD)
-        while self._size > self._max_bytes:
-            largest = max(self._sizes, key=self._sizes.__getitem__)
-            self.pop(next(iter(self._tables[largest])))
+        with self._lock:
+            self.pop(key)
+            if size + ENTRY_OVERHEAD > self._max_bytes:
+                return
+            self._tenants[key] = tenant
+            self._tables.setdefault(tenant, OrderedDict())[key] = value, size + ENTRY_OVERHEAD
+            self._grow(tenant, size + ENTRY_OVERHEAD)
+            while self._size > self._max_bytes:
+                largest = max(self._sizes, key=self._sizes.__getitem__)
+                self.pop(next(iter(self._tables[largest])))
 
     def pop(self, key: Key) -> None:
         """Remove a value, if it is there."""
-        tenant = self._tenants.pop(key, None)
-        if tenant is None:
-            return
-        _, size = self._tables[tenant].pop(key)
-        self._grow(tenant, -size)
-        if not self._tables[tenant]:
-            del self._tables[tenant], self._sizes[tenant]
+        with self._lock:
+            tenant = self._tenants.pop(key, None)
+            if tenant is None:
+                return
+            _, size = self._tables[tenant].pop(key)
+            self._grow(tenant, -size)
+            if not self._tables[tenant]:
+                del self._tables[tenant], self._sizes[tenant]
 
     def _grow(self, tenant: str, size: int) -> None:
         self._size += size

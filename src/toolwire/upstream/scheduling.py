@@ -54,7 +54,7 @@ class Ticker:
 class Alarm:
     """`with alarm.at(when): await …` raises `TimeoutError` when the wait lasts longer.
 
-    It belongs to the task that first waits with it. Close it after the last wait.
+    Close it after the last wait.
     """
 
     def __init__(self, ticker: Ticker) -> None:
@@ -71,8 +71,7 @@ class Alarm:
         return self
 
     def __enter__(self) -> None:
-        if self._task is None:
-            self._task = asyncio.current_task()
+        self._task = asyncio.current_task()  # a stream may be read by one task after another
         self._waiting = True
         self._expired = False
 
