@@ -16,6 +16,7 @@ from toolwire.core.errors import (
     FedAfterEnd,
     InternalError,
     OutOfOrder,
+    RateLimited,
     ReplyTooLarge,
     SettingsError,
     ToolwireError,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from toolwire.check.captured import check_body, check_stream
     from toolwire.check.rules import RULES
     from toolwire.check.turns.rule import Finding, Rule
+    from toolwire.completions import CompletionOptions, acompletion, completion
     from toolwire.config.settings import Settings
     from toolwire.gateway.embedding import GatewayApp, create_app
     from toolwire.library.bodies import Body, decode_body, encode_body, encode_error, translate_body
@@ -75,6 +77,7 @@ __all__ = [
     "CallEnded",
     "CallStarted",
     "CallTwin",
+    "CompletionOptions",
     "ConvertOptions",
     "ConvertedRequest",
     "DecodeOptions",
@@ -92,6 +95,7 @@ __all__ = [
     "Note",
     "OutOfOrder",
     "PolicyOptions",
+    "RateLimited",
     "RawFrame",
     "Reasoning",
     "ReasoningDelta",
@@ -118,9 +122,11 @@ __all__ = [
     "Usage",
     "WrongDialect",
     "__version__",
+    "acompletion",
     "check_body",
     "check_stream",
     "collect",
+    "completion",
     "convert_request",
     "create_app",
     "decode_body",
@@ -139,6 +145,7 @@ _LOADED_LATER = {
     "toolwire.check.captured": ("check_body", "check_stream"),
     "toolwire.check.rules": ("RULES",),
     "toolwire.check.turns.rule": ("Finding", "Rule"),
+    "toolwire.completions": ("CompletionOptions", "acompletion", "completion"),
     "toolwire.gateway.embedding": ("GatewayApp", "create_app"),
     "toolwire.library.bodies": ("Body", "decode_body", "encode_body", "encode_error", "translate_body"),
     "toolwire.library.options": (
@@ -162,6 +169,9 @@ _LOADED_LATER = {
 }
 """Names that are loaded on first use, by module."""
 _MODULES = {name: module for module, names in _LOADED_LATER.items() for name in names}
+for _value in [*globals().values()]:
+    if isinstance(_value, type) and issubclass(_value, ToolwireError):
+        _value.__module__ = __name__  # printed and pickled by its public name
 
 
 def __getattr__(name: str) -> object:

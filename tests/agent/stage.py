@@ -25,10 +25,10 @@ from toolwire.agent import AgentConfig, Session, TaskEnded
 from toolwire.agent.approval import Approver, CallOptions
 from toolwire.agent.events import AgentEvent
 from toolwire.agent.history import History, OutputItem, ToolCallItem, user_message
-from toolwire.agent.model import Model, with_backend
+from toolwire.agent.model import Model
 from toolwire.agent.runner import Runner
 from toolwire.agent.task import Task
-from toolwire.config.settings import DEMO, Backend, Settings
+from toolwire.config.settings import DEMO, Backend, Settings, with_backend
 from toolwire.turns.tools.call import FunctionPayload, ToolCall
 from toolwire.turns.tools.registry import FunctionTool, Tool, tool
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import toolwire
 from tests.agent.stage import Far, assert_whole, item_done, play, refuses, streams, turn
 from tests.support import scripts
 from tests.support.frames import created
@@ -30,7 +31,7 @@ from toolwire.agent import (
     events,
     tool,
 )
-from toolwire.config.settings import SettingsError
+from toolwire.config.settings import DEMO, Settings, SettingsError
 from toolwire.core.errors import ToolwireError
 from toolwire.testing import Calls, Fails, ModelRequest, Says, ScriptedModel, Thinks, Waits
 
@@ -521,6 +522,38 @@ def test_a_model_behind_a_gateway(tmp_path: Path) -> None:
     assert [call.result for call in again.calls] == ["18 degrees in Rome"]
 
 
+def test_a_base_url_is_that_of_any_openai_compatible_server() -> None:
+    async def main() -> None:
+        async with Far(turn(scripts.Says("Hi."), kind="chat"), kind="chat") as far:
+            assert (await Agent("m", base_url=far.url).run("go")).output == "Hi."
+            assert (far.asked[0].path, far.asked[0].body["model"]) == ("/v1/chat/completions", "m")
+
+    play(main())
+
+
+def test_a_rate_limit_is_the_same_error_for_an_agent_and_for_a_completion() -> None:
+    with pytest.raises(toolwire.RateLimited, match="The demo model is busy") as limited:
+        Agent("demo-rate-limit", config=AgentConfig(retries=0)).run_sync("go")
+    assert isinstance(limited.value, ModelFailed)
+    assert limited.value.session is not None
+    with pytest.raises(toolwire.BackendFault):
+        Agent("demo-error", config=AgentConfig(retries=0)).run_sync("go")
+
+
+def test_the_model_reads_that_a_completion_in_a_tool_failed() -> None:
+    @tool
+    async def ask() -> str:
+        """Ask another model."""
+        await toolwire.acompletion(
+            "demo-rate-limit", [{"role": "user", "content": "x"}], settings=Settings(backends=(DEMO,))
+        )
+        return "never"
+
+    result = Agent(ScriptedModel(Calls("ask"), "Too bad."), tools=[ask]).run_sync("go")
+    assert result.output == "Too bad."
+    assert "The demo model is busy" in result.calls[0].result
+
+
 def test_the_key_of_a_gateway_is_sent(tmp_path: Path) -> None:
     gateway = Gateway(tmp_path, '[[keys]]\nname = "me"\nkey = "tw-secret-of-mine-1234567890"\n')
     try:
@@ -696,5 +729,5 @@ def test_the_page_draws_every_error() -> None:
     for kind in kinds:
         assert issubclass(kind, ToolwireError)
         assert f"─ {kind.__name__}" in page
-        kinds += [each for each in kind.__subclasses__() if each.__module__.startswith("toolwire.")]
+        kinds += [each for each in kind.__subclasses__() if each.__module__.startswith("toolwire")]
     assert len(kinds) >= 11

@@ -3,8 +3,8 @@
 `assert_type` says what a user may rely on.
 """
 
-from collections.abc import AsyncIterator, Iterator, Mapping
-from typing import assert_type
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, Mapping
+from typing import Any, assert_type
 
 from fastapi import FastAPI
 
@@ -20,6 +20,7 @@ from toolwire import (
     Finding,
     GatewayApp,
     Note,
+    RateLimited,
     Reasoning,
     Settings,
     StreamDecoder,
@@ -34,9 +35,11 @@ from toolwire import (
     TurnFailed,
     TurnStarted,
     Usage,
+    acompletion,
     check_body,
     check_stream,
     collect,
+    completion,
     convert_request,
     create_app,
     decode_body,
@@ -65,6 +68,20 @@ def streams(dialect: Dialect, chunks: list[bytes]) -> None:
     assert_type(decoder.ended, bool)
     assert_type(StreamEncoder("messages", id="msg_1").feed(TextDelta("x")), bytes)
     assert_type(Translator("chat", "responses", seed="s").feed(b""), bytes)
+
+
+async def calls() -> None:
+    messages = [{"role": "user", "content": "Hello"}]
+    tools = [{"type": "function", "function": {"name": "look"}}]
+    assert_type(completion("demo", messages, tools=tools, temperature=0.5), dict[str, Any])
+    assert_type(completion("demo", messages, stream=True, stop=["x"]), Generator[dict[str, Any], None, None])
+    assert_type(await acompletion("m", messages, base_url="http://127.0.0.1:1/v1", api_key="k"), dict[str, Any])
+    try:
+        chunks = await acompletion("m", messages, stream=True, settings=Settings(), extra_body={"top_k": 1})
+    except RateLimited as error:
+        assert_type(error.failure.retry_after, str)
+        return
+    assert_type(chunks, AsyncGenerator[dict[str, Any], None])
 
 
 def turns(turn: Turn) -> str:

@@ -36,6 +36,7 @@ PUBLIC = [
 WRONG = """# pyright: strict
 import asyncio
 
+from toolwire import completion
 from toolwire.agent import Agent, Context, Session, tool
 from toolwire.testing import ScriptedModel
 
@@ -65,6 +66,9 @@ def double(number: int) -> int:
     return 2 * number
 
 
+completion("demo", [], temprature=1)  # wrong
+completion("demo", "Hello")  # wrong
+completion("demo", [], stream=True)["id"]  # wrong
 double("a")  # wrong
 double(2).upper()  # wrong
 
@@ -140,7 +144,10 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_every_public_symbol_has_a_type(report: dict[str, Any], module: str):
     public = importlib.import_module(module)
     exported = [getattr(public, name) for name in public.__all__]
-    places = {f"{each.__module__}.{each.__qualname__}" for each in exported if hasattr(each, "__qualname__")}
+    # Errors have the name of their package; pyright names the module that defines them.
+    modules = (each for each in exported if isinstance(each, type) and issubclass(each, public.ToolwireError))
+    places = {f"toolwire.core.errors.{each.__name__}" for each in modules}
+    places |= {f"{each.__module__}.{each.__qualname__}" for each in exported if hasattr(each, "__qualname__")}
     symbols = {symbol["name"]: symbol for symbol in report["symbols"]}
     unknown = [
         name

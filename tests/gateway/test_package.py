@@ -169,6 +169,13 @@ def test_the_checker_of_streams_runs_in_pytest(python: Path, tmp_path: Path, env
     assert "chat.call-index" in done.stdout
 
 
+def test_the_loop_of_completions_ends_with_an_answer(python: Path, tmp_path: Path, environment: dict[str, str]):
+    program = example("completions", tmp_path) / "tool_loop.py"
+    run = [python, program, "What is the weather in Rome?"]
+    done = subprocess.run(run, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    assert (done.stdout, done.stderr) == ("According to get_weather: 18 degrees in Rome\n", "")
+
+
 def test_the_support_desk_passes_its_own_tests(python: Path, tmp_path: Path, environment: dict[str, str]):
     folder = example("agent", tmp_path)
     run = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(folder), str(folder)]

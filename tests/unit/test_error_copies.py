@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from toolwire.agent import Agent, ModelFailed, Session
+from toolwire.agent import Agent, ModelFailed, ModelRateLimited, Session
 from toolwire.agent import errors as agent_errors
-from toolwire.core.errors import BackendFault, Failure, ToolwireError
+from toolwire.core.errors import BackendFault, Failure, RateLimited, ToolwireError
 from toolwire.gateway.keys import Unauthorized
 from toolwire.gateway.memory_budget import Overloaded
 from toolwire.gateway.responses.conversation_lock import Locked
@@ -27,6 +27,8 @@ MADE: dict[type[Any], Callable[[type[Any]], Any]] = {
     agent_errors.MaxTurnsExceeded: lambda kind: kind(3),
     BackendFault: lambda kind: kind(FAILURE),
     ModelFailed: lambda kind: kind(FAILURE),
+    ModelRateLimited: lambda kind: kind(FAILURE),
+    RateLimited: lambda kind: kind(FAILURE),
     NotUsable: lambda kind: kind("busy", "locked"),
     Overloaded: lambda kind: kind(1000, 529),
     StoreFailed: lambda kind: kind("busy", "locked"),
@@ -48,7 +50,7 @@ LOADED = (StartFailed,)
 
 def subclasses(kind: type[ToolwireError]) -> Iterator[type[ToolwireError]]:
     for each in kind.__subclasses__():
-        if each.__module__.startswith("toolwire."):
+        if each.__module__.startswith("toolwire"):
             yield each
             yield from subclasses(each)
 

@@ -5,10 +5,12 @@ import inspect
 import re
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import toolwire
+import toolwire.agent
 from toolwire.agent import AnswerCut, LimitReached, MaxTurnsExceeded, OutputInvalid, SessionError, ToolError
 from toolwire.core import errors, order
 from toolwire.gateway.memory_budget import Overloaded
@@ -85,6 +87,14 @@ def test_the_tree_of_errors_is_drawn_as_it_is(page: str):
     classes = {each for each in known if inspect.isclass(each) and issubclass(each, toolwire.ToolwireError)}
     actual = {(each.__name__, each.__base__.__name__) for each in classes if each is not toolwire.ToolwireError}
     assert actual <= drawn(text(page))
+
+
+@pytest.mark.parametrize("package", [toolwire, toolwire.agent])
+def test_errors_have_the_name_of_the_package_that_exports_them(package: ModuleType):
+    exported = [getattr(package, name) for name in package.__all__]
+    raised = [each for each in exported if inspect.isclass(each) and issubclass(each, toolwire.ToolwireError)]
+    assert len(raised) > 5
+    assert {each.__module__ for each in raised} == {package.__name__}
 
 
 def test_every_exported_error_is_in_the_tree():

@@ -7,6 +7,7 @@ from toolwire.agent.errors import (
     LimitReached,
     MaxTurnsExceeded,
     ModelFailed,
+    ModelRateLimited,
     OutputInvalid,
     RepeatedCalls,
     ServerFailed,
@@ -16,6 +17,7 @@ from toolwire.agent.mcp import Server
 from toolwire.agent.run import AgentRun, CompletedCall, RunResult
 from toolwire.agent.session import Session, SessionError
 from toolwire.agent.task import AgentConfig
+from toolwire.core.errors import ToolwireError
 from toolwire.turns.tools.call import FatalToolError, ToolCall, ToolError
 from toolwire.turns.tools.loop import Limits, Prices
 from toolwire.turns.tools.registry import Context, Registry, Result, Tool, Toolset, tool
@@ -34,6 +36,7 @@ __all__ = [
     "Limits",
     "MaxTurnsExceeded",
     "ModelFailed",
+    "ModelRateLimited",
     "OutputInvalid",
     "Prices",
     "Registry",
@@ -53,3 +56,7 @@ __all__ = [
     "as_line",
     "tool",
 ]
+
+for _value in [*globals().values()]:
+    if isinstance(_value, type) and issubclass(_value, ToolwireError) and _value is not ToolwireError:
+        _value.__module__ = __name__  # printed and pickled by its public name

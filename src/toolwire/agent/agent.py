@@ -27,14 +27,14 @@ from toolwire.agent.approval import AfterCall, Approver, BeforeCall, CallOptions
 from toolwire.agent.errors import AgentError, ServerFailed
 from toolwire.agent.events import AgentEvent, TextDelta
 from toolwire.agent.mcp import Server, Servers
-from toolwire.agent.model import LocalModel, Model, with_backend
+from toolwire.agent.model import LocalModel, Model
 from toolwire.agent.output import OutputTool, OutputType
 from toolwire.agent.resources import Resources, SharedResources
 from toolwire.agent.run import AgentRun, RunResult
 from toolwire.agent.runner import Runner
 from toolwire.agent.session import Session
 from toolwire.agent.task import AgentConfig
-from toolwire.config.settings import Settings, load
+from toolwire.config.settings import Settings, find_model
 from toolwire.turns.tools.call import ToolError
 from toolwire.turns.tools.registry import Context, FunctionTool, Tool, Toolset, as_tool
 
@@ -60,7 +60,7 @@ class Agent(Generic[DepsT, OutputT]):
 
     `model` is a model name, as clients of the gateway use it, or a model in this process, such as a `ScriptedModel`.
     A name is looked up in `settings` (default: those of the user and the environment), on one `backend`, given by name
-    or as `KIND:URL`, or at `base_url`, the address of a gateway, with `api_key`.
+    or as `KIND:URL`, or at `base_url`, the address of an OpenAI-compatible server, with `api_key`.
     `tools` are tools, plain functions and toolsets. `instructions` may be a function of the dependencies.
     `output_type` is the type of the output; a model whose output does not fit gets `output_retries` more attempts.
     `deps_type` is the type of the `deps` of a run, which its tools receive.
@@ -271,10 +271,7 @@ class Agent(Generic[DepsT, OutputT]):
         if not isinstance(self._model, str):
             model = Model.from_local(self._model)
         else:
-            url = given["base_url"]
-            settings = given["settings"] or (Settings() if url else load(None))
-            option, backend = ("base_url", f"responses:{url}") if url else ("backend", given["backend"])
-            settings, name = with_backend(settings, backend, self._model, option)
+            settings, name = find_model(self._model, given["settings"], given["backend"], given["base_url"])
             model = Model(settings, name, idle=self._config.idle, key=given["api_key"])
         await model.open()
         stack.push_async_callback(model.close)

@@ -15,14 +15,14 @@ from toolwire.agent.approval import Approver, CallOptions, Policy
 from toolwire.agent.errors import ServerFailed
 from toolwire.agent.events import TaskEnded, as_line
 from toolwire.agent.mcp import Server, Servers, read_config, require_package
-from toolwire.agent.model import GIVEN_BACKEND, Model, with_backend
+from toolwire.agent.model import Model
 from toolwire.agent.runner import Runner
 from toolwire.agent.session import Session, folder, list_sessions
 from toolwire.agent.task import AgentConfig
 from toolwire.agent.terminal.interrupts import CANCELLED, Interrupts
 from toolwire.agent.terminal.screen import Screen, is_terminal
 from toolwire.agent.tools import FAMILIES, READING, BuiltinTools, builtin, family_of
-from toolwire.config.settings import DEMO, Settings, load
+from toolwire.config.settings import DEMO, GIVEN_BACKEND, Settings, load, with_backend
 from toolwire.core.display import clean
 from toolwire.memory.private_files import read_file
 from toolwire.turns.tools.call import ToolCall

@@ -5,7 +5,8 @@ ToolwireError
 ├── FatalToolError        raised by a tool: it ends the run, and `run` raises it unchanged
 ├── SessionError          a session cannot be read, written or used
 └── AgentError            the run ended without a result; it has the `session`, the last `text` and the `usage`
-    ├── ModelFailed       the model's server refused or failed; carries a Failure
+    ├── ModelFailed       the model's server refused or failed; also a BackendFault
+    │   └── ModelRateLimited    also a RateLimited
     ├── LimitReached      a limit was reached: `limit` is tokens, seconds or cost
     │   └── MaxTurnsExceeded
     ├── AnswerCut         the answer was cut off: `reason` is length or filter
@@ -16,7 +17,7 @@ ToolwireError
 
 from typing import TYPE_CHECKING
 
-from toolwire.core.errors import Failure, ToolwireError
+from toolwire.core.errors import BackendFault, Failure, RateLimited, ToolwireError, fault_of
 from toolwire.core.events import Usage
 
 if TYPE_CHECKING:
@@ -34,16 +35,17 @@ class AgentError(ToolwireError):
     """The tokens of the run."""
 
 
-class ModelFailed(AgentError):
+class ModelFailed(AgentError, BackendFault):
     """The model's server refused the request or failed, even after retries."""
 
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.message)
-        self._failure = failure
 
-    @property
-    def failure(self) -> Failure:
-        return self._failure
+class ModelRateLimited(ModelFailed, RateLimited):
+    """The server's rate limit or quota was still reached after the retries."""
+
+
+def model_failed(failure: Failure) -> ModelFailed:
+    """The error of a run whose model failed."""
+    return (ModelRateLimited if isinstance(fault_of(failure), RateLimited) else ModelFailed)(failure)
 
 
 class LimitReached(AgentError):

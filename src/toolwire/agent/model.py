@@ -15,7 +15,7 @@ import aiohttp
 import msgspec
 
 from toolwire.backends.lowered import LoweredConversation
-from toolwire.config.settings import Backend, Settings, SettingsError, bytes_of, find_address_fault
+from toolwire.config.settings import Backend, Settings, bytes_of
 from toolwire.core.errors import ReplyTooLarge
 from toolwire.core.events import Event
 from toolwire.core.policies import Policy
@@ -23,9 +23,8 @@ from toolwire.core.request import Request
 from toolwire.dialects import responses
 from toolwire.dialects.responses import StreamEncoder
 from toolwire.memory.reasoning import ReasoningCache
-from toolwire.protocols import http_backends
 from toolwire.turns.context_windows import fetch_window
-from toolwire.turns.prepare import Engine, Options, prepare
+from toolwire.turns.prepare import Engine, LocalCaller, Options, prepare
 from toolwire.turns.recordings import recordings_of
 from toolwire.turns.routes import Router
 from toolwire.turns.run import Run
@@ -33,8 +32,6 @@ from toolwire.upstream.http import make_session
 from toolwire.upstream.reply import Broken, Timeouts
 from toolwire.upstream.scheduling import Alarm, Ticker
 
-GIVEN_BACKEND = "given"
-"""The name of a backend that is given by its address."""
 NO_DEADLINE = float("inf")
 
 
@@ -46,13 +43,6 @@ class LocalModel(Protocol):
     def conversation(self, request: Request, seed: str) -> LoweredConversation:
         """Begin the answer to a request."""
         ...
-
-
-class _Caller(msgspec.Struct, frozen=True):
-    """The caller of a turn: this process, with the keys of its environment or with a given one."""
-
-    owner: str = ""
-    upstream_key: str = ""
 
 
 class _IdleTimeouts(Timeouts, frozen=True):
@@ -151,7 +141,7 @@ class Model:
         # Settings meant for clients of a gateway are off.
         own = {"stop_after": False, "max_calls": 0, "suppress_tail": False, "finish_after_calls": False}
         rules = msgspec.structs.replace(self._settings.tools, output_mode="openai-json", **own)
-        job = prepare(engine, request, _Caller(owner, self._key), Options(rules, seed, policies, retries=0))
+        job = prepare(engine, request, LocalCaller(owner, self._key), Options(rules, seed, policies, retries=0))
         run = Run(job, asyncio.get_running_loop(), Alarm(self._ticker))
         encoder = StreamEncoder(request, responses.new_id(seed), int(time.time()), run.assembly.stats, time.time)
         return ModelTurn(run, encoder, bytes_of(self._settings.server.max_reply))
@@ -189,25 +179,3 @@ class Model:
         with contextlib.suppress(Broken):
             return await route.account_usage() if route.account_usage is not None else b""
         return b""
-
-
-def with_backend(settings: Settings, backend: str, model: str, option: str = "backend") -> tuple[Settings, str]:
-    """The settings and the full model name for a backend given by name or as `KIND:URL`.
-
-    Raises `SettingsError`, which names the option.
-    """
-    if not backend:
-        return settings, model
-    kind, colon, url = backend.partition(":")
-    if colon and (kind in http_backends() or "://" in url):
-        if kind not in http_backends():
-            raise SettingsError(f"{option}: {kind!r} is none of {', '.join(http_backends())}")
-        fault = find_address_fault(url)
-        if fault:
-            raise SettingsError(f"{option}: {url!r} is not an address: {fault}")
-        made = Backend(GIVEN_BACKEND, kind, base_url=url)
-        return msgspec.structs.replace(settings, backends=(made, *settings.backends)), f"{GIVEN_BACKEND}/{model}"
-    if all(each.name != backend for each in settings.backends):
-        known = ", ".join(each.name for each in settings.backends)
-        raise SettingsError(f"{option}: there is no backend {backend!r}; there are {known}")
-    return settings, f"{backend}/{model}"

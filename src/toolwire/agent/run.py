@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import msgspec
 
-from toolwire.agent.errors import AgentError, AnswerCut, LimitReached, MaxTurnsExceeded, ModelFailed, RepeatedCalls
+from toolwire.agent.errors import AgentError, AnswerCut, LimitReached, MaxTurnsExceeded, RepeatedCalls, model_failed
 from toolwire.agent.events import AgentEvent, TaskEnded, Tokens
 from toolwire.agent.history import Item
 from toolwire.agent.session import Session
@@ -139,7 +139,7 @@ def _error_of(ended: TaskEnded, task: "Task") -> BaseException:
     """The error for a task that did not end well."""
     match ended.reason:
         case "failed" if isinstance(task.error, BackendFault | BadRequest | InternalError):
-            error = ModelFailed(task.error.failure)
+            error = model_failed(task.error.failure)
             error.__cause__ = task.error
             return error
         case "failed":

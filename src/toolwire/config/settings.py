@@ -28,7 +28,7 @@ from toolwire.config.presets import PRESETS, explain_preset, with_preset
 from toolwire.core.bounds import Bounds
 from toolwire.core.display import redact_url
 from toolwire.memory.private_files import read_file, state_folder
-from toolwire.protocols import backend_kinds
+from toolwire.protocols import backend_kinds, http_backends
 from toolwire.upstream.credentials import Header, has_login
 from toolwire.upstream.reply import Timeouts
 
@@ -330,6 +330,9 @@ DEMO = Backend("demo", "demo", models=demo.MODELS, retries=0)
 OPENAI, ANTHROPIC = (msgspec.convert(with_preset({"preset": name}, name), Backend) for name in ("openai", "anthropic"))
 CODEX = Backend("codex", "codex")
 
+GIVEN_BACKEND = "given"
+"""The name of a backend that is given by its address."""
+
 DUMP = "CODEX_DUMP_SSE"
 LEVEL = "TOOLWIRE_LOG_LEVEL"
 _SIZES = {"": 1, "KB": 1000, "MB": 1000**2, "GB": 1000**3, "KIB": 1024, "MIB": 1024**2, "GIB": 1024**3}
@@ -438,6 +441,40 @@ def with_workers(settings: Settings, workers: int | None) -> Settings:
     if count > 1 and not hasattr(os, "fork"):
         raise SettingsError("server.workers: this system cannot fork; there can only be one worker")
     return msgspec.structs.replace(settings, server=msgspec.structs.replace(settings.server, workers=count))
+
+
+def with_backend(settings: Settings, backend: str, model: str, option: str = "backend") -> tuple[Settings, str]:
+    """The settings and the full model name for a backend given by name or as `KIND:URL`.
+
+    Raises `SettingsError`, which names the option.
+    """
+    if not backend:
+        return settings, model
+    kind, colon, url = backend.partition(":")
+    if colon and (kind in http_backends() or "://" in url):
+        if kind not in http_backends():
+            raise SettingsError(f"{option}: {kind!r} is none of {', '.join(http_backends())}")
+        fault = find_address_fault(url)
+        if fault:
+            raise SettingsError(f"{option}: {url!r} is not an address: {fault}")
+        made = Backend(GIVEN_BACKEND, kind, base_url=url)
+        return msgspec.structs.replace(settings, backends=(made, *settings.backends)), f"{GIVEN_BACKEND}/{model}"
+    if all(each.name != backend for each in settings.backends):
+        known = ", ".join(each.name for each in settings.backends)
+        raise SettingsError(f"{option}: there is no backend {backend!r}; there are {known}")
+    return settings, f"{backend}/{model}"
+
+
+def find_model(model: str, settings: Settings | None, backend: str, base_url: str) -> tuple[Settings, str]:
+    """The settings and the full model name for a program, which names a model and may say where it is.
+
+    `base_url` is the address of an OpenAI-compatible server, which needs no settings. Raises `SettingsError`.
+    """
+    if base_url and backend:
+        raise SettingsError("base_url: a backend is given too; give only one of them")
+    if base_url:
+        return with_backend(settings or Settings(), f"chat:{base_url}", model, "base_url")
+    return with_backend(load(None) if settings is None else settings, backend, model)
 
 
 def bounds_of(settings: Settings) -> Bounds:

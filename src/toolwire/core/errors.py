@@ -2,7 +2,8 @@
 
     ToolwireError
     ├── BadRequest          the client's fault; names the field
-    ├── BackendFault        the backend's fault; carries a Failure
+    ├── BackendFault        the fault of a model's server; carries a Failure
+    │   ├── RateLimited     its rate limit or quota is reached
     │   ├── ReplyTooLarge   its reply exceeds the limit
     │   └── TooManyCalls    its turn exceeds the limit of calls
     ├── SettingsError       an invalid setting; names the field
@@ -112,7 +113,7 @@ class BadRequest(ToolwireError):
 
 
 class BackendFault(ToolwireError):
-    """The backend failed, or its reply cannot be used."""
+    """The server of a model refused the request or failed, or its reply cannot be used."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
@@ -121,6 +122,15 @@ class BackendFault(ToolwireError):
     @property
     def failure(self) -> Failure:
         return self._failure
+
+
+class RateLimited(BackendFault):
+    """The server's rate limit or quota is reached; `failure.retry_after` says how long to wait, if the server does."""
+
+
+def fault_of(failure: Failure) -> BackendFault:
+    """The error for a failed turn."""
+    return RateLimited(failure) if failure.status == 429 else BackendFault(failure)
 
 
 class ReplyTooLarge(BackendFault):

@@ -38,6 +38,13 @@ class Caller(Protocol):
         ...
 
 
+class LocalCaller(msgspec.Struct, frozen=True):
+    """The caller of a turn in this process, with the keys of its environment or with a given one."""
+
+    owner: str = ""
+    upstream_key: str = ""
+
+
 class Engine(msgspec.Struct, frozen=True):
     """The objects that all requests of a process share."""
 

@@ -1,5 +1,6 @@
 """The router: finds the backends that serve a model, and lists the models."""
 
+import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from difflib import get_close_matches
@@ -11,6 +12,7 @@ import msgspec
 from toolwire.backends.decoder import UNREADABLE
 from toolwire.backends.lowered import LoweredConversation
 from toolwire.backoff import RetryBudget
+from toolwire.config.presets import PRESETS
 from toolwire.config.settings import Backend, Settings, is_glob
 from toolwire.core.cache import TenantCache, size_of
 from toolwire.core.errors import UNAVAILABLE, BackendFault, BadRequest, Failure
@@ -123,7 +125,9 @@ class Router:
 
     def _no_model(self, model: str) -> BadRequest:
         """The error for an unknown model, with the key that is missing, or with similar names of models that exist."""
-        unset = self._settings.find_unset_key(model)
+        name, mark, rest = re.split("([:/]|$)", model, maxsplit=1)
+        is_with_colon = mark == ":" and name in {**self._routes, **PRESETS}  # as other libraries write it
+        unset = self._settings.find_unset_key(f"{name}/{rest}" if is_with_colon else model)
         names: list[str] = []
         for route in self._routes.values():
             _, listed = self._listed.get((route.backend.name, "")) or (0.0, ())
@@ -131,7 +135,12 @@ class Router:
             names += [*known, *(f"{route.backend.name}/{name}" for name in known if "/" in model)]
         near = get_close_matches(model, dict.fromkeys(names[:MAX_COMPARED_NAMES]), n=3, cutoff=0.5)
         meant = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-        meant = f" {unset} is not set." if unset else meant
+        if unset or is_with_colon:
+            meant = f" Write {name}/{rest}." if is_with_colon else ""
+        if unset:
+            meant += f" {unset} is not set."
+        elif mark and name in PRESETS and name not in self._routes:
+            meant += f' No backend is named {name!r}: add one with preset = "{name}" to the settings.'
         message = f"There is no model {model!r} here.{meant} {self._listing}; BACKEND/MODEL asks one backend."
         return BadRequest(message, "model", "model_not_found", status=404)
 
