@@ -147,8 +147,9 @@ class Far:
         return response
 
     async def _send(self, request: web.Request, response: web.StreamResponse, steps: list[Step]) -> None:
-        while steps and isinstance(steps[0], asyncio.Event):  # before the first byte, headers are bytes too
-            await steps.pop(0).wait()
+        while steps and isinstance(event := steps[0], asyncio.Event):  # before the first byte, headers are bytes too
+            del steps[0]
+            await event.wait()
         if steps and isinstance(steps[0], Hold):
             await asyncio.Event().wait()
         await response.prepare(request)

@@ -1,5 +1,7 @@
 """`toolwire.agent` as a user's program has it: runs, sessions, streams, failures, and what is left after each."""
 
+# pyright: reportArgumentType=false
+
 import asyncio
 import json
 import threading

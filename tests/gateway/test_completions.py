@@ -21,7 +21,7 @@ from toolwire import BackendFault, BadRequest, RateLimited, Settings, SettingsEr
 
 HELLO = [{"role": "user", "content": "Hello"}]
 TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
-TURN = Script((Says("Let me look."), Calls("c1", "look", '{"at":"x"}')), "calls", tools=(Declared("look"),))
+TURN = Script((Says("Let me look."), Calls("c1", "look", '{"at":"x"}')), tools=(Declared("look"),))
 
 
 def settings_of(routes: Routes) -> Settings:
@@ -57,7 +57,7 @@ def test_a_completion_is_what_the_gateway_sends(routes: Routes, name: str, kind:
     routes.upstream.replies[model] = reply(script, kind, stream=False)
     sent = routes.post("chat", body)
     given = {key: value for key, value in body.items() if key not in ("model", "messages", "stream")}
-    made = completion(body["model"], body["messages"], settings=settings_of(routes), **given)
+    made = completion(body["model"], body["messages"], stream=False, settings=settings_of(routes), **given)
     figures = made.pop("toolwire")
     assert comparable([made]) == comparable([sent.json()])
     assert json.loads(sent.headers.get("x-toolwire-notes", "[]")) == figures["notes"]
@@ -111,7 +111,7 @@ def test_the_message_of_a_completion_is_a_message_of_the_next_request():
 
 def test_signed_reasoning_returns_to_its_server_though_messages_cannot_hold_it():
     async def main() -> None:
-        thinks = turn(Thinks("I look.", "signature-1"), Calls("c1", "look"), kind="messages", end="calls")
+        thinks = turn(Thinks("I look.", "signature-1"), Calls("c1", "look"), kind="messages")
         async with Far(thinks, turn(Says("Done."), kind="messages"), kind="messages") as far:
             place: Any = {
                 "backend": f"messages:{far.url}",
@@ -314,8 +314,9 @@ def test_a_failed_attempt_is_repeated_and_the_next_backend_is_asked():
     ],
 )
 def test_bad_input_names_the_field(given: dict[str, Any], param: str):
+    arguments: dict[str, Any] = {"model": "demo", "messages": HELLO, "settings": Settings.from_dict({}, {}), **given}
     with pytest.raises(BadRequest) as refused:
-        completion(**{"model": "demo", "messages": HELLO, "settings": Settings.from_dict({}, {}), **given})
+        completion(**arguments)
     assert refused.value.param == param
 
 
