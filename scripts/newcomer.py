@@ -50,6 +50,11 @@ BEYOND = (
     Step(".venv/bin/toolwire config", "[server]"),
     Step(".venv/bin/toolwire env claude", "ANTHROPIC_BASE_URL"),
     Step(".venv/bin/toolwire init --preset ollama --model qwen3-coder --yes", "toolwire.toml"),
+    Step(
+        ".venv/bin/toolwire init --url 127.0.0.1:8787 --yes -c other.toml", "/v1: Chat Completions, the Responses API"
+    ),
+    Step(".venv/bin/toolwire models -c other.toml", "demo"),
+    Step(".venv/bin/toolwire launch -- env", f"OPENAI_BASE_URL={URL}/v1"),
     Step(".venv/bin/toolwire run 'Hello there'", "demo"),
     Step("echo 'Hello there' | .venv/bin/toolwire run - --model demo", "demo"),
     Step(".venv/bin/toolwire serve", "8787", 2),  # the port is taken
