@@ -130,7 +130,17 @@ class Walk:
         print(f"$ {step.command}", flush=True)
         started = time.monotonic()
         command = ["bash", "-c", step.command]
-        done = subprocess.run(command, cwd=folder, env=self._environment, timeout=300, check=False, **PIPED)
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env=self._environment,
+            timeout=300,
+            check=False,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
         self._show(done.stdout, started)
         if done.returncode != step.code or step.words not in done.stdout:
             self._faults.append(f"{step.command[:100]}: exit code {done.returncode}, {step.words!r} expected")
