@@ -43,8 +43,10 @@ class CallOptions(msgspec.Struct, frozen=True):
 DENIED = "The user did not allow this call. Do not try it again in another way; ask what to do instead."
 DENIED_BECAUSE = "The user did not allow this call, and says: "
 NO_USER = "This call needs the user's approval, and no user is present to give it."
+CONFINED = "No user is asked about calls, so no command may run without the sandbox."
 READ_ONLY = "read-only mode: {} may change something, so it is refused."
 
+USE_DEFAULT = "use_default"
 _DIRECTORIES = {"Bash": "cwd", "exec_command": "workdir", LOCAL_SHELL: "working_directory"}
 """For each tool that runs commands, the argument with the directory in which the command starts."""
 
@@ -56,7 +58,17 @@ def escalates(call: ToolCall, context: Context) -> bool:
     arguments = call.arguments
     directory = arguments.get(_DIRECTORIES[call.name])
     is_elsewhere = isinstance(directory, str) and is_outside(directory, context)
-    return is_elsewhere or bool(arguments.get("with_escalated_permissions"))
+    return is_elsewhere or leaves_sandbox(call)
+
+
+def leaves_sandbox(call: ToolCall) -> bool:
+    """Whether a call asks to run its command without a sandbox."""
+    arguments = call.arguments if call.name in _DIRECTORIES else {}
+    return bool(
+        arguments.get("with_escalated_permissions")
+        or arguments.get("dangerouslyDisableSandbox")
+        or arguments.get("sandbox_permissions", USE_DEFAULT) != USE_DEFAULT
+    )
 
 
 async def refusal_of(call: ToolCall, tool: Tool, context: Context, policy: Policy, approver: Approver | None) -> str:
@@ -66,6 +78,8 @@ async def refusal_of(call: ToolCall, tool: Tool, context: Context, policy: Polic
     """
     if tool.writes and not context.writable:
         return READ_ONLY.format(call.name)
+    if policy == "never" and context.sandbox and leaves_sandbox(call):
+        return CONFINED
     if policy == "never" or not (policy == "always" or tool.writes or escalates(call, context)):
         return ""
     if approver is None:

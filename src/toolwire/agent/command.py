@@ -17,6 +17,7 @@ from toolwire.agent.events import TaskEnded, as_line
 from toolwire.agent.mcp import Server, Servers, read_config, require_package
 from toolwire.agent.model import Model
 from toolwire.agent.runner import Runner
+from toolwire.agent.sandbox import SandboxMode, choose_sandbox
 from toolwire.agent.session import Session, folder, list_sessions
 from toolwire.agent.task import AgentConfig
 from toolwire.agent.terminal.interrupts import CANCELLED, Interrupts
@@ -69,6 +70,8 @@ class RunOptions(msgspec.Struct, frozen=True):
     max_turns: int = 100
     context_window: int = 0
     read_only: bool = False
+    sandbox: str = "auto"
+    network: bool = False
 
     def agent_config(self) -> AgentConfig:
         """The configuration of the agent. Raises `UsageError`."""
@@ -77,6 +80,10 @@ class RunOptions(msgspec.Struct, frozen=True):
         for option, number in (("--max-turns", self.max_turns), ("--context-window", self.context_window)):
             if number < 0:
                 raise UsageError(f"{option}: {number} is less than 0")
+        try:
+            choose_sandbox(self.sandbox, network=self.network)
+        except ValueError as error:
+            raise UsageError(f"--sandbox: {error}") from None
         return AgentConfig(
             instructions=INSTRUCTIONS,
             effort=self.effort,
@@ -84,6 +91,8 @@ class RunOptions(msgspec.Struct, frozen=True):
             context_window=self.context_window,
             approve=cast("Policy", self.approve),
             read_only=self.read_only,
+            sandbox=cast("SandboxMode", self.sandbox),
+            network=self.network,
         )
 
 
@@ -124,6 +133,8 @@ async def _run(options: RunOptions, config: AgentConfig, prompt: str) -> int:
             await stack.enter_async_context(screen)
             interrupts.after_cancelling = screen.show_cancelling
             screen.view.wait_for("MCP servers" if servers else "the model")
+            if options.sandbox == "auto" and not agent.sandbox.name and options.tools != NO_TOOLS:
+                screen.view.note("there is no sandbox here: a command can do whatever you can do")
         if servers:
             connected = await stack.enter_async_context(Servers(servers, say))
             await connected.ready()

@@ -16,6 +16,7 @@ from toolwire.agent.events import AgentEvent, TaskStarted
 from toolwire.agent.history import user_message
 from toolwire.agent.model import Model
 from toolwire.agent.output import OutputTool
+from toolwire.agent.sandbox import choose_sandbox
 from toolwire.agent.session import Session
 from toolwire.agent.task import AgentConfig, Task
 from toolwire.agent.tools.image import image_url
@@ -29,6 +30,7 @@ class Runner:
 
     A `model` that is already open stays open. `tools` are tools or plain functions. `session` may be a resumed one;
     without a session nothing is written to disk. With an `output` tool, the model must call it to give its output.
+    Raises `ValueError` if the sandbox of the `config` does not work.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class Runner:
         output: OutputTool[Any] | None = None,
     ) -> None:
         self.config = config or AgentConfig()
+        self.sandbox = choose_sandbox(self.config.sandbox, network=self.config.network)
         self.cwd = Path(cwd).resolve()
         self.registry = Registry(as_tool(each) for each in tools)
         self.session = session or Session.begin(model.name, self.cwd, None)

@@ -19,6 +19,7 @@ from toolwire.agent.history import AnyItem, OtherItem, newest_items, read_items,
 from toolwire.agent.limits import limits_from_usage
 from toolwire.agent.output import FINAL_RESULT
 from toolwire.agent.run import CompletedCall
+from toolwire.agent.sandbox import SandboxMode
 from toolwire.agent.step import Step
 from toolwire.backoff import choose_retry_delay
 from toolwire.core.errors import CONTEXT_LENGTH_EXCEEDED, BackendFault, Failure, ToolwireError
@@ -71,6 +72,10 @@ class AgentConfig(msgspec.Struct, frozen=True):
     """When the user is asked before a call runs."""
     read_only: bool = False
     """Whether calls that may change something are refused."""
+    sandbox: SandboxMode = "off"
+    """What limits the commands of the built-in tools."""
+    network: bool = False
+    """Whether commands in a sandbox have a network."""
 
     def __post_init__(self) -> None:
         if self.approve not in get_args(Policy):
@@ -329,6 +334,7 @@ class Task:
             writable=not config.read_only,
             approved=True,
             inherit=inherit,
+            sandbox=runner.sandbox.argv(runner.cwd),
             deps=calls.deps,
             changed=runner.changes.record,
         )

@@ -80,6 +80,7 @@ async def status_rows(agent: Runner, questions: Questions) -> list[tuple[str, st
         ("model", agent.session.model if agent.session.model == target else f"{agent.session.model} ({target})"),
         ("backend", f"{backend.name} ({backend.kind})"),
         ("context", f"{used:,}{share}"),
+        ("sandbox", str(agent.sandbox)),
         ("approval", "read-only" if agent.config.read_only else APPROVAL[agent.config.approve]),
         ("always allowed", ", ".join(allowed) or "nothing"),
         ("folder", str(agent.cwd)),

@@ -84,7 +84,9 @@ class Interactive:
     async def run(self) -> None:
         """Work on typed lines until the user leaves."""
         agent = self._agent
-        self._view.print(Text(f"toolwire {__version__} · {clean(agent.session.model)} · /help", "dim"))
+        self._view.print(
+            Text(f"toolwire {__version__} · {clean(agent.session.model)} · {agent.sandbox} · /help", "dim")
+        )
         if self.has_session:
             self._view.resume(agent.session.usage)
             self._view.print(*make_recap(agent.session.history))
@@ -105,7 +107,7 @@ class Interactive:
     def _status(self) -> str:
         path, home = self._agent.cwd, Path.home()
         shown = f"~/{path.relative_to(home)}" if path.is_relative_to(home) and path != home else str(path)
-        return f"{self._agent.session.model} · {self._view.sums} · {shown}"
+        return f"{self._agent.session.model} · {self._agent.sandbox} · {self._view.sums} · {shown}"
 
     # Keys
 

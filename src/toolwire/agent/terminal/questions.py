@@ -17,7 +17,7 @@ from rich.console import ConsoleRenderable
 from rich.text import Text
 
 from toolwire.agent.allowed_commands import AllowedCommands
-from toolwire.agent.approval import escalates
+from toolwire.agent.approval import escalates, leaves_sandbox
 from toolwire.agent.changes import is_unknown
 from toolwire.agent.terminal.display import collapse_padding, rows_of
 from toolwire.agent.terminal.view import View
@@ -80,7 +80,8 @@ class Questions:
 
     async def _show_call(self, call: ToolCall, rows: Iterator[ConsoleRenderable]) -> bool:
         """Show a call; returns whether the user has seen all of it."""
-        self._print(Text.assemble((escape_invisible(call.name), "bold yellow"), " wants to run:"))
+        where = " without a sandbox" if leaves_sandbox(call) else ""
+        self._print(Text.assemble((escape_invisible(call.name), "bold yellow"), f" wants to run{where}:"))
         console, count = self._view.console, 0
         while some := await asyncio.to_thread(lambda: [*islice(rows, MAX_ROWS)]):  # comparing files takes time
             if count == MAX_ROWS:

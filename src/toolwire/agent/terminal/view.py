@@ -17,6 +17,7 @@ from rich.text import Text
 
 from toolwire.agent import events
 from toolwire.agent.events import AgentEvent, RateLimit, Tokens
+from toolwire.agent.sandbox import HINT
 from toolwire.agent.terminal.display import (
     MAX_ERROR_CHARS,
     CallRow,
@@ -298,8 +299,10 @@ class View:
         if refusal:
             self.print(self._row(("✗", "red"), call, "", refusal, "yellow"))
         elif event.failed:
-            reason = shorten_line(describe_outcome(event.result), MAX_ERROR_CHARS)
+            reason = shorten_line(describe_outcome(event.result.removesuffix(HINT)), MAX_ERROR_CHARS)
             self.print(self._row(("✗", "red"), call, time, reason, ""))
+            if event.result.endswith(HINT):
+                self.note("the sandbox may have refused this; --network and --sandbox off allow more")
         else:
             self.print(self._row(("✓", "green"), call, time, describe_outcome(event.result, call.output.line), "dim"))
 

@@ -109,6 +109,8 @@ class Command(msgspec.Struct, frozen=True):
     env: dict[str, str] = {}
     """Variables that are added to the inherited ones."""
     terminal: bool = False
+    sandbox: tuple[str, ...] = ()
+    """What precedes the arguments to run it in a sandbox."""
     inherit: Inherit = inherit_environment
     """Returns the inherited environment."""
 
@@ -118,6 +120,7 @@ class Process:
 
     def __init__(self, command: Command) -> None:
         self.has_terminal = command.terminal
+        self.has_sandbox = bool(command.sandbox)
         self.output = Excerpt()
         self._watchers: list[Emit] = []
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -282,7 +285,7 @@ def _start(command: Command, mark: str) -> tuple[subprocess.Popen[bytes], int, i
         if command.terminal:
             termios.tcsetwinsize(theirs, TERMINAL_SIZE)
         popen = subprocess.Popen(  # noqa: S603 running commands is what this is for
-            (sys.executable, "-I", "-S", supervisor.__file__, str(report), *command.argv),
+            (sys.executable, "-I", "-S", supervisor.__file__, str(report), *command.sandbox, *command.argv),
             stdin=theirs if command.terminal else subprocess.DEVNULL,
             stdout=theirs,
             stderr=theirs,

@@ -1,7 +1,8 @@
 """Runs commands. `Bash` and `local_shell` run one to its end; `exec_command` may leave it running after the call.
 
-There is no sandbox: a command has all permissions of this process. So read-only mode refuses all commands. Only the
-directory in which a command starts is confined, unless calls are approved before they run.
+The context says whether commands run in a sandbox. Without one, a command has all permissions of this process, and only
+the directory in which it starts is confined, unless calls are approved before they run. So read-only mode refuses all
+commands.
 
 `Bash` and `local_shell` answer in this form, with the exit code if it is not 0:
 
@@ -27,9 +28,12 @@ import secrets
 import shutil
 import time
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
+from toolwire.agent.approval import USE_DEFAULT
+from toolwire.agent.sandbox import HINT, REFUSED
 from toolwire.agent.tools.file_access import check_writable, confine, resolve
 from toolwire.agent.tools.process import (
     BYTES_PER_TOKEN,
@@ -69,19 +73,26 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 @tool(name="Bash", writes=True)
-async def bash(command: str, context: Context, cwd: str = "", timeout: float = DEFAULT_TIMEOUT) -> Result:  # noqa: ASYNC109 an argument of the model
+async def bash(
+    command: str,
+    context: Context,
+    cwd: str = "",
+    timeout: float = DEFAULT_TIMEOUT,  # noqa: ASYNC109 an argument of the model
+    dangerouslyDisableSandbox: bool = False,  # noqa: N803 as in Claude Code
+) -> Result:
     """Run a shell command to its end, and return its output and errors.
 
     Every command has a shell of its own, without input. Its background processes are ended with it.
-    There is no sandbox.
 
     Args:
         command: The command, as for `bash -c`.
         cwd: Where to run it. Defaults to the working directory.
         timeout: Seconds after which it is ended. Defaults to 120; at most 600.
+        dangerouslyDisableSandbox: Run it without the sandbox, if there is one. The user is asked.
     """
     check_writable(context, NO_COMMANDS)
-    started = Command(shell_argv(command), resolve_directory(context, cwd), inherit=context.inherit)
+    sandbox = () if dangerouslyDisableSandbox else context.sandbox
+    started = Command(shell_argv(command), resolve_directory(context, cwd), sandbox=sandbox, inherit=context.inherit)
     return _as_result(await run(started, context.emit, timeout))
 
 
@@ -95,14 +106,14 @@ async def local_shell(
     with_escalated_permissions: bool = False,
     justification: str = "",
 ) -> Result:
-    """Run a program to its end, and return its output and errors. There is no sandbox.
+    """Run a program to its end, and return its output and errors.
 
     Args:
         command: The program and its arguments.
         working_directory: Where to run it. Defaults to the working directory.
         timeout_ms: Milliseconds after which it is ended. Defaults to 120000; at most 600000.
         env: Environment variables to add.
-        with_escalated_permissions: Ask for more than is allowed by default.
+        with_escalated_permissions: Run it without the sandbox, if there is one. The user is asked.
         justification: Why that is needed; the approver of the command reads it.
     """
     check_writable(context, NO_COMMANDS)
@@ -111,7 +122,11 @@ async def local_shell(
     if not command:
         raise ToolError("missing command")
     seconds = DEFAULT_TIMEOUT if timeout_ms is None else timeout_ms / 1000
-    started = Command(command, resolve_directory(context, working_directory), env or {}, inherit=context.inherit)
+    sandbox = () if with_escalated_permissions else context.sandbox
+    if sandbox and env:  # only in the sandbox: some variables make any program run code
+        command, env = ("env", *(f"{name}={value}" for name, value in env.items()), *command), None
+    directory = resolve_directory(context, working_directory)
+    started = Command(command, directory, env or {}, sandbox=sandbox, inherit=context.inherit)
     return _as_result(await run(started, context.emit, seconds))
 
 
@@ -126,7 +141,14 @@ async def run(command: Command, emit: Emit, seconds: float) -> Outcome:
             timed_out = process.exit_code is None
         finally:
             await process.stop()
-    return Outcome(process.exit_code, time.monotonic() - began, process.output.text(), timed_out)
+    output = process.output.text()
+    return Outcome(process.exit_code, time.monotonic() - began, output + _hint(process, output), timed_out)
+
+
+def _hint(process: Process, output: str) -> str:
+    """What follows the output of a command if its sandbox may have refused something."""
+    is_refused = process.has_sandbox and process.exit_code and REFUSED.search(output)
+    return f"\n{HINT}" if is_refused else ""
 
 
 def _as_result(outcome: Outcome) -> Result:
@@ -189,8 +211,10 @@ class Sessions:
         tty: bool = False,
         yield_time_ms: float = DEFAULT_YIELD_MS,
         max_output_tokens: float = MAX_RESULT_TOKENS,
+        sandbox_permissions: Literal["use_default", "require_escalated"] = USE_DEFAULT,
+        justification: str = "",
     ) -> Result:
-        """Runs a command, returning output or a session ID for ongoing interaction. There is no sandbox.
+        """Runs a command, returning output or a session ID for ongoing interaction.
 
         Args:
             cmd: Shell command to execute.
@@ -198,10 +222,14 @@ class Sessions:
             tty: True allocates a PTY for the command; false or omitted uses plain pipes.
             yield_time_ms: Wait before yielding output. Defaults to 10000 ms; effective range is 250-30000 ms.
             max_output_tokens: Output token budget. Defaults to 10000 tokens, the maximum.
+            sandbox_permissions: require_escalated runs it without the sandbox, if there is one. The user is asked.
+            justification: Why that is needed; the user reads it.
         """
         check_writable(context, NO_COMMANDS)
         began = time.monotonic()
-        command = Command(shell_argv(cmd), resolve_directory(context, workdir), terminal=tty, inherit=context.inherit)
+        sandbox = context.sandbox if sandbox_permissions == USE_DEFAULT else ()
+        directory = resolve_directory(context, workdir)
+        command = Command(shell_argv(cmd), directory, terminal=tty, sandbox=sandbox, inherit=context.inherit)
         if self._is_closed:
             raise ToolError("the sessions are closed")
         finished = [id for id, process in self._sessions.items() if process.is_over]
@@ -285,6 +313,7 @@ class Sessions:
         if not output.fits(budget):
             warning = f"Warning: truncated output (original token count: {output.tokens})"
             text = f"{warning}\nTotal output lines: {output.lines}\n\n{text}"
+        text += _hint(process, text) if process.is_over else ""
         lines = (
             f"Chunk ID: {secrets.token_hex(3)}",
             f"Wall time: {time.monotonic() - began:.4f} seconds",

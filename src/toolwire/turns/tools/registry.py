@@ -88,6 +88,8 @@ class Context(msgspec.Struct, Generic[Deps_co], frozen=True):
     """Whether every call is approved before it runs; if so, a command may start outside the roots."""
     inherit: Inherit = inherit_environment
     """Returns the environment variables for a process that the tool starts."""
+    sandbox: tuple[str, ...] = ()
+    """The program and arguments that run a command in a sandbox, if they precede it; empty: there is none."""
     deps: Deps_co = cast("Any", None)
     """The dependencies that the run was given for its tools."""
     spend: Spend = ignore
