@@ -178,3 +178,16 @@ def test_the_list_asks_for_a_bounded_number_of_turns(console: ConsoleClient, ask
     assert console.get(f"asked?ids={asked},gone")[asked]["text"] == 'How is "Zürich"?'
     answer = console.http.get(f"/console/api/asked?ids={','.join('x' * 101)}")
     assert (answer.status_code, "ids" in answer.json()["error"]["message"]) == (400, True)
+
+
+def test_a_search_finds_only_what_changed_since_another_one():
+    async def use(turns: Turns) -> None:
+        body = b'{"messages":[{"role":"user","content":"needle"}]}'
+        first = turns.run(request=body)
+        search = Handlers(turns.recorder, None, None).search  # type: ignore[arg-type]
+        since = first.seq
+        second = turns.run(request=body)
+        answer: Any = await search(Viewer(sees_all=True), words="needle", before=float(2**53), since=since)
+        assert [id for _, id in answer["found"]] == [second.id]
+
+    watched(use, Settings(console=Console(keep="everything"), keys=KEYS))

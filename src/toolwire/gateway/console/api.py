@@ -101,6 +101,7 @@ class ConsoleApi:
             ("GET", "/search", self.search),
             ("GET", "/asked", self.asked),
             ("GET", "/turns/{id}", self.turn),
+            ("GET", "/turns/{id}/results", self.results),
             ("GET", "/turns/{id}/recording", self.recording),
             ("GET", "/turns/{id}/case", self.case),
             ("POST", "/turns/{id}/case", self.save_case),
@@ -158,7 +159,7 @@ class ConsoleApi:
             query = msgspec.convert(dict(request.query_params), SearchQuery, strict=False)
         except msgspec.ValidationError as error:
             raise as_bad_request(error) from None
-        asked = {"words": query.q, "before": query.before}
+        asked = {"words": query.q, "before": query.before, "since": query.since}
         answers = await self._fan_out.ask(self._own.search, viewer, **asked)
         findings = merge_findings([msgspec.convert(each, Findings) for each in answers])
         more = {"before": findings.reached} if findings.reached else {}
@@ -174,6 +175,9 @@ class ConsoleApi:
 
     async def turn(self, request: Request, viewer: Viewer) -> object:
         return await self._fan_out.ask_one(self._own.turn, viewer, id=request.path_params["id"])
+
+    async def results(self, request: Request, viewer: Viewer) -> object:
+        return await self._fan_out.ask_one(self._own.results, viewer, id=request.path_params["id"])
 
     async def recording(self, request: Request, viewer: Viewer) -> object:
         id = request.path_params["id"]

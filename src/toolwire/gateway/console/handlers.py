@@ -18,10 +18,18 @@ from toolwire.gateway.console.backends import Checks
 from toolwire.gateway.console.cases import make_case
 from toolwire.gateway.console.content import unpack
 from toolwire.gateway.console.http import run_in_thread
-from toolwire.gateway.console.prompts import MAX_TITLE_LENGTH, TurnPrompt, make_prompt, read_segment, unpack_excerpts
+from toolwire.gateway.console.prompts import (
+    MAX_TITLE_LENGTH,
+    TurnPrompt,
+    decode_request,
+    make_prompt,
+    read_segment,
+    unpack_excerpts,
+)
 from toolwire.gateway.console.recorder import ALL_KEYS, TurnRecorder
 from toolwire.gateway.console.ring import RecordedTurn
 from toolwire.gateway.console.rows import TurnRow
+from toolwire.gateway.console.said import view_results
 from toolwire.gateway.console.search import MAX_FOUND, SEARCH_SECONDS, Findings, has_words
 from toolwire.gateway.console.statistics import count_rows
 from toolwire.gateway.console.turn_view import make_recording, view_turn
@@ -48,8 +56,8 @@ class Handlers:
         self._router = router
         self._checks = checks
         self.questions = (
-            self.rows, self.asked, self.turn, self.recording, self.case, self.request, self.pin, self.capture,
-            self.count_capture, self.search, self.prompts, self.segment, self.numbers, self.backends,
+            self.rows, self.asked, self.turn, self.results, self.recording, self.case, self.request, self.pin,
+            self.capture, self.count_capture, self.search, self.prompts, self.segment, self.numbers, self.backends,
             self.check, self.report,
         )  # fmt: skip
 
@@ -93,6 +101,18 @@ class Handlers:
         """Everything about a turn, running or finished."""
         turn = await self._recorder.snapshot(id, viewer.sees) or await self._recorder.find(id, viewer.sees)
         return await run_in_thread(view_turn, turn) if turn is not None else None
+
+    async def results(self, viewer: Viewer, *, id: str) -> dict[str, Any] | None:
+        """The results of calls that came with the request of a turn, by call."""
+        turn = await self._recorder.find(id, viewer.sees)
+        if turn is None or not turn.packed:
+            return None
+        dialect = turn.row.dialect
+
+        def view() -> dict[str, Any]:
+            return msgspec.to_builtins(view_results(decode_request(dialect, unpack(turn.packed).request)))
+
+        return await run_in_thread(view)
 
     async def recording(self, viewer: Viewer, *, id: str) -> bytes | None:
         turn = await self._recorder.find(id, viewer.sees)
@@ -143,9 +163,12 @@ class Handlers:
         self._recorder.capture(name, self._recorder.captures.get(name, 0) - 1)
         return True
 
-    async def search(self, viewer: Viewer, *, words: str, before: float) -> Any:
-        """The turns before this time that have these words, as `Findings`. Each turn is prepared as for a viewer."""
-        turns = [turn for turn in await self._list_visible(viewer) if turn.row.at < before]
+    async def search(self, viewer: Viewer, *, words: str, before: float, since: int = 0) -> Any:
+        """The turns with these words that began before this time and changed after this number, as `Findings`.
+
+        Each turn is prepared as for a viewer.
+        """
+        turns = [turn for turn in await self._list_visible(viewer) if turn.row.at < before and turn.row.seq > since]
         turns.sort(key=lambda turn: -turn.row.at)
         findings, deadline = Findings(), monotonic() + SEARCH_SECONDS
         for number, turn in enumerate(turns, 1):

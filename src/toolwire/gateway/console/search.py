@@ -23,10 +23,11 @@ MAX_WORDS_LENGTH = 200
 
 
 class SearchQuery(msgspec.Struct, frozen=True):
-    """What a viewer looks for: words, in turns that began before this time."""
+    """What a viewer looks for: words, in turns that began before this time and changed after this number."""
 
     q: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_WORDS_LENGTH)]
     before: Annotated[float, msgspec.Meta(gt=0)] = float(2**53)
+    since: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] = 0
 
 
 class Findings(msgspec.Struct):

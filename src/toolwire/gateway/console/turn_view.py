@@ -6,11 +6,15 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import islice
 
 import msgspec
 
+from toolwire.adapt.arguments import ArgumentJudge
 from toolwire.core.errors import BackendFault
+from toolwire.core.events import CallStarted
 from toolwire.core.recording import Attempt, Head, Line, Sent
+from toolwire.core.request import Request
 from toolwire.gateway.console.content import (
     AttemptContent,
     CallView,
@@ -21,10 +25,17 @@ from toolwire.gateway.console.content import (
     split_parts,
     unpack,
 )
+from toolwire.gateway.console.prompts import decode_request
 from toolwire.gateway.console.ring import RecordedTurn
+from toolwire.gateway.console.said import view_request
 from toolwire.note_texts import meaning_of
 from toolwire.reader import ReplySplitter
+from toolwire.turns.validate import validate
 
+MAX_REPAIRS = 10
+"""Maximum number of calls of one turn whose repair is shown."""
+MAX_REPAIRED_LENGTH = 100_000
+"""Maximum characters of arguments whose repair is shown."""
 CONTEXT = 400
 """Characters of a text that are shown around a call written in it."""
 SHOWN_OF_ATTEMPT = ("backend", "kind", "model", "round", "asked", "replied", "status", "headers", "sent_headers")
@@ -44,7 +55,9 @@ def view_turn(recorded: RecordedTurn) -> dict[str, object]:
     ran = [call for round, view in accepted if round < last for call in view.calls]
     made = [call for round, view in accepted if round == last for call in view.calls]
     text = "\n".join(view.text for _, view in accepted)
+    request = decode_request(recorded.row.dialect, turn.request)
     whole = {
+        "said": view_request(request),
         "path": turn.path,
         "request": {"headers": turn.request_headers, "body": _text(turn.request)},
         "attempts": [
@@ -61,11 +74,26 @@ def view_turn(recorded: RecordedTurn) -> dict[str, object]:
             *({"model": call, "client": None, "written": "", "same": True, "ran": True} for call in ran),
             *_pair_calls(made, answer.calls, text),
         ],
+        "repairs": dict(_list_repairs(request, turn.notes, answer.calls)),
         "text": text,
         "notes": [{"code": code, "subject": subject, "says": meaning_of(code)} for code, subject in turn.notes],
         "cut": turn.is_cut,
     }
     return {"row": row, "whole": msgspec.to_builtins(whole)}
+
+
+def _list_repairs(
+    request: Request | None, notes: Sequence[tuple[str, str]], calls: Sequence[CallView]
+) -> Iterator[tuple[str, dict[str, object]]]:
+    """What `tools.arguments = "repair"` would make of calls with invalid arguments, by id."""
+    noted = {subject.partition(" ")[0] for code, subject in notes if code == "arguments_invalid"}
+    if request is None or not noted:
+        return
+    judge = ArgumentJudge(request.tools, validate)
+    found = (call for call in calls if call.id in noted and len(call.arguments) <= MAX_REPAIRED_LENGTH)
+    for call in islice(found, MAX_REPAIRS):
+        repaired = judge.repair(CallStarted(call.id, call.name), call.arguments).repaired
+        yield call.id, {"text": repaired.text, "fixes": repaired.fixes} if repaired is not None else {"text": ""}
 
 
 def _view_stream(stream: StreamContent, view: StreamView) -> dict[str, object]:
