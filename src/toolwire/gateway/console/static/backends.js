@@ -3,6 +3,7 @@
 import { get, post, urlOf } from "./api.js";
 import { clear, clock, count, duration, h, plural, s } from "./dom.js";
 import { polled } from "./poll.js";
+import { turnsAddress } from "./turns.js";
 
 const EVERY = 3000;
 const CHECKED_EVERY = 1000;
@@ -142,7 +143,7 @@ function progress({ backend, budget, through_gateway: throughGateway }) {
 
 function itsTurns() {
   return h("p", { class: "soft" }, "The requests go through this gateway: they are ",
-    h("a", { href: "#/turns", onclick: () => sessionStorage.setItem("filter", "client:toolwire-check") }, "turns of the client toolwire-check"), ".");
+    h("a", { href: turnsAddress("client:toolwire-check") }, "turns of the client toolwire-check"), ".");
 }
 
 function outcome(state) {

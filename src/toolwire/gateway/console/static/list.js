@@ -5,8 +5,9 @@ import { h } from "./dom.js";
 
 const AROUND = 10;
 
-// `make` gives a new row: its element, the link that is focused in it, and a function that updates it.
-export function list(label, head, make) {
+// `make` gives a new row: its element, the link that is focused in it, and a function that updates it. `seen` is called
+// with the ids of the rows in the page. Above the first row are the buttons of the head.
+export function list(label, head, make, seen = () => {}) {
   const body = h("div", { class: "rows", role: "rowgroup" });
   const top = h("div", { class: "fixed", role: "rowgroup" }, head);
   const element = h("div", { class: "scroller", role: "grid", "aria-label": label }, top, body);
@@ -47,6 +48,7 @@ export function list(label, head, make) {
       if (line.element === next) next = next.nextSibling;
       else body.insertBefore(line.element, next);
     }
+    seen([...ids]);
   }
 
   // The rows in the page: those in sight, some around them, and the one that has the focus.
@@ -79,13 +81,30 @@ export function list(label, head, make) {
   }
 
   element.addEventListener("keydown", (event) => {
-    if (event.altKey || event.ctrlKey || event.metaKey || !shown.length) return;
+    if (event.altKey || event.ctrlKey || event.metaKey) return;
+    if (head.contains(event.target) ? fromHead(event) : event.key === "ArrowUp" && shown[0]?.id === active && toHead()) return event.preventDefault();
+    if (!shown.length || head.contains(event.target)) return;
     const page = Math.max(1, Math.floor(element.clientHeight / height()) - 2);
     const step = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity }[event.key];
     if (step === undefined) return;
     event.preventDefault();
     focus(Math.min(shown.length - 1, Math.max(0, indexOf(active) + step)));
   });
+  function toHead() {
+    head.querySelector("button")?.focus();
+    return head.contains(document.activeElement);
+  }
+
+  // From a button of the head to the next one, or down to the rows; returns whether the key does that.
+  function fromHead({ key, target }) {
+    const buttons = [...head.querySelectorAll("button")];
+    const next = buttons.indexOf(target) + { ArrowRight: 1, ArrowLeft: -1 }[key];
+    if (key === "ArrowDown" && shown.length) focus(0);
+    else if (buttons[next]) buttons[next].focus();
+    else return false;
+    return true;
+  }
+
   body.addEventListener("focusin", (event) => {
     active = event.target.closest("[data-id]").dataset.id;
     for (const [id, line] of lines) line.link.tabIndex = id === active ? 0 : -1;

@@ -3,6 +3,7 @@
 import { get, me } from "./api.js";
 import { clear, h } from "./dom.js";
 import { table } from "./table.js";
+import { turnsAddress } from "./turns.js";
 
 export async function notes(main, chosen) {
   const [{ notes: meanings }, advice] = await Promise.all([me(), get("advice")]);
@@ -19,7 +20,7 @@ function one(code, says, advice) {
   return h("section", { class: "chosen" }, h("h2", {}, h("span", { class: "chip noted" }, code)),
     h("p", { class: "says" }, says ?? "This gateway has no such note."),
     says ? h("p", {}, h("b", {}, "What to do: "), marked(advice ?? "Nothing.")) : null,
-    h("p", {}, h("a", { href: "#/turns", onclick: () => sessionStorage.setItem("filter", `note:${code}`) }, "Turns with this note")));
+    h("p", {}, h("a", { href: turnsAddress(`note:${code}`) }, "Turns with this note")));
 }
 
 // Text in which `words` are code.

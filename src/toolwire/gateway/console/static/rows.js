@@ -4,10 +4,13 @@ import { get, post } from "./api.js";
 import { say } from "./dom.js";
 
 const MOST = 20000;
+const MOST_ASKED = 50; // turns in one question for what was asked in them
+const HAS_CONTENT = ["whole", "cut"];
 
 export const known = new Map(); // finished turns, by id
 export let running = new Map(); // running turns, by id
 export let facts = { workers: 1, bytes: 0, capturing: 0 };
+export const asked = new Map(); // what was asked in finished turns, by id; null if their content is gone
 const cursors = new Map(); // the last change that is known of each process
 let asking;
 
@@ -30,6 +33,23 @@ async function load() {
     if (known.size <= MOST) break;
     if (!row.pinned) known.delete(id);
   }
+  for (const id of asked.keys()) if (!known.has(id)) asked.delete(id);
+}
+
+// All changes up to this number are known.
+export function horizon() {
+  return Math.min(...cursors.values());
+}
+
+// Asks what was asked in the first of these turns for which it is not known; returns whether there were any.
+export async function ask(ids) {
+  const missing = ids.filter((id) => HAS_CONTENT.includes(known.get(id)?.kept) && !asked.has(id)).slice(0, MOST_ASKED);
+  if (!missing.length) return false;
+  const found = await get(`asked?ids=${missing.join(",")}`);
+  const reached = missing.findLastIndex((id) => found[id]);
+  const looked = reached < 0 ? missing : missing.slice(0, reached + 1); // the others took too long
+  for (const id of looked) asked.set(id, found[id] ?? null);
+  return true;
 }
 
 // Takes the answer of one process; returns whether the process has more rows.

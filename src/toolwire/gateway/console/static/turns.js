@@ -1,41 +1,59 @@
 // The list of turns, live.
 
 import { me, post } from "./api.js";
+import { contents, holds } from "./contents.js";
 import { bytesOf, clear, clock, count, counted, duration, h, plural, readable, say, size } from "./dom.js";
 import { filter } from "./filter.js";
 import { list } from "./list.js";
 import { polled } from "./poll.js";
-import { all, facts, known, pin as pinTurn, refresh, running } from "./rows.js";
+import { all, ask as askFor, asked, facts, known, pin as pinTurn, refresh, running } from "./rows.js";
+import { compare } from "./table.js";
 
 const EVERY = 1000;
+const PAUSE = 300; // milliseconds without typing after which contents are searched
+// Name, kind, and what the list is sorted by.
 const COLUMNS = [
-  ["Time", "time"], ["Status", "status"], ["Key", "key"], ["Client", "client"], ["Dialect › backend", "way"], ["Model", "model"], ["First", "first"], ["Total", "total"],
-  ["Tokens", "tokens"], ["Calls", "calls"], ["Notes", "notes"], ["Kept", "kept"],
+  ["Time", "time", (row) => row.at], ["Status", "status", (row) => row.status ?? 0], ["Key", "key", (row) => row.key], ["Asked", "asked"],
+  ["Client, dialect › backend", "way", (row) => `${row.client} ${row.dialect} ${row.backend}`], ["Model", "model", (row) => row.model], ["Total", "total", (row) => row.ms],
+  ["Tokens", "tokens", (row) => (row.input ?? 0) + (row.output ?? 0)], ["Calls", "calls", (row) => row.call_count], ["Notes", "notes", (row) => row.notes?.length], ["Kept", "kept", (row) => row.kept],
 ];
 const KEPT = {
   running: ["", "Running"], whole: ["whole", "All content is kept"], cut: ["part", "A part of the content is kept: this turn, or those that ran with it, were very long"],
   large: ["metadata", "Only metadata is kept: the content is too large"], failed: ["metadata", "Only metadata is kept: the content could not be prepared"],
 };
 
-// These survive a change of view: the filter with the position in the list, and the rows of a pause, by id.
+// These survive a change of view: the address with the position in the list, and the rows of a pause, by id.
 let left;
 let paused;
 
-export async function turns(main) {
+// The address of the list with a filter, sorted by a kind of column, from the largest with a leading -.
+export function turnsAddress(typed = "", order = "") {
+  const parts = order ? [typed, order] : typed ? [typed] : [];
+  return `#/turns${parts.map((part) => `/${encodeURIComponent(part)}`).join("")}`;
+}
+
+// The address of the list as it was last shown.
+export function lastAddress() {
+  return left?.address ?? turnsAddress();
+}
+
+export async function turns(main, typed = "", order = "") {
   const who = await me();
-  let typed = sessionStorage.getItem("filter") ?? "";
-  const head = h("div", { class: "row head", role: "row" }, COLUMNS.map(([name, kind]) => h("span", { class: `c-${kind}`, role: "columnheader" }, name)));
-  const rows = list("Turns", head, line);
+  const rows = list("Turns", head(sortBy), line, ask);
   rows.element.classList.toggle("keyless", !who.has_keys);
   const about = h("p", { class: "soft about" });
   const empty = h("p", { class: "empty" });
-  const search = h("input", { type: "search", id: "filter", value: typed, placeholder: "Filter: demo status>=400 ms>1000 -note:retried pinned", autocomplete: "off", spellcheck: "false",
+  const faults = h("p", { class: "note faults empty", role: "status" });
+  const searched = contents(draw);
+  let resting;
+  const search = h("input", { type: "search", id: "filter", value: typed, placeholder: "Words in a turn, or: demo status>=400 ms>1000 -note:retried pinned", autocomplete: "off", spellcheck: "false",
     oninput: () => {
       typed = search.value;
-      sessionStorage.setItem("filter", typed);
-      rows.toTop();
-      draw();
+      clearTimeout(resting);
+      resting = setTimeout(look, PAUSE);
+      changed();
     } });
+  const sorting = h("select", { id: "sort", onchange: () => sortBy(sorting.value) }, COLUMNS.filter(([, , by]) => by).map(([name, kind]) => h("option", { value: kind }, `by ${name.toLowerCase()}`)));
   const pause = h("button", { type: "button", onclick: () => {
     paused = paused ? undefined : new Map(all().map((row) => [row.id, row]));
     draw();
@@ -43,33 +61,82 @@ export async function turns(main) {
   const poll = polled(EVERY, async () => {
     await refresh();
     draw();
+    if (!resting) look();
   });
+
+  // The address has the filter and the order, so that they survive a reload and can be shared.
+  function changed() {
+    history.replaceState(null, "", turnsAddress(typed, order));
+    rows.toTop();
+    draw();
+  }
+
+  function sortBy(kind) {
+    order = order === `-${kind}` ? kind : order === kind ? "" : `-${kind}`;
+    changed();
+  }
+
+  function look() {
+    resting = undefined;
+    searched.look(filter(typed).words);
+  }
 
   // During a pause no rows are added; those in the list are still updated.
   function draw() {
     const now = all();
     const every = paused ? [...paused.values()].map((row) => known.get(row.id) ?? running.get(row.id) ?? row) : now;
-    const matches = typed.trim() ? filter(typed) : () => true;
-    const added = paused ? now.filter((row) => !paused.has(row.id) && matches(row)).length : 0;
+    const read = filter(typed, holds);
+    const added = paused ? now.filter((row) => !paused.has(row.id) && read.test(row)).length : 0;
     pause.setAttribute("aria-pressed", String(Boolean(paused)));
     put(pause, paused ? `Resume${added ? ` (${count(added)} new)` : ""}` : "Pause");
-    const shown = every.filter(matches);
+    const shown = sorted(every.filter(read.test), order);
     about.textContent = said(shown.length, every.length, who);
     empty.textContent = shown.length ? "" : every.length ? "No turn matches." : "No turns yet. Send a request to the gateway, or use Try it.";
+    put(faults, read.faults.join(" "));
+    for (const cell of rows.element.querySelectorAll("[data-kind]")) cell.setAttribute("aria-sort", { [cell.dataset.kind]: "ascending", [`-${cell.dataset.kind}`]: "descending" }[order] ?? "none");
+    sorting.value = order.replace("-", "") || "time";
     rows.set(shown);
   }
 
+  let asking = false;
+
+  // Asks what was asked in the turns in sight.
+  async function ask(ids) {
+    if (asking) return;
+    asking = true;
+    try {
+      if (await askFor(ids)) rows.render();
+    } catch {
+      // the next poll says what is wrong
+    } finally { asking = false; }
+  }
+
   clear(main, h("h1", {}, "Turns"),
-    h("div", { class: "tools" }, h("label", { for: "filter", class: "hidden" }, "Filter"), search, pause, who.keeps_everything ? null : capture(poll)),
-    about, poll.stale, empty, rows.element);
+    h("div", { class: "tools" }, h("label", { for: "filter", class: "hidden" }, "Filter and search"), search, h("label", { for: "sort", class: "hidden" }, "Sort"), sorting, pause, who.keeps_everything ? null : capture(poll)),
+    faults, about, searched.element, poll.stale, empty, rows.element);
   window.addEventListener("resize", draw);
   await poll.now();
-  if (left?.typed === typed) rows.restore(left.position);
+  const address = turnsAddress(typed, order);
+  if (left?.address === address) rows.restore(left.position);
   return () => {
-    if (all().length) left = { typed, position: rows.position() };
+    if (all().length) left = { address: turnsAddress(typed, order), position: rows.position() };
     poll.stop();
+    clearTimeout(resting);
     window.removeEventListener("resize", draw);
   };
+}
+
+function head(sortBy) {
+  return h("div", { class: "row head", role: "row" }, COLUMNS.map(([name, kind, by]) => h("span", { class: `c-${kind}`, role: "columnheader", "data-kind": by ? kind : null },
+    by ? h("button", { type: "button", class: "sort", tabindex: "-1", onclick: () => sortBy(kind) }, name) : name)));
+}
+
+// Rows by a kind of column; the latest first where they are equal, and if there is no order.
+function sorted(rows, order) {
+  const by = COLUMNS.find(([, kind]) => kind === order.replace("-", ""))?.[2];
+  if (!by) return rows;
+  const sign = order.startsWith("-") ? -1 : 1;
+  return rows.map((row) => [by(row) ?? "", row]).sort(([one], [other]) => sign * compare(one, other)).map(([, row]) => row);
 }
 
 function said(shown, known, who) {
@@ -97,9 +164,9 @@ function capture(poll) {
 function line(id) {
   const address = `#/turn/${encodeURIComponent(id)}`;
   const link = h("a", { href: address });
-  const [time, date, code, error, replay, kept] = [h("span"), h("small"), h("b"), h("small"), h("small", { class: "tag" }), h("span", { class: "mark" })];
+  const [time, date, code, error, replay, kept, side, words, client, way, total, first] = [h("span"), h("small"), h("b"), h("small"), h("small", { class: "tag" }), h("span", { class: "mark" }), h("small", { class: "tag" }), h("span"), h("small"), h("span"), h("span"), h("small")];
   const pin = h("button", { type: "button", class: "pin", tabindex: "-1", "aria-label": "Pin", title: "Pin (k)", onclick: toggle });
-  const inside = { time: [date, time], model: [link, " ", replay], status: [code, error], kept: [kept, pin] };
+  const inside = { time: [date, time], model: [link, " ", replay], status: [code, error], kept: [kept, pin], asked: [side, words], way: [client, way], total: [total, first] };
   const cells = Object.fromEntries(COLUMNS.map(([name, kind]) => [kind, h("span", { class: `c-${kind}`, role: "gridcell", "data-name": name }, inside[kind] ?? [])]));
   const element = h("div", { role: "row", "data-id": id, onclick: open, onkeydown: (event) => { if (event.key === "k" && !event.ctrlKey && !event.metaKey && !event.altKey) toggle(); } }, Object.values(cells));
 
@@ -121,11 +188,18 @@ function line(id) {
   function update(row) {
     const [word, says] = KEPT[row.kept] ?? ["metadata", "Only metadata is kept"];
     const texts = {
-      key: row.key ?? "", client: short(row.client), way: `${row.dialect}${row.transport ? " (ws)" : ""}${row.background ? " (bg)" : ""} › ${row.backend ?? "–"}`,
-      first: duration(row.first_ms), total: duration(row.ms), tokens: row.input || row.output ? `${count(row.input ?? 0)} / ${count(row.output ?? 0)}` : "",
+      key: row.key ?? "", tokens: row.input || row.output ? `${count(row.input ?? 0)} / ${count(row.output ?? 0)}` : "",
       calls: counted(row.calls ?? []), notes: (row.notes ?? []).join(", "),
     };
-    for (const [kind, text] of Object.entries(texts)) put(cells[kind], text, kind === "client" ? row.client : text);
+    for (const [kind, text] of Object.entries(texts)) put(cells[kind], text, text);
+    put(client, short(row.client), row.client);
+    put(way, `${row.dialect}${row.transport ? " (ws)" : ""}${row.background ? " (bg)" : ""} › ${row.backend ?? "–"}`);
+    put(total, duration(row.ms));
+    put(first, row.first_ms ? `first ${duration(row.first_ms)}` : "");
+    const question = asked.get(id);
+    put(side, question?.side ? `${question.side} ` : "");
+    put(words, question ? questionOf(question) : "", question?.text);
+    cells.asked.classList.toggle("soft", Boolean(question) && !question.is_new);
     put(time, clock(row.at), `${day(row.at)}, ${clock(row.at)}`);
     put(date, isToday(row.at) ? "" : day(row.at));
     put(link, row.model || "no model", row.model);
@@ -144,6 +218,11 @@ function line(id) {
 function state(row) {
   if (row.kept === "running") return "live";
   return row.status >= 400 || row.error ? "bad" : row.notes ? "noted" : "good";
+}
+
+// What was asked; a turn that goes on with a task has results instead.
+function questionOf({ text, is_new: isNew, results }) {
+  return isNew ? text : `↳ ${results ? plural(results, "result") : "goes on"}: ${text}`;
 }
 
 // Sets a text only if it differs, because it may be selected.
