@@ -123,7 +123,7 @@ seen.replay = await page.locator(".rows .c-model").innerText();
 await page.fill("#filter", "");
 seen.requests = await page.evaluate(async () => {
   const { filter } = await import("/console/static/filter.js");
-  return ["request:req_7", "id:req_7", "req_7", "msg_7"].map((word) => filter(word)({ id: "a", request_id: "req_7" }));
+  return ["request:req_7", "id:req_7", "req_7", "msg_7"].map((word) => filter(word).test({ id: "a", request_id: "req_7" }));
 });
 await page.context().close();
 """
@@ -152,7 +152,7 @@ await page.waitForSelector('[data-name="demo"] iframe, [data-name="demo"] .repor
 seen.report = await page.evaluate(() => ({ text: document.querySelector('[data-name="demo"] .report').innerText, reports: document.querySelectorAll("iframe").length, disabled: [...document.querySelectorAll(".backend > button")].map((each) => each.disabled) }));
 await page.click("text=turns of the client toolwire-check");
 await page.waitForSelector('main[data-view="turns"] .rows .row');
-seen.checkTurns = [...new Set(await page.locator(".rows .c-client").allTextContents())];
+seen.checkTurns = [...new Set(await page.locator(".rows .c-way small").allTextContents())];
 await go(page, "#/notes/call_capped", "notes");
 seen.note = await page.locator(".chosen").innerText();
 await go(page, "#/stored", "stored");

@@ -89,8 +89,8 @@ export function count(number) {
   return Number(number).toLocaleString("en");
 }
 
-export function plural(number, word) {
-  return `${count(number)} ${word}${number === 1 ? "" : "s"}`;
+export function plural(number, word, words = `${word}s`) {
+  return `${count(number)} ${number === 1 ? word : words}`;
 }
 
 // Each name once, with its number.

@@ -1,6 +1,7 @@
-// The time line of a turn: client, gateway and model on one axis, a tick for every frame, a bar for every call.
+// The time line of a turn: client, gateway and model on one axis, a tick for every frame, a bar for every call. The arrow
+// keys go from tick to tick, and each leads to its frame and its call.
 
-import { duration, h, plural, s } from "./dom.js";
+import { clear, duration, h, plural, s } from "./dom.js";
 
 const LANE = 32;
 const TOP = 8;
@@ -15,7 +16,10 @@ const LABEL = 28; // letters of a label
 const NARROW_LABEL = 16; // and on a phone
 const PIXELS = 1400; // maximum width of the time line
 
-export function lanes(row, whole, answered) {
+const NEAR = 3; // per cent of the width within which a press chooses a tick
+
+export function lanes(row, whole, answered, links) {
+  const stops = [];
   const end = whole.attempts.flatMap((each) => each.frames).reduce((latest, [t]) => Math.max(latest, t), Math.max(row.ms / 1000, 0.001));
   const x = (t) => 1 + 98 * Math.min(1, Math.max(0, t / end));
   const back = [];
@@ -29,17 +33,22 @@ export function lanes(row, whole, answered) {
     top += height;
     return at;
   };
-  const tick = (t, kind, y, height, label) => shapes.push(s("rect", { class: `tick ${kind}`, x: `${x(t)}%`, y, width: 2, height }, s("title", {}, label)));
+  const tick = (t, kind, y, height, label) => {
+    shapes.push(s("rect", { class: `tick ${kind}`, x: `${x(t)}%`, y, width: 2, height }, s("title", {}, label)));
+    return shapes.at(-1);
+  };
   const asked = (t, y, label) => tick(t, "asked", y + 2, LANE - 7, label);
-  const ticks = (frames, y) => {
-    for (const [t, kind, events] of merged(frames, x)) {
-      tick(t, kind, y + ROWS[kind], 6, `${events.length > 1 ? `${events.length} frames: ` : ""}${listed(events)} at ${duration(t * 1000)}`);
+  const ticks = (frames, y, key, name) => {
+    for (const [t, kind, events, indexes] of merged(frames, x)) {
+      const label = `${events.length > 1 ? `${events.length} frames: ` : ""}${listed(events)} at ${duration(t * 1000)}`;
+      const element = tick(t, kind, y + ROWS[kind], 6, label);
+      stops.push({ t, y: y + ROWS[kind], key, indexes, call: frames[indexes[0]][3] ?? -1, says: `${name}: ${label}`, element });
     }
   };
 
   const client = lane("client");
   asked(0, client, "the request");
-  ticks(whole.answer.frames, client);
+  ticks(whole.answer.frames, client, "client", "to the client");
   const gateway = lane("gateway");
   for (const attempt of whole.attempts) {
     if (!attempt.asked) continue;
@@ -54,7 +63,7 @@ export function lanes(row, whole, answered) {
   for (const [index, attempt] of whole.attempts.entries()) {
     const model = lane(laneName(whole.attempts, index));
     if (attempt.asked) asked(attempt.asked, model, "asked");
-    ticks(attempt.frames, model);
+    ticks(attempt.frames, model, index, `from ${attempt.backend}`);
     if (attempt.status >= 300 || !attempt.status) shapes.push(s("text", { class: "fault", filter: GROUND, x: `${Math.min(80, x(attempt.replied || attempt.asked) + 1)}%`, y: model + 18 }, attempt.status ? `status ${attempt.status}` : "no reply"));
   }
   const bars = whole.calls.slice(0, MOST_BARS);
@@ -62,7 +71,7 @@ export function lanes(row, whole, answered) {
     const [draw, height] = bars.length > MOST_TALL ? [denseBar, DENSE_BAR] : [bar, BAR];
     const left = whole.calls.length - bars.length;
     const area = lane("calls", 6 + bars.length * height + (left ? 16 : 0));
-    bars.forEach((call, index) => shapes.push(...draw(call, answered.get((call.client ?? call.model).id), area + 2 + index * height, x, end, row)));
+    bars.forEach((call, index) => shapes.push(s("g", { "data-call": index }, draw(call, answered.get((call.client ?? call.model).id), area + 2 + index * height, x, end, row))));
     if (left) shapes.push(s("text", { class: "call", x: "1%", y: top - 8 }, `and ${plural(left, "more call")}`));
   }
   for (const part of [0, 0.25, 0.5, 0.75, 1]) {
@@ -71,17 +80,67 @@ export function lanes(row, whole, answered) {
   }
   const frames = hasRounds(whole.attempts) ? whole.attempts.reduce((sum, each) => sum + each.frames.length, 0) : whole.attempts.at(-1)?.frames.length ?? 0;
   const about = `${plural(frames, "frame")} from the model, ${plural(whole.answer.frames.length, "frame")} to the client, ${plural(whole.calls.length, "call")}${changed.length ? ` (${changed.length} changed)` : ""}, ${duration(row.ms)} in all.`;
-  return h("figure", { class: "timeline" }, s("svg", { role: "img", "aria-label": about, width: "100%", height: top + 18 }, ground(), back, shapes),
+  const svg = s("svg", { role: "img", "aria-label": about, width: "100%", height: top + 18 }, ground(), back, shapes);
+  return h("figure", { class: "timeline" }, axis(svg, stops.sort((one, other) => one.t - other.t), x, links),
     h("figcaption", {}, about, " ", h("span", { class: "key" }, [...Object.keys(ROWS), ...(changed.length ? ["changed"] : [])].map((kind) => [h("i", { class: `swatch s-${kind}` }), ` ${kind} `]))));
 }
 
-// One tick for frames of a kind that fall on the same pixel: when, which kind, what they are.
+// The drawing with one of its ticks chosen, and below it where that tick leads.
+function axis(svg, stops, x, links) {
+  if (!stops.length) return svg;
+  const says = h("span", { role: "status" }, "Choose a tick with the arrow keys, or press one.");
+  const chosen = h("p", { class: "chosen soft" }, says);
+  let at = -1;
+  const box = h("div", { class: "axis", tabindex: "0", role: "slider", "aria-label": "Frames", "aria-valuemin": 1, "aria-valuemax": stops.length, "aria-valuenow": 1, "aria-valuetext": "none chosen", onkeydown: press, onclick: point }, svg);
+  box.addEventListener("choose", ({ detail: [key, index] }) => {
+    choose(stops.findIndex((stop) => stop.key === key && stop.indexes.includes(index)));
+    box.scrollIntoView({ block: "center" });
+    box.focus({ preventScroll: true });
+  });
+
+  function choose(wanted) {
+    if (!stops[wanted]) return;
+    stops[at]?.element.classList.remove("chosen");
+    at = wanted;
+    const { key, indexes, call, says: text, element } = stops[at];
+    element.classList.add("chosen");
+    box.setAttribute("aria-valuenow", at + 1);
+    box.setAttribute("aria-valuetext", text);
+    says.textContent = text;
+    const number = indexes.length > 1 ? `frames ${indexes[0] + 1} to ${indexes.at(-1) + 1}` : `frame ${indexes[0] + 1}`;
+    clear(chosen, says, " ", h("button", { type: "button", class: "quiet", onclick: () => links.frame(key, indexes[0]) }, `Show ${number}`),
+      call >= 0 ? h("button", { type: "button", class: "quiet", onclick: () => links.callOf(key, call) }, "Show the call") : null);
+  }
+
+  function press(event) {
+    const next = { ArrowRight: at + 1, ArrowDown: at + 1, ArrowLeft: at - 1, ArrowUp: at - 1, Home: 0, End: stops.length - 1 }[event.key];
+    if (event.key === "Enter" && stops[at]) links.frame(stops[at].key, stops[at].indexes[0]);
+    else if (next === undefined || event.altKey || event.ctrlKey || event.metaKey) return;
+    else choose(Math.min(stops.length - 1, Math.max(0, next)));
+    event.preventDefault();
+  }
+
+  function point(event) {
+    const call = event.target.closest("[data-call]");
+    if (call) return links.call(Number(call.getAttribute("data-call")));
+    const { left, top, width } = svg.getBoundingClientRect();
+    const [px, py] = [100 * (event.clientX - left) / width, event.clientY - top];
+    const distances = stops.map(({ t, y }) => Math.abs(x(t) - px) + (Math.abs(y + 3 - py) > LANE / 2 ? 100 : Math.abs(y + 3 - py) / 20));
+    const nearest = distances.indexOf(Math.min(...distances));
+    if (distances[nearest] < NEAR) choose(nearest);
+  }
+
+  return [box, chosen];
+}
+
+// One tick for frames of a kind that fall on the same pixel: when, which kind, what they are, and their indexes.
 export function merged(frames, x) {
   const found = new Map();
-  for (const [t, event, kind] of frames) {
+  for (const [index, [t, event, kind]] of frames.entries()) {
     const place = `${Math.round(x(t) * PIXELS / 100)} ${kind}`;
-    if (!found.has(place)) found.set(place, [t, kind, []]);
+    if (!found.has(place)) found.set(place, [t, kind, [], []]);
     found.get(place)[2].push(event || kind);
+    found.get(place)[3].push(index);
   }
   return found.values();
 }

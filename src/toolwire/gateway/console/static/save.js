@@ -7,6 +7,7 @@ export async function save(name, title, part) {
   for (const more of part.querySelectorAll("button.more")) more.click();
   const style = await (await fetch(urlOf("static/style.css"))).text();
   const copied = part.cloneNode(true);
+  for (const button of copied.querySelectorAll(".at button, .sort")) button.replaceWith(button.textContent);
   for (const dead of copied.querySelectorAll("button, form, input")) dead.remove();
   for (const link of copied.querySelectorAll("a")) link.replaceWith(h("span", { class: link.className }, ...link.childNodes));
   for (const details of copied.querySelectorAll("details")) details.setAttribute("open", "");

@@ -1,14 +1,19 @@
-// One turn: its time line, each call as it was made, changed and delivered, and all bytes of both sides.
+// One turn: what was said in it, its time line, each call as it was made, changed and delivered, and all bytes of both
+// sides. A call, its frames and their ticks on the time line lead to each other.
 
 import { get, me, post, urlOf } from "./api.js";
 import { showCase } from "./case.js";
 import { clear, clock, count, counted, download, duration, h, json, plural, pre, pretty, say, size } from "./dom.js";
 import { compared, marked } from "./diff.js";
+import { differences } from "./differences.js";
+import { frameId, frames } from "./frames.js";
 import { lanes } from "./lanes.js";
 import { polled } from "./poll.js";
 import { known, pin, refresh } from "./rows.js";
+import { callId, conversation } from "./said.js";
 import { save } from "./save.js";
 import { table } from "./table.js";
+import { lastAddress } from "./turns.js";
 
 const EVERY = 1000;
 const MOST_SUBJECTS = 5; // subjects that are shown of notes of one kind
@@ -42,16 +47,52 @@ function draw(main, who, { row, whole }, signal, stale) {
   const unfolded = new Set([...main.querySelectorAll("details[open]")].map((each) => each.dataset.part));
   const focused = main.contains(document.activeElement) ? document.activeElement.parentElement.dataset.part : undefined;
   const answered = results(row);
-  const article = h("article", { class: "turn" }, summary(row, whole), notes(row, whole, who), whole ? [
-    section("Time line", lanes(row, whole, answered)), calls(whole, row, answered, who), said(whole, row), requests(whole, row), streams(whole, row), headers(whole),
-  ] : null);
+  const article = h("article", { class: "turn" }, summary(row, whole), whole ? content(row, whole, answered, who) : notes(row, whole, who));
   for (const each of article.querySelectorAll("details")) each.open ||= unfolded.has(each.dataset.part);
   clear(main, crumbs(row, whole), h("h1", {}, title(row)), row.kept === "running" ? stale : buttons(row, whole, who, article, signal), article);
   if (focused) article.querySelector(`[data-part="${focused}"] > summary`)?.focus({ preventScroll: true });
 }
 
+function content(row, whole, answered, who) {
+  const links = linked(whole);
+  return [conversation(row, whole, answered, who, links), section("Time line", lanes(row, whole, answered, links)), notes(row, whole, who), calls(whole, row, answered, who), changedText(whole, row), requests(whole, row), streams(whole, row, links), section("Facts", facts(row)), headers(whole)];
+}
+
+// Ways between the ticks, frames and calls of a turn. The frames of the answer have the key "client", those of an attempt
+// its index.
+function linked(whole) {
+  const isSame = (one, other) => Boolean(one && other) && one.id === other.id && one.name === other.name && one.first === other.first;
+  const streamOf = (key) => (key === "client" ? whole.answer : whole.attempts[key]);
+  // The first frame of a call, as the model sent it or else as the client got it.
+  const placeOf = (index) => {
+    const { model, client } = whole.calls[index];
+    for (const [key, own] of [...whole.attempts.map((_, at) => [at, model]), ["client", client]]) {
+      const call = streamOf(key).calls.findIndex((each) => isSame(each, own));
+      const frame = call < 0 ? -1 : streamOf(key).frames.findIndex((each) => each[3] === call);
+      if (frame >= 0) return [key, frame];
+    }
+    return ["client", -1];
+  };
+  const frame = (key, index) => {
+    const find = () => document.getElementById(frameId(key, index));
+    if (!find()) document.querySelector(`[data-stream="${key}"] button.more`)?.click();
+    show(find());
+  };
+  const call = (index) => show(document.getElementById(callId(index)));
+  const callOf = (key, at) => call(whole.calls.findIndex(({ model, client }) => isSame(streamOf(key).calls[at], key === "client" ? client : model)));
+  const tick = (...place) => document.querySelector(".axis")?.dispatchEvent(new CustomEvent("choose", { detail: place }));
+  return { frame, call, callOf, tick, frameOf: (index) => frame(...placeOf(index)), tickOf: (index) => tick(...placeOf(index)) };
+}
+
+function show(element) {
+  if (!element) return;
+  for (let each = element.closest("details"); each; each = each.parentElement.closest("details")) each.open = true;
+  element.scrollIntoView({ block: "center" });
+  (element.querySelector("button") ?? element).focus({ preventScroll: true });
+}
+
 function crumbs(row, whole) {
-  return h("p", { class: "crumbs" }, h("a", { href: "#/turns" }, "Turns"), " / ", h("code", {}, row.id), whole && row.kept !== "running" ? [" · ", h("a", { href: `#/conversation/${row.id}` }, "Conversation")] : null);
+  return h("p", { class: "crumbs" }, h("a", { href: lastAddress() }, "Turns"), " / ", h("code", {}, row.id), whole && row.kept !== "running" ? [" · ", h("a", { href: `#/conversation/${row.id}` }, "Conversation")] : null);
 }
 
 export function title(row) {
@@ -88,7 +129,9 @@ function summary(row, whole) {
     failed: "Only the metadata of this turn is kept: its content could not be prepared. The gateway’s log has the reason.",
     running: "The content is shown when the turn is over, if it is kept.",
   }[row.kept ?? "metadata"];
-  return h("section", {}, facts(row), failure(row, whole), row.kept === "running" ? h("p", { class: "note", role: "status" }, "This turn is running.") : null,
+  const chips = [h("span", { class: `chip ${row.kept === "running" ? "" : row.status >= 400 || row.error ? "bad" : "good"}` }, row.kept === "running" ? "running" : `${row.status}${row.error ? ` ${row.error}` : ""}`),
+    ` ${new Date(row.at * 1000).toLocaleDateString("en-CA")} ${clock(row.at)}, ${duration(row.ms)}${row.input || row.output ? `, ${count(row.input ?? 0)} tokens in, ${count(row.output ?? 0)} out` : ""}`];
+  return h("section", { class: "summary" }, whole ? h("p", {}, chips) : facts(row), failure(row, whole), row.kept === "running" ? h("p", { class: "note", role: "status" }, "This turn is running.") : null,
     row.replay_of && row.replay_of !== "form" ? h("p", {}, "A replay of ", h("a", { href: `#/turn/${row.replay_of}` }, row.replay_of), ".") : null,
     whole ? null : h("p", { class: "note" }, missing ?? ""),
     whole?.cut ? h("p", { class: "note" }, "A part of this turn is missing: it is larger than the limit for one turn.") : null);
@@ -142,7 +185,7 @@ function calls(whole, row, answered, who) {
         column("What was changed", change(call, row), [...about, ...loose].map((note) => h("p", {}, noteLink(note), " ", note.says || who.notes[note.code] || ""))),
         column("As the client got it", got(call, row)));
     const isFolded = call.same && call.client?.complete && whole.calls.length > UNFOLDED;
-    return h("div", { class: `call ${kind(call, row)}` }, isFolded ? fold(`call ${own.id}`, head, columns) : [h("h3", {}, head), columns]);
+    return h("div", { class: `call ${about.some((note) => note.code === "arguments_invalid") ? "bad" : kind(call, row)}` }, isFolded ? fold(`call ${own.id}`, head, columns) : [h("h3", {}, head), columns]);
   }));
 }
 
@@ -172,22 +215,14 @@ function change(call, row) {
   if (!call.client || !call.model) return h("p", {}, call.client ? "Text became a call." : "The client did not get it.");
   if (call.same) return h("p", { class: "soft" }, "Nothing.");
   const parts = [["name", call.model.name, call.client.name], ["id", call.model.id, call.client.id], ["arguments", call.model.arguments, call.client.arguments]];
-  return parts.filter(([, was, is]) => was !== is).map(([name, was, is]) => h("div", {}, h("p", { class: "soft" }, `${name}:`), marked(was, is)));
+  return parts.filter(([, was, is]) => was !== is).map(([name, was, is]) => h("div", {}, h("p", { class: "soft" }, `${name}:`), json(was) && json(is) ? differences(json(was), json(is), ["Before", "After"]) : marked(was, is)));
 }
 
-// The text that the client got, and what was changed in it: calls taken out of the text, or written into it.
-function said(whole, row) {
-  const { text, reasoning, withheld } = whole.answer;
-  const isChanged = row.kept !== "running" && !withheld && whole.attempts.length > 0 && whole.text !== text;
-  const parts = [
-    reasoning ? fold("Reasoning", `Reasoning, ${plural(reasoning.length, "character")}`, pre(reasoning, "Reasoning")) : null,
-    text || isChanged ? fold("Text", `Text, ${plural(text.length, "character")}${isChanged ? ", changed" : ""}`, isChanged
-      ? h("div", { class: "columns three" }, column("As the model sent it", pre(whole.text || "(no text)", "Text of the model")), column("What was changed", marked(whole.text, text)), column("As the client got it", pre(text || "(no text)", "Text for the client")))
-      : pre(text, "Text")) : null,
-  ].filter(Boolean);
-  if (!parts.length) return null;
-  parts.at(-1).open = Boolean(text) || isChanged;
-  return section("Answer", parts);
+// What was changed in the text: calls taken out of it, or written into it.
+function changedText(whole, row) {
+  const { text, withheld } = whole.answer;
+  if (row.kept === "running" || withheld || !whole.attempts.length || whole.text === text) return null;
+  return section("Text, changed", h("div", { class: "columns three" }, column("As the model sent it", pre(whole.text || "(no text)", "Text of the model")), column("What was changed", marked(whole.text, text)), column("As the client got it", pre(text || "(no text)", "Text for the client"))));
 }
 
 function requests(whole, row) {
@@ -195,22 +230,26 @@ function requests(whole, row) {
   const sent = attempt?.sent ?? [];
   const given = whole.request.body;
   const other = sent.length === 1 ? sent[0].body : sent.map((each) => `${each.path}\n${pretty(each.body)}`).join("\n\n");
-  return section("Requests", fold("requests", `The client’s, ${size(given.length)}${sent.length ? `, beside what ${attempt.backend} was sent, ${size(other.length)}` : ""}`,
-    sent.length
-      ? compared(pretty(given), sent.length === 1 ? pretty(other) : other, [`From the client, ${row.dialect}`, `To ${attempt.backend}, ${attempt.kind}`])
-      : [h("p", { class: "soft" }, "This backend runs inside the gateway; nothing was sent."), pre(pretty(given), "Request of the client")]));
+  const names = [`From the client, ${row.dialect}`, `To ${attempt?.backend}, ${attempt?.kind}`];
+  const [one, two] = [json(given), json(other)];
+  return section("Requests",
+    sent.length ? fold("requests", `What differs between the client’s, ${size(given.length)}, and what ${attempt.backend} was sent, ${size(other.length)}`,
+      one && two ? differences(one, two, names) : compared(pretty(given), pretty(other), names)) : h("p", { class: "soft" }, "This backend runs inside the gateway; nothing was sent."),
+    fold("request", "The client’s request", pre(pretty(given), "Request of the client")),
+    sent.length ? fold("sent", `The request to ${attempt.backend}`, pre(pretty(other), `Request to ${attempt.backend}`)) : null);
 }
 
-function streams(whole, row) {
-  const body = (stream, label) => stream.withheld
+function streams(whole, row, links) {
+  const body = (stream, key, label) => h("div", { "data-stream": key }, stream.withheld
     ? h("p", { class: "note" }, "Not kept: a secret was spread over its frames.")
-    : pre(stream.parts.map(([, text]) => text).join(""), label);
+    : frames(stream, key, label, links));
+  const answer = () => column(`To the client, ${row.dialect}`, body(whole.answer, "client", "Bytes to the client"));
   return section("Streams", whole.attempts.map((attempt, index) => fold(`stream ${index}`,
     `${attempt.round ? `Round ${attempt.round + 1}: ` : ""}${whole.attempts.length > 1 && !attempt.round ? `Attempt ${index + 1}: ` : ""}${attempt.backend}, status ${attempt.status || "none"}, ${plural(attempt.frames.length, "frame")}${index === whole.attempts.length - 1 ? `, beside the client’s ${plural(whole.answer.frames.length, "frame")}` : ""}`,
     h("div", { class: "columns two" },
-      column(`From ${attempt.backend}`, body(attempt, `Bytes from ${attempt.backend}`), attempt.failure && row.kept !== "running" ? h("p", { class: "bad" }, attempt.failure) : null),
-      index === whole.attempts.length - 1 ? column(`To the client, ${row.dialect}`, body(whole.answer, "Bytes to the client")) : null))),
-  whole.attempts.length ? null : pre(whole.answer.parts.map(([, text]) => text).join(""), "Bytes to the client"));
+      column(`From ${attempt.backend}`, body(attempt, index, `Bytes from ${attempt.backend}`), attempt.failure && row.kept !== "running" ? h("p", { class: "bad" }, attempt.failure) : null),
+      index === whole.attempts.length - 1 ? answer() : null))),
+  whole.attempts.length ? null : answer());
 }
 
 function headers(whole) {
