@@ -447,7 +447,7 @@ def test_a_prompt_is_made_once_and_counts_with_its_turn(monkeypatch: pytest.Monk
         loop = asyncio.get_running_loop()
         recorder = TurnRecorder(Settings(), "t" * 40, Process("v"), Log("info", loop))
         recorder.ring.add(kept({"messages": [user(f"{number}")]}) for number in range(50))
-        asked = Handlers(recorder, cast("Any", None), cast("Any", None))
+        asked = Handlers(Settings(), recorder, cast("Any", None), cast("Any", None))
         before = recorder.ring.size
         first = await asked.prompts(Viewer(sees_all=True))
         assert len(first) == 50

@@ -129,7 +129,7 @@ def test_a_key_finds_its_own_turns_in_all_workers(tmp_path: Path):
 def test_a_search_that_takes_long_goes_on_where_it_ended(monkeypatch: pytest.MonkeyPatch):
     async def use(turns: Turns) -> None:
         ids = [turns.run(request=b'{"messages":[{"role":"user","content":"needle"}]}').id for _ in range(4)]
-        search = Handlers(turns.recorder, None, None).search  # type: ignore[arg-type]
+        search = Handlers(Settings(), turns.recorder, None, None).search  # type: ignore[arg-type]
         monkeypatch.setattr(handlers, "SEARCH_SECONDS", -1.0)
         found, before = [], float(2**53)
         while before:
@@ -156,7 +156,7 @@ def test_the_list_shows_what_was_asked_of_the_viewers_own_turns():
     async def use(turns: Turns) -> None:
         body = b'{"model":"m","messages":[{"role":"user","content":"%b"}]}'
         ann, bob = (turns.run(key, body % key.encode()).id for key in ("ann", "bob"))
-        asked = Handlers(turns.recorder, None, None).asked  # type: ignore[arg-type]
+        asked = Handlers(Settings(), turns.recorder, None, None).asked  # type: ignore[arg-type]
         shown = {"text": "ann", "is_new": True, "results": 0, "side": ""}
         assert await asked(Viewer("ann"), ids=[ann, bob, "gone"]) == {ann: shown}
         assert set(await asked(Viewer(sees_all=True), ids=[ann, bob])) == {ann, bob}
@@ -168,7 +168,7 @@ def test_what_takes_long_is_left_out_of_the_list_and_can_be_asked_for_again(monk
     async def use(turns: Turns) -> None:
         ids = [turns.run().id for _ in range(3)]
         monkeypatch.setattr(handlers, "ASKED_SECONDS", -1.0)
-        asked = Handlers(turns.recorder, None, None).asked  # type: ignore[arg-type]
+        asked = Handlers(Settings(), turns.recorder, None, None).asked  # type: ignore[arg-type]
         assert [*await asked(Viewer(sees_all=True), ids=ids)] == ids[:1]
 
     watched(use, Settings(console=Console(keep="everything"), keys=KEYS))
@@ -184,7 +184,7 @@ def test_a_search_finds_only_what_changed_since_another_one():
     async def use(turns: Turns) -> None:
         body = b'{"messages":[{"role":"user","content":"needle"}]}'
         first = turns.run(request=body)
-        search = Handlers(turns.recorder, None, None).search  # type: ignore[arg-type]
+        search = Handlers(Settings(), turns.recorder, None, None).search  # type: ignore[arg-type]
         since = first.seq
         second = turns.run(request=body)
         answer: Any = await search(Viewer(sees_all=True), words="needle", before=float(2**53), since=since)
