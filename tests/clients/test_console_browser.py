@@ -67,7 +67,7 @@ Object.assign(seen, { axe: [], wide: [], squeezed: [], current: {}, titles: {}, 
 async function judge(page, name) {
   await page.evaluate(axe);
   const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));
-  for (const each of violations) if (["serious", "critical"].includes(each.impact)) seen.axe.push(`${name}: ${each.id} ${each.nodes[0].html.slice(0, 200)} ${each.nodes[0].failureSummary}`);
+  for (const each of violations) seen.axe.push(`${name}: ${each.id} ${each.nodes[0].html.slice(0, 200)} ${each.nodes[0].failureSummary}`);
   const [wide, shown] = await page.evaluate(() => [document.documentElement.scrollWidth, window.innerWidth]);
   if (wide > shown) seen.wide.push(`${name}: ${wide} in ${shown}`);
   seen.squeezed.push(...await page.evaluate((name) => [...document.querySelectorAll("th, td")].filter((cell) => {

@@ -6,11 +6,14 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.gateway.test_embedding import MEMORY, mounted
 from tests.support.browser import browse
 from tests.support.console import PAGES, ConsoleClient
 from tests.support.frames import call, completed, created, stream, text
 from tests.support.gateway import Gateway, backend, chat_body, tool
 from tests.support.upstream import Pause, Reply, Upstream
+from toolwire import create_app
+from toolwire.gateway.console.access import load_token
 
 WEATHER = [tool("get_weather", city={"type": "string"}, days={"type": "integer"})]
 MARKED = (
@@ -134,6 +137,27 @@ await page.context().close();
 """
 
 
+MOUNTED = r"""
+const page = await open(390, "dark");
+const asked = [];
+page.on("request", (request) => asked.push(new URL(request.url()).pathname));
+await page.goto(given.link);
+await page.waitForSelector(".rows .row");
+for (const view of ["conversations", "stored", "backends", "try", "numbers", "notes", "turns"]) await go(page, `#/${view}`, view);
+await page.fill("#filter", "hello");
+await page.reload();
+await page.waitForSelector(".rows .row");
+seen.kept = await page.inputValue("#filter");
+await page.click(".rows .row a");
+await page.waitForSelector('main[data-view="turn"] .conversation');
+await page.goBack();
+await page.waitForSelector('main[data-view="turns"]');
+seen.at = page.url();
+seen.outside = asked.filter((path) => !path.startsWith("/gw/"));
+await page.context().close();
+"""
+
+
 @pytest.fixture(scope="module")
 def seen(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """What the browser saw, in one visit."""
@@ -250,3 +274,13 @@ def test_a_call_with_invalid_arguments_is_red_and_shows_its_repair(seen):
 
 def test_json_is_compared_by_key(seen):
     assert dict(zip(DIFFERENT, seen["different"], strict=True)) == {name: row[2] for name, row in DIFFERENT.items()}
+
+
+def test_the_page_works_under_the_prefix_of_a_mounted_gateway():
+    with mounted(gw=create_app(MEMORY)) as http:
+        body = chat_body("demo", messages=[{"role": "user", "content": "Hello there"}])
+        assert http.post("/gw/v1/chat/completions", json=body).status_code == 200
+        url = str(http.base_url).rstrip("/")
+        seen = browse(PAGES + MOUNTED, {"link": f"{url}/gw/?token={load_token()}", "url": url})
+    assert (seen["said"], seen["elsewhere"], seen["outside"]) == ([], [], [])
+    assert (seen["kept"], seen["at"]) == ("hello", f"{url}/gw/#/turns/hello")

@@ -35,13 +35,13 @@ function block(sums, span) {
   return [
     h("ul", { class: "tiles" }, tiles.map(([name, value, more]) => h("li", {}, h("span", {}, name), h("b", {}, value), h("small", {}, more)))),
     h("div", { class: "columns two" },
-      listed("Calls by tool", [["Tool", "text"], ["Calls", "number"], ["Results", "number"], ["Failed", "number"]], tools),
-      listed("Turns with notes", [["Note", "text"], ["Turns", "number"]], notes)),
+      listed("Calls by tool", span, [["Tool", "text"], ["Calls", "number"], ["Results", "number"], ["Failed", "number"]], tools),
+      listed("Turns with notes", span, [["Note", "text"], ["Turns", "number"]], notes)),
   ];
 }
 
-function listed(name, columns, rows) {
-  return h("section", {}, h("h3", {}, name), rows.length ? table(name, columns, rows, { small: true }) : h("p", { class: "soft" }, "None."));
+function listed(name, span, columns, rows) {
+  return h("section", {}, h("h3", {}, name), rows.length ? table(`${name}, ${span}`, columns, rows, { small: true }) : h("p", { class: "soft" }, "None."));
 }
 
 function plot(minutes) {
