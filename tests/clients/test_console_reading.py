@@ -1,5 +1,8 @@
 """A real browser reads what was said: the search in contents, the conversation of a turn, and the ways between its parts."""
 
+# pyright: reportMissingParameterType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownParameterType=false, reportUnknownVariableType=false
+
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,5 +1,8 @@
 """A real browser uses the views of the console beside that of one turn: Try it, Backends, the list, signing in."""
 
+# pyright: reportMissingParameterType=false, reportPossiblyUnboundVariable=false, reportUnknownArgumentType=false
+# pyright: reportUnknownMemberType=false, reportUnknownParameterType=false, reportUnknownVariableType=false
+
 import re
 from collections.abc import Iterator
 from typing import Any

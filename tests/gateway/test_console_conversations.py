@@ -1,5 +1,7 @@
 """Which turns are a conversation, what it shows of them, and where the prompt cache broke."""
 
+# pyright: reportArgumentType=false, reportUnknownVariableType=false
+
 import asyncio
 import itertools
 from collections.abc import Iterator

@@ -1,5 +1,7 @@
 """Search in the console: in the texts of turns, in the viewer's own turns, and never by a secret."""
 
+# pyright: reportUnknownVariableType=false
+
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
