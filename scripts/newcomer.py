@@ -23,6 +23,10 @@ URL = "http://127.0.0.1:8787"
 MOST_LINES = 25
 PIPED: Any = {"text": True, "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
 CHAT = f"curl -s {URL}/v1/chat/completions -H 'content-type: application/json' -d"
+HELLO = '{"model": "demo", "messages": [{"role": "user", "content": "Hi"}]}'
+SERVE = ".venv/bin/toolwire serve"
+KEYLESS = "printf '[[backends]]\\npreset = \"deepseek\"\\n'"
+UNSET = "DEEPSEEK_API_KEY is not set"
 
 
 class Step(NamedTuple):
@@ -37,7 +41,7 @@ BEYOND = (
     Step(f"curl -s {URL}/", "/v1/models"),
     Step(f"curl -s {URL}/v1/models", '"demo"'),
     Step(
-        CHAT + """ '{"model": "gpt-6", "messages": [{"role": "user", "content": "Hi"}]}'""", "There is no model 'gpt-6'"
+        CHAT + """ '{"model": "gpt-6", "messages": [{"role": "user", "content": "Hi"}]}'""", "OPENAI_API_KEY is not set"
     ),
     Step(CHAT + """ '{"model": "demo", "messages": "Hi"}'""", "messages"),
     Step(f"curl -s {URL}/chat/completions -d 'not json'", "JSON"),
@@ -57,7 +61,20 @@ BEYOND = (
     Step(".venv/bin/toolwire launch -- env", f"OPENAI_BASE_URL={URL}/v1"),
     Step(".venv/bin/toolwire run 'Hello there'", "demo"),
     Step("echo 'Hello there' | .venv/bin/toolwire run - --model demo", "demo"),
-    Step(".venv/bin/toolwire serve", "8787", 2),  # the port is taken
+    Step(".venv/bin/toolwire serve", "another toolwire (pid ", 2),  # the port is taken
+    Step(f"timeout -s INT 20 {SERVE} --port 0", "toolwire ready on http://127.0.0.1:", 124),
+    # A backend without its key stops nothing else.
+    Step(f"{KEYLESS} > keyless.toml; timeout -s INT 20 {SERVE} --port 0 -c keyless.toml", UNSET, 124),
+    Step(".venv/bin/toolwire models -c keyless.toml", UNSET),
+    Step(".venv/bin/toolwire doctor -c keyless.toml", UNSET, 1),
+    Step(".venv/bin/toolwire run -c keyless.toml -m demo 'Hello there'", "demo"),
+    Step(".venv/bin/toolwire run -c keyless.toml -m deepseek-chat 'Hello there'", UNSET, 2),
+    Step(f"(echo '[server]'; echo 'strict_start = true'; {KEYLESS}) > strict.toml; {SERVE} -c strict.toml", UNSET, 2),
+    Step(
+        "cp keyless.toml toolwire.toml; .venv/bin/toolwire models; rm toolwire.toml", "--config toolwire.toml uses it"
+    ),
+    # The key that clients get where none is needed is not refused.
+    Step(CHAT.replace("-d", "-H 'authorization: Bearer unused' -d") + f" '{HELLO}'", "demo"),
     Step("make", "make test"),
 )
 

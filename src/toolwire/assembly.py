@@ -61,7 +61,7 @@ class ToolRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     finish_after_calls: bool = False
     strict_parsing: bool = False
     responses_events: Literal["openai", "extended"] = "openai"
-    arguments: ArgumentsRule = "pass"
+    arguments: ArgumentsRule = "check"
 
 
 def choose_output_mode(rules: ToolRules, request: Request) -> OutputMode:
@@ -93,8 +93,6 @@ class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Its reasoning may have no signature."""
     adds_include: bool = False
     """Requests to it ask for encrypted reasoning even if the client did not."""
-    hides_schemas: bool = False
-    """The model does not see the whole schema of a tool, so arguments are checked here."""
     acts: bool = False
     """It runs commands while it answers, so a turn must not be requested twice."""
 

@@ -300,7 +300,7 @@ _ROWS = (
         name="codex",
         backend=BackendSide(
             profile=codex_backend.Profile,
-            facts=ServerFacts(results_anywhere=True, hides_schemas=True, acts=True),
+            facts=ServerFacts(results_anywhere=True, acts=True),
             is_hosted=True,
             reads=codex_backend.Conversation,
         ),

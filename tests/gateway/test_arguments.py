@@ -10,7 +10,7 @@ import pytest
 from tests.support.backend_writers import reply
 from tests.support.client_readers import PATHS, hold
 from tests.support.gateway import Gateway
-from tests.support.routes import backends, question
+from tests.support.routes import Routes, backends, question
 from tests.support.scripts import NAMES, Calls, Name, Says, Script
 from tests.support.upstream import Upstream
 
@@ -43,7 +43,9 @@ class Turn:
         self, gateway: Gateway, upstream: Upstream, http: httpx.Client, route: tuple[Name, Name, bool]
     ) -> None:
         self._gateway, self._upstream, self._http = gateway, upstream, http
-        self._dialect, self._kind, self._stream = route
+        self._dialect: Name = route[0]
+        self._kind: Name = route[1]
+        self._stream = route[2]
 
     def __call__(self, *calls: Calls, end: Any = "stop", rule: str = "") -> tuple[list[tuple[str, bool]], list[Json]]:
         """The calls, each with whether it may be run, and the notes."""
@@ -98,6 +100,14 @@ def test_what_cannot_be_put_right_is_passed_on_and_noted(turn: Turn):
     calls, notes = turn(book('{"days":3}'), rule="repair")
     assert [json.loads(text) for text, _ in calls] == [{"days": 3}]
     assert notes == [{"code": "arguments_invalid", "subject": "call_a $ required"}]
+
+
+@pytest.mark.parametrize("dialect", NAMES)
+def test_a_wrong_call_is_noted_without_any_setting(routes: Routes, dialect: Name):
+    turn = Turn(routes.gateway, routes.upstream, routes.http, (dialect, "chat", True))
+    calls, notes = turn(book('{"city":"Oslo","days":"3"}'))
+    assert [json.loads(text) for text, _ in calls] == [{"city": "Oslo", "days": "3"}]
+    assert notes == [{"code": "arguments_invalid", "subject": "call_a $.days type"}]
 
 
 def test_check_notes_and_pass_does_not_look(turn: Turn):

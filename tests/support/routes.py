@@ -40,11 +40,11 @@ class Routes:
     def __init__(self, gateway: Gateway, upstream: Upstream, http: httpx.Client) -> None:
         self.gateway = gateway
         self.upstream = upstream
-        self._http = http
+        self.http = http
 
     def post(self, dialect: Name, body: Json, key: str = "") -> httpx.Response:
         headers = {"authorization": f"Bearer {key}"} if key else {}
-        return self._http.post(self.gateway.url + PATHS[dialect], json=body, headers=headers)
+        return self.http.post(self.gateway.url + PATHS[dialect], json=body, headers=headers)
 
     def ask(self, dialect: Name, body: Json, key: str = "") -> Held:
         """The turn this request brings, in the client's hand."""

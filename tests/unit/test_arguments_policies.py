@@ -1,6 +1,7 @@
 """Arguments against the declared schemas: what is noted, what is put right, and what has to wait for the turn's end."""
 
 import json
+from typing import Any
 
 import msgspec
 import pytest
@@ -32,7 +33,7 @@ from toolwire.core.sse import Frame
 from toolwire.turns.schemas import find_problems
 
 
-def schema(**properties) -> msgspec.Raw:
+def schema(**properties: Any) -> msgspec.Raw:
     closed = {"type": "object", "properties": properties, "additionalProperties": False}
     return msgspec.Raw(json.dumps(closed).encode())
 
@@ -46,14 +47,18 @@ CHECK, REPAIR = ToolRules(arguments="check"), ToolRules(arguments="repair")
 CUT = TurnFailed(Failure(502, "stream_cut", "gone"))
 
 
-def called(text: str, name: str = "book", id: str = "a", *, complete: bool = True, **fields) -> list[Event]:
+def ignore_twin(_call: str, _twin: str) -> None:
+    """These turns have no twins."""
+
+
+def called(text: str, name: str = "book", id: str = "a", *, complete: bool = True, **fields: Any) -> list[Event]:
     middle = len(text) // 2
     pieces = [CallArgs(id, piece) for piece in (text[:middle], text[middle:]) if piece]
     return [CallStarted(id, name, **fields), *pieces, CallEnded(id, complete)]
 
 
 def through(*events: Event, rules: ToolRules = REPAIR, request: Request = REQUEST):
-    assembly = assemble_policies(request, rules, "S", tuple, validate=find_problems)
+    assembly = assemble_policies(request, rules, "S", ignore_twin, validate=find_problems)
     order = TurnOrder()
     out: list[Event] = []
     for event in (TurnStarted(), *events):
@@ -64,7 +69,7 @@ def through(*events: Event, rules: ToolRules = REPAIR, request: Request = REQUES
     return out, notes
 
 
-def arguments(*events: Event, **given) -> list[tuple[str, bool]]:
+def arguments(*events: Event, **given: Any) -> list[tuple[str, bool]]:
     return [(call.arguments, call.complete) for call in collect(through(*events, **given)[0]).calls]
 
 
@@ -84,13 +89,23 @@ def test_arguments_that_do_not_fit_are_noted_and_passed_on(text: str, subject: s
     assert arguments(*events, rules=rules) == [(text, True)]
 
 
-def test_nothing_is_looked_at_unless_asked():
+def test_arguments_are_looked_at_by_default_and_pass_does_not_look():
     events = *called('{"days": "soon"}'), *called("{}", "nobody", "b"), TurnEnded()
-    assert through(*events, rules=ToolRules())[1] == []
+    seen = [("arguments_invalid", "a $.days type"), ("tool_undeclared", "nobody")]
+    assert through(*events, rules=ToolRules())[1] == seen
+    assert through(*events, rules=ToolRules(arguments="pass"))[1] == []
+
+
+def test_a_schema_with_too_many_objects_is_not_used():
+    many = Tool("many", parameters=schema(**{f"p{number}": {} for number in range(600)}))
+    _, notes = through(
+        *called('{"days": 3}', "many"), TurnEnded(), rules=CHECK, request=Request("m", (), tools=(many,))
+    )
+    assert notes == [("arguments_unchecked", "many")]
 
 
 def test_check_holds_nothing_back():
-    assembly = assemble_policies(REQUEST, CHECK, "S", tuple, validate=find_problems)
+    assembly = assemble_policies(REQUEST, CHECK, "S", ignore_twin, validate=find_problems)
     for event in (TurnStarted(), CallStarted("a", "book"), CallArgs("a", '{"da'), CallArgs("a", 'ys": 1}')):
         assert list(assembly.policies.feed(event)) == [event]
 
@@ -176,7 +191,7 @@ def test_what_was_mended_must_fit():
 
 
 @given(st.dictionaries(st.sampled_from(["days", "city"]), st.integers() | st.text()), st.sampled_from([None, 2]))
-def test_what_fits_is_never_changed(value, indent):
+def test_what_fits_is_never_changed(value: dict[str, Any], indent: int | None):
     text = json.dumps(value, indent=indent)
     if find_problems(bytes(BOOK.parameters or b""), text):
         return
@@ -200,7 +215,7 @@ OPEN = '{"city": "Oslo"'
 
 @pytest.mark.parametrize("complete", [True, False])
 @pytest.mark.parametrize("reason", ["stop", "calls"])
-def test_brackets_are_closed_when_the_turn_ended_by_itself(complete: bool, reason):
+def test_brackets_are_closed_when_the_turn_ended_by_itself(complete: bool, reason: Any):
     events = *called(OPEN, complete=complete), Usage(1, 2), TurnEnded(reason)
     out, notes = through(*events)
     assert arguments(*events) == [('{"city": "Oslo"}', True)]
@@ -217,7 +232,7 @@ def test_nothing_is_made_of_a_call_that_is_damaged():
 
 @pytest.mark.parametrize("end", [TurnEnded("length"), TurnEnded("filter"), CUT])
 @pytest.mark.parametrize("text", [OPEN, "{'city': 'Oslo'}"])
-def test_a_call_that_was_cut_stays_cut(text: str, end):
+def test_a_call_that_was_cut_stays_cut(text: str, end: TurnEnded | TurnFailed):
     events = *called(text, complete=False), end
     assert arguments(*events) == [(text, False)]
     assert [code for code, _ in through(*events)[1]] == ["call_incomplete"]
@@ -246,7 +261,7 @@ def test_what_follows_a_call_that_waits_keeps_its_order():
 
 
 def test_a_call_begins_for_the_client_at_once():
-    assembly = assemble_policies(REQUEST, REPAIR, "S", tuple, validate=find_problems)
+    assembly = assemble_policies(REQUEST, REPAIR, "S", ignore_twin, validate=find_problems)
     events = [TurnStarted(), *called(OPEN)]
     assert [out for event in events for out in assembly.policies.feed(event)] == events[:2]
 

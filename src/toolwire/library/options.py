@@ -51,7 +51,8 @@ class PolicyOptions(TypedDict, total=False):
     finish_after_calls: bool
     """Finish a turn normally if it fails after complete calls."""
     arguments: ArgumentsRule
-    """Check or repair arguments against the schemas of the tools. Only a converted request has schemas."""
+    """Whether arguments that do not fit the schemas of the tools are noted (`check`, the default), repaired, or passed
+    on. Only a converted request has schemas."""
 
 
 class DecodeOptions(PolicyOptions, total=False):

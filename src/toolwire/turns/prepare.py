@@ -184,8 +184,6 @@ def _make_question(engine: Engine, request: Request, caller: Caller, options: Op
     route, model = target
     settings, reasoning, owner = engine.settings, engine.reasoning, caller.owner
     rules, seed, name = options.rules, options.seed, route.backend.name
-    if route.facts.hides_schemas and rules.arguments == "pass":
-        rules = msgspec.structs.replace(rules, arguments="check")
     whole, entries, asked = request, request.entries, request.model
     request = reasoning.fit_for(name, owner, request)
     if refused := reasoning.refused(name, model):

@@ -107,7 +107,7 @@ class Router:
         if not found:
             route, _ = serving[0]
             message = f"Backend `{route.backend.name}` is unavailable: {route.obstacle()}."
-            raise BackendFault(Failure(503, UNAVAILABLE, message))
+            raise BackendFault(Failure(503, UNAVAILABLE, message, "api_error"))
         if len(found) > 1 and self._cooling:
             now = time.monotonic()
             found.sort(key=lambda each: self._cooling.get(each[0].backend.name, 0.0) > now)

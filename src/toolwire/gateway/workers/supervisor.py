@@ -71,6 +71,8 @@ def supervise(settings: Settings, announce: Announce | None, read: Callable[[], 
 def load_modules(settings: Settings) -> None:
     """Import the modules that each worker needs. The collector skips them, so that workers share their pages."""
     modules = ["toolwire.gateway.websocket", "uvloop"]
+    if settings.tools.arguments != "pass":
+        modules.append("toolwire.turns.schemas")
     if settings.store.is_database:
         modules.append("toolwire.memory.postgres")
     if settings.gateway_tools.tools or settings.gateway_tools.mcp:
