@@ -29,7 +29,7 @@ import msgspec
 import uvloop
 
 import fixtures
-from toolwire.backends.codex.config import catalogue, configuration
+from toolwire.backends.codex.config import write_catalogue, write_configuration
 
 HERE = Path(__file__).parent
 INSTALLED = HERE.parent / "tests/clients/js/node_modules/.bin/codex"
@@ -302,8 +302,8 @@ async def drive(command: str, home: str) -> None:
 
 def furnish(home: Path) -> None:
     """What the gateway gives its workers too."""
-    (home / "models.json").write_bytes(catalogue(f"mock-{kind}" for kind in KINDS))
-    (home / "config.toml").write_text(configuration(str(home / "models.json"), 300, UPSTREAM))
+    (home / "models.json").write_bytes(write_catalogue(f"mock-{kind}" for kind in KINDS))
+    (home / "config.toml").write_text(write_configuration(str(home / "models.json"), 300, UPSTREAM))
 
 
 # The client of the gateway

@@ -91,7 +91,7 @@ class ToolCallAggregator:
     def snapshot(self, choice: int = 0) -> tuple[Call, ...]:
         """All calls so far, in the order they began."""
         found = self._choices.get(choice)
-        return found.records() if found is not None else ()
+        return found.list_calls() if found is not None else ()
 
     def reset_turn(self, choice: int | None = None) -> None:
         """Forget the calls of one choice, or of all. Registered patterns stay."""
@@ -126,7 +126,7 @@ class ToolCallAggregator:
         deltas: list[CallDelta] = []
         has_named = False  # whether a call that waits for its id has its name and its arguments
         for number, part in _split_choices(payload, choice):
-            found, ending = self._choice(number), ending_of(part)
+            found, ending = self._open_choice(number), ending_of(part)
             if not total and self._patterns.get("text") is _extract_all:
                 deltas += found.read(text_delta_of(part))
             if other := other_block_of(part):
@@ -140,15 +140,15 @@ class ToolCallAggregator:
                     fragment = msgspec.structs.replace(fragment, total=True)  # noqa: PLW2901
                 elif ending == "length" and fragment.ended and fragment.kind != "custom" and not is_json(fragment.text):
                     fragment = msgspec.structs.replace(fragment, complete=False)  # noqa: PLW2901
-                deltas += found.take(fragment)
+                deltas += found.take_fragment(fragment)
                 has_named = has_named or (fragment.early and fragment.final and bool(fragment.name))
             if ending:
                 deltas += found.end(ending)
         return Ingested(bool(deltas) or has_named, tuple(deltas))
 
     def _ingest_text(self, text: str, choice: int) -> list[CallDelta]:
-        found = self._choice(choice)
-        made = Counter((call.name, canonicalise(call.arguments or "{}")) for call in found.records())
+        found = self._open_choice(choice)
+        made = Counter((call.name, canonicalise(call.arguments or "{}")) for call in found.list_calls())
         deltas: list[CallDelta] = []
         for pattern in tuple(self._patterns.values()):
             for name, arguments in pattern(text):
@@ -159,7 +159,7 @@ class ToolCallAggregator:
                     deltas += found.add(name, arguments)
         return deltas
 
-    def _choice(self, choice: int) -> "_Choice":
+    def _open_choice(self, choice: int) -> "_Choice":
         if choice not in self._choices:
             seed = self._seed if choice == self._resets == 0 else f"{self._seed}_{self._resets}_{choice}_"
             self._choices[choice] = _Choice(seed, self._names)
@@ -178,16 +178,16 @@ class _Choice:
         self._other_blocks: set[str] = set()  # items that are not calls
         self._blank_block: CallRow | None = None  # the last call, if it has ended without arguments
 
-    def records(self) -> tuple[Call, ...]:
+    def list_calls(self) -> tuple[Call, ...]:
         stopped = self._ending == "stop"
         calls = (call for call in self.table.calls if call.id not in self._twins and not call.is_bare)
         return tuple(
-            _to_call(call, self.table.id_of(call) if call.early and call.final else call.id, stopped)
+            _make_call(call, self.table.id_of(call) if call.early and call.final else call.id, stopped)
             for call in calls
             if call.id or call.name or call.parts
         )
 
-    def take(self, fragment: Fragment) -> list[CallDelta]:
+    def take_fragment(self, fragment: Fragment) -> list[CallDelta]:
         if fragment.item in self._other_blocks:
             if not fragment.name:
                 return []
@@ -269,7 +269,7 @@ def _extract_all(text: str) -> list[tuple[str, str]]:
     return extract_calls(text, (USE_TOOL, TOOL_CALL))
 
 
-def _to_call(call: CallRow, id: str, stopped: bool) -> Call:
+def _make_call(call: CallRow, id: str, stopped: bool) -> Call:
     """The call so far. A call without arguments is complete once it, or a turn that was not cut, has ended."""
     if call.default and call.is_blank():
         return Call(id, call.name, call.default, call.kind, stopped and is_json(call.default), namespace=call.namespace)

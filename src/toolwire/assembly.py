@@ -174,7 +174,7 @@ def _make_choice_error() -> BadRequest:
     return BadRequest("tool_choice asks for a tool that this model does not have.", "tool_choice", "unsupported_tool")
 
 
-class Reader(msgspec.Struct, frozen=True):
+class ReaderFacts(msgspec.Struct, frozen=True):
     """The facts about the reader of a turn's events that policies depend on."""
 
     shows_results: bool = True
@@ -185,7 +185,7 @@ class Reader(msgspec.Struct, frozen=True):
     """Notes stay among the events; otherwise they are only counted."""
 
 
-CLIENT = Reader()
+CLIENT = ReaderFacts()
 
 
 class Assembly(msgspec.Struct, frozen=True):
@@ -203,7 +203,7 @@ def assemble_policies(
     report_twin: Callable[[str, str], object],
     last: Sequence[Policy] = (),
     validate: Validate | None = None,
-    reader: Reader = CLIENT,
+    reader: ReaderFacts = CLIENT,
 ) -> Assembly:
     """The policies for this request, followed by `last`.
 

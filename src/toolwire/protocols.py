@@ -196,7 +196,7 @@ class ProtocolRow(msgspec.Struct, frozen=True, kw_only=True):
         return self.dialect
 
 
-def _chatgpt_or_openai(settings: Mapping[str, object], login: str) -> responses_backend.Profile:
+def _make_responses_profile(settings: Mapping[str, object], login: str) -> responses_backend.Profile:
     base = responses_backend.CHATGPT if login else responses_backend.OPENAI
     return responses_backend.profile_from(settings, base)
 
@@ -258,7 +258,7 @@ _ROWS = (
             http=HttpBackend(
                 path=responses_backend.PATH,
                 converse=responses_backend.Conversation,
-                profile_from=_chatgpt_or_openai,
+                profile_from=_make_responses_profile,
                 facts=_responses_facts,
                 count_tokens=responses_backend.count_tokens,
                 logins=("codex",),
@@ -356,7 +356,7 @@ def converse_as(kind: str, request: Request, seed: str) -> LoweredConversation:
     return side.reads(request, seed)
 
 
-def dialect_of(fields: Mapping[str, Any]) -> str | None:
+def detect_dialect(fields: Mapping[str, Any]) -> str | None:
     """The dialect of the data of a frame or of a plain answer; None if it is not certain."""
     return next((name for name, side in dialects().items() if side.module.recognises(fields)), None)
 

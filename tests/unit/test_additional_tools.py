@@ -186,7 +186,7 @@ def test_a_name_that_does_not_fit_is_changed_inside_the_item_too():
 
 def test_a_summary_is_asked_for_without_them():
     request = asked(adds(function("f")), USER, {"type": "compaction_trigger"})
-    summarising = compaction.summary_request_of(request)
+    summarising = compaction.make_summary_request(request)
     assert [type(entry) for entry in summarising.entries] == [Message, Message]
     assert "tools" not in sent(summarising, "responses")
 

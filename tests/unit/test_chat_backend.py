@@ -337,7 +337,7 @@ def reasoning(*chunks: bytes) -> Any:
         line = Pipeline(FrameReader(delta_fields=conversation.delta_fields), conversation)
         for piece in pieces:
             line.feed(piece)
-        return conversation.decoder.reasoning()
+        return conversation.decoder.encode_reasoning()
 
     written = in_any_chunking(b"".join(chunks), run)
     return json.loads(written) if written else None
@@ -377,14 +377,14 @@ def test_reasoning_of_a_plain_reply_is_kept_as_it_was_written():
     message = {"content": "x", "reasoning": "a", "reasoning_details": details}
     conversation = Conversation(Request("m", ()), "S")
     conversation.feed_plain(json.dumps({"choices": [{"index": 0, "message": message}]}).encode())
-    assert json.loads(conversation.decoder.reasoning()) == {"reasoning": "a", "reasoning_details": details}
+    assert json.loads(conversation.decoder.encode_reasoning()) == {"reasoning": "a", "reasoning_details": details}
 
 
 def test_too_much_reasoning_is_not_kept():
     conversation = Conversation(Request("m", ()), "S")
     message = {"content": "x", "reasoning": "a" * (MAX_REASONING_CHARS + 1)}
     conversation.feed_plain(json.dumps({"choices": [{"index": 0, "message": message}]}).encode())
-    assert conversation.decoder.reasoning() == ""
+    assert conversation.decoder.encode_reasoning() == ""
 
 
 def test_a_refusal():
@@ -835,7 +835,7 @@ def test_a_model_whose_text_is_read_tells_of_its_window_and_its_thoughts_too():
     conversation = Conversation(Request("m", ()), "S", profile_from({"notations": ["think"]}))
     Pipeline(FrameReader(), conversation).feed(cc(reasoning_content="hm") + cc("model_length") + DONE)
     assert conversation.decoder.context_window.is_full
-    assert json.loads(conversation.decoder.reasoning()) == {"reasoning_content": "hm"}
+    assert json.loads(conversation.decoder.encode_reasoning()) == {"reasoning_content": "hm"}
 
 
 def test_a_choice_without_a_message_says_nothing():

@@ -768,7 +768,7 @@ def flat(table: dict[str, Any], path: str = "") -> dict[str, Any]:
 
 def test_the_configuration_has_every_setting_that_is_recommended():
     recommended = flat(tomllib.loads((RECORDINGS / "gateway-config-recommended.toml").read_text("utf-8")))
-    ours = flat(tomllib.loads(codex_config.configuration("/home/models.json", 300)))
+    ours = flat(tomllib.loads(codex_config.write_configuration("/home/models.json", 300)))
     own = ("model_providers.upstream.", "model_providers.toolwire.")
     apart = {"model", "model_provider", "model_catalog_json"}
     assert {name: value for name, value in ours.items() if name not in apart and not name.startswith(own)} == {
@@ -799,7 +799,7 @@ def test_the_configuration_has_every_setting_that_is_recommended():
     ],
 )
 def test_a_worker_goes_to_the_address_or_where_its_login_says(given: dict[str, str], provider: dict[str, Any]):
-    config = tomllib.loads(codex_config.configuration("m.json", 1.5, **given))
+    config = tomllib.loads(codex_config.write_configuration("m.json", 1.5, **given))
     assert config["model_providers"]["toolwire"] == {
         "wire_api": "responses",
         "supports_websockets": False,
@@ -812,13 +812,13 @@ def test_a_worker_goes_to_the_address_or_where_its_login_says(given: dict[str, s
 
 @given(st.text(st.characters(min_codepoint=32, exclude_categories=("Cs", "Cc"))))
 def test_any_address_and_path_can_be_configured(value: str):
-    config = tomllib.loads(codex_config.configuration(value, 1, value or "x", value))
+    config = tomllib.loads(codex_config.write_configuration(value, 1, value or "x", value))
     assert config["model_catalog_json"] == value
     assert config["model_providers"]["toolwire"]["base_url"] == (value or "x")
 
 
 def test_the_catalogue_has_each_model_once_and_switches_everything_off():
-    models = json.loads(codex_config.catalogue(["a", "b", "a"]))["models"]
+    models = json.loads(codex_config.write_catalogue(["a", "b", "a"]))["models"]
     assert [model["slug"] for model in models] == ["a", "b"]
     [known] = [
         model
@@ -835,7 +835,7 @@ def test_the_catalogue_has_each_model_once_and_switches_everything_off():
 
 
 def test_a_catalogue_holds_at_least_one_model():
-    assert len(json.loads(codex_config.catalogue([]))["models"]) == 1
+    assert len(json.loads(codex_config.write_catalogue([]))["models"]) == 1
 
 
 leaves = st.booleans() | st.integers(-(2**53), 2**53) | st.text(st.characters(exclude_categories=("Cs",)))
@@ -855,14 +855,14 @@ tables = st.dictionaries(
 
 @given(tables)
 def test_overrides_are_arguments_that_say_the_same(overrides: dict[str, Any]):
-    arguments = codex_config.arguments(overrides)
+    arguments = codex_config.make_arguments(overrides)
     assert arguments[::2] == ["-c"] * (len(arguments) // 2)
     assert tomllib.loads("\n".join(arguments[1::2])) == overrides
     assert [key for key in arguments[1::2] if not re.fullmatch(r"[\w.]+", key.partition("=")[0])] == []
 
 
 def test_overrides_of_inner_tables_have_dots():
-    assert codex_config.arguments({"features": {"goals": True}, "model_verbosity": "low", "x": {"y": {"z": [1, "a"]}}}) == [
+    assert codex_config.make_arguments({"features": {"goals": True}, "model_verbosity": "low", "x": {"y": {"z": [1, "a"]}}}) == [
         "-c", "features.goals=true", "-c", 'model_verbosity="low"', "-c", 'x.y.z=[1,"a"]'
     ]  # fmt: skip
 
@@ -870,7 +870,7 @@ def test_overrides_of_inner_tables_have_dots():
 def test_overrides_with_names_that_no_path_can_hold_are_tables():
     """Codex splits the key of an override at every dot, also inside quotes."""
     overrides = {"projects": {"/home/x.y": {"trust_level": "trusted"}}, "hooks": [{"command": ["a"]}]}
-    assert codex_config.arguments(overrides) == [
+    assert codex_config.make_arguments(overrides) == [
         "-c", 'projects={"/home/x.y"={"trust_level"="trusted"}}', "-c", 'hooks=[{"command"=["a"]}]'
     ]  # fmt: skip
 

@@ -39,7 +39,7 @@ def ask(*items: Json, **fields: Any) -> Request:
 
 def compacted(*events: Event, request: Request | None = None) -> Any:
     """The stream of a turn that was asked to compact."""
-    asked = compaction.summary_request_of(request or ask(TRIGGER))
+    asked = compaction.make_summary_request(request or ask(TRIGGER))
     assembly = assemble_policies(asked, ToolRules(), "S", tuple, (compaction.ReplaceWithCompaction("cmp_S"),))
     encoder = responses.StreamEncoder(asked, "resp_7", 7, assembly.stats)
     passed = [out for event in (TurnStarted(), *events) for out in assembly.policies.feed(event)]
@@ -101,7 +101,7 @@ def test_a_model_is_asked_for_a_summary_without_tools_and_formats():
         TRIGGER, tools=[{"type": "function", "name": "f"}, {"type": "web_search"}], tool_choice="required",
         text={"format": {"type": "json_object"}}, temperature=0.5,
     )  # fmt: skip
-    asked = compaction.summary_request_of(request)
+    asked = compaction.make_summary_request(request)
     assert (asked.tools, asked.hosted_tools, asked.tool_choice, asked.output_format) == ((), (), None, None)
     assert asked.entries[-1] == Message("user", (TextPart(compaction.SUMMARY_PROMPT),))
     assert len(asked.entries) == len(request.entries)

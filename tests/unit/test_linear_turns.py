@@ -276,7 +276,7 @@ def test_replies(length: int) -> None:
                         passed += made.policies.feed(event)
                     for event in passed:
                         encoder.feed(event)
-                    conversation.decoder.reasoning()
+                    conversation.decoder.encode_reasoning()
                     modules[f"dialects.{dialect}"].encode_turn(
                         modules["core.collect"].collect(passed), request, "id", 0
                     )

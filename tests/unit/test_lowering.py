@@ -33,7 +33,7 @@ def test_a_request_that_fits_is_left_alone():
 
 @given(st.lists(st.text(max_size=90), min_size=1, max_size=8, unique=True))
 def test_names_and_ids_fit_and_stay_apart(texts: list[str]):
-    for fit in (NARROW.name, NARROW.id, Limits(id_exact=9).id):
+    for fit in (NARROW.fit_name, NARROW.fit_id, Limits(id_exact=9).fit_id):
         made = [fit(text) for text in texts]
         assert len(set(made)) == len(texts)
         assert made == [fit(text) for text in texts], "the same in every turn"

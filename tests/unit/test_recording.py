@@ -195,7 +195,7 @@ def test_a_replayed_turn_knows_what_its_backend_knows(tmp_path):
     conversation = replaying(recording)
     assert conversation.delta_fields
     assert not conversation.decoder.context_window.is_full
-    assert conversation.decoder.reasoning() == ""
+    assert conversation.decoder.encode_reasoning() == ""
     conversation.stand_in("a", "b")
 
 

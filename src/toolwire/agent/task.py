@@ -295,7 +295,7 @@ class Task:
         policies: tuple[Callable[[], Any], ...] = ()
         request = self.model.request(fields)
         if not self.model.compacts:
-            request = compaction.summary_request_of(request)
+            request = compaction.make_summary_request(request)
             policies = (partial(compaction.ReplaceWithCompaction, f"cmp_{time.time_ns():x}"),)
         turn = self.model.run(request, policies, owner=self.session.id)
         try:

@@ -75,11 +75,11 @@ class TurnDecoder(ABC):
         """A number that grows whenever content has to wait for delivery."""
         return self._sequencer.held
 
-    def reasoning(self) -> str:
+    def encode_reasoning(self) -> str:
         """The reasoning so far as JSON, in the fields that a chat server needs returned; empty for other servers."""
         return ""
 
-    def _in_sequence(self, events: Iterable[Event]) -> list[Event]:
+    def _put_in_sequence(self, events: Iterable[Event]) -> list[Event]:
         feed = self._sequencer.feed
         return [out for each in events for out in feed(each)]
 

@@ -104,7 +104,7 @@ _decode_turn = msgspec.json.Decoder(_Turn).decode
 def make_http_failure(status: int, headers: Mapping[str, str], body: bytes) -> Failure:
     """The failure of an HTTP error."""
     error = _read_error(body)
-    code = _text(error.code)
+    code = _as_text(error.code)
     quoted = error.message or ""
     page = _WEB_PAGE.match(quoted)
     if status in _NO_ENDPOINT and not code and (page or quoted.lower().strip(" .") in _STOCK_PHRASES):
@@ -120,7 +120,7 @@ def make_http_failure(status: int, headers: Mapping[str, str], body: bytes) -> F
             code=code,
             message=message,
             type=error.type or "",
-            param=_text(error.param) or None,
+            param=_as_text(error.param) or None,
             retry_after=read_retry_after(headers.get("retry-after", "")),
             retryable=status in RETRYABLE_STATUS and not {code, error.type} & _FINAL,
             quoted=bool(quoted),
@@ -135,8 +135,8 @@ def make_stream_failure(given: Any) -> Failure:
         error = msgspec.convert(given, Error)
     except msgspec.ValidationError:
         error = Error(message=given if isinstance(given, str) else None)
-    kind = _text(error.type)
-    code = _text(error.code) or kind or "server_error"
+    kind = _as_text(error.type)
+    code = _as_text(error.code) or kind or "server_error"
     message = error.message or "The backend failed without saying why."
     limited = code in _RATE_LIMITS
     return mark_context_overflow(
@@ -144,7 +144,7 @@ def make_stream_failure(given: Any) -> Failure:
             STATUS.get(code, 502),
             code,
             message,
-            param=_text(error.param) or None,
+            param=_as_text(error.param) or None,
             retry_after=(find_retry_delay(message) or "1") if limited else "",
             retryable=code in _RETRYABLE or (code not in STATUS and kind in _RETRYABLE),
             quoted=error.message is not None,
@@ -267,7 +267,7 @@ def _read_error(body: bytes) -> Error:
     return Error(said.refusal or said.content or default, code=reason.lower())
 
 
-def _text(value: Any) -> str:
+def _as_text(value: Any) -> str:
     return "" if value is None else str(value)
 
 

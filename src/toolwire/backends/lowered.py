@@ -68,7 +68,7 @@ class LoweredConversation:
         written = (event for event in self.decoder.opening if isinstance(event, Note))
         return (*self._notes, *written)
 
-    def begin(self, notes: Sequence[Note]) -> None:
+    def set_notes(self, notes: Sequence[Note]) -> None:
         """Deliver these notes with the turn, for a request that another conversation encoded."""
         self._notes = notes
 

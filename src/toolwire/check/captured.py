@@ -14,7 +14,7 @@ from toolwire.check.turns.streams import StreamCheck, check_answer, check_plain
 from toolwire.core.events import Dialect
 from toolwire.library.bodies import Body, as_bytes
 from toolwire.library.reply import check_chunk, check_chunks, check_dialect
-from toolwire.protocols import dialect_of
+from toolwire.protocols import detect_dialect
 
 
 def check_stream(dialect: Dialect, chunks: Iterable[bytes], request: Body | None = None) -> list[Finding]:
@@ -58,7 +58,7 @@ def _find_api(data: bytes) -> Dialect | None:
     """The API that an answer belongs to, streamed or not; None if it is unknown."""
     plain = _parse_object(data)
     objects = [plain] if plain else [each.fields for each in FrameCheck().feed(data + b"\n\n")]
-    return next((api for each in objects if (api := dialect_of(each))), None)
+    return next((api for each in objects if (api := detect_dialect(each))), None)
 
 
 def _parse_object(data: bytes) -> Json:

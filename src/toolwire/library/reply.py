@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import msgspec
 
-from toolwire.assembly import Assembly, Reader, ToolRules, assemble_policies
+from toolwire.assembly import Assembly, ReaderFacts, ToolRules, assemble_policies
 from toolwire.backends.lowered import LoweredConversation
 from toolwire.config.decode import convert_table
 from toolwire.core.errors import MAX_CALLS, BackendFault, TooManyCalls, WrongDialect
@@ -19,7 +19,7 @@ from toolwire.core.request import Request, Tool
 from toolwire.core.sse import Frame
 from toolwire.core.text import check_names
 from toolwire.library.options import DecodeOptions, make_rules
-from toolwire.protocols import PROTOCOLS, HttpBackend, backend_kinds, dialect_of, dialects, http_backends
+from toolwire.protocols import PROTOCOLS, HttpBackend, backend_kinds, detect_dialect, dialects, http_backends
 from toolwire.reader import EVENT_STREAM, TurnReader
 from toolwire.turns.validate import validate
 
@@ -119,8 +119,8 @@ class TurnStream:
         plan = msgspec.structs.replace(plan, request=msgspec.structs.replace(plan.request, dialect=target))
         self._kind = plan.kind
         self._conversation = plan.make_conversation(seed)
-        self._conversation.begin(plan.notes)
-        reader = Reader(target == plan.kind, plan.text_calls, keeps_notes=not target)
+        self._conversation.set_notes(plan.notes)
+        reader = ReaderFacts(target == plan.kind, plan.text_calls, keeps_notes=not target)
         self.assembly: Assembly = assemble_policies(
             plan.request, plan.rules, seed, self._conversation.stand_in, (), validate, reader
         )
@@ -181,7 +181,7 @@ class TurnStream:
             fields = msgspec.json.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return
-        found = dialect_of(fields) if isinstance(fields, dict) else None  # pyright: ignore[reportUnknownArgumentType]
+        found = detect_dialect(fields) if isinstance(fields, dict) else None  # pyright: ignore[reportUnknownArgumentType]
         if found is None:
             return
         self._unexamined = 0

@@ -126,11 +126,11 @@ def _read_history(direction: Direction, request: Request) -> Iterator[Step]:
     for entry in request.entries:
         match entry:
             case Message(role, parts):
-                yield Step(direction, "text", who=role, text=_join(parts))
+                yield Step(direction, "text", who=role, text=_join_parts(parts))
             case CallEntry(id, name, arguments):
                 yield Step(direction, "call", who="assistant", text=arguments, name=name, id=id)
             case ResultEntry(id):
-                text = _join(entry.parts_with_error)
+                text = _join_parts(entry.parts_with_error)
                 yield Step(direction, "result", who="tool", text=text, name=names.get(id, ""), id=id)
             case ReasoningEntry():
                 yield Step(direction, "reasoning", who="assistant", text=entry.text or "(sealed)")
@@ -138,7 +138,7 @@ def _read_history(direction: Direction, request: Request) -> Iterator[Step]:
                 yield Step(direction, "other", who="other", text=bytes(entry.raw).decode(errors="replace"))
 
 
-def _join(parts: Sequence[Part]) -> str:
+def _join_parts(parts: Sequence[Part]) -> str:
     """The text of a message, with a placeholder such as `[image]` for every other part."""
     return "".join(
         part.text if isinstance(part, TextPart) else f"[{type(part).__name__.removesuffix('Part').lower()}]"

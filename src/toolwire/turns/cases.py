@@ -11,7 +11,7 @@ from typing import cast
 import msgspec
 from msgspec import UNSET
 
-from toolwire.assembly import Reader, ToolRules, adapt_request, assemble_policies
+from toolwire.assembly import ReaderFacts, ToolRules, adapt_request, assemble_policies
 from toolwire.core.collect import Call, collect
 from toolwire.core.errors import BackendFault, BadRequest, OutOfOrder
 from toolwire.core.events import Event, TurnEnded, TurnFailed
@@ -125,7 +125,7 @@ def _read_reply(recording: Recording, case: Case, request: Request) -> tuple[lis
     if side.built_in is None:
         conversation.start()  # it notes what the request to the backend lacks
     assembly = assemble_policies(
-        request, rules, case.seed, conversation.stand_in, (), validate, Reader(head.kind == head.dialect)
+        request, rules, case.seed, conversation.stand_in, (), validate, ReaderFacts(head.kind == head.dialect)
     )
     policies, order, out = assembly.policies, TurnOrder(), list[Event]()
 

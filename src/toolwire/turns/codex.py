@@ -43,8 +43,8 @@ def make_codex_upstream(backend: Backend, settings: Settings) -> CodexUpstream:
 
     def make_files(home: str, models: Sequence[str]) -> Mapping[str, bytes]:
         path, idle = f"{home}/{CATALOGUE}", settings.timeouts.idle
-        toml = config.configuration(path, idle, backend.base_url, backend.api_key_env)
-        return {"config.toml": toml.encode(), CATALOGUE: config.catalogue(models)}
+        toml = config.write_configuration(path, idle, backend.base_url, backend.api_key_env)
+        return {"config.toml": toml.encode(), CATALOGUE: config.write_catalogue(models)}
 
     def find_credentials() -> tuple[str, ...]:
         """The values of the allowed variables, and the credentials of the shared login."""
@@ -54,7 +54,7 @@ def make_codex_upstream(backend: Backend, settings: Settings) -> CodexUpstream:
         print(clean(f"toolwire: backend {backend.name}: {message}"), file=sys.stderr, flush=True)
 
     spec = AppServerSpec(
-        command=(*backend.command, "app-server", *config.arguments(backend.overrides)),
+        command=(*backend.command, "app-server", *config.make_arguments(backend.overrides)),
         environment=partial(inherit_environment, settings.secret_variables, allowed, environment),
         files=make_files,
         links={"auth.json": str(login_file())},

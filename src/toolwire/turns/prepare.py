@@ -5,7 +5,7 @@ from typing import Protocol
 
 import msgspec
 
-from toolwire.assembly import Reader, ToolRules, adapt_request, assemble_policies
+from toolwire.assembly import ReaderFacts, ToolRules, adapt_request, assemble_policies
 from toolwire.backends.failures import find_refused_part
 from toolwire.backoff import RetryBudget, choose_retry_delay
 from toolwire.config.settings import Settings, bytes_of
@@ -196,8 +196,8 @@ def _make_question(engine: Engine, request: Request, caller: Caller, options: Op
     is_same_dialect = route.recorded_as == request.dialect
     conversation = route.converse(msgspec.structs.replace(request, model=model), seed, owner)
     last = [make() for make in options.policies]
-    carried = request.carries_signatures
-    last.append(KeepReasoning(reasoning, name, owner, entries, conversation.decoder.reasoning, is_carried=carried))
+    carried, encode = request.carries_signatures, conversation.decoder.encode_reasoning
+    last.append(KeepReasoning(reasoning, name, owner, entries, encode, is_carried=carried))
     if is_same_dialect and route.facts.unsigned_reasoning:
         last.append(KeepUnsigned(reasoning, name, owner))
     if not carried and request.tools:
@@ -212,7 +212,7 @@ def _make_question(engine: Engine, request: Request, caller: Caller, options: Op
         route.asked(key),
         request,
         conversation,
-        assemble_policies(request, rules, seed, conversation.stand_in, last, validate, Reader(is_same_dialect)),
+        assemble_policies(request, rules, seed, conversation.stand_in, last, validate, ReaderFacts(is_same_dialect)),
         route.upstream,
         key,
         settings.timeouts,

@@ -87,8 +87,8 @@ class Decoder(TurnDecoder):
         self._usage: Usage | None = None
         self._reasoning_fields = ReasoningFields()
 
-    def reasoning(self) -> str:
-        return self._reasoning_fields.json()
+    def encode_reasoning(self) -> str:
+        return self._reasoning_fields.encode()
 
     def feed(self, frame: Frame) -> Sequence[Event]:
         if self.ended:
@@ -163,7 +163,7 @@ class Decoder(TurnDecoder):
                 if failure is not None:
                     return [*out, *self.fail(failure)]
         if chunk.usage is not None:
-            self._usage = _usage(chunk.usage)
+            self._usage = _read_usage(chunk.usage)
         if self._finished and self._failure is None:
             self._count_frame(chunk)
         return out
@@ -202,7 +202,7 @@ class Decoder(TurnDecoder):
             if self._reason in (None, "stop"):  # some servers send a reason in every chunk; the most specific one wins
                 self._reason = _REASONS.get(known, "stop")
         if choice.usage is not None:  # Kimi
-            self._usage = _usage(choice.usage)
+            self._usage = _read_usage(choice.usage)
         return None
 
     def _read_with_frame(self, chunk: Chunk, frame: Frame) -> Sequence[Event]:
@@ -269,7 +269,7 @@ class Decoder(TurnDecoder):
             out += self._flush_late_reasoning()
         for fragment in fragments:
             fed = fragment if not self._snapshots else msgspec.structs.replace(fragment, total=True)
-            out += self._in_sequence(self._table.feed(fed))
+            out += self._put_in_sequence(self._table.feed(fed))
 
     def _flush_late_reasoning(self) -> list[Event]:
         """Deliver the reasoning that arrived in the middle of the text, which has now ended."""
@@ -293,7 +293,7 @@ class Decoder(TurnDecoder):
             out.append(Note("reason_unfounded", "tool_calls"))
         reason: Reason = self._reason or "stop"
         out += self._flush_late_reasoning()
-        out += self._in_sequence(self._table.finish(cut=reason != "stop"))
+        out += self._put_in_sequence(self._table.finish(cut=reason != "stop"))
         if self._usage is not None:
             out.append(self._usage)
         return [*out, TurnEnded(reason)]
@@ -364,7 +364,7 @@ def _read_fragment(call: ToolCall, position: int | None, *, whole: bool) -> Frag
 _NO_FUNCTION = CalledFunction()
 
 
-def _usage(usage: TokenUsage) -> Usage:
+def _read_usage(usage: TokenUsage) -> Usage:
     input, output = usage.prompt_tokens_details, usage.completion_tokens_details
     if input is None or not input.cached_tokens:
         input = TokenDetails(usage.prompt_cache_hit_tokens, input.cache_write_tokens if input else None)

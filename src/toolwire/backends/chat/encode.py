@@ -94,7 +94,7 @@ def encode_request(
     if body["messages"] is None:
         has_originals = "messages" in original and request.original_entries is not None
         originals = Originals(request, original["messages"]) if has_originals else None
-        body["messages"] = Fold(profile, notes, originals).messages(request)
+        body["messages"] = Fold(profile, notes, originals).fold(request)
         if request.marks_cache and originals is None:
             notes.append(Note("field_dropped", "cache_control"))
     if request.entries and not body["messages"]:
@@ -220,7 +220,7 @@ class Fold:
         self._rewritten: set[str] = set()  # the ids of calls that were not sent as the client wrote them
         self._attachments: list[Json] = []  # parts of results other than text, for a message after them
 
-    def messages(self, request: Request) -> list[Json]:
+    def fold(self, request: Request) -> list[Json]:
         """The messages of a request."""
         if request.instructions:
             self._out.append({"role": "system", "content": request.instructions})
@@ -231,7 +231,7 @@ class Fold:
                 for entry in entries:
                     self._add(entry)
         self._flush_attachments()
-        self._close()
+        self._close_message()
         if self._originals is not None:
             self._out += self._originals.take_unread()
         return self._out
@@ -240,7 +240,7 @@ class Fold:
         """Add the entries of one message of the client: the original message, or a changed one."""
         if not isinstance(entries[0], ResultEntry):
             self._flush_attachments()
-        self._close()
+        self._close_message()
         self._out += originals.take_unread(index)
         # A `function` message may answer only a `function_call` that was not rewritten.
         answers = originals.messages[index].get("role") == _FUNCTION and not self._rewritten.isdisjoint(
@@ -253,7 +253,7 @@ class Fold:
         start = len(self._out)
         for entry in entries:
             self._add(entry)
-        self._close()
+        self._close_message()
         if len(self._out) > start:
             self._out[start] = self._merge(originals, index, self._out[start], entries)
 
@@ -292,7 +292,7 @@ class Fold:
                     call = {"type": "function", "function": {"name": entry.name, "arguments": arguments}}
                 if entry.signature:
                     call["extra_content"] = msgspec.Raw(entry.signature.encode())
-                self._open().setdefault("tool_calls", []).append({"id": entry.id, **call})
+                self._open_message().setdefault("tool_calls", []).append({"id": entry.id, **call})
             case ResultEntry():
                 self._add_result(entry)
             case Message(role="assistant"):
@@ -300,7 +300,7 @@ class Fold:
                 self._add_text(entry)
             case Message():
                 self._flush_attachments()
-                self._close()
+                self._close_message()
                 role = "system" if entry.role == "developer" and not self._profile.developer else entry.role
                 named = {"name": entry.name} if entry.name else {}
                 content: Any = "".join(part.text for part in entry.parts if isinstance(part, TextPart))
@@ -315,12 +315,12 @@ class Fold:
             case ToolsEntry():
                 pass  # declared with the others
 
-    def _open(self) -> Json:
+    def _open_message(self) -> Json:
         if self._assistant is None:
             self._assistant = {"role": "assistant"}
         return self._assistant
 
-    def _close(self) -> None:
+    def _close_message(self) -> None:
         message, self._assistant = self._assistant, None
         if message is None:
             return
@@ -339,10 +339,10 @@ class Fold:
         """Add text of the assistant. Text after its calls moves before them."""
         for name, kind in (("content", TextPart), ("refusal", RefusalPart)):
             if text := "".join(part.text for part in entry.parts if isinstance(part, kind)):
-                self._text(self._open(), name).write(text)
+                self._buffer_of(self._open_message(), name).write(text)
         self._notes += [note_dropped_part(part) for part in entry.parts if not isinstance(part, TextPart | RefusalPart)]
 
-    def _text(self, message: Json, name: str) -> StringIO:
+    def _buffer_of(self, message: Json, name: str) -> StringIO:
         """The buffer of a text field of the open message. Its first use fixes the field's position."""
         message.setdefault(name, "")
         return self._texts.setdefault(name, StringIO())
@@ -359,21 +359,21 @@ class Fold:
         shown = to_raw("\n\n".join(entry.content or entry.summary))
         fields = fields_of(entry.signature) if entry.signature else {TEXTS[0]: shown}
         self._flush_attachments()
-        message = self._open()
+        message = self._open_message()
         for name, value in fields.items():
             if name == DETAILS and bytes(value).startswith(b"["):
                 if not isinstance(message.get(name), list):
                     message[name] = []
                 message[name] += list_of(value)
             elif name in TEXTS and bytes(value).startswith(b'"'):
-                text, more = self._text(message, self._profile.reasoning or name), text_of(value)
+                text, more = self._buffer_of(message, self._profile.reasoning or name), text_of(value)
                 if text.tell() != len(more) or text.getvalue() != more:  # both fields may hold the same text
                     text.write(("\n\n" if text.tell() else "") + more)
             else:
                 message[name] = value
 
     def _add_result(self, entry: ResultEntry) -> None:
-        self._close()
+        self._close_message()
         texts = [part.text for part in entry.parts_with_error if isinstance(part, TextPart)]
         others = [part for part in entry.parts_with_error if not isinstance(part, TextPart)]
         shown = [written for part in others if (written := self._encode_part(part))]

@@ -49,7 +49,7 @@ def move_tools_to_prompt(request: Request, prompt_notation: PromptNotation) -> t
         notes.append(Note("field_dropped", "n"))  # the text of one answer is read for calls
     entries, instructions = request.entries, request.instructions
     if request.tools or any(isinstance(entry, CallEntry | ResultEntry) for entry in entries):
-        entries = _HistoryAsText(prompt_notation, notes).entries(entries)
+        entries = _HistoryAsText(prompt_notation, notes).rewrite(entries)
     if request.tools:
         # The prompt goes to the end of the instructions or of an opening system message.
         text, first = write_tool_prompt(request, prompt_notation), entries[0] if entries else None
@@ -123,34 +123,34 @@ class _HistoryAsText:
         self._results: list[ResultEntry] = []
         self._order: dict[str, int] = {}  # of the calls
 
-    def entries(self, entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    def rewrite(self, entries: Iterable[Entry]) -> tuple[Entry, ...]:
         for entry in entries:
             match entry:
                 case ResultEntry():
                     self._close()
                     self._results.append(entry)
                 case CallEntry():
-                    self._answer(())
+                    self._write_user_message(())
                     self._add_call(entry)
                 case ReasoningEntry():
-                    self._answer(())
+                    self._write_user_message(())
                     self._out.append(entry)
                 case Message(role="assistant", parts=parts):
-                    self._answer(())
+                    self._write_user_message(())
                     self._unguarded += parts
                 case Message(role="user", parts=parts, name=name):
                     self._close()
                     user_parts = self._guard(parts, "message")
                     if name:
-                        self._answer(())
+                        self._write_user_message(())
                         self._out.append(msgspec.structs.replace(entry, parts=user_parts, raw=None))
                     else:
-                        self._answer(user_parts)
+                        self._write_user_message(user_parts)
                 case _:
-                    self._answer(())
+                    self._write_user_message(())
                     self._close()
                     self._out.append(entry)
-        self._answer(())
+        self._write_user_message(())
         self._close()
         return tuple(self._out)
 
@@ -159,12 +159,12 @@ class _HistoryAsText:
         if written.changed:
             self._notes.append(Note("value_changed", entry.id))
         self._order[entry.id] = len(self._order)
-        self._settle()
+        self._escape_open_texts()
         last = self._message[-1] if self._message else None
         gap = "\n" if isinstance(last, TextPart) and not last.text.endswith("\n") else ""
         self._message.append(TextPart(gap + written.text))
 
-    def _settle(self) -> None:
+    def _escape_open_texts(self) -> None:
         """Escape the text of the open message as a whole, because a marker may span its parts."""
         unguarded, self._unguarded = self._unguarded, []
         if unguarded:
@@ -172,12 +172,12 @@ class _HistoryAsText:
 
     def _close(self) -> None:
         """End the assistant's message."""
-        self._settle()
+        self._escape_open_texts()
         message, self._message = self._message, []
         if message:
             self._out.append(Message("assistant", _join_texts(message)))
 
-    def _answer(self, user_parts: tuple[Part, ...]) -> None:
+    def _write_user_message(self, user_parts: tuple[Part, ...]) -> None:
         """Write a user message: the results so far, in the order of their calls, followed by the user's parts."""
         results, self._results = self._results, []
         results.sort(key=lambda result: self._order.get(result.call_id, len(self._order)))

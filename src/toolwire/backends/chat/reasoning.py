@@ -57,12 +57,12 @@ class ReasoningFields:
                     item = self._growing[key] = _Item(piece)
                     self._details.append(item)
 
-    def json(self) -> str:
+    def encode(self) -> str:
         """The fields as a JSON object; the empty string if there are none or they are too large."""
         if self._json is None:
             fields: Json = {field: "".join(texts) for field, texts in self._texts.items()}
             if self._details:
-                fields[DETAILS] = [item.whole() if isinstance(item, _Item) else item for item in self._details]
+                fields[DETAILS] = [item.merge() if isinstance(item, _Item) else item for item in self._details]
             self._json = to_json(fields).decode() if fields and self._size <= MAX_REASONING_CHARS else ""
         return self._json
 
@@ -85,6 +85,6 @@ class _Item:
             if name in _GROWING and bytes(value).startswith(b'"'):
                 self._pieces.setdefault(name, []).append(text_of(value))
 
-    def whole(self) -> Json:
+    def merge(self) -> Json:
         grown = {name: "".join(pieces) for name, pieces in self._pieces.items() if len(pieces) > 1}
         return {**self._fields, **grown}

@@ -47,7 +47,7 @@ class Conversation(LoweredConversation):
         entries, setting = self.lowered.entries, self._opening.setting
         fitting = ((each, resume) for each in waiting if (resume := find_continuation(each.state, entries, setting)))
         found, self._resume = next(fitting, (None, None))
-        self._dialogue = Dialogue(request.model, owner, found, self._pending)
+        self._dialogue = Dialogue(request.model, owner, found, self._make_pending_turn)
         self._thread = found.thread if found is not None else ""
         self._stand_ins: dict[str, str] = {}
         shown = [tool["name"] for tool in self._opening.start["dynamicTools"]]
@@ -89,9 +89,9 @@ class Conversation(LoweredConversation):
             return self._turn.read_probe(result.thread.status.type)
         return ()
 
-    def _pending(self) -> PendingTurn | None:
+    def _make_pending_turn(self) -> PendingTurn | None:
         decoder, calls = self._turn, self._turn.calls
-        if not decoder.ended or not calls.are_all_here or calls.share_an_id:
+        if not decoder.ended or not calls.has_all_calls or calls.share_an_id:
             return None
         entries = drop_reasoning(self.lowered.entries)
         state = ThreadState(

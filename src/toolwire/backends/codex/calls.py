@@ -56,7 +56,7 @@ class TurnCalls:
         self._is_requested = False
         self._complete = False
         self.is_raw = False
-        self.are_any = False
+        self.has_delivered = False
         """A call was delivered."""
         self.share_an_id = False
         """Two calls have the same id: app-server mixes up their results."""
@@ -76,14 +76,14 @@ class TurnCalls:
         return {row.id: tuple(row.requests) for row in self._rows if row.id}
 
     @property
-    def are_all_here(self) -> bool:
+    def has_all_calls(self) -> bool:
         """The response is over, calls wait, and all of them were delivered."""
-        return self._complete and self.are_any and self._passed == len(self._rows)
+        return self._complete and self.has_delivered and self._passed == len(self._rows)
 
     def add_item(self, item: ThreadItem) -> Sequence[Event]:
         """The model's item for a call."""
         self._complete = False
-        fragment = _whole(item.call_id, item.name, item.namespace, item.arguments, item.id or "")
+        fragment = _make_fragment(item.call_id, item.name, item.namespace, item.arguments, item.id or "")
         same = self._by_id[fragment.id]
         if fragment.item and (fragment.item in same.items or "" in same.items):
             return ()  # it is known already, perhaps from its request
@@ -97,7 +97,7 @@ class TurnCalls:
         """App-server's request for a call's result."""
         self._is_requested = True
         call = params.call_id or ""
-        fragment = _whole(call, params.tool, params.namespace, params.arguments)
+        fragment = _make_fragment(call, params.tool, params.namespace, params.arguments)
         row = self._find_requested(fragment)
         if row is not None:
             row.waits = True
@@ -186,16 +186,16 @@ class TurnCalls:
         return out
 
     def _deliver(self, row: _Call) -> Sequence[Event]:
-        events = self._table.feed(msgspec.structs.replace(row.fragment, list_position=2 if self.are_any else 1))
+        events = self._table.feed(msgspec.structs.replace(row.fragment, list_position=2 if self.has_delivered else 1))
         row.id = next((event.id for event in events if isinstance(event, CallStarted)), row.fragment.id)
         same = self._by_id[row.fragment.id]
-        self.are_any = True
+        self.has_delivered = True
         self.share_an_id = self.share_an_id or same.is_delivered
         same.is_delivered = True
         return events
 
 
-def _whole(
+def _make_fragment(
     id: str | None, name: str | None, namespace: str | None, arguments: msgspec.Raw | msgspec.UnsetType, item: str = ""
 ) -> Fragment:
     """A call that came whole."""

@@ -138,26 +138,26 @@ _MODEL: dict[str, Any] = {
 """The catalogue entry of every model. Nothing in it makes Codex add, cut or summarise content."""
 
 
-def configuration(catalogue: str, idle: float, base_url: str = "", key_variable: str = "") -> str:
+def write_configuration(catalogue: str, idle: float, base_url: str = "", key_variable: str = "") -> str:
     """The text of `config.toml`. Without an address the user's own login determines the server."""
-    lines = _LOGIN if not base_url else f'name = "{PROVIDER}"\nbase_url = {_toml(base_url)}\n'
+    lines = _LOGIN if not base_url else f'name = "{PROVIDER}"\nbase_url = {_to_toml(base_url)}\n'
     if key_variable:
-        lines += f"env_key = {_toml(key_variable)}\n"
-    return _CONFIG.format(provider=PROVIDER, catalogue=_toml(catalogue), idle=int(idle * 1000), server=lines)
+        lines += f"env_key = {_to_toml(key_variable)}\n"
+    return _CONFIG.format(provider=PROVIDER, catalogue=_to_toml(catalogue), idle=int(idle * 1000), server=lines)
 
 
-def catalogue(models: Iterable[str]) -> bytes:
+def write_catalogue(models: Iterable[str]) -> bytes:
     """The catalogue of models, as JSON. It must list at least one."""
     names = [*dict.fromkeys(models)] or ["none"]
     return msgspec.json.encode({"models": [{"slug": name, "display_name": name, **_MODEL} for name in names]})
 
 
-def arguments(overrides: Mapping[str, Any]) -> list[str]:
+def make_arguments(overrides: Mapping[str, Any]) -> list[str]:
     """Further settings as arguments: `-c key=value`, with a dot between the names of nested tables.
 
     Codex splits keys at every dot and knows no quotes there, so a table with another name in it is a value.
     """
-    return [each for key, value in _flat(overrides, "") for each in ("-c", f"{key}={_toml(value)}")]
+    return [each for key, value in _flatten(overrides, "") for each in ("-c", f"{key}={_to_toml(value)}")]
 
 
 def find_key_variables(overrides: Mapping[str, Any]) -> list[str]:
@@ -171,20 +171,20 @@ def find_key_variables(overrides: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _flat(table: Mapping[str, Any], path: str) -> Iterable[tuple[str, Any]]:
+def _flatten(table: Mapping[str, Any], path: str) -> Iterable[tuple[str, Any]]:
     for key, value in table.items():
         name = f"{path}.{key}" if path else key
         if isinstance(value, Mapping) and all(map(_BARE_KEY.fullmatch, cast("Mapping[str, Any]", value))):
-            yield from _flat(cast("Mapping[str, Any]", value), name)
+            yield from _flatten(cast("Mapping[str, Any]", value), name)
         else:
             yield name, value
 
 
-def _toml(value: Any) -> str:
+def _to_toml(value: Any) -> str:
     """A value in TOML, where strings, numbers and booleans are written as in JSON."""
     if isinstance(value, Mapping):
         table = cast("Mapping[str, Any]", value)
-        return f"{{{','.join(f'{_toml(key)}={_toml(each)}' for key, each in table.items())}}}"
+        return f"{{{','.join(f'{_to_toml(key)}={_to_toml(each)}' for key, each in table.items())}}}"
     if isinstance(value, list | tuple):
-        return f"[{','.join(map(_toml, cast('list[Any]', value)))}]"
+        return f"[{','.join(map(_to_toml, cast('list[Any]', value)))}]"
     return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")

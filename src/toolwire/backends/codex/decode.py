@@ -96,7 +96,7 @@ class Decoder(TurnDecoder):
             bare = read_peer_request(frame.data)
             if bare is not None:  # even a malformed request needs an answer
                 self._send(decline(bare.method, bare.id, "Error: the call cannot be read."))
-            return self._lose(frame)
+            return self._skip_unreadable(frame)
         if self.ended:
             if line.method and line.id is not None:
                 self._send(decline(line.method, line.id))
@@ -112,7 +112,7 @@ class Decoder(TurnDecoder):
         handler = self._HANDLERS.get(line.method)
         return handler(self, params) if handler is not None else self._read_notice(line.method, params)
 
-    def _lose(self, frame: Frame) -> Sequence[Event]:
+    def _skip_unreadable(self, frame: Frame) -> Sequence[Event]:
         if self.ended:
             return ()
         self._skip_frame(frame)
@@ -140,7 +140,7 @@ class Decoder(TurnDecoder):
         if status not in ("idle", "notLoaded", "systemError"):
             self._probes += 1
             return self._end_with_calls(self.calls.give_up(long=self._probes >= MAX_PROBES))
-        if status == "systemError" or not (self._texts or self.calls.are_any):
+        if status == "systemError" or not (self._texts or self.calls.has_delivered):
             return self.fail(Failure(502, "stream_cut", "Codex never said how the turn ended.", retryable=True))
         return [Note("end_missing"), *self._end("stop")]
 
@@ -155,7 +155,7 @@ class Decoder(TurnDecoder):
 
     def _end_with_calls(self, events: Sequence[Event]) -> Sequence[Event]:
         events = self._after_start(events)
-        return [*events, *self._end("calls")] if self.calls.are_all_here else events
+        return [*events, *self._end("calls")] if self.calls.has_all_calls else events
 
     # Notifications
 
@@ -195,7 +195,7 @@ class Decoder(TurnDecoder):
             case protocol.UNASSIGNED if params.message:  # the request has been declined
                 return self._after_start([Note("request_declined", params.message)])
             case protocol.UNASSIGNED:
-                return self._lose(UNREAD)
+                return self._skip_unreadable(UNREAD)
             case _:
                 pass
         return ()
@@ -218,7 +218,7 @@ class Decoder(TurnDecoder):
         delta = TextDelta(text)
         return self._after_start((delta,) if earlier in (None, item) else (MessageEnded(""), delta))
 
-    def _whole_text(self, item: str, text: str) -> Sequence[Event]:
+    def _complete_text(self, item: str, text: str) -> Sequence[Event]:
         """Deliver the rest of a whole message. If the delivered text differs, it stands."""
         known = 0
         for piece in self._texts.get(item, ()):
@@ -235,16 +235,16 @@ class Decoder(TurnDecoder):
             return self._after_start([held])
         return self._show_text(item, held) if held else ()
 
-    def _item_completed(self, params: Params) -> Sequence[Event]:
+    def _complete_item(self, params: Params) -> Sequence[Event]:
         item = params.item
         if item is None:
             return ()
         if item.type == "agentMessage":
             self._phases.begin(item.id or "", item.phase)
-            return self._whole_text(item.id or "", item.text or "")
+            return self._complete_text(item.id or "", item.text or "")
         return () if item.type in _SHOWN_ELSEWHERE else self._after_start([Note("item_dropped", item.type)])
 
-    def _raw_item(self, params: Params) -> Sequence[Event]:
+    def _read_raw_item(self, params: Params) -> Sequence[Event]:
         """An item of the model, or of the history, which comes before the turn starts."""
         item = params.item
         if item is None or not self._running:
@@ -253,7 +253,7 @@ class Decoder(TurnDecoder):
         match item.type:
             case "message" if item.role == "assistant":
                 self._phases.begin(item.id or "", item.phase)
-                return self._whole_text(item.id or "", "".join(_texts(item.content)))
+                return self._complete_text(item.id or "", "".join(_list_texts(item.content)))
             case "reasoning":
                 return self._end_reasoning(item)
             case "function_call":
@@ -272,22 +272,22 @@ class Decoder(TurnDecoder):
         out: list[Event] = []
         if not is_sent:
             kind: ReasoningKind = "summary" if item.summary else "content"
-            texts = _texts(item.summary or item.content)
+            texts = _list_texts(item.summary or item.content)
             out += [ReasoningDelta(text, kind, number) for number, text in enumerate(texts) if text]
         if is_sent or out or signature:
             out.append(ReasoningEnded(item.id or "", signature, "responses" if signature else ""))
         return self._after_start(out) if out else ()
 
-    def _error(self, params: Params) -> Sequence[Event]:
+    def _read_error(self, params: Params) -> Sequence[Event]:
         """App-server retries, or has given up, which ends the turn later."""
         if not params.will_retry:
             self._last_error = params.error
             return ()
-        if self._texts or self.calls.are_any:
+        if self._texts or self.calls.has_delivered:
             return self.fail(make_turn_failure(params.error))  # what was delivered would come again
         return self._after_start([Note("retried", make_turn_failure(params.error).code)])
 
-    def _turn_completed(self, params: Params) -> Sequence[Event]:
+    def _complete_turn(self, params: Params) -> Sequence[Event]:
         turn = params.turn
         if turn is None or (self.turn and turn.id != self.turn):
             return ()
@@ -317,14 +317,14 @@ class Decoder(TurnDecoder):
         return counted if counted.total > self._used.total else self._used
 
     _HANDLERS: ClassVar[dict[str, Callable[[Any, Params], Sequence[Event]]]] = {
-        TURN_COMPLETED: _turn_completed,
-        "item/completed": _item_completed,
-        "rawResponseItem/completed": _raw_item,
-        "error": _error,
+        TURN_COMPLETED: _complete_turn,
+        "item/completed": _complete_item,
+        "rawResponseItem/completed": _read_raw_item,
+        "error": _read_error,
     }
 
 
-def _texts(parts: Sequence[Any] | None) -> list[str]:
+def _list_texts(parts: Sequence[Any] | None) -> list[str]:
     """The texts of parts, which in raw items are objects."""
     found: list[str] = []
     for part in parts or ():

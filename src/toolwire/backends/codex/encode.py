@@ -63,8 +63,9 @@ def encode_thread(request: Request, profile: Profile, provider: str = PROVIDER) 
     notes: list[Note] = []
     system, rest = split_opening(request.entries, "system")
     developer, rest = split_opening(rest, "system", "developer")
-    base = "\n\n".join(text for text in (request.instructions, *map(_text, system)) if text)
-    instructions = _as_instructions(request)
+    base = "\n\n".join(text for text in (request.instructions, *map(_join_texts, system)) if text)
+    instructions = _write_instructions(request)
+    written = (*map(_join_texts, developer), *instructions.values())
     sampling = request.sampling
     tools = request.allowed_tools if request.wants_calls else ()  # the list is fixed for the thread
     if request.wants_calls and request.forced_tool:
@@ -78,7 +79,7 @@ def encode_thread(request: Request, profile: Profile, provider: str = PROVIDER) 
         "environments": [],
         "experimentalRawEvents": True,
         "baseInstructions": base,
-        "developerInstructions": "\n\n".join(filter(None, (*map(_text, developer), *instructions.values()))) or None,
+        "developerInstructions": "\n\n".join(filter(None, written)) or None,
         "dynamicTools": [
             {
                 "type": "function",
@@ -123,7 +124,7 @@ def encode_thread(request: Request, profile: Profile, provider: str = PROVIDER) 
     return ThreadOpening(start, turn, items, notes)
 
 
-def _text(message: Message) -> str:
+def _join_texts(message: Message) -> str:
     return "\n\n".join(part.text for part in message.parts if isinstance(part, TextPart))
 
 
@@ -150,7 +151,7 @@ def _fit_parts(entry: Entry, notes: list[Note]) -> Entry | None:
     return msgspec.structs.replace(entry, parts=tuple(parts) or (TextPart(""),), raw=None)
 
 
-def _as_instructions(request: Request) -> dict[str, str]:
+def _write_instructions(request: Request) -> dict[str, str]:
     """Instructions that replace fields which app-server does not have, by field."""
     lines: dict[str, str] = {}
     choice, format = request.tool_choice, request.output_format

@@ -97,18 +97,18 @@ class Continuation(msgspec.Struct, frozen=True):
 def digest(entries: Sequence[Entry]) -> bytes:
     """A digest of a history's content, without the details that differ between clients."""
 
-    def contents(parts: Sequence[Part]) -> list[Any]:
+    def list_contents(parts: Sequence[Part]) -> list[Any]:
         return [part.text if isinstance(part, TextPart) else part for part in parts]
 
     compared: list[Any] = []
     for entry in entries:
         match entry:
             case Message(role, parts):
-                compared.append((role, contents(parts)))
+                compared.append((role, list_contents(parts)))
             case CallEntry(id, name, arguments, kind, namespace):
                 compared.append((id, name, arguments, kind, namespace))
             case ResultEntry(call_id, parts, kind):
-                compared.append((call_id, contents(parts), kind, entry.failed))
+                compared.append((call_id, list_contents(parts), kind, entry.failed))
             case _:
                 compared.append(entry)
     return sha256(msgspec.json.encode(compared)).digest()

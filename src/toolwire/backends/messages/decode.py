@@ -126,7 +126,7 @@ class Decoder(TurnDecoder):
             notes = self._take_opening() if self._started else []
             return [*notes, *self.fail(make_stream_failure(event.error))]
         if type == "content_block_start" or ((self._waiting or self._left) and type in _OF_BLOCKS):
-            events = self._in_order(event, frame)
+            events = self._put_in_order(event, frame)
         else:
             events = handler(self, event) if not self._keeps_frames else self._read_with_frame(event, frame)
         if self._reason:
@@ -134,7 +134,7 @@ class Decoder(TurnDecoder):
         if self._started and self.opening:
             behind = 1 if events and isinstance(events[0], TurnStarted) else 0
             events = [*events[:behind], *self._take_opening(), *events[behind:]]
-        return self._in_sequence(events) if len(events) != 1 else self._sequencer.feed(events[0])
+        return self._put_in_sequence(events) if len(events) != 1 else self._sequencer.feed(events[0])
 
     def _repair(self, frame: Frame) -> tuple[StreamEvent, Frame] | None:
         """A frame with split characters joined; None if it cannot be read."""
@@ -146,14 +146,14 @@ class Decoder(TurnDecoder):
             return None
         return event, Frame(frame.event, data)
 
-    def _in_order(self, event: StreamEvent, frame: Frame) -> list[Event]:
+    def _put_in_order(self, event: StreamEvent, frame: Frame) -> list[Event]:
         """Read an event about a block, or let it wait for the end of the open block."""
         index, out = event.index, list[Event]()
         if (event.type or frame.event) in _STARTS:
             self._starts += 1
             if index not in self._waiting:
                 while self._blocks and (index in self._blocks or self._is_over()):
-                    out += [*self._close_blocks(), *self._next_blocks()]
+                    out += [*self._close_blocks(), *self._read_next_blocks()]
                 if self._blocks:
                     self._waiting[index] = _Waiting(self._starts, self._starts)
         elif index in self._left and index not in self._blocks and index not in self._waiting:
@@ -166,7 +166,7 @@ class Decoder(TurnDecoder):
             else:
                 self._waiting[index] = _Waiting(0, self._starts)
         elif _has_content(event):
-            out += self._leave_for(index)
+            out += self._close_left_blocks(index)
         if index in self._waiting:
             self._waiting[index].events.append((event, frame))
             self._held_deltas += _has_content(event)
@@ -176,9 +176,9 @@ class Decoder(TurnDecoder):
                 raise BackendFault(Failure(502, "call_too_large", message))
             return out
         out += self._read(event, frame)
-        return [*out, *self._next_blocks()]
+        return [*out, *self._read_next_blocks()]
 
-    def _leave_for(self, index: int) -> list[Event]:
+    def _close_left_blocks(self, index: int) -> list[Event]:
         """Close open blocks that have not grown since the start of this one, which is growing."""
         out: list[Event] = []
         if index in self._blocks:
@@ -187,7 +187,7 @@ class Decoder(TurnDecoder):
             waiting = self._waiting[index]
             waiting.grown = self._starts
             while self._blocks and index in self._waiting and self._is_left(waiting):
-                out += [*self._close_blocks(), *self._next_blocks()]
+                out += [*self._close_blocks(), *self._read_next_blocks()]
         return out
 
     def _is_left(self, waiting: _Waiting) -> bool:
@@ -226,7 +226,7 @@ class Decoder(TurnDecoder):
             return call is not None and is_json(call.text)
         return _is_signed(block)
 
-    def _next_blocks(self) -> list[Event]:
+    def _read_next_blocks(self) -> list[Event]:
         """Read waiting events until a block is open."""
         out: list[Event] = []
         while self._waiting and not self._blocks:
@@ -296,17 +296,17 @@ class Decoder(TurnDecoder):
                 out.append(_make_block_start(f"{index}", data, block))
             out += self._open_block(StreamEvent(index=index, content_block=block))
             out += self._close_block(StreamEvent(index=index))
-        self._reason, self._explanation = message.stop_reason or "", _explanation(message.stop_details)
-        return self._in_sequence((*out, *self._stop(StreamEvent())))
+        self._reason, self._explanation = message.stop_reason or "", _explanation_of(message.stop_details)
+        return self._put_in_sequence((*out, *self._stop(StreamEvent())))
 
     def end(self) -> Sequence[Event]:
         if self.ended:
             return ()
-        return self._in_sequence(self._stop(StreamEvent())) if self._reason else self._fail_cut()
+        return self._put_in_sequence(self._stop(StreamEvent())) if self._reason else self._fail_cut()
 
     def _start(self, event: StreamEvent) -> list[Event]:
         message = event.message or ReplyMessage()
-        self._count(message.usage)
+        self._count_tokens(message.usage)
         if self._started:
             return []
         self._started = True
@@ -397,13 +397,13 @@ class Decoder(TurnDecoder):
             case _:
                 return ()
 
-    def _change(self, event: StreamEvent) -> Sequence[Event]:
+    def _read_message_delta(self, event: StreamEvent) -> Sequence[Event]:
         if event.delta is not None and event.delta.stop_reason:
             self._reason = event.delta.stop_reason
-            self._explanation = _explanation(event.delta.stop_details)
+            self._explanation = _explanation_of(event.delta.stop_details)
             if self._reason.lower() in FAILED_REASONS:
                 self._failure = make_finish_failure(self._reason)
-        self._count(event.usage)
+        self._count_tokens(event.usage)
         return ()
 
     def _stop(self, event: StreamEvent) -> Sequence[Event]:
@@ -415,7 +415,7 @@ class Decoder(TurnDecoder):
         while self._blocks:
             last = StreamEvent(index=next(iter(self._blocks)))
             out += self._close_blocks() if self._waiting else self._close_block(last)
-            out += self._next_blocks()
+            out += self._read_next_blocks()
         reason = self._finish_reason(out)
         out += self._table.close_block(complete=reason == "stop")
         out += self._table.drop_unclaimed()
@@ -442,7 +442,7 @@ class Decoder(TurnDecoder):
             out.append(RefusalDelta(self._explanation))
         return reason or "stop"
 
-    def _count(self, usage: TokenUsage | None) -> None:
+    def _count_tokens(self, usage: TokenUsage | None) -> None:
         """Store token counts. They are running totals: the last number wins, and a missing one changes nothing."""
         if usage is None:
             return
@@ -454,7 +454,7 @@ class Decoder(TurnDecoder):
         "content_block_start": _open_block,
         "content_block_stop": _close_block,
         "message_start": _start,
-        "message_delta": _change,
+        "message_delta": _read_message_delta,
         "message_stop": _stop,
     }
 
@@ -474,7 +474,7 @@ def _is_blank(block: Block) -> bool:
     return not (block.thinking or block.signature)
 
 
-def _explanation(details: Any) -> str:
+def _explanation_of(details: Any) -> str:
     """The server's explanation of a refusal, from `stop_details`."""
     explanation: Any = details.get("explanation") if isinstance(details, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     return explanation if isinstance(explanation, str) else ""

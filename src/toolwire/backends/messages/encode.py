@@ -47,10 +47,10 @@ _EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", 
 def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple[bytes, list[Note]]:
     """The body to post, and notes about what it lacks."""
     notes: list[Note] = []
-    build = _encode_original if request.dialect == DIALECT else _translate
+    build = _encode_original if request.dialect == DIALECT else _encode_foreign
     body = build(request, profile, notes)
     body |= {"model": request.model, "stream": stream}
-    refused = [name for name in profile.refuses if _remove(body, name)]
+    refused = [name for name in profile.refuses if _remove_field(body, name)]
     notes += [Note("field_dropped", name) for name in refused]
     return to_json(without_none(**body)), notes
 
@@ -62,7 +62,7 @@ def _encode_original(request: Request, profile: Profile, notes: list[Note]) -> J
         body["tools"] = _encode_tools(request.tools, request)
     if not request.history_unchanged or any(map(is_refused, request.entries)):
         originals = Originals(request, request.fields["messages"])
-        body["messages"] = Fold(notes, profile, originals).messages(request)
+        body["messages"] = Fold(notes, profile, originals).fold(request)
         if any(map(is_foreign, request.entries)) and object_in(body, "thinking").get("type") == _ENABLED:
             body["thinking"] = {"type": "disabled"}  # it would require the thinking blocks that were dropped
             notes.append(Note("field_dropped", "thinking"))
@@ -73,13 +73,13 @@ def _encode_original(request: Request, profile: Profile, notes: list[Note]) -> J
     return body
 
 
-def _translate(request: Request, profile: Profile, notes: list[Note]) -> Json:
+def _encode_foreign(request: Request, profile: Profile, notes: list[Note]) -> Json:
     fold = Fold(notes, profile)
-    messages = fold.messages(request)
+    messages = fold.fold(request)
     sampling = request.sampling
     body: Json = {
         "max_tokens": sampling.max_tokens or profile.max_tokens,
-        "system": fold.system(request) or None,
+        "system": fold.fold_system(request) or None,
         "messages": messages,
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
@@ -112,7 +112,7 @@ def _translate(request: Request, profile: Profile, notes: list[Note]) -> Json:
     return body
 
 
-def _remove(body: Json, name: str) -> bool:
+def _remove_field(body: Json, name: str) -> bool:
     """Remove a field, or, as `tools.name`, a field of every tool. Returns whether it was there."""
     field, _, inner = name.partition(".")
     if not inner:
@@ -190,17 +190,17 @@ class Fold:
         self._system: list[TextPart] = []
         self._out: list[Json] = []
 
-    def system(self, request: Request) -> str | list[Json]:
+    def fold_system(self, request: Request) -> str | list[Json]:
         """The instructions: one text, or blocks if one of them has a cache marker."""
         format = request.output_format
         texts = [TextPart(request.instructions), *self._system]
         if format is not None and format.schema is None:
             texts.append(TextPart("Answer with one JSON object and nothing else."))
         if any(part.cache for part in texts):
-            return [_text_block(part) for part in texts if part.text]
+            return [_encode_text(part) for part in texts if part.text]
         return "\n\n".join(part.text for part in texts if part.text)
 
-    def messages(self, request: Request) -> list[Json]:
+    def fold(self, request: Request) -> list[Json]:
         """The messages of a request."""
         if self._originals is not None:
             return self._merge(request, self._originals)
@@ -252,7 +252,7 @@ class Fold:
     def _ensure_user_first(self) -> None:
         """Add a user message if needed: the API refuses conversations that are empty or begin with the assistant."""
         if not self._out and self._system:
-            self._add_blocks("user", [_text_block(self._system.pop())])
+            self._add_blocks("user", [_encode_text(self._system.pop())])
         elif not self._out or self._out[0]["role"] == "assistant":
             self._out.insert(0, {"role": "user", "content": [{"type": "text", "text": OPENING}]})
             self._notes.append(Note("message_added", "user"))
@@ -264,7 +264,7 @@ class Fold:
         match entry:
             case Message(role="assistant"):
                 text = self._join_texts(entry.parts)
-                self._add_blocks("assistant", [_text_block(text)] if text.text.strip() else [])
+                self._add_blocks("assistant", [_encode_text(text)] if text.text.strip() else [])
             case Message(role="user"):
                 self._add_blocks("user", [block for part in entry.parts if (block := self._encode_part(part))])
             case Message():
@@ -297,7 +297,7 @@ class Fold:
             case Message(role="system" | "developer"):
                 self._out.append({"role": "system", "content": raw})
             case Message(role, parts):
-                written = objects_of(raw) if bytes(raw).startswith(b"[") else [_text_block(self._join_texts(parts))]
+                written = objects_of(raw) if bytes(raw).startswith(b"[") else [_encode_text(self._join_texts(parts))]
                 self._add_blocks(role, [*written])
             case ResultEntry(call_id):
                 changed = {"tool_use_id": call_id} if is_changed else {}
@@ -338,7 +338,7 @@ class Fold:
     def _encode_part(self, part: Part) -> Json | None:
         match part:
             case TextPart(text) | RefusalPart(text):
-                return _text_block(part) if text.strip() else None
+                return _encode_text(part) if text.strip() else None
             case ImagePart(url, _, id):
                 return {"type": "image", "source": _encode_source(url) if url else {"type": "file", "file_id": id}}
             case FilePart(data, id, name, url):
@@ -360,7 +360,7 @@ def _content_of(message: Json) -> list[Any]:
     content = message["content"]
     if not isinstance(content, msgspec.Raw):
         return content
-    return [*objects_of(content)] if bytes(content).startswith(b"[") else [_text_block(TextPart(text_of(content)))]
+    return [*objects_of(content)] if bytes(content).startswith(b"[") else [_encode_text(TextPart(text_of(content)))]
 
 
 def _put_results_first(message: Json) -> None:
@@ -370,7 +370,7 @@ def _put_results_first(message: Json) -> None:
         blocks.sort(key=lambda block: block["type"] not in ("tool_result", _RESULT))
 
 
-def _text_block(part: TextPart | RefusalPart) -> Json:
+def _encode_text(part: TextPart | RefusalPart) -> Json:
     block: Json = {"type": "text", "text": part.text}
     return {**block, "cache_control": part.cache} if isinstance(part, TextPart) and part.cache else block
 

@@ -127,8 +127,8 @@ class Decoder(TurnDecoder):
             self._frame = None
             if event.type not in self._DELTAS:
                 answers = event.item.answers if event.item is not None else None
-                events = [RawFrame(event.type, self._item_name(event), frame.data, answers), *events]
-        return self._in_sequence(events) if len(events) != 1 else self._sequencer.feed(events[0])
+                events = [RawFrame(event.type, self._find_item_name(event), frame.data, answers), *events]
+        return self._put_in_sequence(events) if len(events) != 1 else self._sequencer.feed(events[0])
 
     def feed_plain(self, body: bytes) -> Sequence[Event]:
         body, response = self._read_plain(body, _decode_response)
@@ -145,7 +145,7 @@ class Decoder(TurnDecoder):
         self._final = b'{"response":' + body + b"}"
         return [RawFrame(event.type, "", self._final), *self._start(event), *self._end_response(event)]
 
-    def _item_name(self, event: StreamEvent) -> str:
+    def _find_item_name(self, event: StreamEvent) -> str:
         """The name of the item that a frame is about, if any. The frame must have been handled."""
         if event.item is not None:
             return self._item.name
@@ -194,7 +194,7 @@ class Decoder(TurnDecoder):
         """End the turn; items that are still open are incomplete."""
         self.opening.append(Note("end_missing"))
         reason: Reason = "length" if self._output.is_cut else "stop"
-        return self._in_sequence([*self._finish_calls(self._take_opening(), cut=True), TurnEnded(reason)])
+        return self._put_in_sequence([*self._finish_calls(self._take_opening(), cut=True), TurnEnded(reason)])
 
     def _read_other(self, event: StreamEvent, frame: Frame) -> Sequence[Event]:
         if not event.type and event.error is not None:
@@ -203,11 +203,11 @@ class Decoder(TurnDecoder):
             return ()  # only the reason of the failure matters
         if event.type == "response.required_action":
             started = self._start(StreamEvent())
-            return self._in_sequence([*started, *self._read_loosely(msgspec.json.decode(frame.data))])
+            return self._put_in_sequence([*started, *self._read_loosely(msgspec.json.decode(frame.data))])
         if self._keeps_frames and event.type.startswith("response."):
             datas = frame.batch.render_frames() if frame.batch is not None else (frame.data,)
-            about = self._item_name(event) if event.item is None else ""
-            return self._in_sequence([RawFrame(event.type, about, data) for data in datas])
+            about = self._find_item_name(event) if event.item is None else ""
+            return self._put_in_sequence([RawFrame(event.type, about, data) for data in datas])
         return ()
 
     # Deltas
@@ -432,7 +432,8 @@ class Decoder(TurnDecoder):
         self._listed = 0
         is_all_new = not self._output.is_begun
         for index, item in enumerate(check_count(response.output or ())):
-            tracked = TrackedItem(item.id or "", index) if is_all_new else self._output.list(item.type, item.id, index)
+            find = self._output.find_listed
+            tracked = TrackedItem(item.id or "", index) if is_all_new else find(item.type, item.id, index)
             self._select(tracked)
             if raws and not tracked.was_forwarded:
                 out.append(RawFrame(DONE, tracked.name, b'{"item":' + raws[index] + b"}", item.answers))

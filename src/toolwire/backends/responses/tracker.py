@@ -82,7 +82,7 @@ class ItemTracker:
         item.type = type
         return item
 
-    def list(self, type: str, id: str | None, index: int) -> TrackedItem:
+    def find_listed(self, type: str, id: str | None, index: int) -> TrackedItem:
         """The item of an entry of the final list. Each entry is an item of its own, whatever its id."""
         same = self._by_id.get(id) if id else None
         if not same:

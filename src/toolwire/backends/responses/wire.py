@@ -25,7 +25,7 @@ class NestedFunction(msgspec.Struct, gc=False):
     input: Maybe = msgspec.UNSET
 
 
-class CallHolder(msgspec.Struct, gc=False):
+class CallFields(msgspec.Struct, gc=False):
     """The fields that describe a call, in several spellings: in an item, a part of one, or an event."""
 
     type: str = ""
@@ -39,7 +39,7 @@ class CallHolder(msgspec.Struct, gc=False):
     function: NestedFunction | str | None = None
 
 
-class Part(CallHolder):
+class Part(CallFields):
     """A content part. Some servers put a call here."""
 
     id: str | None = None
@@ -50,7 +50,7 @@ class Part(CallHolder):
     status: str | None = None
 
 
-class ReplyItem(CallHolder):
+class ReplyItem(CallFields):
     """An output item of any type."""
 
     id: str | None = None
@@ -94,7 +94,7 @@ class Response(msgspec.Struct, gc=False):
     incomplete_details: IncompleteDetails | None = None
 
 
-class StreamEvent(CallHolder):
+class StreamEvent(CallFields):
     """Any event of a stream. Its type determines which fields it has."""
 
     item_id: str | None = None
@@ -117,15 +117,15 @@ class StreamEvent(CallHolder):
 _CALL_FIELDS = ("type", "id", "call_id", "name", "function_name", "tool_name", "call_name", "namespace", "status")
 
 
-def make_loose_payload(holder: CallHolder) -> dict[str, Any]:
+def make_loose_payload(holder: CallFields) -> dict[str, Any]:
     """The fields that describe a call, as a payload for `core/shapes.py`. Its arguments are text."""
     given = {name: value for name in _CALL_FIELDS if (value := getattr(holder, name, None)) is not None}
     if isinstance(holder.function, NestedFunction):
-        given["function"] = {"id": holder.function.id, "name": holder.function.name, **_texts(holder.function)}
-    return {**given, **_texts(holder)}
+        given["function"] = {"id": holder.function.id, "name": holder.function.name, **_list_arguments(holder.function)}
+    return {**given, **_list_arguments(holder)}
 
 
-def _texts(holder: NestedFunction | CallHolder) -> dict[str, str]:
+def _list_arguments(holder: NestedFunction | CallFields) -> dict[str, str]:
     texts = {"arguments": arguments_text(holder.arguments), "input": arguments_text(holder.input)}
     return {name: text for name, text in texts.items() if text}
 

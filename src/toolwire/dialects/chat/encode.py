@@ -167,7 +167,7 @@ class StreamEncoder:
 
     def _take_raw_frame(self, event: RawFrame) -> tuple[bytes, ...]:
         """Keep the unknown fields of a chunk for later chunks; those that fit into none get a chunk of their own."""
-        chunk = Chunk(event.data)
+        chunk = OriginalChunk(event.data)
         field = next(iter(chunk.reasoning), self._reasoning_field)  # the field that the server uses
         if (chunk.extra and chunk.extra != self._extra) or field != self._reasoning_field:
             self._reasoning_field = field
@@ -216,7 +216,7 @@ class StreamEncoder:
 def encode_turn(turn: Turn, request: Request, id: str, created: int) -> bytes:
     """Encode a finished turn as one completion."""
     finish, calls = _FINISH[turn.reason], turn.calls
-    original = next((Chunk(item.data) for item in turn.items if isinstance(item, RawFrame)), _NOTHING)
+    original = next((OriginalChunk(item.data) for item in turn.items if isinstance(item, RawFrame)), _NOTHING)
     texts: list[list[str]] = [[]]  # the texts of each message
     reasoning: list[str] = []
     for item in turn.items:
@@ -286,7 +286,7 @@ def _encode_usage(usage: Usage) -> Json:
     }
 
 
-class Chunk:
+class OriginalChunk:
     """The parts of a server's chunk, or of its whole completion, that are passed on."""
 
     def __init__(self, data: bytes) -> None:
@@ -295,9 +295,9 @@ class Chunk:
         first = next((choice for choice in choices if _index_of(choice) == 0), Fields())
         self.extra = {name: value for name, value in fields.items() if name not in _CHUNK_FIELDS}
         self.usage = object_in(fields, "usage")
-        self.choice_extra = _without(first, _CHOICE_FIELDS)
+        self.choice_extra = _drop_fields(first, _CHOICE_FIELDS)
         message = object_in(first, "delta" if "delta" in first else "message")
-        self.delta_extra = _without(message, _DELTA_FIELDS)
+        self.delta_extra = _drop_fields(message, _DELTA_FIELDS)
         self.reasoning = {name: message[name] for name in REASONING_FIELDS if message.get(name, NULL) != NULL}
         self.other_choices = [choice for choice in choices if _index_of(choice) != 0]
         self.finishes = first.get("finish_reason", NULL) not in (NULL, msgspec.Raw(b'""'))
@@ -377,7 +377,7 @@ def merge_usage(ours: Json, theirs: Fields) -> Json:
     return merged
 
 
-def _without(fields: Fields, names: frozenset[str]) -> Fields:
+def _drop_fields(fields: Fields, names: frozenset[str]) -> Fields:
     return {name: value for name, value in fields.items() if name not in names and value != NULL}
 
 
@@ -386,4 +386,4 @@ def _index_of(choice: Fields) -> int:
     return int(number) if number.isdigit() else 0
 
 
-_NOTHING = Chunk(b"{}")
+_NOTHING = OriginalChunk(b"{}")

@@ -160,9 +160,9 @@ class StreamEncoder:
         self._started = True
         usage = {**NULL_USAGE, **encode_usage(self._usage or Usage()), **self._original_usage}
         message = {**NULL_FIELDS, **self._original_message, **encode_head(self._id, self._model), "usage": usage}
-        return [self._event("message_start", {"message": message})]
+        return [self._write_event("message_start", {"message": message})]
 
-    def _event(self, type: str, fields: Json) -> bytes:
+    def _write_event(self, type: str, fields: Json) -> bytes:
         """An event, with the unknown fields of the server's event of this type."""
         return sse.write_named(type, to_json({**self._original_events.pop(type, {}), "type": type, **fields}))
 
@@ -240,7 +240,7 @@ class StreamEncoder:
         out: list[bytes] = []
         if block is not None and block.get("signature"):
             delta = {"type": "signature_delta", "signature": block["signature"]}
-            out.append(self._event("content_block_delta", {"index": self._index, "delta": delta}))
+            out.append(self._write_event("content_block_delta", {"index": self._index, "delta": delta}))
         return [*out, *self._close()]
 
     def _add_arguments(self, event: CallArgs) -> Sequence[bytes]:
@@ -263,7 +263,7 @@ class StreamEncoder:
         if call is not None and (text or call.kind == "custom"):
             whole = wrap(text) if call.kind == "custom" else bytes(as_object(text) or text.encode()).decode()
             delta = {"type": "input_json_delta", "partial_json": whole}
-            out.append(self._event("content_block_delta", {"index": self._index, "delta": delta}))
+            out.append(self._write_event("content_block_delta", {"index": self._index, "delta": delta}))
         return [*out, *self._close()]
 
     def _end_turn(self, reason: Reason) -> Sequence[bytes]:
@@ -272,8 +272,8 @@ class StreamEncoder:
         stop = encode_stop(reason, self._original_delta, refused=self._refused)
         delta: Json = {"container": container, "stop_details": None, **self._original_delta, **stop}
         usage = {**NULL_FINAL_USAGE, **self._original_usage, **encode_usage(self._usage or Usage())}
-        out.append(self._event("message_delta", {"delta": delta, "usage": usage}))
-        return [*out, sse.write_comment(self._stats.comment()), self._event("message_stop", {})]
+        out.append(self._write_event("message_delta", {"delta": delta, "usage": usage}))
+        return [*out, sse.write_comment(self._stats.comment()), self._write_event("message_stop", {})]
 
     def _open_block(self, block: Json, delta: bytes) -> list[bytes]:
         out = [*self._begin(), *self._close()]
@@ -282,14 +282,14 @@ class StreamEncoder:
         original, self._original_block = self._original_block, {}
         block = {**(original if type_of(original) == self._open else BLOCK_FIELDS.get(self._open, {})), **block}
         self._head = _DELTA_HEAD % (self._index, delta)
-        return [*out, self._event("content_block_start", {"index": self._index, "content_block": block})]
+        return [*out, self._write_event("content_block_start", {"index": self._index, "content_block": block})]
 
     def _close(self) -> list[bytes]:
         if not self._open:
             return []
         self._open = ""
         self._head = b""
-        return [self._event("content_block_stop", {"index": self._index})]
+        return [self._write_event("content_block_stop", {"index": self._index})]
 
 
 def encode_error(failure: Failure) -> bytes:
@@ -315,10 +315,10 @@ class DeltaForwarder:
             self._index = index
             self._lead = b'{"type":"content_block_delta","index":%d,' % index
         if frame.batch is None:
-            return self._event(frame.data)
-        return self._batch_writer.write(frame.batch, self._event, index)
+            return self._write_event(frame.data)
+        return self._batch_writer.write(frame.batch, self._write_event, index)
 
-    def _event(self, data: bytes) -> bytes:
+    def _write_event(self, data: bytes) -> bytes:
         if not data.startswith(self._lead):
             return set_index("content_block_delta", data, self._index)
         return b"event: content_block_delta\ndata: " + data + b"\n\n"

@@ -186,10 +186,11 @@ def encode_search(call: CallEntry, result: ResultEntry, outcome: SearchOutcome, 
         content = {"type": "tool_search_tool_result_error", "error_code": code, "error_message": text}
     use: Json = {"type": "server_tool_use", "id": id, "name": call.name, "input": {} if stream else input}
     found = {"type": "tool_search_tool_result", "tool_use_id": id, "content": content}
-    return [*_block_frames(id, use, bytes(input).decode() if stream else ""), *_block_frames(f"{id}_result", found)]
+    made = _make_block_frames(id, use, bytes(input).decode() if stream else "")
+    return [*made, *_make_block_frames(f"{id}_result", found)]
 
 
-def _block_frames(item: str, block: Json, input: str = "") -> Iterator[RawFrame]:
+def _make_block_frames(item: str, block: Json, input: str = "") -> Iterator[RawFrame]:
     yield RawFrame("content_block_start", item, to_json({"content_block": block}), is_unknown=True)
     if input:
         delta = {"type": "input_json_delta", "partial_json": input}

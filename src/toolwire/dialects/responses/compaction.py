@@ -55,7 +55,7 @@ def is_requested(request: Request) -> bool:
     return isinstance(last, OtherEntry) and last.type == "compaction_trigger"
 
 
-def summary_request_of(request: Request) -> Request:
+def make_summary_request(request: Request) -> Request:
     """The request for a summary instead of an answer, without tools."""
     dropped = ("tools", "tool_choice", "text")
     entries = tuple(entry for entry in request.entries[:-1] if not isinstance(entry, ToolsEntry))

@@ -45,7 +45,7 @@ from toolwire.dialects import reading
 from toolwire.dialects.openai import MODES, ROLES, Audio, check_choice
 from toolwire.dialects.reading import DeclaredTools, as_bad_request, find_extra, read, read_at, require_tool_name
 from toolwire.dialects.responses import compaction, wire
-from toolwire.dialects.responses.tools import read_tools
+from toolwire.dialects.responses.tools import declared_tools
 
 _decode_body = msgspec.json.Decoder(wire.Body).decode
 _decode_outputs = msgspec.json.Decoder(wire.ToolOutputs).decode
@@ -97,7 +97,7 @@ class ParsedRequest(msgspec.Struct, frozen=True):
         found = [bytes(tools) for entry in entries if (tools := read_found_tools(entry)) is not None]
         bounds.check_preamble(sum(map(len, (*added, *found))), "input")
         tools = reading.value_of(body.tools)
-        declared = read_tools[(bytes(tools) if tools is not None else b"[]", *added), tuple(found)]
+        declared = declared_tools[(bytes(tools) if tools is not None else b"[]", *added), tuple(found)]
         bounds.check_tools(len(declared.tools) + len(declared.hosted), "tools")
         yield
         notes += declared.notes
@@ -294,7 +294,7 @@ def _decode_search(item: wire.InputItem, raw: msgspec.Raw, index: int, searches:
     if tools is None or not (item.call_id or searches):
         return None
     try:
-        found = read_tools[(bytes(tools),), ()].tools
+        found = declared_tools[(bytes(tools),), ()].tools
     except BadRequest:
         return None  # only its own server can read it
     parts = tuple(ToolPart(tool.name, tool.namespace) for tool in found)
@@ -328,7 +328,7 @@ def _decode_entry(item: wire.InputItem, raw: msgspec.Raw, path: str) -> Entry:
         if tools is None:
             raise reading.missing_field(f"{path}.tools")
         try:
-            read_tools[(bytes(tools),), ()]
+            declared_tools[(bytes(tools),), ()]
         except BadRequest as error:
             raise BadRequest(f"{path}.{error.message}", f"{path}.{error.param}", error.code) from None
         return ToolsEntry(tools, raw)

@@ -115,11 +115,11 @@ class StreamEncoder:
         # Nearly all events of a stream are deltas of the open part, so they bypass the match.
         kind = type(event)
         if kind is CallArgs:
-            return self._writer.delta(cast("CallArgs", event))
+            return self._writer.write_delta(cast("CallArgs", event))
         if kind is TextDelta:
             delta = cast("TextDelta", event)
             if delta.item == self._text_item and delta.part == self._part:
-                return self._writer.delta(delta)
+                return self._writer.write_delta(delta)
         elif kind is ReasoningDelta:
             reasoning = cast("ReasoningDelta", event)
             if (
@@ -127,7 +127,7 @@ class StreamEncoder:
                 and reasoning.part == self._part
                 and reasoning.kind == self._reasoning_kind
             ):
-                return self._writer.delta(reasoning)
+                return self._writer.write_delta(reasoning)
         return self._feed_other(event)
 
     def _feed_other(self, event: Event) -> Sequence[bytes]:
@@ -185,7 +185,7 @@ class StreamEncoder:
         self._writer.number = number
         return [*pieces[: len(pieces) - count], *self._conclude(event)]
 
-    def go_on(self, number: int) -> None:
+    def continue_from(self, number: int) -> None:
         """Set the next sequence number, because another encoder wrote the earlier events."""
         self._writer.number = number
 
@@ -277,7 +277,7 @@ class StreamEncoder:
             if event.item:
                 self._frames[event.type, event.item] = event.data
             else:
-                self.response.learn(event.data)
+                self.response.adopt(event.data)
             return ()
         item = fields_of(event.data)["item"]
         self._frames[event.type, event.item] = event.data
@@ -286,12 +286,12 @@ class StreamEncoder:
         out: list[bytes] = []
         other = self._others.get(event.item)
         if other is None:
-            id = self._name(event.item, "item")
+            id = self._choose_id(event.item, "item")
             other = self._others[event.item] = OtherItem(event.item, id, len(self._items), fields_of(item))
             self._add(other, out)
         if event.type == ITEM_DONE and not other.is_closed:
             other.fields = fields_of(item)
-            out += self._writer.write_all(other.close(self._original_fields, "completed"))
+            out += self._writer.write_all(other.close(self._take_original, "completed"))
         return out
 
     def _pass_on(self, event: RawFrame, item: OutputItem) -> Sequence[bytes]:
@@ -303,7 +303,7 @@ class StreamEncoder:
             position["content_index"] = item.parts
         return (self._writer.write(event.type, {**fields, **position}),)
 
-    def _original_fields(self, type: str, item: str) -> Fields:
+    def _take_original(self, type: str, item: str) -> Fields:
         frame = self._frames.get((type, item)) if type == ITEM_DONE else self._frames.pop((type, item), None)
         return fields_of(frame) if frame else {}
 
@@ -320,14 +320,14 @@ class StreamEncoder:
             item = self._open_item(type, name, out)
         # Text that names no item names no part either.
         if item.kind is not kind or (item.part != event.part and (name or type is ReasoningItem)):
-            out += self._writer.write_all(item.close_part(self._original_fields))
-            out += self._writer.write_all(item.begin_part(kind, event.part, self._original_fields))
+            out += self._writer.write_all(item.close_part(self._take_original))
+            out += self._writer.write_all(item.begin_part(kind, event.part, self._take_original))
             self._prepare(item)
-        return [*out, *self._writer.delta(event)]
+        return [*out, *self._writer.write_delta(event)]
 
     def _open_item(self, type: type[Parted], name: str, out: list[bytes]) -> Parted:
         out += self._close()
-        item = type(name, self._name(name, type.prefix), len(self._items))
+        item = type(name, self._choose_id(name, type.prefix), len(self._items))
         self._add(item, out)
         return item
 
@@ -336,7 +336,7 @@ class StreamEncoder:
             return self._close()
         if name in self._closed or (self._open is not None and self._open.name == name):
             return ()  # it was closed when another item opened, or that item has its name
-        item = self._original_fields(ITEM_DONE, name).get("item", b"{}")
+        item = self._take_original(ITEM_DONE, name).get("item", b"{}")
         if fields_of(item).get("content") != msgspec.Raw(b"[]"):
             return ()
         out: list[bytes] = []
@@ -358,7 +358,7 @@ class StreamEncoder:
     def _start_call(self, event: CallStarted) -> Sequence[bytes]:
         out = self._close()
         name = event.item if event.item != event.id else ""
-        item = CallItem(event, self._name(name, CALL_FORMS[event.kind].prefix), len(self._items))
+        item = CallItem(event, self._choose_id(name, CALL_FORMS[event.kind].prefix), len(self._items))
         self._add(item, out)
         self._prepare(item)
         return out
@@ -369,9 +369,9 @@ class StreamEncoder:
         self._items.append(item)
         if isinstance(item, GrowingItem):
             self._open = item
-        out += self._writer.write_all(item.open(self._original_fields))
+        out += self._writer.write_all(item.open(self._take_original))
 
-    def _name(self, item: str, prefix: str) -> str:
+    def _choose_id(self, item: str, prefix: str) -> str:
         """The item's id: the backend's if it has the right prefix and is unique, else a new one."""
         named = item if not item.startswith("@") else ""
         fits = named.startswith(prefix + "_") or (prefix in ("rs", "item") and named)
@@ -387,7 +387,7 @@ class StreamEncoder:
         item, self._open = self._open, None
         self._text_item = self._reasoning_item = None
         if item is not None:
-            yield from item.close(self._original_fields, status)
+            yield from item.close(self._take_original, status)
             self._closed.add(item.name)
             self._frames.pop((ITEM_DONE, item.name), None)
 
@@ -395,7 +395,7 @@ class StreamEncoder:
         """Close items of other kinds that the backend never closed; their status is `failed`."""
         for item in self._others.values():
             if not item.is_closed:
-                yield from item.close(self._original_fields, "failed")
+                yield from item.close(self._take_original, "failed")
 
     def _prepare(self, item: GrowingItem) -> None:
         """Prepare the writer for a new part, and let `feed` recognise its deltas."""

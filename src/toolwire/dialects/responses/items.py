@@ -55,7 +55,7 @@ class OutputItem:
     def open(self, original: OriginalFields) -> PendingEvents:
         """Open the item."""
         frame = original(ITEM_ADDED, self.name)
-        yield ITEM_ADDED, {**frame, "output_index": self.index, "item": self._encode(_non_null(frame.get("item")))}
+        yield ITEM_ADDED, {**frame, "output_index": self.index, "item": self._encode(_drop_nulls(frame.get("item")))}
 
     def close_part(self, original: OriginalFields) -> PendingEvents:
         """Close the open part, if there is one."""
@@ -66,7 +66,7 @@ class OutputItem:
         yield from self.close_part(original)
         frame = original(ITEM_DONE, self.name)
         self._original = frame.get("item")
-        received = _non_null(self._original)
+        received = _drop_nulls(self._original)
         self.status = "incomplete" if self.keeps_incomplete and received.get("status") == _INCOMPLETE else status
         self.encoded = self._encode(received)
         yield ITEM_DONE, {**frame, "output_index": self.index, "item": self.encoded}
@@ -83,21 +83,21 @@ class OutputItem:
         """The fields of a delta that identify its part."""
         return b""
 
-    def _our_fields(self) -> Json:
+    def _make_fields(self) -> Json:
         raise NotImplementedError
 
     def _encode(self, received: Fields) -> msgspec.Raw:
         """The item as JSON: the backend's fields, overridden by ours."""
-        return to_raw({**received, "id": self.id, **self._our_fields(), "status": self.status})
+        return to_raw({**received, "id": self.id, **self._make_fields(), "status": self.status})
 
-    def _position(self) -> Json:
+    def _make_position(self) -> Json:
         return {"item_id": self.id, "output_index": self.index}
 
-    def _text(self) -> str:
+    def _join_text(self) -> str:
         return "".join(self.pieces)
 
 
-def _non_null(raw: msgspec.Raw | None) -> Fields:
+def _drop_nulls(raw: msgspec.Raw | None) -> Fields:
     """The fields of an object that are not null, because clients mistake null for a value."""
     return without_nulls(fields_of(raw)) if raw is not None and raw != NULL else {}
 
@@ -135,7 +135,7 @@ class PartKind:
         self.list, self.index = list, f"{list}_index"
         self._fields = {"type": type, text_field: "", **more}
 
-    def part(self, text: str) -> Json:
+    def make_part(self, text: str) -> Json:
         """A part with this text."""
         return {**self._fields, self.text_field: text}
 
@@ -174,24 +174,24 @@ class PartedItem(OutputItem):
         self.delta_type = kind.delta
         self.delta_extra = b',"logprobs":[]' if kind is TEXT else b""
         frame = original(kind.part_added, self.name)
-        empty: Json = {**_non_null(frame.get("part")), **kind.part("")}
-        yield kind.part_added, {**frame, **self._part_position(kind), "part": empty}
+        empty: Json = {**_drop_nulls(frame.get("part")), **kind.make_part("")}
+        yield kind.part_added, {**frame, **self._make_part_position(kind), "part": empty}
 
     def close_part(self, original: OriginalFields) -> PendingEvents:
         kind, self.kind = self.kind, None
         if kind is None:
             return
-        text, position = self._text(), self._part_position(kind)
+        text, position = self._join_text(), self._make_part_position(kind)
         self.pieces.clear()  # frees memory: from here on copies of the text are made
         extra: Json = {"logprobs": []} if kind is TEXT else {}
         yield kind.done, {**extra, **original(kind.done, self.name), **position, kind.text_field: text}
         frame = original(kind.part_done, self.name)
         received = frame.get("part")
         if received is None:  # no frame about the part: take it from the backend's finished item
-            listed = list_of(_non_null(original(ITEM_DONE, self.name).get("item")).get(kind.list, b"[]"))
+            listed = list_of(_drop_nulls(original(ITEM_DONE, self.name).get("item")).get(kind.list, b"[]"))
             index = len(self._parts[kind.list])
             received = listed[index] if index < len(listed) else None
-        part = to_raw(self._whole_part(kind, text, _non_null(received)))
+        part = to_raw(self._finish_part(kind, text, _drop_nulls(received)))
         yield kind.part_done, {**frame, **position, "part": part}
         self._parts[kind.list].append(part)
 
@@ -203,10 +203,10 @@ class PartedItem(OutputItem):
         assert self.kind is not None
         return b',"%b":%d' % (self.kind.index.encode(), len(self._parts[self.kind.list]))
 
-    def _part_position(self, kind: PartKind) -> Json:
-        return {**self._position(), kind.index: len(self._parts[kind.list])}
+    def _make_part_position(self, kind: PartKind) -> Json:
+        return {**self._make_position(), kind.index: len(self._parts[kind.list])}
 
-    def _whole_part(self, kind: PartKind, text: str, received: Fields) -> Json:
+    def _finish_part(self, kind: PartKind, text: str, received: Fields) -> Json:
         """A part with this text and the unknown fields of the backend's part."""
         raise NotImplementedError
 
@@ -221,13 +221,13 @@ class MessageItem(PartedItem):
         """Number of closed parts."""
         return len(self._parts["content"])
 
-    def _whole_part(self, kind: PartKind, text: str, received: Fields) -> Json:
+    def _finish_part(self, kind: PartKind, text: str, received: Fields) -> Json:
         said = received.get(kind.text_field)
         # The annotations of the backend's part belong to its text.
         is_same = said is not None and msgspec.json.decode(said) == text
-        return {**kind.part(text), **(received if is_same else {})}
+        return {**kind.make_part(text), **(received if is_same else {})}
 
-    def _our_fields(self) -> Json:
+    def _make_fields(self) -> Json:
         return {"type": "message", "role": "assistant", "content": self._parts["content"]}
 
 
@@ -241,12 +241,12 @@ class ReasoningItem(PartedItem):
     def texts(self) -> tuple[str, ...]:
         """The text of each part; the last one may be open."""
         texts = [text_of(fields_of(part)["text"]) for parts in self._parts.values() for part in parts]
-        return tuple([*texts, self._text()] if self.kind is not None else texts)
+        return tuple([*texts, self._join_text()] if self.kind is not None else texts)
 
-    def _whole_part(self, kind: PartKind, text: str, received: Fields) -> Json:
-        return {**received, **kind.part(text)}
+    def _finish_part(self, kind: PartKind, text: str, received: Fields) -> Json:
+        return {**received, **kind.make_part(text)}
 
-    def _our_fields(self) -> Json:
+    def _make_fields(self) -> Json:
         fields: Json = {"type": "reasoning", "summary": self._parts["summary"]}
         if self._parts["content"]:
             fields["content"] = self._parts["content"]
@@ -284,10 +284,10 @@ class CallItem(OutputItem):
         if not self._form.events:
             return
         type = f"{self._form.events}.done"
-        fields = {self._form.field: self._text()}
+        fields = {self._form.field: self._join_text()}
         if self.call.kind == "function":
             fields["name"] = self.call.name
-        yield type, {**original(type, self.name), **self._position(), **fields}
+        yield type, {**original(type, self.name), **self._make_position(), **fields}
 
     def _encode(self, received: Fields) -> msgspec.Raw:
         # The backend's item of a search is a function call.
@@ -297,7 +297,7 @@ class CallItem(OutputItem):
         """The call in the form that `required_action` lists."""
         call, kind = self.call, self.call.kind
         named = {"namespace": call.namespace} if call.namespace else {}
-        return {"id": call.id, "type": kind, kind: {"name": call.name, **named, self._form.field: self._text()}}
+        return {"id": call.id, "type": kind, kind: {"name": call.name, **named, self._form.field: self._join_text()}}
 
     @property
     def as_received(self) -> msgspec.Raw:
@@ -306,12 +306,12 @@ class CallItem(OutputItem):
         call_id = fields_of(received).get("call_id", NULL)
         return received if msgspec.json.decode(call_id) == self.call.id else self.encoded
 
-    def _our_fields(self) -> Json:
+    def _make_fields(self) -> Json:
         call, type = self.call, self._form.type
         if call.kind == "search":
-            arguments = as_object(self._text()) or wrap_arguments(self._text())
+            arguments = as_object(self._join_text()) or wrap_arguments(self._join_text())
             return {"type": type, "call_id": call.id, "execution": "client", "arguments": arguments}
-        fields: Json = {"type": type, "call_id": call.id, "name": call.name, self._form.field: self._text()}
+        fields: Json = {"type": type, "call_id": call.id, "name": call.name, self._form.field: self._join_text()}
         return {**fields, "namespace": call.namespace} if call.namespace else fields
 
 

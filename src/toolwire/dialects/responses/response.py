@@ -96,7 +96,7 @@ class ResponseObject:
         self._head = {**_HEAD, "id": id, "created_at": created, "model": request.model}
         self._original: Fields = {}
 
-    def learn(self, data: bytes) -> None:
+    def adopt(self, data: bytes) -> None:
         """Adopt the unknown fields of the backend's response object."""
         if data:
             self._original = object_in(fields_of(data), "response") or self._original

@@ -33,7 +33,7 @@ _decode_tool = msgspec.json.Decoder(wire.ToolDeclaration).decode
 
 
 @Cache
-def read_tools(lists: tuple[tuple[bytes, ...], tuple[bytes, ...]]) -> DeclaredTools:
+def declared_tools(lists: tuple[tuple[bytes, ...], tuple[bytes, ...]]) -> DeclaredTools:
     """The tools of the declared lists, followed by those that searches found.
 
     The later of two declarations of one tool wins, but a found tool replaces no other. An agent repeats its tools in

@@ -65,7 +65,7 @@ class Writer:
         del self._position_fields["delta"]
         self._tail = item.delta_extra + b"}" + self._end
 
-    def delta(self, event: Delta) -> Sequence[bytes]:
+    def write_delta(self, event: Delta) -> Sequence[bytes]:
         """Encode a delta, in as many events as it arrived in."""
         self._pieces.append(event.text)
         self.held += count_bytes(event.text)
@@ -96,7 +96,7 @@ class Writer:
             self._template = template
             fields = fields_of(template.render(b"", 0, b""))
             is_numbered = template.is_numbered and fields.get("sequence_number") == msgspec.Raw(b"0")
-            self._template_fits = is_numbered and self._fits(fields)
+            self._template_fits = is_numbered and self._has_our_ids(fields)
         if not self._template_fits:
             return [piece for data in batch.render_frames() for piece in self._forward(Frame(frame.event, data))]
         if batch.number == self.number and not self._socket and template.lead.startswith(self._name):
@@ -105,7 +105,7 @@ class Writer:
         number, self.number = self.number, self.number + len(batch.texts)
         return [self._name + data + self._end for data in batch.render_frames(number)]
 
-    def _fits(self, fields: Fields) -> bool:
+    def _has_our_ids(self, fields: Fields) -> bool:
         """Whether a frame has our ids and indexes and all required fields, so that only its number may differ."""
         assert self._item is not None
         extra = b"logprobs" not in self._item.delta_extra or "logprobs" in fields
@@ -117,7 +117,7 @@ class Writer:
         if numbered is not None:
             return numbered
         fields = fields_of(data)
-        if not self._fits(fields):
+        if not self._has_our_ids(fields):
             if self._item is not None and self._item.delta_extra:
                 fields.setdefault("logprobs", msgspec.Raw(b"[]"))
             return to_json({**fields, "sequence_number": msgspec.Raw(number), **self._position_fields})

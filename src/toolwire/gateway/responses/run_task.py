@@ -177,7 +177,7 @@ class RunTask:
             await self._end_early(OWNER_LOST)  # another version of Toolwire began the log differently
             return
         else:
-            encoder.go_on(self.log.next)
+            encoder.continue_from(self.log.next)
         loop = asyncio.get_running_loop()
         interval = answer.pace.keepalive if answer.pace is not None else self._runs.keepalive
         last_event = loop.time()
