@@ -196,15 +196,6 @@ class ProtocolRow(msgspec.Struct, frozen=True, kw_only=True):
         return self.dialect
 
 
-def _make_responses_profile(settings: Mapping[str, object], login: str) -> responses_backend.Profile:
-    base = responses_backend.CHATGPT if login else responses_backend.OPENAI
-    return responses_backend.profile_from(settings, base)
-
-
-def _chat_facts(profile: chat_backend.Profile) -> ServerFacts:
-    return ServerFacts(hosts=profile.hosts, search=profile.limits.search)
-
-
 def _responses_facts(profile: responses_backend.Profile) -> ServerFacts:
     return ServerFacts(
         base_url=profile.base_url,
@@ -239,7 +230,7 @@ _ROWS = (
                 path=chat_backend.PATH,
                 converse=chat_backend.Conversation,
                 profile_from=lambda settings, _: chat_backend.profile_from(settings),
-                facts=_chat_facts,
+                facts=lambda profile: ServerFacts(hosts=profile.hosts, search=profile.limits.search),
             ),
         ),
     ),
@@ -258,7 +249,9 @@ _ROWS = (
             http=HttpBackend(
                 path=responses_backend.PATH,
                 converse=responses_backend.Conversation,
-                profile_from=_make_responses_profile,
+                profile_from=lambda settings, login: responses_backend.profile_from(
+                    settings, responses_backend.CHATGPT if login else responses_backend.OPENAI
+                ),
                 facts=_responses_facts,
                 count_tokens=responses_backend.count_tokens,
                 logins=("codex",),

@@ -65,7 +65,7 @@ class Cache(BoundedDict[Key, Value]):
     """The results of a function of one argument: text, bytes, or a tuple or set of them."""
 
     def __init__(self, make: Callable[[Key], Value]) -> None:
-        super().__init__(_entry_size)
+        super().__init__(lambda key, value: size_of(key) + size_of(value))
         self._make = make
 
     def __missing__(self, key: Key) -> Value:
@@ -73,12 +73,6 @@ class Cache(BoundedDict[Key, Value]):
         value = self._make(key) if value is None else value
         self.keep(key, value)
         return value
-
-
-def _entry_size(key: object, value: object) -> int:
-    """The bytes of an entry, or of its key if that alone is too large."""
-    size = size_of(key)
-    return size if size > MAX_ENTRY_BYTES else size + size_of(value)
 
 
 _FLAT, _COLLECTIONS = (str, bytes, int), (tuple, frozenset)

@@ -186,7 +186,13 @@ class Collector:
         elif isinstance(event, ReasoningDelta):
             self._add_reasoning(event)
         elif isinstance(event, CallStarted | CallEnded):
-            self._feed_call(event)
+            if isinstance(event, CallStarted):
+                self._close_item()
+                self._open_index = len(self._items)
+                self.size += len(event.signature) + ITEM_OVERHEAD
+            call = self._calls.feed(event)
+            if call is not None:
+                self._items.insert(self._open_index, call)
         elif isinstance(event, RawFrame):
             self._add_raw_frame(event)
         else:
@@ -200,15 +206,6 @@ class Collector:
             self._items.insert(self._open_index, call)
         items, notes = (*self._turn_frames, *self._items), tuple(self._notes)
         return (Turn(self._id, self._model, items, self._usage, notes, self._reason, self._failure),)
-
-    def _feed_call(self, event: CallStarted | CallEnded) -> None:
-        if isinstance(event, CallStarted):
-            self._close_item()
-            self._open_index = len(self._items)
-            self.size += len(event.signature) + ITEM_OVERHEAD
-        call = self._calls.feed(event)
-        if call is not None:
-            self._items.insert(self._open_index, call)
 
     def _record(self, event: Event) -> None:
         """Record the end of a message or of reasoning, or an event about the turn as a whole."""

@@ -151,7 +151,7 @@ class Decoder(TurnDecoder):
                 self._ends_every_chunk |= index in self._finished and _has_content(choice)
                 self._finished.add(index)
             if choice.index:
-                self._drop(choice.index, out)  # events represent the first choice only
+                self._note_dropped(choice.index, out)  # events represent the first choice only
                 continue
             message = choice.delta or choice.message
             if message is not None:
@@ -168,7 +168,7 @@ class Decoder(TurnDecoder):
             self._count_frame(chunk)
         return out
 
-    def _drop(self, index: int, out: list[Event]) -> None:
+    def _note_dropped(self, index: int, out: list[Event]) -> None:
         """Note once that a choice is lost, unless its frames are forwarded."""
         if not self._keeps_frames and index not in self._dropped:
             self._dropped.add(index)

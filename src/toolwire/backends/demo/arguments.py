@@ -258,16 +258,14 @@ class _Filler:
         properties, required = mapping_under(shape, "properties"), list_under(shape, "required")
         names = dict.fromkeys([*(name for name in properties if name in required), *required])
         if not path:
-            names |= dict.fromkeys(name for name, schema in properties.items() if self._is_given(name, schema))
+            for name, schema in properties.items():
+                choices = list_under(resolve(self._root, schema, self._budget), "enum")
+                if name in self._given or name.lower() in self._prompt.pairs or any(map(self._mentions, choices)):
+                    names[name] = None  # the prompt gives its value
         if names and "patternProperties" in shape:
             self.unfilled.append(Problem(path, "patternProperties"))
         others = shape.get("additionalProperties", True)
         return {name: self.fill(properties.get(name, others), (*path, name)) for name in names}
-
-    def _is_given(self, name: str, schema: object) -> bool:
-        """Whether the prompt gives the value of a property."""
-        choices = list_under(resolve(self._root, schema, self._budget), "enum")
-        return name in self._given or name.lower() in self._prompt.pairs or any(map(self._mentions, choices))
 
     def _fill_array(self, shape: Schema, path: Path, name: str) -> list[Any]:
         """Several values of the prompt, a command for a shell, or as many items as the schema requires."""

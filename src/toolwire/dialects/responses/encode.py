@@ -141,7 +141,12 @@ class StreamEncoder:
             case ReasoningEnded():
                 return self._end_reasoning(event)
             case CallStarted():
-                return self._start_call(event)
+                out = self._close()
+                name = event.item if event.item != event.id else ""
+                item = CallItem(event, self._choose_id(name, CALL_FORMS[event.kind].prefix), len(self._items))
+                self._add(item, out)
+                self._prepare(item)
+                return out
             case CallEnded(complete=complete):
                 return self._close("completed" if complete else "incomplete")
             case RawFrame():
@@ -354,14 +359,6 @@ class StreamEncoder:
         if event.signature and event.origin not in ("", "responses"):  # a signature of another origin is packed
             item.signature = pack(PackedSignature(event.origin, event.id, item.texts, event.signature, event.redacted))
         return [*out, *self._close()]
-
-    def _start_call(self, event: CallStarted) -> Sequence[bytes]:
-        out = self._close()
-        name = event.item if event.item != event.id else ""
-        item = CallItem(event, self._choose_id(name, CALL_FORMS[event.kind].prefix), len(self._items))
-        self._add(item, out)
-        self._prepare(item)
-        return out
 
     def _add(self, item: OutputItem, out: list[bytes]) -> None:
         out += self.begin()
