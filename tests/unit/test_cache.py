@@ -24,9 +24,9 @@ from toolwire.turns.schemas import find_problems
 Fields: TypeAlias = dict[str, Any]
 
 NOT_CLIENTS_BYTES = {
-    "_specials",
-    "_marker_pattern",
-    "_markers",
+    "_compile_specials",
+    "_compile_markers",
+    "_sort_markers",
     "_find_routes",
     "_limit",
     "_encode_passed_name",
