@@ -150,7 +150,7 @@ def test_a_sandbox_that_was_asked_for_and_does_not_work_is_an_error(monkeypatch:
         find_fault.cache_clear()
 
 
-def test_a_run_says_that_there_is_no_sandbox(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_a_run_says_that_there_is_no_sandbox(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "KINDS", {"Landlock": broken, "seatbelt": broken})
     find_fault.cache_clear()
     try:
@@ -166,7 +166,7 @@ def test_a_run_says_that_there_is_no_sandbox(run: Run, monkeypatch: pytest.Monke
 
 @needs_landlock
 def test_a_run_says_what_the_sandbox_refused_and_how_to_allow_it(
-    run: Run,  # noqa: F811
+    run: Run,
     folder: Path,
 ) -> None:
     ran = run(*ask_for("echo x > ../other/new", "--approve", "never", "--cwd", str(folder)))
