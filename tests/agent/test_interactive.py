@@ -153,3 +153,19 @@ def test_changes_are_shown_and_taken_back_and_the_model_is_told(tmp_path: Path) 
         terminal.until("the file tools have changed nothing")
     (path,) = (tmp_path / "state/toolwire/sessions").glob("*.jsonl")
     assert "I have taken back your last changes to these files: a.txt" in path.read_text()
+
+
+def test_what_is_typed_during_the_start_is_sent_and_a_fast_tab_completes(tmp_path: Path) -> None:
+    (tmp_path / "notes.md").write_text("remember the milk\n")
+    with TypedTerminal((*PROGRAM, "run", "--tools", "none"), environment(tmp_path), tmp_path) as terminal:
+        terminal.type("Hello there\n")  # as the terminal makes it of Enter, until the program reads keys
+        terminal.until("You said: Hello there")
+        terminal.type("What is in @no\t")  # at once
+        terminal.until("in @notes.md")
+        terminal.type("and @missing.md?\r\r")
+        terminal.until("there is no such file, so this stays a word: @missing.md?")
+        terminal.until("remember the milk")
+        terminal.type("/")
+        terminal.until("begin a new session")
+        assert any(line.startswith("demo · ") for line in terminal.screen.display), "the status line is seen"
+        assert terminal.lines[-1].startswith("demo · ")

@@ -15,17 +15,18 @@ from pathlib import Path
 import msgspec
 from prompt_toolkit.application import Application
 from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
+from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import Completer, ThreadedCompleter
 from prompt_toolkit.document import Document
-from prompt_toolkit.filters import Condition, has_completions, has_focus, is_searching
+from prompt_toolkit.filters import Condition, has_focus, is_searching
 from prompt_toolkit.formatted_text import ANSI, AnyFormattedText
 from prompt_toolkit.history import History
-from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.input.typeahead import store_typeahead
+from prompt_toolkit.key_binding import KeyBindings, KeyPress, KeyPressEvent
+from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import (
     ConditionalContainer,
     Dimension,
-    Float,
-    FloatContainer,
     FormattedTextControl,
     HSplit,
     Layout,
@@ -42,6 +43,7 @@ from toolwire.agent.terminal.view import print_lines
 from toolwire.core.display import clean
 from toolwire.memory.private_files import make_folders, open_private, state_folder
 
+ENTER = KeyPress(Keys.ControlM, "\r")
 MARK = "> "
 MENU_ROWS = 8
 MAX_INPUT_ROWS = 10
@@ -143,6 +145,8 @@ class InputLine:
             get_line_prefix=lambda line, wrapped: [("class:mark", "  " if line or wrapped else MARK)],
             search_field=self._search,
         )
+        self._completing: Document | None = None  # the line in which the first completion is awaited
+        self._input.buffer.on_completions_changed += self._choose_first
         output = Vt100_Output.from_pty(sys.stdout)
         output.enable_cpr = False  # the answer to a query of the cursor's position could be taken for typed keys
         self._app: Application[None] = Application(
@@ -156,7 +160,11 @@ class InputLine:
     async def run(self) -> None:
         """Read lines until `exit` is called or the input ends."""
         try:
-            await self._app.run_async(handle_sigint=False)
+            with self._app.input.raw_mode():
+                # Until now the terminal has turned Enter into Ctrl-J.
+                typed = [ENTER if key.key == "c-j" else key for key in self._app.input.read_keys()]
+                store_typeahead(self._app.input, typed)
+                await self._app.run_async(handle_sigint=False)
         except EOFError:  # the terminal is gone
             pass
         finally:
@@ -230,7 +238,7 @@ class InputLine:
 
     # Layout
 
-    def _container(self) -> FloatContainer:
+    def _container(self) -> HSplit:
         def queued_lines() -> AnyFormattedText:
             shown = [" ".join(clean(line).split()) for line in self._queued()][:MAX_QUEUED_ROWS]
             return [("class:queued", "\n".join(f"  queued: {line}" for line in shown))]
@@ -239,20 +247,18 @@ class InputLine:
             return [("class:question", self._question.text if self._question is not None else "")]
 
         has_question = Condition(lambda: self._question is not None)
-        rows = HSplit(
+        return HSplit(
             [
                 _text_window(lambda: ANSI(self._drawn[0]), lambda: self._drawn[1]),
                 _text_window(queued_lines, lambda: min(len(self._queued()), MAX_QUEUED_ROWS)),
                 ConditionalContainer(_text_window(question, lambda: None), has_question),
                 self._input,
                 self._search,
+                CompletionsMenu(max_height=MENU_ROWS, scroll_offset=1),
                 _text_window(lambda: [("class:status", clean(self._status()))], lambda: 1),
-                ConditionalContainer(Window(height=MENU_ROWS), has_completions),
             ],
             align=VerticalAlign.TOP,
         )
-        menu = CompletionsMenu(max_height=MENU_ROWS, scroll_offset=1)
-        return FloatContainer(rows, [Float(menu, xcursor=True, ycursor=True)])
 
     # Keys
 
@@ -273,6 +279,7 @@ class InputLine:
         is_typing = has_focus(self._input) & ~is_searching
         is_empty = Condition(lambda: not self._input.text)
         keys.add("enter", filter=is_typing)(self._enter)
+        keys.add("c-i", filter=is_typing)(self._complete)
         keys.add("c-j", filter=is_typing)(insert_line)
         keys.add("escape", "enter", filter=is_typing)(insert_line)
         keys.add("c-c", filter=is_typing)(self._interrupt)
@@ -297,6 +304,21 @@ class InputLine:
             text = buffer.text
             buffer.reset(append_to_history=True)
             self._on_line(text)
+
+    def _complete(self, event: KeyPressEvent) -> None:
+        """Choose the next completion; the first one as soon as it is found."""
+        buffer = event.current_buffer
+        if buffer.complete_state is not None and buffer.complete_state.completions:
+            buffer.complete_next()
+        else:
+            self._completing = buffer.document
+            buffer.start_completion()
+
+    def _choose_first(self, buffer: Buffer) -> None:
+        state = buffer.complete_state
+        if state is not None and state.completions and buffer.document == self._completing:
+            self._completing = None
+            buffer.complete_next()
 
     def _interrupt(self, event: KeyPressEvent) -> None:
         if event.current_buffer.text and not self._question:

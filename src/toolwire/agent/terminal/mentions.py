@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from toolwire.agent.terminal.display import MAX_CHARS, shorten_line
 from toolwire.agent.tools import files
 from toolwire.agent.tools.file_access import confine
 from toolwire.agent.tools.image import image_url
@@ -30,9 +31,11 @@ class PromptWithFiles(msgspec.Struct, frozen=True):
 
 
 def include_files(text: str, cwd: Path) -> PromptWithFiles:
-    """Add the files that a prompt mentions. A mention that is not a file of the working directory stays a word."""
+    """Add the files that a prompt mentions. A mention that is not a file of the working directory stays a word, and
+    is a problem.
+    """
     context = Context(cwd)
-    parts, images, problems = [text], list[Path](), list[str]()
+    parts, images, problems, missing = [text], list[Path](), list[str](), list[str]()
     found: dict[str, Path] = {}
     for mention in islice(MENTION.finditer(text), MAX_MENTIONS):
         whole: str = mention["quoted"] or mention["plain"]
@@ -42,6 +45,10 @@ def include_files(text: str, cwd: Path) -> PromptWithFiles:
                 if path.is_file():
                     found[name] = path
                     break
+        else:
+            missing.append(shorten_line(mention[0], MAX_CHARS))
+    if missing:
+        problems.append(f"there is no such file, so this stays a word: {', '.join(missing)}")
     for name, path in found.items():
         try:
             if path.suffix.lower() in _IMAGES:
