@@ -27,9 +27,9 @@ from toolwire.dialects import chat
 from toolwire.library.bodies import as_bytes
 from toolwire.memory.reasoning import ReasoningCache
 from toolwire.turns.prepare import Engine, LocalCaller, Options, prepare
-from toolwire.turns.recordings import recordings_of
+from toolwire.turns.recordings import make_recordings
 from toolwire.turns.routes import Router
-from toolwire.turns.run import Run, early_failure
+from toolwire.turns.run import Run, find_early_failure
 from toolwire.upstream.http import make_session
 from toolwire.upstream.scheduling import Alarm, Ticker
 
@@ -121,7 +121,7 @@ async def _answer(
     async with make_session(settings.timeouts) as session, AsyncExitStack() as stack:
         router = Router(settings, session, listing="The settings name them")
         stack.push_async_callback(router.stop)
-        engine = Engine(settings, router, _REASONING, recordings_of(settings))
+        engine = Engine(settings, router, _REASONING, make_recordings(settings))
         caller = LocalCaller(upstream_key=options.get("api_key", ""))
         asked = msgspec.structs.replace(_REASONING.restore_reasoning("", request), model=name)
         job = prepare(engine, asked, caller, Options(settings.tools, seed))
@@ -130,7 +130,7 @@ async def _answer(
         events = await run.read(_NO_DEADLINE)
         id, created, stats = chat.new_id(seed), int(time.time()), run.assembly.stats
         encoder, collector = chat.StreamEncoder(request, id, created, stats), Collector()
-        if (failure := early_failure(events)) is not None:
+        if (failure := find_early_failure(events)) is not None:
             raise fault_of(failure)
         yield {}
         while events:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support import processes
 from tests.support.gateway import Gateway
-from toolwire.check.rules import RULES, make_page, rules_for
+from toolwire.check.rules import RULES, make_page, select_rules
 
 KINDS = ("responses", "chat", "messages")
 TIME = {"stream.live"}
@@ -45,7 +45,7 @@ def checked(gateway: Gateway, model: str, folder: Path, *options: str) -> None:
     outcomes = {(each["api"], each["rule"]["id"]): each["outcome"] for each in told["verdicts"]}
     assert {rule for (_, rule), outcome in outcomes.items() if outcome == "broken"} <= TIME
     apis = ("chat", "responses", "messages")
-    assert set(outcomes) == {(api, rule.id) for api in apis for rule in rules_for(api)}
+    assert set(outcomes) == {(api, rule.id) for api in apis for rule in select_rules(api)}
     assert {rule for (_, rule), outcome in outcomes.items() if outcome == "not observed"} <= TIME
 
 

@@ -36,7 +36,7 @@ from tests.support.upstream import Cut, Hold, Pause, Reply
 from toolwire.check.endpoint import MAX_BYTES, MAX_TOTAL_BYTES, TOO_LARGE, Target, Unreachable
 from toolwire.check.probes.calls import is_torn
 from toolwire.check.probes.probe import HELLO, LONG, ODD, PAGE, PAGES
-from toolwire.check.rules import RULES, rules_for
+from toolwire.check.rules import RULES, select_rules
 from toolwire.check.run import check
 from toolwire.check.verdicts import Report, Verdict
 
@@ -869,7 +869,7 @@ def test_every_rule_of_behaviour_has_a_fault():
     tried_for = {(rule, api) for case in CASES for rule in case.breaks for api in case.apis if len(case.breaks) == 1}
     tried_for |= {("arguments.empty", api) for api in APIS}
     wanted = {rule.id for rule in RULES.values() if rule.on == "conversation"} | set(ANSWERS)
-    assert tried_for >= {(rule.id, api) for api in APIS for rule in rules_for(api) if rule.id in wanted}
+    assert tried_for >= {(rule.id, api) for api in APIS for rule in select_rules(api) if rule.id in wanted}
 
 
 @pytest.mark.parametrize("run", WHOLE, ids=str)
@@ -908,7 +908,7 @@ def test_a_sound_server_breaks_nothing_and_shows_everything(gateway: Gateway):
     assert {rule for api in APIS for rule in not_observed(report, api)} == set()
     assert {each.rule for each in report.verdicts if each.reasons} <= TIMED, "what passed needs no excuse"
     assert {(each.api, each.rule) for each in report.verdicts} == {
-        (api, rule.id) for api in APIS for rule in rules_for(api)
+        (api, rule.id) for api in APIS for rule in select_rules(api)
     }
     assert len(report.exchanges) <= 200, "the default budget is enough"
 
@@ -1069,7 +1069,7 @@ def test_a_server_that_never_calls_breaks_what_it_must_and_shows_nothing_else(fa
         "chat",
     )
     assert broken(report) == {"choice.required", "choice.named"}
-    calls = {rule.id for rule in rules_for("chat") if rule.needs == "call"}
+    calls = {rule.id for rule in select_rules("chat") if rule.needs == "call"}
     assert set(not_observed(report)) >= NEEDS_A_CALL | calls | {
         "arguments.huge",
         "arguments.unicode",

@@ -195,7 +195,7 @@ def test_a_store_takes_its_own_export(desk: Desk, two_stores: tuple[str, str]):
         store = make_store(Settings.from_dict({"store": {"url": two_stores[1]}}))
         try:
             assert await store.load(ANN, "a") is None
-            return ids_of(await store.chain(ANN, "b") or [])
+            return ids_of(await store.load_chain(ANN, "b") or [])
         finally:
             await store.close()
 

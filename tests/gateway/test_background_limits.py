@@ -10,7 +10,7 @@ from tests.support.gateway import Gate, Gateway, Responses, backend, error_of, g
 from tests.support.gateways import over
 from tests.support.upstream import Reply, Upstream
 from toolwire.config.settings import Server
-from toolwire.gateway.lifespan import FILES_PER_RUN, run_limits
+from toolwire.gateway.lifespan import FILES_PER_RUN, make_run_limits
 from toolwire.memory.store import RunLimits, TooManyRuns
 
 KEYS = "".join(f'[[keys]]\nname = "{name}"\nkey = "key-of-{name}"\n' for name in ("ann", "ben", "cat"))
@@ -62,12 +62,12 @@ def test_a_run_that_is_cancelled_makes_room(limited, http, gate):
 
 
 def test_runs_leave_most_files_to_others(monkeypatch: pytest.MonkeyPatch):
-    assert run_limits(Server()) == RunLimits(512, 64)
+    assert make_run_limits(Server()) == RunLimits(512, 64)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 1024))
-    limits = run_limits(Server())
+    limits = make_run_limits(Server())
     assert (limits.in_all, limits.per_owner) == (1024 // FILES_PER_RUN, 64)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1, 1))
-    assert run_limits(Server()).in_all == 1
+    assert make_run_limits(Server()).in_all == 1
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_runs_leave_most_files_to_others(monkeypatch: pytest.MonkeyPatch):
 )
 def test_a_refusal_names_the_limit_that_was_reached(monkeypatch: pytest.MonkeyPatch, files: int, cause: str):
     monkeypatch.setattr(resource, "getrlimit", lambda _: (files, files))
-    limits = run_limits(Server())
+    limits = make_run_limits(Server())
     with pytest.raises(TooManyRuns) as refused:
         limits.check(in_all=limits.in_all, owned=0)
     assert cause in refused.value.failure.message

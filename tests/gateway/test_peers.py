@@ -129,13 +129,13 @@ def test_the_end_of_a_worker_breaks_off_its_answers_and_removes_its_socket(folde
             await asyncio.Event().wait()
 
         server.handle("endless", endless)
-        assert peers.others() == [OTHER]
+        assert peers.list_others() == [OTHER]
         async with aclosing(peers.ask(OTHER, "endless", b"", first=60)) as answer:
             assert await anext(answer) == b"first"
             await server.stop()
             with pytest.raises(PeerGone):
                 await anext(answer)
-        assert peers.others() == []
+        assert peers.list_others() == []
 
     with_server(folder, talk)
 
@@ -195,7 +195,7 @@ def test_a_process_that_is_stopped_or_killed_is_gone(folder, number):
                 await Peers(folder, "own").ask_whole(OTHER, "echo", b"", 10, seconds=0.2)
 
         asyncio.run(main())
-        assert Peers(folder, "own").others() == [OTHER]
+        assert Peers(folder, "own").list_others() == [OTHER]
     finally:
         process.kill()
         process.wait(60)

@@ -145,7 +145,7 @@ def count(files: SharedFiles, seat: str, durations: list[float], running: int = 
 def test_counters_are_added_up_and_gauges_leave_with_their_process(files: SharedFiles):
     count(files, "1", [0.25, 1.5], running=3)
     count(files, "2", [0.25], running=2)
-    shown = numbers_in(Metrics(files, "0").text())
+    shown = numbers_in(Metrics(files, "0").encode_text())
     assert shown['toolwire_gateway_calls_total{outcome="ok",tool="find"}'] == 3
     assert shown["toolwire_flush_seconds_sum"] == 2.0
     assert shown["toolwire_turns_running"] == 5
@@ -153,7 +153,7 @@ def test_counters_are_added_up_and_gauges_leave_with_their_process(files: Shared
     assert shown["toolwire_store_members"] == 3, "all workers see the same store"
     files.leave("1")
     count(files, "1", [0.25], running=1)
-    shown = numbers_in(Metrics(files, "0").text())
+    shown = numbers_in(Metrics(files, "0").encode_text())
     assert shown['toolwire_gateway_calls_total{outcome="ok",tool="find"}'] == 4, "the next process of a seat goes on"
     assert shown["toolwire_turns_running"] == 3
 
@@ -163,7 +163,7 @@ def test_one_worker_shows_what_a_process_alone_shows(files: SharedFiles):
         metrics.call("find", "ok")
         metrics.store("full")
         metrics.record_flush(2)
-        return numbers_in(metrics.text())
+        return numbers_in(metrics.encode_text())
 
     assert shown(Metrics()) == shown(Metrics(files, "0"))
 
@@ -172,7 +172,7 @@ def test_sums_of_durations_do_not_decrease_when_workers_come_and_go(files: Share
     random, shown = Random(1), [0.0]
     for number in range(12):
         count(files, str(number % 5), [1000 * random.random()])
-        shown.append(numbers_in(Metrics(files, "9").text())["toolwire_flush_seconds_sum"])
+        shown.append(numbers_in(Metrics(files, "9").encode_text())["toolwire_flush_seconds_sum"])
         assert shown[-1] > shown[-2]
 
 

@@ -225,7 +225,7 @@ def _(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         recorder.start(0.0, 200, "text/event-stream")
         frame = Frame(b"response.output_text.delta", words)
         for _ in range(payload // 4096):
-            recorder.frame(0.0, frame)
+            recorder.record_frame(0.0, frame)
         recorder.close()
         return (tmp_path / f"{name}.jsonl").stat().st_size
 

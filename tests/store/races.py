@@ -48,14 +48,14 @@ def overtaken_turn(store: Users, name: str) -> None:
     async def take_over(user: Any) -> Any:
         await user.leave(f"old-{name}")
         assert await user.take_lease(f"lease-{name}", f"new-{name}") is not None
-        return await user.input(ANN, f"conv-{name}")
+        return await user.load_input(ANN, f"conv-{name}")
 
     saved = record(f"r-{name}", conversation=f"conv-{name}")
     effects = Effects(conversation=f"conv-{name}")
     late = call("save", ANN, saved, items("a"), items("b"), effects, guard=old)
     result, seen = _both(store, name, late, take_over)
     assert isinstance(seen, list), seen
-    assert ids_of(store.input(ANN, f"conv-{name}")) == ids_of(seen), "nothing comes in between"
+    assert ids_of(store.load_input(ANN, f"conv-{name}")) == ids_of(seen), "nothing comes in between"
     assert isinstance(result, Overtaken) or seen, "whoever is told that it is kept finds it kept"
 
 

@@ -22,14 +22,14 @@ def refused(store: Users, lease: Lease) -> bool:
 
 def test_a_member_is_known_by_all_until_it_leaves(store):
     one = Member("one", "host")
-    assert store.member("one") is None
+    assert store.find_member("one") is None
     store.join(one)
     store.join(one)
-    assert store.member("one") == one
+    assert store.find_member("one") == one
     assert store.stats().members == 1
     store.leave("one")
     store.leave("one")
-    assert store.member("one") is None
+    assert store.find_member("one") is None
     assert store.stats().members == 0
 
 
@@ -37,13 +37,13 @@ def test_a_heart_that_beats_in_time_keeps_a_member_alive(store):
     joined(store, "one")
     for _ in range(3):
         assert store.beat("one") is True
-    assert store.member("one") is not None
+    assert store.find_member("one") is not None
 
 
 def overdue(place: Place, store: Users, member: str) -> None:
     """Let the heartbeat of a member be overdue, whatever it has."""
     place.join_briefly(Member(member))
-    wait_until(lambda: store.member(member) is None)
+    wait_until(lambda: store.find_member(member) is None)
 
 
 def test_a_member_whose_heartbeat_is_overdue_is_back_with_its_next_beat(place: Place):
@@ -52,7 +52,7 @@ def test_a_member_whose_heartbeat_is_overdue_is_back_with_its_next_beat(place: P
     joined(store, "one")
     run, lease = queued(store, "r1", "one"), held(store, "name", "one")
     overdue(place, store, "one")
-    assert store.holder("name") is None
+    assert store.find_lease("name") is None
     store.maintain("one")
     assert store.claim("one", 10) == []
     assert store.beat("one") is True
@@ -73,7 +73,7 @@ def test_a_member_that_something_was_taken_from_is_dead_for_good(place: Place, t
     }
     assert wait_until(ways[take])
     assert store.beat("one") is False
-    assert store.member("one") is None
+    assert store.find_member("one") is None
     claimed = [each.fence.epoch for each in store.claim("two", 10)]
     assert take == "claim" or claimed[0] > run.epoch
     taken = store.take_lease("name", "two")
@@ -142,10 +142,10 @@ def test_the_living_members_and_their_leases_are_listed(store):
     leases = [held(store, name, "one") for name in ("a", "b")]
     lost = held(store, "c", "three")
     store.leave("three")
-    assert [member.id for member in store.members(10)] == ["one", "two"]
-    assert store.leases(10) == leases
-    assert lost not in store.leases(10)
-    assert len(store.members(1)) == len(store.leases(1)) == 1
+    assert [member.id for member in store.list_members(10)] == ["one", "two"]
+    assert store.list_leases(10) == leases
+    assert lost not in store.list_leases(10)
+    assert len(store.list_members(1)) == len(store.list_leases(1)) == 1
 
 
 # Leases
@@ -157,8 +157,8 @@ def test_one_member_at_a_time_has_a_lease(store):
     assert (lease.name, lease.member) == ("name", "one")
     assert store.take_lease("name", "two") is None
     assert store.take_lease("name", "one") == lease
-    assert store.holder("name") == lease
-    assert store.holder("other") is None
+    assert store.find_lease("name") == lease
+    assert store.find_lease("other") is None
     assert held(store, "other", "two").member == "two"
 
 
@@ -168,7 +168,7 @@ def test_many_that_take_a_lease_at_once_get_it_once(store):
     for name in ("a", "b", "c"):
         granted = [lease for lease in store.at_once(*(call("take_lease", name, member) for member in members)) if lease]
         assert len(granted) == 1
-        assert store.holder(name) == granted[0]
+        assert store.find_lease(name) == granted[0]
 
 
 def test_a_dropped_lease_is_free_and_drops_nothing_of_the_next(store):
@@ -176,17 +176,17 @@ def test_a_dropped_lease_is_free_and_drops_nothing_of_the_next(store):
     first = held(store, "name", "one")
     store.drop_lease(first)
     store.drop_lease(first)
-    assert store.holder("name") is None
+    assert store.find_lease("name") is None
     second = held(store, "name", "two")
     store.drop_lease(first)
-    assert store.holder("name") == second
+    assert store.find_lease("name") == second
 
 
 def test_a_member_that_leaves_frees_its_leases(store):
     joined(store, "one", "two")
     lost = held(store, "name", "one")
     store.leave("one")
-    assert store.holder("name") is None
+    assert store.find_lease("name") is None
     assert held(store, "name", "two").epoch > lost.epoch
 
 
@@ -206,7 +206,7 @@ def test_who_is_not_alive_gets_no_lease(store):
     store.leave("one")
     assert store.take_lease("name", "one") is None
     assert store.take_lease("name", "nobody") is None
-    assert store.holder("name") is None
+    assert store.find_lease("name") is None
 
 
 def test_no_epoch_of_a_lease_is_granted_twice(store):

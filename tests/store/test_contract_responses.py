@@ -39,14 +39,14 @@ def test_a_saved_response_comes_back_as_it_was(store):
     saved = record("r1", "r0", conversation="conv", continuation="r2")
     store.save(ANN, saved, items("a", "b"), items("c"))
     assert store.load(ANN, "r1") == saved
-    assert store.input(ANN, "r1") == [item("a").raw, item("b").raw]
-    assert store.output(ANN, "r1") == [item("c").raw]
+    assert store.load_input(ANN, "r1") == [item("a").raw, item("b").raw]
+    assert store.load_output(ANN, "r1") == [item("c").raw]
 
 
 def test_bytes_are_kept_letter_by_letter(store):
     raw = Raw('{"text":"Zürich \\u2603 \U0001f326\\u0000","number":1.0e400}'.encode())
     store.save(ANN, record("r1", response=b'{"a": [1,  2]}'), [KeptItem("a", raw)], ())
-    assert store.input(ANN, "r1") == [raw]
+    assert store.load_input(ANN, "r1") == [raw]
     assert store.load(ANN, "r1").response == b'{"a": [1,  2]}'
 
 
@@ -57,7 +57,7 @@ def test_responses_are_listed_by_owner_or_all_the_last_used_first(store):
     store.put_conversation(ANN, CONVERSATION)
 
     def listed(owner: str | None, limit: int = 9, most: int = 1000) -> list[tuple[str, str, bytes]]:
-        found = store.recent(owner, limit, most)
+        found = store.list_recent(owner, limit, most)
         assert {each.record.fields for each in found} <= {b""}
         return [(each.owner, each.record.id, each.record.response) for each in found]
 
@@ -71,12 +71,12 @@ def test_responses_are_listed_by_owner_or_all_the_last_used_first(store):
 
 def test_what_was_never_saved_is_not_there(store):
     assert store.load(ANN, "r1") is None
-    assert store.input(ANN, "r1") == store.output(ANN, "r1") == []
-    assert store.chain(ANN, "r1") is None
-    assert store.missing_link(ANN, "r1") == "r1"
-    assert store.find(ANN, ["a"]) == {}
-    assert store.conversation(ANN, "conv") is None
-    assert store.item(ANN, "conv", "a") is None
+    assert store.load_input(ANN, "r1") == store.load_output(ANN, "r1") == []
+    assert store.load_chain(ANN, "r1") is None
+    assert store.find_missing_link(ANN, "r1") == "r1"
+    assert store.find_items(ANN, ["a"]) == {}
+    assert store.load_conversation(ANN, "conv") is None
+    assert store.load_item(ANN, "conv", "a") is None
     assert store.delete(ANN, "r1") is False
     assert store.delete_item(ANN, "conv", "a") is False
 
@@ -85,7 +85,7 @@ def test_a_new_state_replaces_the_old_one_and_leaves_the_input(store):
     store.save(ANN, record("r1", status="in_progress", response=b"1"), items("a"), ())
     store.save(ANN, record("r1", response=b"2"), None, items("b"))
     assert store.load(ANN, "r1") == record("r1", response=b"2")
-    assert (ids_of(store.input(ANN, "r1")), ids_of(store.output(ANN, "r1"))) == (["a"], ["b"])
+    assert (ids_of(store.load_input(ANN, "r1")), ids_of(store.load_output(ANN, "r1"))) == (["a"], ["b"])
 
 
 def test_a_response_that_is_over_stays_as_it_is(store, conversation):
@@ -93,7 +93,7 @@ def test_a_response_that_is_over_stays_as_it_is(store, conversation):
     for response in (b"1", b"2"):
         store.save(ANN, record("r1", response=response, conversation=conversation), items("a"), items("b"), effects)
     assert store.load(ANN, "r1").response == b"1"
-    assert ids_of(store.input(ANN, conversation)) == ["a", "b"], "once"
+    assert ids_of(store.load_input(ANN, conversation)) == ["a", "b"], "once"
 
 
 def test_a_response_saved_by_many_at_once_is_kept_once(store, conversation):
@@ -101,14 +101,14 @@ def test_a_response_saved_by_many_at_once_is_kept_once(store, conversation):
     effects = Effects(conversation=conversation)
     store.at_once(*(call("save", ANN, saved, items("a"), items("b"), effects) for _ in range(9)))
     assert store.load(ANN, "r1") == saved
-    assert ids_of(store.input(ANN, conversation)) == ["a", "b"]
+    assert ids_of(store.load_input(ANN, conversation)) == ["a", "b"]
 
 
 def test_items_keep_their_order_beyond_nine(store):
     many = [f"i{place}" for place in range(30)]
     store.save(ANN, record("r1"), items(*many), items(*reversed(many)))
-    assert ids_of(store.input(ANN, "r1")) == many
-    assert ids_of(store.output(ANN, "r1")) == many[::-1]
+    assert ids_of(store.load_input(ANN, "r1")) == many
+    assert ids_of(store.load_output(ANN, "r1")) == many[::-1]
 
 
 def test_what_was_deleted_is_not_found_any_more(store):
@@ -117,8 +117,8 @@ def test_what_was_deleted_is_not_found_any_more(store):
     assert store.delete(ANN, "r1") is True
     assert store.delete(ANN, "r1") is False
     assert present(store, "r1", "r2") == ["r2"]
-    assert list(store.find(ANN, ["r1-in", "r1-out", "r2-in"])) == ["r2-in"]
-    assert store.input(ANN, "r1") == []
+    assert list(store.find_items(ANN, ["r1-in", "r1-out", "r2-in"])) == ["r2-in"]
+    assert store.load_input(ANN, "r1") == []
 
 
 def test_the_numbers_for_operators_say_how_much_there_is(store, conversation):
@@ -138,10 +138,10 @@ def test_a_chain_is_all_input_and_output_from_the_oldest_on(store):
     store.save(ANN, record("r1"), items("a", "b"), items("c", "d"))
     store.save(ANN, record("r2", "r1"), items("e"), items("f"))
     store.save(ANN, record("r3", "r2"), (), items("g"))
-    assert "".join(ids_of(store.chain(ANN, "r3"))) == "abcdefg"
-    assert "".join(ids_of(store.chain(ANN, "r2"))) == "abcdef"
+    assert "".join(ids_of(store.load_chain(ANN, "r3"))) == "abcdefg"
+    assert "".join(ids_of(store.load_chain(ANN, "r2"))) == "abcdef"
     store.save(ANN, record("r0"), (), ())
-    assert store.chain(ANN, "r0") == []
+    assert store.load_chain(ANN, "r0") == []
 
 
 def test_a_chain_that_began_in_a_conversation_has_what_stood_before(store, conversation):
@@ -150,7 +150,7 @@ def test_a_chain_that_began_in_a_conversation_has_what_stood_before(store, conve
     store.save(ANN, saved, items("b"), items("c"), Effects(conversation=conversation))
     store.add_items(ANN, conversation, items("later"))
     store.save(ANN, record("r2", "r1"), items("d"), items("e"))
-    assert "".join(ids_of(store.chain(ANN, "r2"))) == "abcde"
+    assert "".join(ids_of(store.load_chain(ANN, "r2"))) == "abcde"
 
 
 @pytest.mark.parametrize("gone", ["r1", "r2", "r3"])
@@ -158,8 +158,8 @@ def test_a_chain_with_a_missing_link_is_no_chain(store, gone):
     for id, previous in (("r1", ""), ("r2", "r1"), ("r3", "r2")):
         if id != gone:
             put(store, id, previous)
-    assert store.chain(ANN, "r3") is None
-    assert store.missing_link(ANN, "r3") == gone
+    assert store.load_chain(ANN, "r3") is None
+    assert store.find_missing_link(ANN, "r3") == gone
 
 
 @pytest.mark.parametrize("gone", [("r1",), ("r2",), ("r1", "r2"), ("r2", "r1")])
@@ -167,17 +167,17 @@ def test_a_chain_is_whole_though_links_of_it_were_deleted(store, gone):
     put(store, "r1")
     put(store, "r2", "r1")
     put(store, "r3", "r2")
-    whole = store.chain(ANN, "r3")
+    whole = store.load_chain(ANN, "r3")
     for id in gone:
         assert store.delete(ANN, id)
-    assert store.chain(ANN, "r3") == whole
-    assert store.missing_link(ANN, "r3") == ""
+    assert store.load_chain(ANN, "r3") == whole
+    assert store.find_missing_link(ANN, "r3") == ""
     for id in gone:
         assert not store.delete(ANN, id)
-        assert (store.load(ANN, id), store.chain(ANN, id)) == (None, None)
-        assert (store.input(ANN, id), store.output(ANN, id)) == ([], [])
-        assert store.find(ANN, [f"{id}-in", f"{id}-out"]) == {}
-    assert [each.record.id for each in store.recent(ANN, 9, 1000) if each.record.id in gone] == []
+        assert (store.load(ANN, id), store.load_chain(ANN, id)) == (None, None)
+        assert (store.load_input(ANN, id), store.load_output(ANN, id)) == ([], [])
+        assert store.find_items(ANN, [f"{id}-in", f"{id}-out"]) == {}
+    assert [each.record.id for each in store.list_recent(ANN, 9, 1000) if each.record.id in gone] == []
     assert store.stats().responses == 3 - len(gone)
 
 
@@ -189,7 +189,7 @@ def test_a_deleted_link_goes_with_the_last_response_that_continues_it(store, ord
     put(store, "fork", "r1", size=1000)
     for id in order:
         store.delete(ANN, id)
-    assert "r1-out" in ids_of(store.chain(ANN, "fork"))
+    assert "r1-out" in ids_of(store.load_chain(ANN, "fork"))
     left = store.stats().bytes
     assert left < 5000, "r2 and r3 are gone"
     store.delete(ANN, "fork")
@@ -213,12 +213,14 @@ def test_a_turn_whose_response_is_not_kept_is_added_to_its_conversation(store, c
     effects = Effects(conversation=conversation)
     store.add_turn(ANN, "r1", items("a", "b"), effects, lease)
     store.add_turn(ANN, "r2", items("c", "b"), effects, lease)
-    assert "".join(ids_of(store.input(ANN, conversation))) == "abcb", "ids of servers repeat, and nothing is lost by it"
+    assert "".join(ids_of(store.load_input(ANN, conversation))) == "abcb", (
+        "ids of servers repeat, and nothing is lost by it"
+    )
     store.add_turn(ANN, "r3", items("d"), Effects(conversation="nowhere"), lease)
     store.drop_lease(lease)
     with pytest.raises(Overtaken):
         store.add_turn(ANN, "r4", items("e"), effects, lease)
-    assert "".join(ids_of(store.input(ANN, conversation))) == "abcb"
+    assert "".join(ids_of(store.load_input(ANN, conversation))) == "abcb"
     assert present(store, "r1", "r2", "r3", "r4") == []
 
 
@@ -230,24 +232,24 @@ def test_a_turn_whose_response_is_not_kept_answers_calls_of_its_conversation(sto
     put(store, "other")
     store.add_turn(ANN, "r2", items("c"), Effects(conversation=conversation, answered=("c1",)), lease)
     assert (store.load(ANN, "r1").continuation, store.load(ANN, "other").continuation) == ("r2", "")
-    assert "".join(ids_of(store.input(ANN, conversation))) == "abc"
+    assert "".join(ids_of(store.load_input(ANN, conversation))) == "abc"
 
 
 def test_a_chain_does_not_lead_through_a_conversation_nor_through_what_belongs_to_others(store, conversation):
     put(store, "r1", conversation)
     put(store, "r2", owner=BEN)
     put(store, "r3", "r2")
-    assert store.chain(ANN, "r1") is None
-    assert store.chain(ANN, "r3") is None
+    assert store.load_chain(ANN, "r1") is None
+    assert store.load_chain(ANN, "r3") is None
 
 
 def test_a_chain_that_is_too_large_is_not_loaded(store):
     put(store, "r1", size=1000)
     put(store, "r2", "r1", size=1000)
-    size = sum(map(len, store.chain(ANN, "r2")))
-    assert len(store.chain(ANN, "r2", size)) == 4
+    size = sum(map(len, store.load_chain(ANN, "r2")))
+    assert len(store.load_chain(ANN, "r2", size)) == 4
     with pytest.raises(TooLarge) as raised:
-        store.chain(ANN, "r2", size - 1)
+        store.load_chain(ANN, "r2", size - 1)
     assert raised.value.size == size
 
 
@@ -262,7 +264,7 @@ def test_the_pages_of_an_input_are_all_of_it_once(store, order):
         seen: list[str] = []
         has_more = True
         while has_more:
-            page = store.page(ANN, "r1", seen[-1] if seen else "", limit, order)
+            page = store.load_page(ANN, "r1", seen[-1] if seen else "", limit, order)
             seen += [each.id for each in page.items]
             has_more = page.has_more
         assert seen == (every if order == "asc" else every[::-1])
@@ -270,25 +272,25 @@ def test_the_pages_of_an_input_are_all_of_it_once(store, order):
 
 def test_a_page_ends_before_it_is_too_large_and_begins_at_an_item_of_the_input(store):
     store.save(ANN, record("r1"), [item(f"i{place}", 1000) for place in range(4)], items("out"))
-    page = store.page(ANN, "r1", "", 5, "asc", 2500)
+    page = store.load_page(ANN, "r1", "", 5, "asc", 2500)
     assert ([each.id for each in page.items], page.has_more) == (["i0", "i1"], True)
-    page = store.page(ANN, "r1", "i1", 5, "asc", 10)
+    page = store.load_page(ANN, "r1", "i1", 5, "asc", 10)
     assert (page.items, page.has_more) == ([item("i2", 1000)], True)
-    assert store.page(ANN, "r1", "i3", 5, "asc").items == []
-    assert store.page(ANN, "r1", "nothing", 5, "asc") is None
-    assert store.page(ANN, "r1", "out", 5, "asc") is None
+    assert store.load_page(ANN, "r1", "i3", 5, "asc").items == []
+    assert store.load_page(ANN, "r1", "nothing", 5, "asc") is None
+    assert store.load_page(ANN, "r1", "out", 5, "asc") is None
 
 
 def test_items_are_found_wherever_they_are_kept(store, conversation):
     store.save(ANN, record("r1"), items("a"), items("b"))
     store.add_items(ANN, conversation, items("c"))
-    assert store.find(ANN, ["a", "b", "c", "d"]) == {id: item(id).raw for id in "abc"}
+    assert store.find_items(ANN, ["a", "b", "c", "d"]) == {id: item(id).raw for id in "abc"}
     size = len(item("a").raw)
-    assert store.find(ANN, ["a"] * 3, 3 * size) == {"a": item("a").raw}
+    assert store.find_items(ANN, ["a"] * 3, 3 * size) == {"a": item("a").raw}
     with pytest.raises(TooLarge):
-        store.find(ANN, ["a"] * 3, 3 * size - 1)
+        store.find_items(ANN, ["a"] * 3, 3 * size - 1)
     many = ["a", *(f"none{place}" for place in range(5_000)), "b"]
-    assert sorted(store.find(ANN, many)) == ["a", "b"]
+    assert sorted(store.find_items(ANN, many)) == ["a", "b"]
 
 
 # Conversations
@@ -297,17 +299,17 @@ def test_items_are_found_wherever_they_are_kept(store, conversation):
 def test_a_conversation_grows_at_its_end(store, conversation):
     store.add_items(ANN, conversation, items("a", "b"))
     store.add_items(ANN, conversation, items("c"))
-    assert store.conversation(ANN, conversation) == CONVERSATION
-    assert ids_of(store.input(ANN, conversation)) == ["a", "b", "c"]
-    assert [each.id for each in store.page(ANN, conversation, "", 2, "desc").items] == ["c", "b"]
-    assert store.item(ANN, conversation, "b") == item("b").raw
+    assert store.load_conversation(ANN, conversation) == CONVERSATION
+    assert ids_of(store.load_input(ANN, conversation)) == ["a", "b", "c"]
+    assert [each.id for each in store.load_page(ANN, conversation, "", 2, "desc").items] == ["c", "b"]
+    assert store.load_item(ANN, conversation, "b") == item("b").raw
 
 
 def test_items_that_are_there_already_are_not_added_again(store, conversation):
     for _ in range(2):
         store.add_items(ANN, conversation, items("a", "b"))
     store.add_items(ANN, conversation, items("b", "c"))
-    assert ids_of(store.input(ANN, conversation)) == ["a", "b", "c"]
+    assert ids_of(store.load_input(ANN, conversation)) == ["a", "b", "c"]
 
 
 def test_items_that_many_add_at_once_are_added_once(store, conversation):
@@ -315,7 +317,7 @@ def test_items_that_many_add_at_once_are_added_once(store, conversation):
         same = items(f"a{place}", f"b{place}")
         adds = [call("add_items", ANN, conversation, [*same, item(f"own{place}-{n}")]) for n in range(6)]
         assert store.at_once(*adds) == [None] * 6
-    found = ids_of(store.input(ANN, conversation))
+    found = ids_of(store.load_input(ANN, conversation))
     assert len(found) == len(set(found)) == 5 * (2 + 6)
 
 
@@ -324,14 +326,14 @@ def test_an_item_taken_out_of_a_conversation_leaves_the_others_in_order(store, c
     assert store.delete_item(ANN, conversation, "c") is True
     assert store.delete_item(ANN, conversation, "c") is False
     store.add_items(ANN, conversation, items("d"))
-    assert ids_of(store.input(ANN, conversation)) == ["a", "b", "d"]
+    assert ids_of(store.load_input(ANN, conversation)) == ["a", "b", "d"]
 
 
 def test_new_metadata_leaves_the_items_of_a_conversation(store, conversation):
     store.add_items(ANN, conversation, items("a"))
     store.put_conversation(ANN, Conversation(conversation, 7.0, b'{"new":"yes"}'))
-    assert store.conversation(ANN, conversation).metadata == b'{"new":"yes"}'
-    assert ids_of(store.input(ANN, conversation)) == ["a"]
+    assert store.load_conversation(ANN, conversation).metadata == b'{"new":"yes"}'
+    assert ids_of(store.load_input(ANN, conversation)) == ["a"]
 
 
 def test_a_conversation_is_no_response_and_a_response_no_conversation(store, conversation):
@@ -339,10 +341,10 @@ def test_a_conversation_is_no_response_and_a_response_no_conversation(store, con
     store.put_conversation(ANN, Conversation("r1", 7.0, b"{}"))
     store.save(ANN, record(conversation), items("x"), ())
     assert store.load(ANN, conversation) is None
-    assert store.conversation(ANN, "r1") is None
-    assert store.conversation(ANN, conversation) == CONVERSATION
+    assert store.load_conversation(ANN, "r1") is None
+    assert store.load_conversation(ANN, conversation) == CONVERSATION
     assert store.load(ANN, "r1") == record("r1")
-    assert store.input(ANN, conversation) == []
+    assert store.load_input(ANN, conversation) == []
     assert store.delete(ANN, conversation) is False
     assert store.delete(ANN, "r1", "conversation") is False
 
@@ -350,9 +352,9 @@ def test_a_conversation_is_no_response_and_a_response_no_conversation(store, con
 def test_a_deleted_conversation_takes_its_items_along_and_gets_no_new_ones(store, conversation):
     store.add_items(ANN, conversation, items("a"))
     assert store.delete(ANN, conversation, "conversation") is True
-    assert store.conversation(ANN, conversation) is None
+    assert store.load_conversation(ANN, conversation) is None
     store.add_items(ANN, conversation, items("b"))
-    assert store.find(ANN, ["a", "b"]) == {}
+    assert store.find_items(ANN, ["a", "b"]) == {}
 
 
 def test_a_response_is_kept_with_all_that_it_changes(store, conversation):
@@ -365,7 +367,7 @@ def test_a_response_is_kept_with_all_that_it_changes(store, conversation):
     assert store.load(ANN, "r1").continuation == "r2"
     assert store.load(ANN, "other").continuation == "r2"
     assert store.load(ANN, "elsewhere").continuation == ""
-    assert ids_of(store.input(ANN, conversation)) == ["c", "d", "e"]
+    assert ids_of(store.load_input(ANN, conversation)) == ["c", "d", "e"]
 
 
 def test_what_is_refused_changes_nothing_elsewhere(store, conversation):
@@ -378,8 +380,8 @@ def test_what_is_refused_changes_nothing_elsewhere(store, conversation):
         store.save(ANN, record("r2", conversation=conversation), items("d"), items("e"), effects, guard=lease)
     assert store.load(ANN, "r2") is None
     assert store.load(ANN, "other").continuation == ""
-    assert store.input(ANN, conversation) == []
-    assert store.find(ANN, ["d", "e"]) == {}
+    assert store.load_input(ANN, conversation) == []
+    assert store.find_items(ANN, ["d", "e"]) == {}
 
 
 # Owners
@@ -389,13 +391,13 @@ def test_nobody_reads_what_belongs_to_others(store, conversation):
     put(store, "r1")
     store.add_items(ANN, conversation, items("a"))
     assert store.load(BEN, "r1") is None
-    assert store.input(BEN, "r1") == store.output(BEN, "r1") == store.input(BEN, conversation) == []
-    assert store.chain(BEN, "r1") is None
-    assert store.find(BEN, ["r1-in", "r1-out", "a"]) == {}
-    assert store.conversation(BEN, conversation) is None
-    assert store.item(BEN, conversation, "a") is None
-    assert store.page(BEN, "r1", "r1-in", 5, "asc") is None
-    assert store.page(BEN, "r1", "", 5, "asc").items == []
+    assert store.load_input(BEN, "r1") == store.load_output(BEN, "r1") == store.load_input(BEN, conversation) == []
+    assert store.load_chain(BEN, "r1") is None
+    assert store.find_items(BEN, ["r1-in", "r1-out", "a"]) == {}
+    assert store.load_conversation(BEN, conversation) is None
+    assert store.load_item(BEN, conversation, "a") is None
+    assert store.load_page(BEN, "r1", "r1-in", 5, "asc") is None
+    assert store.load_page(BEN, "r1", "", 5, "asc").items == []
 
 
 def test_nobody_changes_what_belongs_to_others(store, conversation):
@@ -410,9 +412,9 @@ def test_nobody_changes_what_belongs_to_others(store, conversation):
     store.save(BEN, record("r9", conversation=conversation), items("x"), (), effects)
     store.save(BEN, record("r1", response=b"ben"), items("ben-in"), items("ben-out"))
     assert store.load(ANN, "r1") == record("r1")
-    assert ids_of(store.chain(ANN, "r1")) == ["r1-in", "r1-out"]
-    assert store.conversation(ANN, conversation) == CONVERSATION
-    assert ids_of(store.input(ANN, conversation)) == ["a"]
+    assert ids_of(store.load_chain(ANN, "r1")) == ["r1-in", "r1-out"]
+    assert store.load_conversation(ANN, conversation) == CONVERSATION
+    assert ids_of(store.load_input(ANN, conversation)) == ["a"]
 
 
 # Many at once
@@ -421,7 +423,7 @@ def test_nobody_changes_what_belongs_to_others(store, conversation):
 def test_many_savers_at_once_lose_nothing(store):
     calls = [call("save", ANN, record(f"r{n}"), items(f"{n}-in"), items(f"{n}-out")) for n in range(90)]
     assert set(store.at_once(*calls)) == {None}
-    chains = store.at_once(*(call("chain", ANN, f"r{n}") for n in range(90)))
+    chains = store.at_once(*(call("load_chain", ANN, f"r{n}") for n in range(90)))
     assert [ids_of(chain) for chain in chains] == [[f"{n}-in", f"{n}-out"] for n in range(90)]
 
 
@@ -433,7 +435,7 @@ def test_many_writers_of_one_conversation_do_not_interleave(store, conversation)
         for n in range(30, 60)
     ]
     assert set(store.at_once(*(each for pair in zip(added, saved, strict=True) for each in pair))) == {None}
-    found = ids_of(store.input(ANN, conversation))
+    found = ids_of(store.load_input(ANN, conversation))
     assert sorted(found) == sorted(f"{n}{side}" for n in range(60) for side in "ab")
     assert all(found[place + 1] == found[place][:-1] + "b" for place in range(0, 120, 2)), "pairs stay together"
 
@@ -514,7 +516,7 @@ def test_what_nobody_used_for_too_long_is_gone(place: Place):
     store.put_values([row("a")])
     wait_until(lambda: store.load(ANN, "r1") is None and store.get_values(ANN, [("call", b"a")]) == [None])
     wait_until(lambda: store.maintain("one") or store.stats().bytes == 0)
-    assert store.input(ANN, "r1") == []
+    assert store.load_input(ANN, "r1") == []
 
 
 # Another store
@@ -539,7 +541,7 @@ def test_a_store_restored_from_another_has_all_that_was_there(place: Place):
             other.restore(rows[start : start + 5])
     assert sorted(map(repr, other.dump())) == sorted(map(repr, rows))
     assert other.stats().bytes == store.stats().bytes
-    assert other.chain(ANN, "r2") == store.chain(ANN, "r2")
+    assert other.load_chain(ANN, "r2") == store.load_chain(ANN, "r2")
     assert other.load(BEN, "r3") == record("r3")
     assert other.get_values(BEN, [("call", b"b")]) == [b"\x00\xff"]
     joined(other, "three")
@@ -582,6 +584,6 @@ def test_what_is_there_already_stays_when_another_store_is_added(place: Place):
     other.restore(store.dump())
     assert other.load(BEN, "r1").response == b"old"
     assert other.load(ANN, "r1") is None
-    assert ids_of(other.input(BEN, "r1")) == ["x"]
-    assert other.input(ANN, "r1") == other.output(ANN, "r1") == []
+    assert ids_of(other.load_input(BEN, "r1")) == ["x"]
+    assert other.load_input(ANN, "r1") == other.load_output(ANN, "r1") == []
     assert other.get_values(ANN, [("call", b"a")]) == [b"old"]

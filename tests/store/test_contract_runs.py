@@ -37,7 +37,7 @@ def run(store: Users) -> Fence:
 
 def test_a_queued_response_is_there_before_it_runs(store, run):
     assert store.load(ANN, "r1").status == "queued"
-    assert ids_of(store.input(ANN, "r1")) == ["r1-in"]
+    assert ids_of(store.load_input(ANN, "r1")) == ["r1-in"]
     assert followed(store, "r1") == Followed((), is_over=False)
     assert store.stats().runs == 1
 
@@ -46,7 +46,7 @@ def test_a_run_ends_with_its_last_events_and_its_output(store, run):
     assert appended(store, run, events(0, "a", "b"))
     store.save(ANN, record("r1", response=b"2"), None, items("out"), guard=run, last=events(2, "c"))
     assert store.load(ANN, "r1") == record("r1", response=b"2")
-    assert (ids_of(store.input(ANN, "r1")), ids_of(store.output(ANN, "r1"))) == (["r1-in"], ["out"])
+    assert (ids_of(store.load_input(ANN, "r1")), ids_of(store.load_output(ANN, "r1"))) == (["r1-in"], ["out"])
     assert followed(store, "r1") == Followed((events(0, "a", "b"), events(2, "c")), is_over=True)
     assert store.stats().runs == 0
 
@@ -136,7 +136,7 @@ def test_a_run_queued_again_is_the_same_run(store, run):
     assert appended(store, run, events(0, "a"))
     assert queued(store, "r1", "one") == run
     assert frames(store, "r1") == events(0, "a").frames
-    assert ids_of(store.input(ANN, "r1")) == ["r1-in"]
+    assert ids_of(store.load_input(ANN, "r1")) == ["r1-in"]
 
 
 def test_a_run_queued_again_after_it_was_taken_over_is_lost(store, run):
@@ -165,7 +165,7 @@ def test_committed_events_are_never_replaced(store, run):
 def test_an_end_again_changes_nothing(store, run):
     for _ in range(3):
         store.save(ANN, record("r1", response=b"2"), None, items("out"), guard=run, last=events(0, "a"))
-    assert ids_of(store.output(ANN, "r1")) == ["out"]
+    assert ids_of(store.load_output(ANN, "r1")) == ["out"]
     assert frames(store, "r1") == events(0, "a").frames
 
 
@@ -176,7 +176,7 @@ def test_an_end_that_another_process_made_is_no_end_of_ours(store, run):
     with pytest.raises(Overtaken):
         store.save(ANN, record("r1", response=b"2"), None, items("out"), guard=run)
     assert store.load(ANN, "r1").response == b"lost"
-    assert store.output(ANN, "r1") == []
+    assert store.load_output(ANN, "r1") == []
 
 
 # Taking over
@@ -225,7 +225,7 @@ def test_a_late_beat_and_a_claim_exclude_each_other(place: Place):
         joined(store, f"one{n}")
         run = queued(store, f"r{n}", f"one{n}")
         place.join_briefly(Member(f"one{n}"))
-        wait_until(lambda n=n: store.member(f"one{n}") is None)
+        wait_until(lambda n=n: store.find_member(f"one{n}") is None)
         beat, claim = call("beat", f"one{n}"), call("claim", "two", 10)
         is_back, claimed = store.at_once(beat, claim) if n % 2 else store.at_once(claim, beat)[::-1]
         assert is_back or claimed
@@ -282,7 +282,7 @@ def test_who_lost_a_run_cannot_write_it(store, run):
         store.save(ANN, record("r1"), None, items("stale"), guard=run, last=events(1, "stale"))
     assert appended(store, theirs, events(1, "b"))
     assert frames(store, "r1") == events(0, "a", "b").frames
-    assert store.output(ANN, "r1") == []
+    assert store.load_output(ANN, "r1") == []
 
 
 def test_no_epoch_of_a_run_is_given_twice(store, run):
@@ -317,22 +317,22 @@ def test_nobody_appends_to_the_run_of_another_owner(store, run):
 
 
 def test_a_cancelled_run_is_told_to_whoever_has_it(store, run):
-    assert store.cancelled("one") == []
+    assert store.list_cancelled("one") == []
     assert store.cancel(ANN, "r1") is True
-    assert store.cancelled("one") == [run]
-    assert store.cancelled("two") == []
+    assert store.list_cancelled("one") == [run]
+    assert store.list_cancelled("two") == []
     found = store.append([Append(ANN, run, events(0, "a"))])
     assert (found.lost, found.cancelled) == (frozenset(), {run})
     assert frames(store, "r1") == events(0, "a").frames
     store.save(ANN, record("r1", status="cancelled"), None, (), guard=run)
-    assert store.cancelled("one") == []
+    assert store.list_cancelled("one") == []
     assert store.cancel(ANN, "r1") is False
 
 
 def test_nobody_cancels_the_run_of_another_owner(store, run):
     assert store.cancel(BEN, "r1") is False
     assert store.cancel(ANN, "nothing") is False
-    assert store.cancelled("one") == []
+    assert store.list_cancelled("one") == []
 
 
 def test_a_deleted_run_is_lost_and_over(store, run):
@@ -377,7 +377,7 @@ def test_many_followers_are_answered_in_their_order(store):
 def test_a_follower_of_another_owner_sees_nothing(store, run):
     assert appended(store, run, events(0, "a"))
     assert followed(store, "r1", owner=BEN) == Followed((), is_over=True)
-    assert store.events(BEN, "r1", 0) is None
+    assert store.load_events(BEN, "r1", 0) is None
 
 
 def test_a_response_without_a_run_is_over_for_a_follower(store):
@@ -402,8 +402,8 @@ def test_the_answers_are_bounded_and_each_has_a_chunk(store):
 def test_events_are_read_by_number_chunk_by_chunk(store, run):
     chunks = [events(0, "a", "b"), events(2, "c")]
     store.append([Append(ANN, run, chunk) for chunk in chunks])
-    assert [store.events(ANN, "r1", number) for number in range(4)] == [chunks[0], chunks[0], chunks[1], chunks[1]]
-    assert store.events(ANN, "nothing", 0) is None
+    assert [store.load_events(ANN, "r1", number) for number in range(4)] == [chunks[0], chunks[0], chunks[1], chunks[1]]
+    assert store.load_events(ANN, "nothing", 0) is None
 
 
 def test_followers_of_a_run_that_goes_on_see_no_gap(store):

@@ -99,12 +99,12 @@ def test_a_recent_heartbeat_proves_a_lease_and_after_a_pause_the_store_is_asked(
         lease = await store.take_lease("work", await membership.id())
         assert lease is not None
         clock.now += 0.4 * LEASE
-        assert await membership.holds(lease)
+        assert await membership.has_lease(lease)
         assert store.beats == 0
         clock.now += 0.2 * LEASE
-        assert await membership.holds(lease)
+        assert await membership.has_lease(lease)
         assert store.beats == 1
-        assert await membership.holds(lease)
+        assert await membership.has_lease(lease)
         assert store.beats == 1
         await store.close()
 
@@ -124,7 +124,7 @@ def test_a_process_that_was_taken_for_dead_holds_nothing():
         clock.now += LEASE
         assert not await membership.is_current()
         assert lost == [None]
-        assert not await membership.holds(lease), "it has joined anew under another id"
+        assert not await membership.has_lease(lease), "it has joined anew under another id"
         await store.close()
 
     asyncio.run(pause())
@@ -139,7 +139,7 @@ def test_a_store_that_fails_proves_nothing():
         clock.now += LEASE
         store.error = StoreFailed("unreachable", "away")
         with pytest.raises(StoreFailed):
-            await membership.holds(lease)
+            await membership.has_lease(lease)
         await store.close()
 
     asyncio.run(pause())

@@ -110,8 +110,8 @@ class Writer:
         """All that was told as kept is there, once, and in order."""
         for id in self.saved:
             assert await store.load(ANN, id) is not None, id
-            assert len(await store.input(ANN, id)) == len(await store.output(ANN, id)) == 1
-        page = await store.page(ANN, f"conv-{self.name}", "", 1_000_000, "asc")
+            assert len(await store.load_input(ANN, id)) == len(await store.load_output(ANN, id)) == 1
+        page = await store.load_page(ANN, f"conv-{self.name}", "", 1_000_000, "asc")
         assert page is not None
         found = [each.id for each in page.items]
         assert len(found) == len(set(found)), "nothing is added twice"
@@ -209,7 +209,7 @@ def test_a_transaction_whose_connection_is_lost_at_its_commit_is_done_once(url, 
             monkeypatch.setattr(asyncpg.Connection, "execute", lose)
             await store.add_items(ANN, "conv", [item("")])
             assert len(lost) == 3
-            assert len(await store.input(ANN, "conv")) == 1
+            assert len(await store.load_input(ANN, "conv")) == 1
             lost.clear()
             assert await store.delete(ANN, "r1")
             assert len(lost) == 3
@@ -236,12 +236,12 @@ def test_on_a_full_disk_nothing_is_told_as_kept_until_there_is_room(url):
             await run(url, FULL)
             with pytest.raises(StoreFailed) as failed:
                 await store.save(ANN, record("lost"), items("b"), ())
-            assert failed.value.reason == "full" == store.failing
+            assert failed.value.reason == "full" == store.fault
             assert await store.load(ANN, "lost") is None
             assert await store.load(ANN, "before") is not None, "what is there can be read"
             assert not await store.probe()
             await store.put_conversation(ANN, Conversation("c", 1.0, b"{}"))
-            assert store.failing == "full", "a little may fit where not everything does"
+            assert store.fault == "full", "a little may fit where not everything does"
             await run(url, ROOM)
             await mended(store)
             assert heard[0] == "full"
@@ -275,7 +275,7 @@ def test_a_database_that_is_away_is_told_in_time_and_used_when_it_is_back(own_se
             await asyncio.to_thread(own_server.stop)
             with pytest.raises(StoreFailed) as failed:
                 await store.load(ANN, "r1")
-            assert failed.value.reason == "unreachable" == store.failing
+            assert failed.value.reason == "unreachable" == store.fault
             await asyncio.to_thread(own_server.start)
             await mended(store)
             monkeypatch.setattr(statements, "OPERATION_TIMEOUT", DEADLINE)
@@ -314,7 +314,7 @@ def test_many_processes_that_begin_at_once_make_the_tables_once(url):
     async def begin() -> None:
         stores = [PostgresStore(url, DAY, PLENTY) for _ in range(12)]
         await asyncio.gather(*(store.open() for store in stores))
-        assert [store.failing for store in stores] == [None] * 12
+        assert [store.fault for store in stores] == [None] * 12
         await asyncio.gather(*(store.close() for store in stores))
 
     asyncio.run(begin())
@@ -363,12 +363,12 @@ def test_ids_that_no_text_column_or_index_takes_are_found_again(url):
             await store.save(ANN, record("r1"), [item(id.encode("utf-8", "replace").hex()[:9], 5) for id in odd], ())
             kept = [type(item("x"))(id, item("x").raw) for id in odd]
             await store.save(ANN, record("r2"), kept, ())
-            page = await store.page(ANN, "r2", "", 100, "asc")
+            page = await store.load_page(ANN, "r2", "", 100, "asc")
             assert [each.id for each in page.items] == odd
-            assert set(await store.find(ANN, odd)) == set(odd)
+            assert set(await store.find_items(ANN, odd)) == set(odd)
             for id in odd:
                 assert await store.load(ANN, id) is None
-                assert await store.missing_link(ANN, id) == id
+                assert await store.find_missing_link(ANN, id) == id
                 assert not await store.delete(ANN, id)
                 assert not await store.cancel(ANN, id)
             await store.join(Member("one"))

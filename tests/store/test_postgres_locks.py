@@ -84,7 +84,7 @@ def lost(meanwhile: Meanwhile) -> Lease:
 
 def test_a_lease_is_not_taken_from_a_member_that_joined_meanwhile(meanwhile, lost):
     assert meanwhile(TAKEN_OVER, lambda store: store.take_lease("name", "two")) is None
-    taken = meanwhile.store.holder("name")
+    taken = meanwhile.store.find_lease("name")
     assert taken.member == "new"
     assert taken.epoch > lost.epoch
 
@@ -92,13 +92,13 @@ def test_a_lease_is_not_taken_from_a_member_that_joined_meanwhile(meanwhile, los
 def test_a_lease_that_was_dropped_meanwhile_is_taken(meanwhile, lost):
     dropped = f"{TAKEN_OVER}; DELETE FROM toolwire.leases"
     taken = meanwhile(dropped, lambda store: store.take_lease("name", "two"))
-    assert taken == meanwhile.store.holder("name")
+    assert taken == meanwhile.store.find_lease("name")
     assert taken.epoch > lost.epoch
 
 
 def test_the_sweep_leaves_a_lease_that_was_taken_over_meanwhile(meanwhile, lost):
     meanwhile(TAKEN_OVER, lambda store: store.maintain("two"))
-    assert meanwhile.store.holder("name").member == "new"
+    assert meanwhile.store.find_lease("name").member == "new"
 
 
 ADDED = """
@@ -111,7 +111,7 @@ def test_an_item_that_another_process_adds_meanwhile_is_not_added_again(meanwhil
     store = meanwhile.store
     store.put_conversation(ANN, Conversation("conv", 1.0, b"{}"))
     meanwhile(ADDED, lambda user: user.add_items(ANN, "conv", items("a", "b")))
-    assert ids_of(store.input(ANN, "conv")) == ["a", "b"]
+    assert ids_of(store.load_input(ANN, "conv")) == ["a", "b"]
 
 
 OVERDUE = "UPDATE toolwire.members SET lasts = 0, until = now() - interval '1 second' WHERE id = 'old'"
@@ -131,7 +131,7 @@ def test_nothing_is_taken_from_a_member_that_beats_meanwhile(meanwhile, take):
     run, lease = queued(store, "r1", "old"), held(store, "name", "old")
     meanwhile.make(OVERDUE)
     assert not meanwhile(BEATEN, take)
-    assert store.holder("name") == lease
+    assert store.find_lease("name") == lease
     assert store.start(run)
     assert store.beat("old")
 

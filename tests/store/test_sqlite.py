@@ -139,7 +139,7 @@ def test_two_continuations_of_one_response_do_not_see_each_other(kept):
     put(kept, "r1")
     put(kept, "left", "r1")
     put(kept, "right", "r1")
-    assert ids_of(kept.chain(ANN, "right")) == ["r1-in", "r1-out", "right-in", "right-out"]
+    assert ids_of(kept.load_chain(ANN, "right")) == ["r1-in", "r1-out", "right-in", "right-out"]
 
 
 def test_a_chain_of_a_thousand_links_is_whole(kept):
@@ -149,7 +149,7 @@ def test_a_chain_of_a_thousand_links_is_whole(kept):
             await kept.store.save(ANN, record(f"r{place}", previous), items(f"i{place}"), ())
 
     asyncio.run(grow())
-    assert ids_of(kept.chain(ANN, "r999")) == [f"i{place}" for place in range(1000)]
+    assert ids_of(kept.load_chain(ANN, "r999")) == [f"i{place}" for place in range(1000)]
 
 
 # References
@@ -158,7 +158,7 @@ def test_a_chain_of_a_thousand_links_is_whole(kept):
 def test_any_number_of_items_is_found_at_once(kept):
     kept.save(ANN, record("r1"), items("a"), items("b"))
     asked = ["a", *(f"none{place}" for place in range(260_000)), "b"]
-    assert list(kept.find(ANN, asked)) == ["a", "b"]
+    assert list(kept.find_items(ANN, asked)) == ["a", "b"]
 
 
 # Bounds
@@ -175,7 +175,7 @@ def test_events_count_as_bytes_of_their_owner(open_store, clock):
     assert present(kept, "r1", "r2") == ["r2"]
     clock.now += 1
     put(kept, "r3")
-    assert kept.events(ANN, "r2", 0) is None
+    assert kept.load_events(ANN, "r2", 0) is None
 
 
 def test_what_nobody_used_for_too_long_is_let_go(open_store, clock):
@@ -186,7 +186,7 @@ def test_what_nobody_used_for_too_long_is_let_go(open_store, clock):
     clock.now += DAY / 2 + 61
     put(kept, "new")
     assert present(kept, "old", "young", "new") == ["young", "new"]
-    assert list(kept.find(ANN, ["old-in", "old-out", "young-in"])) == ["young-in"]
+    assert list(kept.find_items(ANN, ["old-in", "old-out", "young-in"])) == ["young-in"]
 
 
 def test_a_chain_in_use_does_not_grow_old(open_store, clock):
@@ -195,11 +195,11 @@ def test_a_chain_in_use_does_not_grow_old(open_store, clock):
     put(kept, "root")
     put(kept, "tip", "root")
     clock.now += DAY - 100
-    kept.chain(ANN, "tip")
+    kept.load_chain(ANN, "tip")
     clock.now += DAY / 2
     put(kept, "new")
     assert present(kept, "idle", "root", "tip") == ["root", "tip"]
-    assert ids_of(kept.chain(ANN, "tip")) == ["root-in", "root-out", "tip-in", "tip-out"]
+    assert ids_of(kept.load_chain(ANN, "tip")) == ["root-in", "root-out", "tip-in", "tip-out"]
 
 
 def test_a_conversation_in_use_does_not_grow_old(open_store, clock):
@@ -210,8 +210,8 @@ def test_a_conversation_in_use_does_not_grow_old(open_store, clock):
     kept.add_items(ANN, "used", items("a"))
     clock.now += DAY / 2
     put(kept, "new")
-    assert kept.conversation(ANN, "idle") is None
-    assert kept.conversation(ANN, "used") is not None
+    assert kept.load_conversation(ANN, "idle") is None
+    assert kept.load_conversation(ANN, "used") is not None
 
 
 def test_without_a_greatest_age_nothing_grows_old(open_store, clock):
@@ -247,7 +247,7 @@ def test_a_chain_in_use_is_let_go_last(open_store, clock):
         clock.now += 1
         put(kept, name, previous, size=2500)
     clock.now += 3700
-    kept.chain(ANN, "tip")
+    kept.load_chain(ANN, "tip")
     clock.now += 1
     put(kept, "new", size=2500)
     assert present(kept, "root", "tip", "idle", "new") == ["root", "tip", "new"]
@@ -278,7 +278,7 @@ def test_the_items_of_a_conversation_take_room(open_store, clock):
     kept.add_items(ANN, "conv", [item("a", 9000)])
     clock.now += 1
     put(kept, "new", size=2000)
-    assert kept.conversation(ANN, "conv") is None
+    assert kept.load_conversation(ANN, "conv") is None
     assert present(kept, "new") == ["new"]
 
 
@@ -355,8 +355,8 @@ def test_what_stood_in_the_conversation_counts_too(kept):
     kept.add_items(ANN, "conv", [item("a", 1000)])
     saved = record("r1", conversation="conv")
     kept.save(ANN, saved, items("b"), items("c"), Effects(conversation="conv"))
-    assert ids_of(kept.chain(ANN, "r1")) == ["a", "b", "c"]
-    for ask in (lambda: kept.chain(ANN, "r1", 1000), lambda: kept.input(ANN, "conv", 1000)):
+    assert ids_of(kept.load_chain(ANN, "r1")) == ["a", "b", "c"]
+    for ask in (lambda: kept.load_chain(ANN, "r1", 1000), lambda: kept.load_input(ANN, "conv", 1000)):
         with pytest.raises(TooLarge):
             ask()
 
@@ -417,7 +417,7 @@ def test_an_outage_shorter_than_a_lease_costs_nobody_his_runs(fleet: Fleet):
     fleet.clock.now += PAUSE - 0.1
     assert fleet.kept.beat("two")
     fleet.clock.now += 9.0
-    assert fleet.kept.member("one") is None
+    assert fleet.kept.find_member("one") is None
     assert fleet.kept.claim("two", 10) == []
     assert fleet.taken_after(PAUSE, "two") is None
     assert fleet.taken_after(100.0, "one", "two") is None
@@ -439,13 +439,13 @@ def test_a_write_that_fails_leaves_nothing_and_holds_up_nobody(open_file, tmp_pa
     other.close()
     put(kept, "r3")
     assert present(kept, "r1", "r2", "r3") == ["r1", "r3"]
-    assert list(kept.find(ANN, ["r2-in", "r3-in"])) == ["r3-in"]
+    assert list(kept.find_items(ANN, ["r2-in", "r3-in"])) == ["r3-in"]
 
 
 def test_reading_makes_no_file_and_writes_nothing(open_file, tmp_path):
     kept = open_file()
     assert kept.load(ANN, "r1") is None
-    assert kept.chain(ANN, "r1") is None
+    assert kept.load_chain(ANN, "r1") is None
     assert list(tmp_path.iterdir()) == []
 
 
@@ -550,8 +550,8 @@ def test_a_file_is_opened_again_with_all_that_was_in_it(open_file):
     first.close()
     again = open_file()
     assert again.load(ANN, "r1") == record("r1", continuation="r2")
-    assert ids_of(again.chain(ANN, "r2")) == ["r1-in", "r1-out", "r2-in", "r2-out"]
-    assert ids_of(again.input(ANN, "conv")) == ["a"]
+    assert ids_of(again.load_chain(ANN, "r2")) == ["r1-in", "r1-out", "r2-in", "r2-out"]
+    assert ids_of(again.load_input(ANN, "conv")) == ["a"]
 
 
 def test_a_file_opened_again_is_still_bounded_by_what_was_in_it(open_file, clock):

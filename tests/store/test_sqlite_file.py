@@ -110,13 +110,13 @@ def test_a_file_of_the_first_version_is_brought_to_this_one_with_all_that_was_in
     store = of_processes(loop, processes, file)
     assert store.at_once(*(call("load", ANN, "r2") for _ in range(3))) == [record("r2", "r1")] * 3
     assert version_in(file)[0] == VERSION
-    assert ids_of(store.chain(ANN, "r2")) == ["before", "r1-in", "call", "r2-in"]
-    assert store.conversation(ANN, "conv").metadata == b'{"a":"b"}'
-    assert ids_of(store.input(ANN, "conv")) == ["before", "r1-in"]
+    assert ids_of(store.load_chain(ANN, "r2")) == ["before", "r1-in", "call", "r2-in"]
+    assert store.load_conversation(ANN, "conv").metadata == b'{"a":"b"}'
+    assert ids_of(store.load_input(ANN, "conv")) == ["before", "r1-in"]
     assert store.get_values(BEN, [("call", b"key")]) == [b"value"]
     (answer,) = store.follow([Follow(ANN, "r2", 1)])
     assert answer == Followed((events(0, "a", "b"), events(2, "c")), is_over=True)
-    assert store.events(ANN, "r2", 2) == EventChunk(2, 1, events(2, "c").frames)
+    assert store.load_events(ANN, "r2", 2) == EventChunk(2, 1, events(2, "c").frames)
     store.close()
 
 
@@ -139,7 +139,7 @@ def test_what_the_first_version_left_unfinished_is_claimed_and_not_begun_again(l
     for run in claimed:
         store.save(ANN, record(run.record.id, status="failed"), None, (), guard=run.fence)
     assert store.claim("one", 10) == []
-    assert ids_of(store.input(ANN, "waits")) == ["waits-in"]
+    assert ids_of(store.load_input(ANN, "waits")) == ["waits-in"]
     store.close()
 
 
@@ -188,7 +188,7 @@ def test_a_newer_file_that_says_that_it_can_be_used_is_used(loop, file):
     assert store.take_lease("name", "one") is not None
     run = queued(store, "r3", "one")
     store.save(ANN, record("r3"), None, items("out"), guard=run, last=events(0, "a"))
-    assert len(store.chain(ANN, "r2")) == 4
+    assert len(store.load_chain(ANN, "r2")) == 4
     assert version_in(file)[0] == VERSION + 1
     store.close()
 
@@ -317,7 +317,7 @@ def test_members_of_an_earlier_start_of_the_machine_are_dead_after_a_lease(loop,
     assert earlier.take_lease("name", "one") is not None
     store = with_clock(loop, file, clock)
     joined(store, "two")
-    assert store.member("one") is None
+    assert store.find_member("one") is None
     for _ in range(3):
         assert store.take_lease("name", "two") is None
         assert store.claim("two", 10) == []
@@ -359,7 +359,7 @@ def test_a_member_that_beats_in_the_future_is_not_alive(loop, file):
     joined(store, "one")
     with sqlite3.connect(file) as database:
         database.execute("UPDATE members SET beat = beat + 1000")
-    assert store.member("one") is None
+    assert store.find_member("one") is None
     store.close()
 
 
@@ -444,7 +444,7 @@ def test_what_one_process_lets_go_is_gone_for_all(loop, processes, file):
         put(store, f"r{place}", size=1000)
     for member in ("one", "two", "three"):
         store.maintain(member)
-    assert store.holder("sweep") is not None
+    assert store.find_lease("sweep") is not None
     assert store.stats().bytes <= 5_000
     left = [n for n in range(10) if store.load(ANN, f"r{n}") is not None]
     assert left == list(range(10 - len(left), 10))
@@ -481,7 +481,7 @@ def test_who_lost_the_lease_of_the_sweep_lets_nothing_go(loop, file, step):
         holders = database.execute("SELECT COUNT(*) FROM holders").fetchone()[0]
     assert members == (3 if step == "_forget_members" else 2)
     assert holders == (2 if step else 0)
-    assert store.stores[0].failing is None
+    assert store.stores[0].fault is None
     store.close()
 
 
@@ -490,7 +490,7 @@ def test_a_chain_that_was_used_within_the_hour_is_not_written_to(loop, file):
     put(store, "r1")
     (used,) = _used(file)
     for _ in range(3):
-        store.chain(ANN, "r1")
+        store.load_chain(ANN, "r1")
     joined(store, "one")  # behind whatever was still to be written
     assert _used(file) == [used]
     store.close()
@@ -564,7 +564,7 @@ def test_a_file_that_goes_away_is_told_once_and_begun_anew(loop, file):
     put(store, "r3")
     assert store.load(ANN, "r3") is not None
     assert store.load(ANN, "r1") is None
-    assert store.stores[0].failing is None
+    assert store.stores[0].fault is None
     store.close()
 
 
@@ -578,9 +578,9 @@ def test_what_writes_nothing_does_not_mend_a_store_that_cannot_be_written(loop, 
         put(store, "r1")
     assert store.take_lease("name", "two") is None
     assert store.beat("nobody") is False
-    assert store.stores[0].failing == "io"
+    assert store.stores[0].fault == "io"
     other.execute("DROP TRIGGER never")
     other.close()
     put(store, "r1")
-    assert store.stores[0].failing is None
+    assert store.stores[0].fault is None
     store.close()

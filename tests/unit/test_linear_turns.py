@@ -175,7 +175,7 @@ def test_requests(dialect: str) -> None:
                 known, asked = thoughts.ReasoningCache(), request(size)
                 known.remember_signature("owner", "signature", "b")
                 return counted(
-                    meter, lambda: (known.fit_for("b", "owner", asked), known.restore_reasoning("owner", asked))
+                    meter, lambda: (known.fit_to_backend("b", "owner", asked), known.restore_reasoning("owner", asked))
                 )
 
             yield from ((f"decoding {what}", decoding), (f"closing {what}", ruling), (f"restoring {what}", remembering))

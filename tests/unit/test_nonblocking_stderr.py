@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from toolwire.gateway.nonblocking_stderr import MAX_BUFFERED, StderrWriter, dropped_lines, write_stderr_in_thread
+from toolwire.gateway.nonblocking_stderr import MAX_BUFFERED, StderrWriter, count_dropped_lines, write_stderr_in_thread
 
 
 @pytest.fixture
@@ -84,6 +84,6 @@ def test_prints_go_the_same_way(pipe, monkeypatch):
         with write_stderr_in_thread():
             print("é", file=sys.stderr)
             sys.stderr.buffer.write(b"{}\n")
-            assert dropped_lines() == 0
+            assert count_dropped_lines() == 0
         assert sys.stderr is usual
     assert lines_of(reading, b"{}\n") == ["é".encode(), b"{}"]

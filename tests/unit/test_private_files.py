@@ -32,7 +32,7 @@ PRIVATE = {(True, 0o700), (False, 0o600)}
 def test_a_recording(tmp_path: Path) -> None:
     recorder = Recorder(str(tmp_path / "a/b"), "turn", Head(1, "responses", "m"))
     recorder.start(0.0, 200, "text/event-stream")
-    recorder.frame(0.1, Frame(b"x", b"{}"))
+    recorder.record_frame(0.1, Frame(b"x", b"{}"))
     recorder.close()
     assert modes(tmp_path) == PRIVATE
 

@@ -49,6 +49,6 @@ def test_what_one_owner_keeps_is_not_pushed_out_by_another() -> None:
     assert isinstance(thought, ReasoningEntry)
     assert thought.signature == signature
     brought = Request("m", (thought, *request.entries))
-    [dropped, _] = thoughts.fit_for("b", "quiet", brought).entries
+    [dropped, _] = thoughts.fit_to_backend("b", "quiet", brought).entries
     assert isinstance(dropped, ReasoningEntry)
     assert not dropped.signature

@@ -30,7 +30,7 @@ def recorded(tmp_path, data: bytes, status: int = 200, kind: str = "responses") 
     recorder = Recorder(str(tmp_path), "turn", Head(1, kind, "m"))
     recorder.start(10.0, status, "text/event-stream")
     for number, frame in enumerate(FrameReader().feed(data)):
-        recorder.frame(10.0 + number, frame)
+        recorder.record_frame(10.0 + number, frame)
     recorder.close()
     return (tmp_path / "turn.jsonl").read_bytes()
 
@@ -65,7 +65,7 @@ def test_the_original_timing_can_be_kept(tmp_path):
 def test_a_recorded_refusal_is_refused_again(tmp_path):
     recorder = Recorder(str(tmp_path), "turn", Head(1, "responses", "m"))
     recorder.start(0, 429, "application/json")
-    recorder.body(0, b'{"error":{"message":"m"}}')
+    recorder.record_body(0, b'{"error":{"message":"m"}}')
     recorder.close()
     recording = read_recording((tmp_path / "turn.jsonl").read_bytes())
     conversation = replaying(recording)
@@ -80,7 +80,7 @@ def test_a_recorded_refusal_is_refused_again(tmp_path):
 def test_a_plain_reply_is_shown(tmp_path):
     recorder = Recorder(str(tmp_path), "turn", Head(1, "responses", "m"))
     recorder.start(0, 200, "application/json")
-    recorder.body(0, b'{"status":"completed","output":[]}')
+    recorder.record_body(0, b'{"status":"completed","output":[]}')
     recorder.close()
     assert "0.000 s    end        stop" in shown(tmp_path / "turn.jsonl")
     conversation = replaying(read_recording((tmp_path / "turn.jsonl").read_bytes()))
@@ -90,7 +90,7 @@ def test_a_plain_reply_is_shown(tmp_path):
 def test_a_retry_begins_the_recording_anew(tmp_path):
     recorder = Recorder(str(tmp_path), "turn", Head(1, "responses", "m"))
     recorder.start(0, 503, "application/json")
-    recorder.body(0, b"first")
+    recorder.record_body(0, b"first")
     recorder.start(0, 200, "text/event-stream")
     recorder.close()
     assert b"first" not in (tmp_path / "turn.jsonl").read_bytes()
@@ -209,10 +209,10 @@ SENT = b'{"model":"m","stream":true,"input":[{"role":"user","content":"Where is 
 def whole_turn(folder, name: str = "turn", dialect: str = "chat") -> None:
     """A recording with both requests and a reply."""
     recorder = Recorder(str(folder), name, Head(1, "responses", "m", dialect=dialect), CHAT)
-    recorder.ask(Post("/responses", SENT))
+    recorder.record_opening(Post("/responses", SENT))
     recorder.start(10.0, 200, "text/event-stream")
     for number, frame in enumerate(FrameReader().feed(TURN)):
-        recorder.frame(10.0 + number / 10, frame)
+        recorder.record_frame(10.0 + number / 10, frame)
     recorder.close()
 
 
@@ -234,7 +234,7 @@ def test_a_turn_is_told_as_who_said_what_when(tmp_path):
 
 def test_what_was_changed_for_the_backend_is_shown(tmp_path):
     recorder = Recorder(str(tmp_path), "turn", Head(1, "responses", "m", dialect="chat"), CHAT)
-    recorder.ask(Post("/responses", SENT.replace(b"Where is x?", b"Where is y?")))
+    recorder.record_opening(Post("/responses", SENT.replace(b"Where is x?", b"Where is y?")))
     recorder.close()
     assert "    user       Where is y?" in shown(tmp_path / "turn.jsonl").splitlines()
 
@@ -288,7 +288,7 @@ def test_a_long_text_is_shortened_unless_all_of_it_is_wanted(tmp_path):
     recorder = Recorder(
         str(tmp_path), "turn", Head(1, "chat", "m", dialect="chat"), CHAT.replace(b"Where", b"W" * 5000)
     )
-    recorder.ask(Post("/chat/completions", b"{}"))
+    recorder.record_opening(Post("/chat/completions", b"{}"))
     recorder.close()
     assert "W" * 5000 not in shown(tmp_path)
     assert "more characters: --full)" in shown(tmp_path)
@@ -299,7 +299,7 @@ def test_a_request_is_kept_up_to_its_limit_and_then_says_so(tmp_path):
     secret = "hidden-away-for-ever"
     body = b"x" * (MAX_REQUEST_BYTES - 10) + secret.encode() + b"y" * MAX_REQUEST_BYTES
     recorder = Recorder(str(tmp_path), "turn", Head(1, "chat", "m", dialect="chat"), body, (secret,))
-    recorder.ask(Post("/chat/completions", body))
+    recorder.record_opening(Post("/chat/completions", body))
     recorder.close()
     data = (tmp_path / "turn.jsonl").read_bytes()
     assert len(data) < 2 * MAX_REQUEST_BYTES + 1000
@@ -310,7 +310,7 @@ def test_a_request_is_kept_up_to_its_limit_and_then_says_so(tmp_path):
 
 def test_a_turn_without_a_reply_breaks_again(tmp_path):
     recorder = Recorder(str(tmp_path), "turn", Head(1, "responses", "m", dialect="chat"), CHAT)
-    recorder.ask(Post("/responses", SENT))
+    recorder.record_opening(Post("/responses", SENT))
     recorder.close()
     recording = read_recording((tmp_path / "turn.jsonl").read_bytes())
     assert list(recording.make_script(timed=False).steps) == [Break()]
@@ -320,9 +320,9 @@ def test_what_is_said_to_a_worker_is_recorded_in_its_place(tmp_path):
     dialogue = Dialogue("m", "", None, lambda: None)
     dialogue.outbox.append(Ask("thread", "thread/start", {"model": "m", "api_key": "k1"}))
     recorder = Recorder(str(tmp_path), "turn", Head(1, "codex", "m", dialect="chat"), CHAT)
-    recorder.ask(dialogue)
+    recorder.record_opening(dialogue)
     recorder.start(1.0, 200, "application/jsonl")
-    recorder.answer(1.5, [b'{"id":7,"result":{}}\n'])
+    recorder.record_messages(1.5, [b'{"id":7,"result":{}}\n'])
     recorder.close()
     lines = read_recording((tmp_path / "turn.jsonl").read_bytes()).lines
     assert [(line.t, line.path, line.sent) for line in lines[1:]] == [

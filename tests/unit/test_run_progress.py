@@ -57,12 +57,12 @@ def logged(events: tuple[Event, ...]) -> tuple[LoggedItems, list[Any]]:
 def test_a_log_that_ends_anywhere_shows_the_items_that_the_response_has_then():
     for end in range(1, len(DELIVERED) + 1):
         shown, output = logged(DELIVERED[:end])
-        assert [json.loads(bytes(item)) for item in shown.all] == output, DELIVERED[end - 1]
+        assert [json.loads(bytes(item)) for item in shown.all_items] == output, DELIVERED[end - 1]
 
 
 def test_only_items_that_are_closed_are_complete():
     shown, output = logged(DELIVERED)
-    complete = [json.loads(bytes(item)) for item in shown.complete]
+    complete = [json.loads(bytes(item)) for item in shown.complete_items]
     assert complete == output[:-1]
     assert {item["status"] for item in complete} == {"completed"}
 
@@ -98,10 +98,10 @@ def test_every_poll_sees_what_is_committed_and_reads_what_is_new():
             fresh = await read_progress(store, ANN, "r1")
             store.read = written
             for each in (seen, *at_once):
-                assert (each.events, each.items.complete, each.items.all) == (
+                assert (each.events, each.items.complete_items, each.items.all_items) == (
                     number,
-                    fresh.items.complete,
-                    fresh.items.all,
+                    fresh.items.complete_items,
+                    fresh.items.all_items,
                 )
         await store.close()
 

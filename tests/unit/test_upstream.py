@@ -21,7 +21,7 @@ from yarl import URL
 from toolwire.core.backend import Post
 from toolwire.upstream import aiohttp_buffer
 from toolwire.upstream.credentials import ApiKey
-from toolwire.upstream.http import LARGE_BODY, HttpReply, HttpUpstream, make_session, proxy_for
+from toolwire.upstream.http import LARGE_BODY, HttpReply, HttpUpstream, find_proxy, make_session
 from toolwire.upstream.reply import Broken, Timeouts
 from toolwire.upstream.scheduling import PERIOD, Alarm, Ticker
 
@@ -31,11 +31,11 @@ T = TypeVar("T")
 def test_the_environments_proxy_is_honoured(monkeypatch):
     for name in ("HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
-    assert proxy_for(URL("http://api.example/v1")) is None
+    assert find_proxy(URL("http://api.example/v1")) is None
     monkeypatch.setenv("http_proxy", "http://proxy.example:3128")
     monkeypatch.setenv("no_proxy", "localhost,127.0.0.1")
-    assert proxy_for(URL("http://api.example/v1")) == "http://proxy.example:3128"
-    assert proxy_for(URL("http://127.0.0.1:9000/v1")) is None
+    assert find_proxy(URL("http://api.example/v1")) == "http://proxy.example:3128"
+    assert find_proxy(URL("http://127.0.0.1:9000/v1")) is None
 
 
 def waiting(scenario):

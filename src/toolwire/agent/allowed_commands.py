@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from toolwire.memory.private_files import make_folders, open_file, open_private, state_folder
+from toolwire.memory.private_files import find_state_folder, make_folders, open_file, open_private
 from toolwire.turns.tools.call import LOCAL_SHELL, ToolCall
 
 Words: TypeAlias = tuple[str, ...]
@@ -130,7 +130,7 @@ class AllowedCommands:
 
     def __init__(self, cwd: Callable[[], Path], path: Path | None = None) -> None:
         self._cwd = cwd
-        self._path = path or state_folder() / "allowed-commands.jsonl"
+        self._path = path or find_state_folder() / "allowed-commands.jsonl"
         self._session: set[Words] = set()
 
     @property

@@ -25,7 +25,7 @@ from toolwire.dialects.responses import StreamEncoder
 from toolwire.memory.reasoning import ReasoningCache
 from toolwire.turns.context_windows import fetch_window
 from toolwire.turns.prepare import Engine, LocalCaller, Options, prepare
-from toolwire.turns.recordings import recordings_of
+from toolwire.turns.recordings import make_recordings
 from toolwire.turns.routes import Router
 from toolwire.turns.run import Run
 from toolwire.upstream.http import make_session
@@ -137,7 +137,7 @@ class Model:
         assert self._router is not None
         assert self._ticker is not None
         seed = token_hex(12)
-        engine = Engine(self._settings, self._router, self._reasoning, recordings_of(self._settings))
+        engine = Engine(self._settings, self._router, self._reasoning, make_recordings(self._settings))
         # Settings meant for clients of a gateway are off.
         own = {"stop_after": False, "max_calls": 0, "suppress_tail": False, "finish_after_calls": False}
         rules = msgspec.structs.replace(self._settings.tools, output_mode="openai-json", **own)

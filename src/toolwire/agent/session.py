@@ -26,7 +26,7 @@ from toolwire.agent.events import Tokens
 from toolwire.agent.history import AnyItem, History, MessageItem, given_item, read_items
 from toolwire.core.display import clean
 from toolwire.core.errors import ToolwireError
-from toolwire.memory.private_files import make_folders, open_file, open_private, read_file, state_folder
+from toolwire.memory.private_files import find_state_folder, make_folders, open_file, open_private, read_file
 
 UNKNOWN_USAGE = Tokens()
 """The token counts of a history that no model has received yet."""
@@ -71,7 +71,7 @@ class SessionLine(msgspec.Struct, omit_defaults=True):
 
 def folder() -> Path:
     """The directory of session files."""
-    return state_folder() / "sessions"
+    return find_state_folder() / "sessions"
 
 
 def new_id() -> str:

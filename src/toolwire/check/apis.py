@@ -74,53 +74,53 @@ class Api:
     error_fields: tuple[str, ...] = ("type", "param", "code")
     """The fields besides the message by which clients distinguish errors."""
 
-    def headers(self, key: str) -> dict[str, str]:
+    def make_headers(self, key: str) -> dict[str, str]:
         """The headers that carry the API key."""
         return {"authorization": f"Bearer {key}"} if key else {}
 
-    def body(self, request: ProbeRequest, model: str) -> Json:
+    def make_body(self, request: ProbeRequest, model: str) -> Json:
         """The JSON body of a request, with the tools last: reports show only the beginning."""
         fields: Json = {
-            self.history_field: self.history(request.entries),
-            **self.choice(request),
+            self.history_field: self.make_history(request.entries),
+            **self.make_choice(request),
             self.limit_field: request.max_tokens,
             "stream": request.stream,
-            **self.settings(request),
-            "tools": [self.tool(tool) for tool in request.tools] or None,
+            **self.make_settings(request),
+            "tools": [self.make_tool(tool) for tool in request.tools] or None,
         }
         ordered = {"model": model, **request.more, **fields, **request.more}
         return {name: value for name, value in ordered.items() if value is not None}
 
-    def history(self, entries: Sequence[Entry]) -> list[Json]:
+    def make_history(self, entries: Sequence[Entry]) -> list[Json]:
         """The messages or items of a request."""
-        return [item for entry in entries for item in self.items(entry)]
+        return [item for entry in entries for item in self.make_items(entry)]
 
-    def items(self, entry: Entry) -> Iterable[Json]:
+    def make_items(self, entry: Entry) -> Iterable[Json]:
         """The messages or items of one entry."""
         raise NotImplementedError
 
-    def function(self, fields: Json) -> Json:
+    def make_function(self, fields: Json) -> Json:
         """A tool with these fields, as it is declared, chosen and called."""
         return {"type": "function", "function": fields}
 
-    def tool(self, tool: ProbeTool) -> Json:
+    def make_tool(self, tool: ProbeTool) -> Json:
         """The declaration of a tool."""
-        return self.function(msgspec.structs.asdict(tool))
+        return self.make_function(msgspec.structs.asdict(tool))
 
-    def choice(self, request: ProbeRequest) -> Json:
+    def make_choice(self, request: ProbeRequest) -> Json:
         """The fields for the tool choice and for parallel calls."""
-        choice = self.function({"name": request.named}) if request.named else request.choice or None
+        choice = self.make_function({"name": request.named}) if request.named else request.choice or None
         return {"tool_choice": choice, "parallel_tool_calls": request.parallel}
 
     def allow(self, allowed: Json) -> Json:
         """The fields of a choice that allows only some of the tools."""
         return allowed
 
-    def settings(self, request: ProbeRequest) -> Json:
+    def make_settings(self, request: ProbeRequest) -> Json:
         """Fields that only this API has."""
         return {}
 
-    def error_fault(self, body: Json) -> str:
+    def find_error_fault(self, body: Json) -> str:
         """The fault in the form of an error; empty if it is well formed."""
         has_message = as_text(as_object(body.get("error")).get("message"))
         return "" if has_message else "it has no object `error` with a message"
@@ -136,20 +136,20 @@ class ChatApi(Api):
     def allow(self, allowed: Json) -> Json:
         return {"allowed_tools": allowed}
 
-    def settings(self, request: ProbeRequest) -> Json:
+    def make_settings(self, request: ProbeRequest) -> Json:
         return {"stream_options": {"include_usage": True} if request.stream else None}
 
-    def items(self, entry: Entry) -> Iterable[Json]:
+    def make_items(self, entry: Entry) -> Iterable[Json]:
         match entry:
             case UserMessage(text):
                 yield {"role": "user", "content": text}
             case AssistantCalls(calls):
-                yield {"role": "assistant", "content": None, "tool_calls": [self._call(call) for call in calls]}
+                yield {"role": "assistant", "content": None, "tool_calls": [self._make_call(call) for call in calls]}
             case ToolResult(id, text):
                 yield {"role": "tool", "tool_call_id": id, "content": text}
 
-    def _call(self, call: ObservedCall) -> Json:
-        return {"id": call.id, **self.function({"name": call.name, "arguments": call.arguments})}
+    def _make_call(self, call: ObservedCall) -> Json:
+        return {"id": call.id, **self.make_function({"name": call.name, "arguments": call.arguments})}
 
 
 class ResponsesApi(Api):
@@ -161,16 +161,16 @@ class ResponsesApi(Api):
     history_field = "input"
     limit_field = "max_output_tokens"
 
-    def settings(self, request: ProbeRequest) -> Json:
+    def make_settings(self, request: ProbeRequest) -> Json:
         return {"store": False}
 
-    def function(self, fields: Json) -> Json:
+    def make_function(self, fields: Json) -> Json:
         return {"type": "function", **fields}
 
-    def tool(self, tool: ProbeTool) -> Json:
-        return {**super().tool(tool), "strict": False}
+    def make_tool(self, tool: ProbeTool) -> Json:
+        return {**super().make_tool(tool), "strict": False}
 
-    def items(self, entry: Entry) -> Iterable[Json]:
+    def make_items(self, entry: Entry) -> Iterable[Json]:
         match entry:
             case UserMessage(text):
                 yield {"role": "user", "content": text}
@@ -190,42 +190,42 @@ class MessagesApi(Api):
     form = messages.FORM
     error_fields = ()
 
-    def headers(self, key: str) -> dict[str, str]:
+    def make_headers(self, key: str) -> dict[str, str]:
         return {"anthropic-version": "2023-06-01", **({"x-api-key": key} if key else {})}
 
-    def function(self, fields: Json) -> Json:
+    def make_function(self, fields: Json) -> Json:
         return {"input_schema" if name == "parameters" else name: value for name, value in fields.items()}
 
-    def choice(self, request: ProbeRequest) -> Json:
+    def make_choice(self, request: ProbeRequest) -> Json:
         names = {"auto": "auto", "none": "none", "required": "any", "": "auto"}
         choice: Json = {"type": "tool", "name": request.named} if request.named else {"type": names[request.choice]}
         if request.parallel is not None and choice["type"] != "none":
             choice["disable_parallel_tool_use"] = not request.parallel
         return {"tool_choice": choice} if request.choice or request.named or request.parallel is not None else {}
 
-    def history(self, entries: Sequence[Entry]) -> list[Json]:
+    def make_history(self, entries: Sequence[Entry]) -> list[Json]:
         out: list[Json] = []
-        for message in super().history(entries):
+        for message in super().make_history(entries):
             if out and out[-1]["role"] == message["role"]:
                 out[-1]["content"] += message["content"]
             else:
                 out.append(message)
         return out
 
-    def items(self, entry: Entry) -> Iterable[Json]:
+    def make_items(self, entry: Entry) -> Iterable[Json]:
         match entry:
             case UserMessage(text):
                 yield {"role": "user", "content": [{"type": "text", "text": text}]}
             case AssistantCalls(calls):
-                yield {"role": "assistant", "content": [self._call(call) for call in calls]}
+                yield {"role": "assistant", "content": [self._make_call(call) for call in calls]}
             case ToolResult(id, text, failed):
                 block: Json = {"type": "tool_result", "tool_use_id": id, "content": text}
                 yield {"role": "user", "content": [{**block, "is_error": True} if failed else block]}
 
-    def _call(self, call: ObservedCall) -> Json:
+    def _make_call(self, call: ObservedCall) -> Json:
         return {"type": "tool_use", "id": call.id, "name": call.name, "input": call.value or {}}
 
-    def error_fault(self, body: Json) -> str:
+    def find_error_fault(self, body: Json) -> str:
         error = as_object(body.get("error"))
         if body.get("type") != "error" or not as_text(error.get("type")) or not as_text(error.get("message")):
             return "it is not an object of the type `error` whose `error` has type and message"
@@ -239,7 +239,7 @@ EVENTS_HEADER = "x-proxy-responses-events"
 """Its value `extended` asks for events beyond the protocol."""
 
 
-def request_facts(api: Dialect, body: Json, headers: Iterable[tuple[str, str]] = ()) -> RequestFacts:
+def make_facts(api: Dialect, body: Json, headers: Iterable[tuple[str, str]] = ()) -> RequestFacts:
     """The facts about a request that the rules depend on."""
     extended = (EVENTS_HEADER, "extended") in ((name.lower(), value.strip().lower()) for name, value in headers)
     if not body:

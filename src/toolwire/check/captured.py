@@ -5,7 +5,7 @@ import binascii
 from collections.abc import Iterable
 from typing import Any
 
-from toolwire.check.apis import APIS, request_facts
+from toolwire.check.apis import APIS, make_facts
 from toolwire.check.exchange import Exchange, SentRequest, is_event_stream, is_framed
 from toolwire.check.turns.frames import FrameCheck
 from toolwire.check.turns.loose import Json, as_object, as_objects, as_text, parse_json
@@ -19,7 +19,7 @@ from toolwire.protocols import detect_dialect
 
 def check_stream(dialect: Dialect, chunks: Iterable[bytes], request: Body | None = None) -> list[Finding]:
     """Check a captured stream; returns its violations of the rules. With the request, more rules apply."""
-    check = StreamCheck(_facts(dialect, request))
+    check = StreamCheck(_find_facts(dialect, request))
     for chunk in check_chunks(chunks):
         check.feed(check_chunk(chunk))
     return [*check.end()]
@@ -27,15 +27,15 @@ def check_stream(dialect: Dialect, chunks: Iterable[bytes], request: Body | None
 
 def check_body(dialect: Dialect, body: Body, request: Body | None = None) -> list[Finding]:
     """Check a captured plain reply; returns its violations of the rules. With the request, more rules apply."""
-    found, _ = check_plain(as_bytes(body), _facts(dialect, request))
+    found, _ = check_plain(as_bytes(body), _find_facts(dialect, request))
     return found
 
 
-def _facts(dialect: Dialect, request: Body | None) -> RequestFacts:
+def _find_facts(dialect: Dialect, request: Body | None) -> RequestFacts:
     fields: Any = parse_json(as_bytes(request)) if request is not None else {}
     if not isinstance(fields, dict):
         raise ValueError("request: the body of a request must be a JSON object")  # noqa: TRY004 - as for any value
-    return request_facts(check_dialect(dialect), as_object(fields))
+    return make_facts(check_dialect(dialect), as_object(fields))
 
 
 class NothingFound(Exception):
@@ -68,7 +68,7 @@ def _parse_object(data: bytes) -> Json:
 def _check(
     exchange: Exchange, *, is_stream: bool, is_named: bool = True, headers: Iterable[tuple[str, str]] = ()
 ) -> Exchange:
-    exchange.facts = facts = request_facts(exchange.api, _parse_object(exchange.sent.body), headers)
+    exchange.facts = facts = make_facts(exchange.api, _parse_object(exchange.sent.body), headers)
     found, exchange.turn, exchange.received = check_answer(exchange.body, facts, is_stream=is_stream)
     if is_stream and not is_named:
         found = [*found, Finding("sse.content-type", f"A stream has the content type {exchange.content_type!r}.")]

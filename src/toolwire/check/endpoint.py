@@ -126,7 +126,7 @@ class Endpoint:
         sent = SentRequest("POST" if body else "GET", self.target.base + path, body)
         exchange = Exchange(self.spend(api), self.probe, api.name, sent, facts=facts)
         answer = _Answer(exchange, self.target.key, leave_after, self.clock)
-        headers = self.headers(api) | ({"content-type": "application/json"} if body else {})
+        headers = self.make_headers(api) | ({"content-type": "application/json"} if body else {})
         try:
             # A redirected POST becomes a GET, and the key would go to another host: the redirect is reported instead.
             async with self.session.request(
@@ -152,9 +152,9 @@ class Endpoint:
             raise GivenUp(self.explain_refusal(exchange))
         return exchange
 
-    def headers(self, api: Api) -> dict[str, str]:
+    def make_headers(self, api: Api) -> dict[str, str]:
         """The headers of every request: the key, and those that the user gave."""
-        return {**api.headers(self.target.key), **self.target.headers}
+        return {**api.make_headers(self.target.key), **self.target.headers}
 
     def explain_refusal(self, exchange: Exchange) -> str:
         """Explain an answer with status 401 or 403."""

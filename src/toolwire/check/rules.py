@@ -73,14 +73,14 @@ def find_roots(broken: Iterable[str]) -> list[str]:
     return [id for id in here if CAUSES[id].isdisjoint(here)]
 
 
-def applies(rule: Rule, api: Dialect) -> bool:
+def is_applicable(rule: Rule, api: Dialect) -> bool:
     """Whether a rule applies to an API."""
     return not rule.apis or api in rule.apis
 
 
-def rules_for(api: Dialect) -> list[Rule]:
+def select_rules(api: Dialect) -> list[Rule]:
     """The rules that apply to an API."""
-    return [rule for rule in RULES.values() if applies(rule, api)]
+    return [rule for rule in RULES.values() if is_applicable(rule, api)]
 
 
 _PAGE_HEAD = """\

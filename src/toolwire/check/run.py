@@ -19,7 +19,7 @@ from toolwire.check.endpoint import (
 from toolwire.check.exchange import Exchange
 from toolwire.check.probes import PROBES
 from toolwire.check.probes.probe import HELLO, TURNS, Probe
-from toolwire.check.rules import RULES, rules_for
+from toolwire.check.rules import RULES, select_rules
 from toolwire.check.sessions import ProbeSession, describe_failure
 from toolwire.check.turns.responses_fields import find_echo_fields
 from toolwire.check.turns.rule import Rule
@@ -38,7 +38,7 @@ async def check(
     `on_progress` is called with the next probe, the number of probes done and the total number.
     """
     chosen = choose_rules(only)
-    wanted = [APIS[name] for name in apis if any(rule.id in chosen for rule in rules_for(APIS[name].name))]
+    wanted = [APIS[name] for name in apis if any(rule.id in chosen for rule in select_rules(APIS[name].name))]
     if not wanted:
         raise ValueError(f"{', '.join(only)} is no rule for {', '.join(apis)}")
     has_turn_rules = any(RULES[rule].on != "conversation" for rule in chosen)
@@ -165,7 +165,7 @@ def count_exchange(verdicts: Verdicts, exchange: Exchange) -> None:
         verdicts[exchange.api, finding.rule].broken.append((finding, exchange.number))
     broken = {finding.rule for finding in exchange.findings}
     is_whole = not exchange.failure and exchange.status == 200 and bool(exchange.received or exchange.turn.is_over)
-    for rule in rules_for(exchange.api):
+    for rule in select_rules(exchange.api):
         if rule.id in broken or (is_whole and _can_break(rule, exchange)):
             verdicts[exchange.api, rule.id].seen += 1
 
@@ -213,7 +213,7 @@ def complete_verdicts(report: Report, verdicts: Verdicts, chosen: set[str]) -> l
     """
     out: list[Verdict] = []
     for api in report.apis:
-        rules = [rule for rule in rules_for(api) if rule.id in chosen]
+        rules = [rule for rule in select_rules(api) if rule.id in chosen]
         for rule in rules:
             verdict = verdicts[api, rule.id]
             if not (verdict.seen or verdict.broken or verdict.reasons):

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from toolwire.check.apis import Api, ProbeRequest, request_facts
+from toolwire.check.apis import Api, ProbeRequest, make_facts
 from toolwire.check.endpoint import LATE, Endpoint, describe_status
 from toolwire.check.exchange import Exchange
 from toolwire.check.turns.loose import Json, as_object, parse_json
@@ -25,7 +25,7 @@ class ProbeSession:
 
     async def ask(self, request: ProbeRequest, situation: str = "", *, leave_after: int = 0) -> Exchange:
         """Send a request; a server error is retried once. The demo model can be asked for a situation."""
-        model = self.model_for(situation)
+        model = self.choose_model(situation)
         answer = await self.ask_once(request, model, leave_after=leave_after)
         if has_broken_down(answer):
             answer = await self.ask_once(request, model, leave_after=leave_after)
@@ -33,19 +33,19 @@ class ProbeSession:
             self._call_counts[_key(request)] = max(self._call_counts.get(_key(request), 0), len(answer.turn.calls))
         return answer
 
-    def model_for(self, situation: str) -> str:
+    def choose_model(self, situation: str) -> str:
         """The name under which the demo model acts out a situation; empty for any other model."""
         return f"{self.endpoint.target.model}-{situation}" if situation and self.is_demo else ""
 
     async def ask_once(self, request: ProbeRequest, model: str = "", *, leave_after: int = 0) -> Exchange:
         """Send a request and check its answer."""
-        body = self.body(request, model)
-        facts = request_facts(self.api.name, body, self.endpoint.target.headers.items())
+        body = self.make_body(request, model)
+        facts = make_facts(self.api.name, body, self.endpoint.target.headers.items())
         return await self.endpoint.fetch(
             self.api, self.api.path, msgspec.json.encode(body), facts, leave_after=leave_after
         )
 
-    async def calls_made(self, request: ProbeRequest) -> int:
+    async def count_calls(self, request: ProbeRequest) -> int:
         """The number of calls that the model makes for this request. It is sent once; the number is cached."""
         if _key(request) not in self._call_counts:
             await self.ask(request)
@@ -60,9 +60,9 @@ class ProbeSession:
         """Send a GET request."""
         return await self.endpoint.fetch(self.api, path)
 
-    def body(self, request: ProbeRequest, model: str = "") -> Json:
+    def make_body(self, request: ProbeRequest, model: str = "") -> Json:
         """The body of a request, with the field names that this model expects."""
-        fields = self.api.body(request, model or self.endpoint.target.model)
+        fields = self.api.make_body(request, model or self.endpoint.target.model)
         return {self.endpoint.renamed.get(name, name): value for name, value in fields.items()}
 
     # Verdicts
@@ -139,7 +139,7 @@ class ProbeSession:
 
     def check_error(self, exchange: Exchange) -> None:
         """Check the form of an error."""
-        fault = self.api.error_fault(exchange.fields)
+        fault = self.api.find_error_fault(exchange.fields)
         if "json" not in exchange.content_type.lower():
             fault = f"its content type is {exchange.content_type!r}"
         detail = f"An error with status {exchange.status} is not well formed: {fault}."

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 import aiohttp
 import msgspec
 
-from toolwire.check.apis import ProbeRequest, request_facts
+from toolwire.check.apis import ProbeRequest, make_facts
 from toolwire.check.endpoint import LATE, MAX_BYTES, TOO_LARGE, keep_frames, make_cut_finding
 from toolwire.check.exchange import SOCKET, Exchange, SentRequest
 from toolwire.check.sessions import ProbeSession
@@ -36,7 +36,7 @@ async def connect(session: ProbeSession) -> AsyncGenerator["SocketConnection"]:
     try:
         async with asyncio.timeout(endpoint.target.timeout):
             socket = await endpoint.session.ws_connect(
-                url, headers=endpoint.headers(api), params=endpoint.target.query, max_msg_size=MAX_BYTES
+                url, headers=endpoint.make_headers(api), params=endpoint.target.query, max_msg_size=MAX_BYTES
             )
     except aiohttp.WSServerHandshakeError as error:
         raise NoSocket(f"there is no WebSocket: status {error.status}") from None
@@ -66,8 +66,8 @@ class SocketConnection:
 
     async def send(self, request: ProbeRequest, model: str = "") -> None:
         """Send a request without waiting for its answer. Raises `GivenUp`."""
-        fields = {name: value for name, value in self._session.body(request, model).items() if name != "stream"}
-        facts = request_facts(self._api.name, fields, self._endpoint.target.headers.items())
+        fields = {name: value for name, value in self._session.make_body(request, model).items() if name != "stream"}
+        facts = make_facts(self._api.name, fields, self._endpoint.target.headers.items())
         facts = msgspec.structs.replace(facts, socket=True)
         body = msgspec.json.encode({"type": "response.create", **fields})
         sent = SentRequest(SOCKET, self._endpoint.target.base + self._api.path, body)

@@ -38,7 +38,7 @@ from toolwire.protocols import backend_kinds, http_backends
 from toolwire.turns.backends import find_obstacle
 from toolwire.turns.route import Route
 from toolwire.turns.routes import Router, read_model_names
-from toolwire.upstream.credentials import inherit_environment, login_file, read_login
+from toolwire.upstream.credentials import find_login_file, inherit_environment, read_login
 from toolwire.upstream.http import HttpUpstream, make_session
 from toolwire.upstream.reply import Broken
 
@@ -288,7 +288,7 @@ async def _read_codex_version(command: tuple[str, ...]) -> tuple[str, str]:
 
 def _read_codex_login() -> tuple[bool, str]:
     """Whether there is a usable login, and a description of it."""
-    path = login_file()
+    path = find_login_file()
     try:
         found = read_login(path)
     except FileNotFoundError:

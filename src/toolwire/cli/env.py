@@ -11,7 +11,7 @@ from toolwire.cli.clients import CLIENTS, check_model, choose_model, set_up_clie
 from toolwire.cli.gateway_address import GatewayAddress, fetch_version
 from toolwire.cli.options import client_options, say, stop_on
 from toolwire.config.settings import SettingsError, load, with_address
-from toolwire.memory.private_files import make_folders, state_folder
+from toolwire.memory.private_files import find_state_folder, make_folders
 
 
 class ShellSyntax(msgspec.Struct, frozen=True):
@@ -66,7 +66,7 @@ def env(client: str, model: str, shell: str | None, host: str | None, port: int 
         gateway = GatewayAddress.of(settings)
         setup = set_up_client(settings, CLIENTS[client], model, gateway)
         if setup.files:
-            folder = state_folder() / "clients" / client
+            folder = find_state_folder() / "clients" / client
             try:
                 make_folders(folder)
                 setup = setup.with_files_in(folder)

@@ -125,8 +125,8 @@ async def _report_on(settings: Settings) -> StoreReport:
         return msgspec.structs.replace(
             report,
             stats=await store.stats(),
-            members=await store.members(MAX_LISTED),
-            leases=await store.leases(MAX_LISTED),
+            members=await store.list_members(MAX_LISTED),
+            leases=await store.list_leases(MAX_LISTED),
         )
 
 

@@ -27,7 +27,7 @@ from toolwire.config.flags import FLAGS, FlagError, read_boolean, with_flags
 from toolwire.config.presets import PRESETS, explain_preset, with_preset
 from toolwire.core.bounds import Bounds
 from toolwire.core.display import redact_url
-from toolwire.memory.private_files import read_file, state_folder
+from toolwire.memory.private_files import find_state_folder, read_file
 from toolwire.protocols import backend_kinds, http_backends
 from toolwire.upstream.credentials import Header, has_login
 from toolwire.upstream.reply import Timeouts
@@ -111,7 +111,7 @@ class Store(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def place(self) -> str:
         """The URL of the store."""
         given = self.url or os.environ.get(self.url_env, "").strip()
-        return given or f"sqlite:{state_folder() / 'toolwire.db'}"
+        return given or f"sqlite:{find_state_folder() / 'toolwire.db'}"
 
     @property
     def is_database(self) -> bool:

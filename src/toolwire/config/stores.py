@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 from toolwire.config.settings import Settings, SettingsError, bytes_of
-from toolwire.memory.private_files import close_to_others, make_folders, state_folder
-from toolwire.memory.sqlite import SqliteStore, store_failed
+from toolwire.memory.private_files import find_state_folder, make_folders, restrict_access
+from toolwire.memory.sqlite import SqliteStore, store_failure_of
 from toolwire.memory.store import StoreFailed
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ def prepare_store(settings: Settings, say: Callable[[str], None]) -> AnyStore:
     name = settings.store.setting
     try:
         if not settings.store.url and not settings.store.url_env:
-            make_folders(state_folder())
-            close_to_others(state_folder())
+            make_folders(find_state_folder())
+            restrict_access(find_state_folder())
         store = make_store(settings)
     except (OSError, RuntimeError) as error:
         raise SettingsError(f"{name}: there is no place for the store: {error}") from None
@@ -39,7 +39,7 @@ def prepare_store(settings: Settings, say: Callable[[str], None]) -> AnyStore:
     try:
         store.check()
     except (sqlite3.Error, StoreFailed) as error:
-        if store_failed(error).is_lasting:
+        if store_failure_of(error).is_lasting:
             raise SettingsError(f"{where} cannot be used: {error}") from None
         say(f"{where} cannot be used yet: {error}")
     for path in store.tightened:

@@ -35,13 +35,13 @@ class Answer:
         self.created = int(time.time())
         self._encoder: Encoder | None = None
 
-    def encoder(self, run: TurnSource) -> Encoder:
+    def get_encoder(self, run: TurnSource) -> Encoder:
         """The encoder of the stream: always the same one, with the statistics of the current attempt."""
         if self._encoder is None:
             self._encoder = self._dialect.StreamEncoder(self.request, self.id, self.created, run.assembly.stats)
         return self._encoder
 
-    def whole(self, turn: Turn, run: TurnSource) -> bytes:
+    def encode_whole(self, turn: Turn, run: TurnSource) -> bytes:
         """The turn in one piece."""
         return self._dialect.encode_turn(turn, self.request, self.id, self.created)
 

@@ -20,8 +20,16 @@ from toolwire.config.settings import Settings, bytes_of
 from toolwire.config.stores import AnyStore
 from toolwire.core.errors import Failure, ToolwireError
 from toolwire.gateway.console.routes import ConsoleApp, open_console, serves_console
-from toolwire.gateway.endpoint import Endpoint, turn_of
-from toolwire.gateway.http import EXPOSED, OUTPUT_MODE, PREFIX, correct_path, find_nearest_path, path_below, send_json
+from toolwire.gateway.endpoint import Endpoint, make_turn_operation
+from toolwire.gateway.http import (
+    EXPOSED,
+    OUTPUT_MODE,
+    PREFIX,
+    correct_path,
+    find_nearest_path,
+    remove_prefix,
+    send_json,
+)
 from toolwire.gateway.lifespan import open_application
 from toolwire.gateway.memory_budget import MemoryBudget
 from toolwire.gateway.process import Process
@@ -79,7 +87,7 @@ def model_endpoints(state: State) -> tuple[dict[str, ASGIApp], Patterns]:
     patterns: Patterns = [operations.submit_endpoint()]
     for name, side in dialects().items():
         if side.decode_steps is not None:
-            endpoint = Endpoint(state.shared, name, turn_of(side.module, side.decode_steps))
+            endpoint = Endpoint(state.shared, name, make_turn_operation(side.module, side.decode_steps))
             if side.pattern is None:
                 endpoints[side.module.PATH] = endpoint
             else:
@@ -108,7 +116,7 @@ class Paths:
             routes=[
                 *(Route(path, _refuse_method) for path in endpoints),
                 *resource_routes(state),
-                *ServiceRoutes(shared).routes(),
+                *ServiceRoutes(shared).make_routes(),
             ],
             middleware=[
                 Middleware(
@@ -131,7 +139,7 @@ class Paths:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if prefix := scope.get("root_path"):
-            scope = {**scope, "path": path_below(scope["path"], prefix), "root_path": "", PREFIX: prefix.rstrip("/")}
+            scope = {**scope, "path": remove_prefix(scope["path"], prefix), "root_path": "", PREFIX: prefix.rstrip("/")}
         if scope["path"] not in self._endpoints:
             prefix, slash, rest = scope["path"][1:].partition("/")
             if slash and prefix in MODES:

@@ -72,7 +72,7 @@ async def _receive_body(
     declared = headers.get(b"content-length", b"")
     if declared.isdigit():
         if len(declared) > len(str(limit)) + 1 or int(declared) > limit:
-            raise _too_large(limit)
+            raise _make_size_error(limit)
         reservation.check(int(declared))  # a declared length reserves nothing
     pieces: list[bytes] = []
     size = 0
@@ -83,7 +83,7 @@ async def _receive_body(
         piece = message.get("body", b"")
         size += len(piece)
         if size > limit:
-            raise _too_large(limit)
+            raise _make_size_error(limit)
         reservation.grow(len(piece))
         if not message.get("more_body"):
             return b"".join((*pieces, piece)) if pieces else piece
@@ -105,7 +105,7 @@ def _decompress(body: bytes, encoding: bytes, limit: int, reservation: Reservati
         for piece in decompressing:
             size += len(piece)
             if size > limit:
-                raise _too_large(limit)
+                raise _make_size_error(limit)
             reservation.grow(len(piece))
             pieces.append(piece)
             yield
@@ -167,7 +167,7 @@ def _check_text(body: bytes) -> None:
         try:
             body.decode()
         except UnicodeDecodeError as error:
-            raise _not_utf8(error.start) from None
+            raise _make_utf8_error(error.start) from None
 
 
 def _check_long_text(body: bytes) -> Steps[None]:
@@ -177,14 +177,14 @@ def _check_long_text(body: bytes) -> Steps[None]:
         try:
             decode(view[start : start + BYTES_PER_STEP], start + BYTES_PER_STEP >= len(body))
         except UnicodeDecodeError as error:
-            raise _not_utf8(start + error.start) from None
+            raise _make_utf8_error(start + error.start) from None
         yield
 
 
-def _not_utf8(offset: int) -> BadRequest:
+def _make_utf8_error(offset: int) -> BadRequest:
     return BadRequest(f"The body is not valid JSON: it is not UTF-8 near byte {offset}.", code="invalid_json")
 
 
-def _too_large(limit: int) -> BadRequest:
+def _make_size_error(limit: int) -> BadRequest:
     message = f"The body is larger than the limit of {limit} bytes (server.max_body)."
     return BadRequest(message, code="request_too_large", status=413)

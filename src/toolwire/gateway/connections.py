@@ -107,7 +107,7 @@ class Connections:
         message = f"More than {self.limits.max_connections} connections (server.max_connections)."
         return Failure(503, "too_many_connections", message)
 
-    def only_health(self, app: ASGIApp) -> ASGIApp:
+    def limit_to_health(self, app: ASGIApp) -> ASGIApp:
         """The application for a connection in the reserve."""
 
         async def serve(scope: Scope, receive: Receive, send: Send) -> None:
@@ -164,7 +164,7 @@ class HttpConnection(asyncio.Protocol):
         self._server, self._client = (address and address[:2] for address in addresses)  # IPv6 has four parts
         self.all.open.add(self)
         if self.all.are_too_many:
-            self._app = self.all.only_health(self._app)
+            self._app = self.all.limit_to_health(self._app)
             self.all.enter_reserve(self)
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -48,14 +48,14 @@ class Endpoint:
         turn = open_turn(shared, self._name, scope, is_reported=self._is_turn)
         sink = HttpSink(send, turn, shared.pace, shared.ticker.loop, self._dialect.module.encode_error)
         sink.headers.append((b"x-request-id", turn.report.request_id.encode()))
-        sink.headers += shared.origin_check.cors(turn.head.headers)
+        sink.headers += shared.origin_check.make_cors_headers(turn.head.headers)
         if turn.report.replay_of:
             sink.headers.append((b"x-toolwire-turn", turn.report.turn.encode()))
         reservation = Reservation(shared.memory_budget, self._dialect.overload_status)
         await Exchange(shared, turn, scope, sink, reservation).serve(self._operation, receive)
 
 
-def turn_of(dialect: DialectModule, decode_steps: DecodeSteps) -> Operation:
+def make_turn_operation(dialect: DialectModule, decode_steps: DecodeSteps) -> Operation:
     """The operation of a stateless dialect, in which a body is the whole request."""
 
     async def serve_turn(exchange: Exchange, receive: Receive) -> None:

@@ -23,7 +23,7 @@ from toolwire.gateway.http import ClientGone, UntilClientGone
 from toolwire.gateway.keys import CALLER, Caller
 from toolwire.gateway.memory_budget import Reservation
 from toolwire.gateway.shared import Shared
-from toolwire.gateway.sinks import upstream_request_id
+from toolwire.gateway.sinks import find_request_id
 from toolwire.turns.observers import ObservedTurn, TurnOutcome
 from toolwire.turns.source import TurnSource
 from toolwire.upstream.scheduling import give_way
@@ -47,9 +47,9 @@ class Sink(Protocol):
         """The failure with which a cancelled exchange ends."""
         ...
 
-    async def plain(self, run: TurnSource, answer: Answer, hold: Callable[[int], None]) -> None: ...
+    async def send_plain(self, run: TurnSource, answer: Answer, hold: Callable[[int], None]) -> None: ...
 
-    async def stream(self, run: TurnSource, answer: Answer) -> None: ...
+    async def send_stream(self, run: TurnSource, answer: Answer) -> None: ...
 
     async def fail(self, failure: Failure, run: TurnSource | None) -> None: ...
 
@@ -181,9 +181,9 @@ class Exchange:
         self._answer = answer
         with UntilClientGone(receive, self.shared.ticker):
             if answer.request.stream:
-                await self.sink.stream(run, answer)
+                await self.sink.send_stream(run, answer)
             else:
-                await self.sink.plain(run, answer, self._hold)
+                await self.sink.send_plain(run, answer, self._hold)
 
     def hand_over(self, sink: Sink, *, keeps_locks: bool) -> "Exchange":
         """Return an exchange that continues the turn with another sink, owned by the application.
@@ -227,7 +227,7 @@ class Exchange:
         if run is not None:
             report.backend = run.backend
             if not sink.committed:
-                upstream_id = upstream_request_id(run.headers)
+                upstream_id = find_request_id(run.headers)
         if upstream_id:
             report.upstream_request_id = upstream_id
         report.stream = self._answer is not None and self._answer.request.stream

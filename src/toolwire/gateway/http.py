@@ -140,7 +140,7 @@ MAX_PATH_LENGTH = 1000
 """Longer paths are not corrected."""
 
 
-def path_below(path: str, prefix: str) -> str:
+def remove_prefix(path: str, prefix: str) -> str:
     """The part of a path after the prefix that an application is mounted at."""
     rest = path.removeprefix(prefix.rstrip("/"))
     return rest if rest.startswith("/") else path if rest else "/"
@@ -151,21 +151,21 @@ def correct_path(path: str) -> str:
     if len(path) > MAX_PATH_LENGTH or path.startswith(f"{BASE}models/"):  # model names may contain anything
         return path
     words = [word for word in path.split("/") if word]
-    while length := _base_length(words):
+    while length := _count_base_words(words):
         del words[:length]
-    return BASE + "/".join(words) if _operation_at_start(words) else path
+    return BASE + "/".join(words) if _find_operation(words) else path
 
 
-def _base_length(words: Sequence[str]) -> int:
+def _count_base_words(words: Sequence[str]) -> int:
     """The number of leading words that belong to the base URL, which may be the URL of an operation."""
     if words and words[0] in _BASE_WORDS:
         return 1
-    operation = _operation_at_start(words)
+    operation = _find_operation(words)
     rest = words[len(operation) :]
-    return len(operation) if operation and rest and (rest[0] == "v1" or _operation_at_start(rest)) else 0
+    return len(operation) if operation and rest and (rest[0] == "v1" or _find_operation(rest)) else 0
 
 
-def _operation_at_start(words: Sequence[str]) -> Sequence[str]:
+def _find_operation(words: Sequence[str]) -> Sequence[str]:
     paths = (side.module.PATH for side in dialects().values())
     operations = (*(path.removeprefix(BASE).split("/") for path in paths), ["models"], ["conversations"])
     return next((each for each in operations if words[: len(each)] == each), ())

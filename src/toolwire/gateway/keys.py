@@ -61,7 +61,7 @@ class Keys:
 
     def check(self, headers: Mapping[bytes, bytes], query: bytes = b"") -> Caller:
         """The caller of a request. Without keys every client is admitted with its own key. Raises `Unauthorized`."""
-        presented = presented_key(headers, query)
+        presented = find_key(headers, query)
         if not self._keys:
             if presented == NO_KEY.encode():
                 return Caller()
@@ -69,18 +69,18 @@ class Keys:
                 return Caller(upstream_key=presented.decode())  # upstream headers are written as UTF-8
             except UnicodeDecodeError:
                 return Caller(upstream_key=presented.decode("latin-1"))
-        name = self.name_of(presented)
+        name = self.find_name(presented)
         if not name and self._is_of_console is not None and self._is_of_console(presented):
             name = CONSOLE_NAME
         if not name:
             raise Unauthorized(is_sent=bool(presented))
         return Caller(name)
 
-    def knows(self, headers: Mapping[bytes, bytes]) -> bool:
+    def is_admitted(self, headers: Mapping[bytes, bytes]) -> bool:
         """Whether a request needs no key, or has one of the settings."""
-        return not self._keys or bool(self.name_of(presented_key(headers)))
+        return not self._keys or bool(self.find_name(find_key(headers)))
 
-    def name_of(self, presented: bytes) -> str:
+    def find_name(self, presented: bytes) -> str:
         """The name of a key of the settings, or an empty string."""
         found = ""
         for name, key in self._keys:
@@ -89,7 +89,7 @@ class Keys:
         return found
 
 
-def presented_key(headers: Mapping[bytes, bytes], query: bytes = b"") -> bytes:
+def find_key(headers: Mapping[bytes, bytes], query: bytes = b"") -> bytes:
     """The key that a client sends, in any place where a dialect expects one; the placeholder if there is no other."""
     found = b""
     for found in _presented_keys(headers, query):

@@ -18,7 +18,7 @@ from toolwire.gateway.log import Format, Log
 from toolwire.gateway.memory_budget import MemoryBudget
 from toolwire.gateway.metrics import Metrics
 from toolwire.gateway.origin_check import OriginCheck
-from toolwire.gateway.process import Process, file_limit
+from toolwire.gateway.process import Process, read_file_limit
 from toolwire.gateway.responses.history import ResponseHistory
 from toolwire.gateway.responses.maintenance import Maintenance
 from toolwire.gateway.responses.operations import State
@@ -34,7 +34,7 @@ from toolwire.memory.store import RunLimits, StoreFailed
 from toolwire.memory.turn_memory import TurnMemory
 from toolwire.turns.observers import TurnObserver
 from toolwire.turns.prepare import Engine
-from toolwire.turns.recordings import recordings_of
+from toolwire.turns.recordings import make_recordings
 from toolwire.turns.routes import Router
 from toolwire.upstream.codex.host import CodexHost
 from toolwire.upstream.http import make_session
@@ -50,13 +50,13 @@ FILES_PER_RUN = 4
 """Open files counted for each background run: one for the run, three for clients, their backends and the store."""
 
 
-def run_limits(server: Server) -> RunLimits:
+def make_run_limits(server: Server) -> RunLimits:
     """The limits on background runs, from the settings and from the limit on open files."""
     limits = RunLimits(server.max_background_runs, server.max_background_runs_per_owner)
-    by_files = max(1, file_limit() // FILES_PER_RUN)
+    by_files = max(1, read_file_limit() // FILES_PER_RUN)
     if by_files >= limits.in_all:
         return limits
-    reason = f"one for every {FILES_PER_RUN} of the {file_limit()} files that the gateway may open"
+    reason = f"one for every {FILES_PER_RUN} of the {read_file_limit()} files that the gateway may open"
     return RunLimits(by_files, limits.per_owner, reason)
 
 
@@ -73,7 +73,7 @@ async def open_application(
     membership = Membership(store, settings.store.lease)
     async with make_session(settings.timeouts) as session, _open_tools(settings, memory.results) as tools:
         router = Router(settings, session, codex_host)
-        log = Log(settings.debug.level, loop, log_format(settings), process.slot)
+        log = Log(settings.debug.level, loop, choose_log_format(settings), process.slot)
         observers: list[TurnObserver] = [log, process.metrics]
         is_of_console = None
         if settings.console.enabled:
@@ -81,7 +81,7 @@ async def open_application(
             is_of_console = partial(is_own_key, load_token())
         shared = Shared(
             settings,
-            Engine(settings, router, memory.reasoning, recordings_of(settings)),
+            Engine(settings, router, memory.reasoning, make_recordings(settings)),
             OriginCheck(settings),
             Keys(settings, is_of_console),
             log,
@@ -95,8 +95,10 @@ async def open_application(
             observers,
             tools,
         )
-        store.watch = watch_of(log, process.metrics)
-        history = ResponseHistory(store, shared.bounds, run_limits(server), stores_by_default=settings.store.default)
+        store.watch = make_watch(log, process.metrics)
+        history = ResponseHistory(
+            store, shared.bounds, make_run_limits(server), stores_by_default=settings.store.default
+        )
         runs = BackgroundRuns(store, membership, process.metrics, shared.bounds.reply, server.keepalive)
         leases = Leases(store, membership)
         recovery = Recovery(shared, membership, leases, history, runs)
@@ -119,14 +121,14 @@ async def open_application(
         log.flush()
 
 
-def log_format(settings: Settings) -> Format:
+def choose_log_format(settings: Settings) -> Format:
     """Text at a terminal, JSON for everything else, unless the settings name a format."""
     if settings.debug.format != "auto":
         return settings.debug.format
     return "text" if sys.stderr.isatty() else "json"
 
 
-def watch_of(log: Log, metrics: Metrics) -> Callable[[StoreFailed | None], None]:
+def make_watch(log: Log, metrics: Metrics) -> Callable[[StoreFailed | None], None]:
     """A function that counts the failures of the store, and logs when they begin and when they are over."""
     logged = ""
 

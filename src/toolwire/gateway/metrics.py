@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from toolwire.gateway.nonblocking_stderr import dropped_lines
+from toolwire.gateway.nonblocking_stderr import count_dropped_lines
 from toolwire.memory.store import StoreStats
 from toolwire.turns.observers import TurnObserver, TurnOutcome, TurnReport
 
@@ -133,7 +133,7 @@ class Metrics(Collector, TurnObserver):
         self.stored = StoreStats()
         """What the store held at its last count."""
 
-    def _child(self, name: str, labels: Labels) -> Any:
+    def _get_child(self, name: str, labels: Labels) -> Any:
         child = self._children.get((name, labels))
         if child is None:
             family = self._families[name]
@@ -169,34 +169,34 @@ class Metrics(Collector, TurnObserver):
         counts, self._counts = self._counts, defaultdict(int)
         durations, self._durations = self._durations, []
         for (name, labels), count in counts.items():
-            self._child(name, labels).inc(count)
+            self._get_child(name, labels).inc(count)
         for where, seconds in durations:
-            self._child("toolwire_turn_seconds", where).observe(seconds)
+            self._get_child("toolwire_turn_seconds", where).observe(seconds)
 
     def call(self, tool: str, outcome: str) -> None:
         """Count a call of one of the gateway's own tools."""
-        self._child("toolwire_gateway_calls", (tool, outcome)).inc()
+        self._get_child("toolwire_gateway_calls", (tool, outcome)).inc()
 
     def store(self, reason: str) -> None:
         """Count a failure of the store by its reason; an empty reason means that the store works again."""
         self._store_fails = bool(reason)
         if reason:
-            self._child("toolwire_store_failures", (reason,)).inc()
+            self._get_child("toolwire_store_failures", (reason,)).inc()
 
     def count_recovery(self, outcome: str) -> None:
         """Count an orphaned background run that was started again or closed."""
-        self._child("toolwire_take_overs", (outcome,)).inc()
+        self._get_child("toolwire_take_overs", (outcome,)).inc()
 
     def record_flush(self, seconds: float) -> None:
         """Record how long the oldest event of a background run waited until it was stored."""
-        self._child("toolwire_flush_seconds", ()).observe(seconds)
+        self._get_child("toolwire_flush_seconds", ()).observe(seconds)
 
     @contextmanager
     def time_store(self, operation: str) -> Generator[None]:
         """Record the duration of an operation of the store that succeeds."""
         began = monotonic()
         yield
-        self._child("toolwire_store_seconds", (operation,)).observe(monotonic() - began)
+        self._get_child("toolwire_store_seconds", (operation,)).observe(monotonic() - began)
 
     def refresh(self) -> None:
         """Update the gauges and the counters. Each worker does this every second."""
@@ -206,8 +206,8 @@ class Metrics(Collector, TurnObserver):
         self._gauges["toolwire_store_failing"].set(self._store_fails)
         for name in StoreStats.__struct_fields__:
             self._gauges[f"toolwire_store_{name}"].set(getattr(self.stored, name))
-        dropped = dropped_lines()
-        self._child("toolwire_log_lines_dropped", ()).inc(dropped - self._dropped)
+        dropped = count_dropped_lines()
+        self._get_child("toolwire_log_lines_dropped", ()).inc(dropped - self._dropped)
         self._dropped = dropped
 
     def collect(self) -> Iterable[Metric]:
@@ -219,6 +219,6 @@ class Metrics(Collector, TurnObserver):
             metric.samples = samples
             yield metric
 
-    def text(self) -> bytes:
+    def encode_text(self) -> bytes:
         """The text format of Prometheus, as of the last `refresh`. Takes milliseconds for each worker."""
         return generate_latest(self)

@@ -82,7 +82,7 @@ class StderrWriter(io.RawIOBase):
                     data += msgspec.json.encode({**line, "lines": self._unreported}) + b"\n"
                     self._unreported = 0
             written = 0
-            with hold(self._lock), suppress(OSError):  # the reader is gone
+            with hold_lock(self._lock), suppress(OSError):  # the reader is gone
                 while written < len(data):
                     written += os.write(self._descriptor, data[written : written + 65536])
             with self._changed:
@@ -92,14 +92,14 @@ class StderrWriter(io.RawIOBase):
                 self._changed.notify_all()
 
 
-def dropped_lines() -> int:
+def count_dropped_lines() -> int:
     """Lines of this process that were never written."""
     writer = getattr(sys.stderr, "buffer", None)
     return writer.dropped if isinstance(writer, StderrWriter) else 0
 
 
 @contextmanager
-def hold(lock: int | None) -> Generator[None]:
+def hold_lock(lock: int | None) -> Generator[None]:
     """Hold a lock file of several processes, if there is one."""
     if lock is None or fcntl is None:
         yield

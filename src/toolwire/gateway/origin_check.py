@@ -63,7 +63,7 @@ class OriginCheck:
             return _refuse_count("Origin", 2, "server.origins")
         return None
 
-    def cors(self, headers: Mapping[bytes, bytes]) -> Headers:
+    def make_cors_headers(self, headers: Mapping[bytes, bytes]) -> Headers:
         """The headers with which a browser lets a page read the answer. Starlette answers preflights."""
         origin = headers.get(b"origin")
         if origin is None:

@@ -65,7 +65,7 @@ class _PeerRequest(msgspec.Struct, forbid_unknown_fields=True):
 _decode_request = msgspec.json.Decoder(_PeerRequest).decode
 
 
-def new_incarnation() -> str:
+def make_incarnation() -> str:
     """A random id for a new process."""
     return token_hex(8)
 
@@ -178,7 +178,7 @@ class Peers:
         self.own = own
         """The incarnation of this process."""
 
-    def others(self) -> list[str]:
+    def list_others(self) -> list[str]:
         """The incarnations of other workers. One that was killed may be among them for a while."""
         names = (path.stem for path in self._folder.glob("*.sock"))
         return sorted(name for name in names if name != self.own)

@@ -61,7 +61,7 @@ class Process(msgspec.Struct, eq=False):
         return facts
 
 
-def file_limit() -> int:
+def read_file_limit() -> int:
     """Files that this process may open; a very large number where the system sets no limit."""
     if resource is None:
         return sys.maxsize
@@ -72,7 +72,7 @@ def file_limit() -> int:
 def allow_files(connections: int) -> None:
     """Raise the limit on open files for this many connections, each with one to a backend."""
     wanted = 2 * connections + 512
-    if resource is not None and file_limit() < wanted:
+    if resource is not None and read_file_limit() < wanted:
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

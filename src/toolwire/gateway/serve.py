@@ -19,7 +19,7 @@ from toolwire.gateway.console.access import make_console_line
 from toolwire.gateway.memory_budget import MemoryBudget
 from toolwire.gateway.nonblocking_stderr import write_stderr_in_thread
 from toolwire.gateway.process import Process, allow_files, new_event_loop
-from toolwire.gateway.workers.sockets import BACKLOG, address_of, listen, runtime_bases
+from toolwire.gateway.workers.sockets import BACKLOG, address_of, list_runtime_bases, listen
 from toolwire.memory.owned_folders import remove_orphans
 from toolwire.memory.pending_results import PendingResults
 from toolwire.turns.backends import check_backends, find_obstacles
@@ -183,7 +183,7 @@ def print_line(line: str) -> None:
 def serve(settings: Settings, announce: Announce | None = None, read: Callable[[], Settings] | None = None) -> None:
     """Serve until a signal ends it. `announce` runs once the gateway is ready, with its port; `read` reads the settings
     again, for a reload of workers. Raises `SettingsError`, and with several workers `StartFailed`."""
-    remove_orphans(*runtime_bases())
+    remove_orphans(*list_runtime_bases())
     if settings.server.workers > 1:
         from toolwire.gateway.workers.supervisor import supervise  # noqa: PLC0415 - not on Windows
 

@@ -27,14 +27,14 @@ class ServiceRoutes:
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
 
-    def routes(self) -> list[Route]:
+    def make_routes(self) -> list[Route]:
         health = zip(HEALTH_PATHS, (self.show_liveness, self.show_readiness, self.show_metrics), strict=True)
         return [
             Route("/v1/models", self.list_models),
             Route("/v1/models/{model:path}", self.retrieve_model),
             *(Route(path, handler) for path, handler in health),
             *(
-                Route(side.count_path, self.count_tokens_of(side, side.decode_steps), methods=["POST"])
+                Route(side.count_path, self.make_token_counter(side, side.decode_steps), methods=["POST"])
                 for side in dialects().values()
                 if side.count_path and side.decode_steps is not None
             ),
@@ -62,7 +62,7 @@ class ServiceRoutes:
         if condition == "ready" and settings.store.required and not works:
             condition = "not ready"
         body: dict[str, object] = {"status": condition, "store": "ok" if works else "failing", **shared.process.facts}
-        if shared.keys.knows(dict(request.scope["headers"])):
+        if shared.keys.is_admitted(dict(request.scope["headers"])):
             body["backends"] = [backend.name for backend in settings.backends]
             body["unavailable"] = shared.engine.router.unavailable()
         return _json(body, 200 if condition == "ready" else 503)
@@ -72,10 +72,12 @@ class ServiceRoutes:
         self._shared.keys.check(dict(request.scope["headers"]))
         metrics = self._shared.process.metrics
         metrics.refresh()
-        text = await asyncio.to_thread(metrics.text)
+        text = await asyncio.to_thread(metrics.encode_text)
         return Response(text, media_type="text/plain; version=0.0.4")
 
-    def count_tokens_of(self, side: DialectSide, decode_steps: DecodeSteps) -> Callable[[Request], Awaitable[Response]]:
+    def make_token_counter(
+        self, side: DialectSide, decode_steps: DecodeSteps
+    ) -> Callable[[Request], Awaitable[Response]]:
         """The handler that counts the tokens of a request in this dialect."""
         shared = self._shared
 

@@ -20,7 +20,7 @@ from toolwire.gateway.answer import Answer, Pace
 from toolwire.gateway.http import EXPOSED, PIECE, send_json, send_pieces
 from toolwire.protocols import Encoder
 from toolwire.turns.observers import ObservedTurn
-from toolwire.turns.run import early_failure
+from toolwire.turns.run import find_early_failure
 from toolwire.turns.source import TurnSource
 from toolwire.upstream.scheduling import give_way
 
@@ -70,7 +70,7 @@ class HttpSink:
         """Nothing more may be sent: the last bytes were sent, or are being sent."""
         self.interruption = SHUTTING_DOWN
 
-    async def plain(self, run: TurnSource, answer: Answer, hold: Callable[[int], None]) -> None:
+    async def send_plain(self, run: TurnSource, answer: Answer, hold: Callable[[int], None]) -> None:
         """Collect the turn and send it in one piece. `hold` reserves more bytes, and may raise."""
         collector = Collector()
         held = 0
@@ -85,11 +85,11 @@ class HttpSink:
         if turn.failure is not None:
             await self.refuse(turn.failure, run)
             return
-        [body] = await answer.settle([answer.whole(turn, run)])
-        headers = [*self.headers, *self._passed_on(run), *run.assembly.stats.headers()]
+        [body] = await answer.settle([answer.encode_whole(turn, run)])
+        headers = [*self.headers, *self._select_headers(run), *run.assembly.stats.headers()]
         await self._send_whole(200, body, headers)
 
-    async def stream(self, run: TurnSource, answer: Answer) -> None:
+    async def send_stream(self, run: TurnSource, answer: Answer) -> None:
         """Send the turn as a stream."""
         loop, pace = self._loop, answer.pace or self._pace
         spoke = loop.time()
@@ -97,16 +97,16 @@ class HttpSink:
         events: Sequence[Event] = ()
         if not pace.opens_at_once:
             events = await run.read(due)
-            failure = early_failure(events)
+            failure = find_early_failure(events)
             if failure is not None:
                 await self.refuse(failure, run)
                 return
-        self._answer, self._encoder = answer, answer.encoder(run)
+        self._answer, self._encoder = answer, answer.get_encoder(run)
         self._commit(200)
         await self._open(run)
         if pace.opens_at_once:
             events = await self._wait_openly(run, self._encoder, pace)
-            self._encoder = answer.encoder(run)  # with the notes of the attempt that was shown
+            self._encoder = answer.get_encoder(run)  # with the notes of the attempt that was shown
         else:
             events = events or run.commit()
         encoder = self._encoder
@@ -140,7 +140,7 @@ class HttpSink:
             silent = self._loop.time() - began
 
     async def _open(self, run: TurnSource) -> None:
-        start = [*SSE_HEADERS, *self.headers, *self._passed_on(run)]
+        start = [*SSE_HEADERS, *self.headers, *self._select_headers(run)]
         for tap in self._turn.taps:
             tap.send_head(start)
         await self._send({"type": "http.response.start", "status": 200, "headers": start})
@@ -162,7 +162,7 @@ class HttpSink:
 
     async def refuse(self, failure: Failure, run: TurnSource | None) -> None:
         """Answer with the status of a failure and the dialect's error object."""
-        headers = [*self.headers, *(self._passed_on(run) if run is not None else ())]
+        headers = [*self.headers, *(self._select_headers(run) if run is not None else ())]
         if failure.retry_after:
             headers.append((b"retry-after", failure.retry_after.encode()))
         if failure.code == UNAVAILABLE:
@@ -178,7 +178,7 @@ class HttpSink:
         elif not self.ended and self._encoder is not None:
             await self._end_with(self._encoder.break_off())
 
-    async def send_kept(self, kept: bytes | AsyncIterator[bytes]) -> None:
+    async def send_stored(self, kept: bytes | AsyncIterator[bytes]) -> None:
         """Answer with a body or a stream that does not depend on this connection."""
         self._commit(200)
         self.ended = True
@@ -221,7 +221,7 @@ class HttpSink:
         self.status = status
         self.committed = True
 
-    def _passed_on(self, run: TurnSource) -> list[tuple[bytes, bytes]]:
+    def _select_headers(self, run: TurnSource) -> list[tuple[bytes, bytes]]:
         """The upstream's headers for the client. Sets `upstream_id`."""
         out = [
             (passed, value.encode("latin-1", "replace"))
@@ -229,13 +229,13 @@ class HttpSink:
             if (passed := _encode_passed_name(name)) is not None
         ]
         out.append((b"x-toolwire-backend", run.backend.encode()))
-        self.upstream_id = upstream_request_id(run.headers)
+        self.upstream_id = find_request_id(run.headers)
         if self.upstream_id:
             out.append((b"x-upstream-request-id", self.upstream_id.encode()))
         return out
 
 
-def upstream_request_id(headers: Mapping[str, str]) -> str:
+def find_request_id(headers: Mapping[str, str]) -> str:
     """The upstream's id of a request, in characters that are safe in a header and a log."""
     for name in _REQUEST_IDS:
         if value := headers.get(name):

@@ -35,7 +35,7 @@ def start_run(
     shared, turn, reserve = exchange.shared, exchange.turn, exchange.reservation.grow
     if exchange.size >= LARGE_BODY_BYTES:
         check_parts(request, shared.bounds.entries)
-    rules = rules_for(exchange)
+    rules = find_rules(exchange)
     mode = choose_output_mode(rules, request)
     exchange.sink.headers.append((b"x-proxy-output-mode", mode.encode()))
     turn.report.model, turn.report.output_mode = request.model, mode
@@ -57,19 +57,19 @@ def start_run(
         from toolwire.gateway.tools.search import adopt_searches  # noqa: PLC0415 - few requests need it
 
         route, model = shared.engine.router.all_for(request.model)[0]
-        search = adopt_searches(request, route, shared.engine.reasoning.refused(route.backend.name, model))
+        search = adopt_searches(request, route, shared.engine.reasoning.list_refused(route.backend.name, model))
     if tools is not None:
-        count_call = _count_calls(exchange)
+        count_call = _make_call_counter(exchange)
         confirm = guard.begin_action if guard is not None else None
         return exchange.own(tools.run(caller.owner, request, begin, count_call, confirm, search))
     if search is not None:
         from toolwire.gateway.tools.run import run_with_search  # noqa: PLC0415
 
-        return exchange.own(run_with_search(search, shared.settings, begin, _count_calls(exchange)))
+        return exchange.own(run_with_search(search, shared.settings, begin, _make_call_counter(exchange)))
     return exchange.own(begin(request))
 
 
-def _count_calls(exchange: Exchange) -> Callable[[str, str], None]:
+def _make_call_counter(exchange: Exchange) -> Callable[[str, str], None]:
     """A function that counts the calls of gateway tools, with their outcomes, in the report of the turn."""
     turn, calls, failed = exchange.turn, count(1), count(1)
     turn.report.gateway_calls = turn.report.gateway_calls_failed = 0
@@ -84,7 +84,7 @@ def _count_calls(exchange: Exchange) -> Callable[[str, str], None]:
     return count_call
 
 
-def rules_for(exchange: Exchange) -> ToolRules:
+def find_rules(exchange: Exchange) -> ToolRules:
     """The rules of the settings, overridden by the headers and by the prefix of the path. Raises `BadRequest`."""
     prefix = exchange.scope.get(OUTPUT_MODE, "")
     return override_rules(exchange.shared.settings.tools, exchange.turn.head.headers, prefix)

@@ -8,13 +8,13 @@ from pathlib import Path
 DAY = 86_400.0
 
 
-def steady() -> float:
+def read_steady_clock() -> float:
     """Seconds since the machine started, including time asleep if the system counts it."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.clock_gettime(clock) if clock is not None else time.monotonic()
 
 
-def boot_id() -> str:
+def read_boot_id() -> str:
     """The id of this boot of the machine; empty if the system has none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -13,7 +13,7 @@ from contextlib import suppress
 from secrets import token_hex
 from socket import gethostname
 
-from toolwire.memory.clock import steady
+from toolwire.memory.clock import read_steady_clock
 from toolwire.memory.sql.store import Store
 from toolwire.memory.store import Lease, Member, StoreFailed
 
@@ -28,7 +28,7 @@ processes cannot reach it for a while, neither presumes the other dead.
 class Membership:
     """Joins the store, and sends heartbeats until it leaves."""
 
-    def __init__(self, store: Store, lease: float, clock: Callable[[], float] = steady) -> None:
+    def __init__(self, store: Store, lease: float, clock: Callable[[], float] = read_steady_clock) -> None:
         self._store = store
         self._clock = clock
         self._pause = lease / BEATS_PER_LEASE
@@ -44,7 +44,7 @@ class Membership:
         """Join, now or as soon as the store can be reached, and send heartbeats from then on."""
         with suppress(StoreFailed):
             await self.id()
-        self._beating = asyncio.get_running_loop().create_task(self._beat_on())
+        self._beating = asyncio.get_running_loop().create_task(self._keep_beating())
 
     async def id(self) -> str:
         """The id of this member. A process that is not a member joins first."""
@@ -64,7 +64,7 @@ class Membership:
         """
         return self._clock() - self._beat_at < self._pause * BEATS_PER_LEASE / 2 or await self._beat()
 
-    async def holds(self, lease: Lease) -> bool:
+    async def has_lease(self, lease: Lease) -> bool:
         """Whether this process still has a lease. Raises `StoreFailed`."""
         return await self.is_current() and lease.member == self._id
 
@@ -77,7 +77,7 @@ class Membership:
             with suppress(StoreFailed):
                 await self._store.leave(self._id)
 
-    async def _beat_on(self) -> None:
+    async def _keep_beating(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(self._pause)

@@ -25,7 +25,7 @@ class PendingResults:
             "beside", _Beside, MAX_CACHED_BYTES, behind or WriteBehind()
         )
 
-    def wanted(self, calls: Sequence[CallKey]) -> list[Wanted]:
+    def list_wanted(self, calls: Sequence[CallKey]) -> list[Wanted]:
         """What to load before merging into a history with these calls."""
         return [(self._waiting, key) for key in calls]
 
@@ -47,8 +47,8 @@ class PendingResults:
         for number, call in enumerate(theirs):
             start = turn.index(theirs[number - 1]) + 1 if number else 0
             index = turn.index(call)
-            before = _calls(turn[start:index])
-            after = _calls(turn[index + 1 :]) if call is theirs[-1] else ()
+            before = _select_calls(turn[start:index])
+            after = _select_calls(turn[index + 1 :]) if call is theirs[-1] else ()
             results = tuple(ours[each.id] for each in (*before, *after))
             earlier_turn = (*earlier, *turn[:index]) if earlier and not number else ()
             self._waiting.put(
@@ -95,7 +95,7 @@ def _canonical_arguments(call: CallEntry) -> bytes:
     return b"{}" if is_blank(call.arguments) else canonicalise(call.arguments)
 
 
-def _calls(entries: Sequence[Entry]) -> tuple[CallEntry, ...]:
+def _select_calls(entries: Sequence[Entry]) -> tuple[CallEntry, ...]:
     return tuple(entry for entry in entries if isinstance(entry, CallEntry))
 
 
@@ -104,13 +104,13 @@ def _restore_rounds(earlier_turn: tuple[Entry, ...], out: list[Entry]) -> bool:
     start = len(out)
     while start and not isinstance(out[start - 1], CallEntry | OtherEntry) and not _ends_turn(out[start - 1]):
         start -= 1
-    if not earlier_turn or _words(out[start:]) != _words(earlier_turn):
+    if not earlier_turn or _compact_text(out[start:]) != _compact_text(earlier_turn):
         return False
     out[start:] = earlier_turn
     return True
 
 
-def _words(entries: Sequence[Entry]) -> str:
+def _compact_text(entries: Sequence[Entry]) -> str:
     """The model's text without white space, because the client gets blank lines between rounds."""
     parts = [part for entry in entries if isinstance(entry, Message) for part in entry.parts]
     return "".join("".join(part.text.split()) for part in parts if isinstance(part, TextPart))

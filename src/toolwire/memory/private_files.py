@@ -11,7 +11,7 @@ _OTHERS = 0o077
 """The permissions of group and others."""
 
 
-def state_folder() -> Path:
+def find_state_folder() -> Path:
     """The directory for data that outlives a process: `toolwire` in the XDG state directory."""
     given = os.environ.get("XDG_STATE_HOME", "")
     base = Path(given) if os.path.isabs(given) else Path.home() / ".local" / "state"
@@ -25,7 +25,7 @@ def make_folders(folder: Path) -> None:
         folder.mkdir(_FOLDER, exist_ok=True)
 
 
-def close_to_others(path: Path) -> bool:
+def restrict_access(path: Path) -> bool:
     """Remove the permissions of group and others from a file or directory of this user; returns whether any existed."""
     try:
         found = path.stat()

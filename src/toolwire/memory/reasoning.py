@@ -94,20 +94,20 @@ class ReasoningCache:
         if backend not in known:
             self._origins.put(key, known | {backend})
 
-    def wanted(self, owner: str, entries: Sequence[Entry]) -> tuple[list[CallKey], list[Wanted]]:
+    def list_wanted(self, owner: str, entries: Sequence[Entry]) -> tuple[list[CallKey], list[Wanted]]:
         """The keys of the calls of a history, and what to load for it, both latest first."""
         keys, marks = CallKeys(owner), list[str]()
         calls: list[CallKey] = []
         for entry in entries:
             if (key := keys.see(entry)) is not None:
                 calls.append(key)
-            if isinstance(entry, OF_ONE_BACKEND) and (mark := _mark(entry)):
+            if isinstance(entry, OF_ONE_BACKEND) and (mark := _mark_of(entry)):
                 marks.append(mark)
         calls.reverse()
         origins = [(self._origins, (owner, digest(mark))) for mark in reversed(marks)]
         return calls, [*((self._calls, key) for key in calls), *origins]
 
-    def know_origins(self, loaded: Sequence[Wanted]) -> None:
+    def cache_origins(self, loaded: Sequence[Wanted]) -> None:
         """Cache the origins of signatures that were loaded with their calls: they are not stored separately."""
         for table, key in loaded:
             made = self._calls.get(key) if table is self._calls else None
@@ -117,12 +117,12 @@ class ReasoningCache:
 
     def refuse(self, backend: str, model: str, part: Omission) -> None:
         """Remember that the server of a model refuses this part of a request."""
-        self._refused.put("", (backend, model), tuple({*self.refused(backend, model), part}), size_of(model))
+        self._refused.put("", (backend, model), tuple({*self.list_refused(backend, model), part}), size_of(model))
 
-    def refused(self, backend: str, model: str) -> tuple[Omission, ...]:
+    def list_refused(self, backend: str, model: str) -> tuple[Omission, ...]:
         return self._refused.get((backend, model)) or ()
 
-    def fit_for(self, backend: str, owner: str, request: Request) -> Request:
+    def fit_to_backend(self, backend: str, owner: str, request: Request) -> Request:
         """The request without the data of other backends, and with the data that this backend wants back."""
         for entry in request.entries:
             if isinstance(entry, OF_ONE_BACKEND):
@@ -137,42 +137,42 @@ class ReasoningCache:
         turn: list[Keyed] = []  # entries of one turn of the model
         for entry in request.entries:
             key = keys.see(entry)
-            if turn and not _goes_on(turn[-1][0], entry, request):
-                fit += self._turn(turn, backend, owner, request, notes)
+            if turn and not _is_same_turn(turn[-1][0], entry, request):
+                fit += self._fit_turn(turn, backend, owner, request, notes)
                 turn = []
-            if _is_of_the_model(entry):
+            if _is_from_model(entry):
                 turn.append((entry, key))
             else:
                 fit.append(entry)
-        fit += self._turn(turn, backend, owner, request, notes)
+        fit += self._fit_turn(turn, backend, owner, request, notes)
         if len(fit) == len(request.entries) and all(map(is_, fit, request.entries)):
             return request
         return msgspec.structs.replace(request, entries=tuple(fit), notes=(*request.notes, *notes))
 
-    def _turn(
+    def _fit_turn(
         self, keyed: list[Keyed], backend: str, owner: str, request: Request, notes: list[Note]
     ) -> Sequence[Entry]:
         """The entries of one turn, with their reasoning if this backend made it."""
         kept = [made for _, key in keyed if key is not None and (made := self._calls.get(key)) is not None]
         made = next((each for each in kept if each.fields), None)
-        entries = [self._fit(entry, key, backend, owner, notes) for entry, key in keyed]
+        entries = [self._fit_entry(entry, key, backend, owner, notes) for entry, key in keyed]
         if made is None:
             return entries
         if made.backend != backend:
-            return [_without_reasoning(entry, notes) if _may_be_others(entry) else entry for entry in entries]
+            return [_drop_reasoning(entry, notes) if _may_be_foreign(entry) else entry for entry in entries]
         brought = [entry for entry in entries if isinstance(entry, ReasoningEntry) and _is_of_chat(entry)]
-        entry = _entry(made.fields)
-        if request.reasoning_in_messages and _are_own(brought, entry):
+        entry = _decode_entry(made.fields)
+        if request.reasoning_in_messages and _is_unchanged(brought, entry):
             return entries
         own = msgspec.structs.replace(entry, message=entries[0].message)
         return [own, *(entry for entry in entries if not _is_of_chat(entry))]
 
-    def _fit(self, entry: Entry, key: CallKey | None, backend: str, owner: str, notes: list[Note]) -> Entry:
+    def _fit_entry(self, entry: Entry, key: CallKey | None, backend: str, owner: str, notes: list[Note]) -> Entry:
         if isinstance(entry, ReasoningEntry):
-            mark = _mark(entry)
-            origins = self._origins_of(owner, mark)
+            mark = _mark_of(entry)
+            origins = self._find_origins(owner, mark)
             if origins is not None and backend not in origins:
-                return _without_reasoning(entry, notes)
+                return _drop_reasoning(entry, notes)
             is_unsigned = entry.origin == "messages" and not entry.signature
             return (
                 msgspec.structs.replace(entry, from_this_backend=True) if is_unsigned and origins is not None else entry
@@ -180,12 +180,12 @@ class ReasoningCache:
         if isinstance(entry, CallEntry) and key is not None:
             made = self._calls.get(key)
             signature = entry.signature or (made.signature if made is not None else "")
-            origins = self._origins_of(owner, signature)
+            origins = self._find_origins(owner, signature)
             signature = signature if origins is None or backend in origins else ""
             return entry if signature == entry.signature else msgspec.structs.replace(entry, signature=signature)
         return entry
 
-    def _origins_of(self, owner: str, mark: str) -> frozenset[str] | None:
+    def _find_origins(self, owner: str, mark: str) -> frozenset[str] | None:
         """The backends that made something; None if that is unknown."""
         return self._origins.get((owner, digest(mark))) if mark else None
 
@@ -201,7 +201,7 @@ class ReasoningCache:
             made = self._calls.get(key) if key is not None else None
             if made is not None and made.reasoning and made.reasoning not in known:
                 known.add(made.reasoning)
-                _put_back(made.reasoning, out)
+                _insert_reasoning(made.reasoning, out)
             out.append(entry)
         return msgspec.structs.replace(request, entries=tuple(out)) if known else request
 
@@ -211,21 +211,21 @@ def strip_reasoning(entry: Entry) -> Entry:
     return ReasoningEntry(entry.id, message=entry.message) if isinstance(entry, ReasoningEntry) else entry
 
 
-def _without_reasoning(entry: Entry, notes: list[Note]) -> Entry:
+def _drop_reasoning(entry: Entry, notes: list[Note]) -> Entry:
     if isinstance(entry, ReasoningEntry) and (entry.text or entry.signature):
         notes.append(Note("reasoning_dropped", entry.id))
     return strip_reasoning(entry)
 
 
-def _is_of_the_model(entry: Entry) -> bool:
+def _is_from_model(entry: Entry) -> bool:
     if isinstance(entry, Message):
         return entry.role == "assistant"
     return not isinstance(entry, ResultEntry | ToolsEntry)
 
 
-def _goes_on(last: Entry, entry: Entry, request: Request) -> bool:
+def _is_same_turn(last: Entry, entry: Entry, request: Request) -> bool:
     """Whether an entry belongs to the same turn of the model, or to the same message if reasoning is in messages."""
-    return _is_of_the_model(entry) and (not request.reasoning_in_messages or entry.message == last.message)
+    return _is_from_model(entry) and (not request.reasoning_in_messages or entry.message == last.message)
 
 
 def _is_of_chat(entry: Entry) -> bool:
@@ -233,12 +233,12 @@ def _is_of_chat(entry: Entry) -> bool:
     return isinstance(entry, ReasoningEntry) and (not entry.signature or entry.origin == "chat")
 
 
-def _may_be_others(entry: Entry) -> bool:
+def _may_be_foreign(entry: Entry) -> bool:
     """Whether another chat server may have made the reasoning."""
     return isinstance(entry, ReasoningEntry) and _is_of_chat(entry) and not entry.from_this_backend
 
 
-def _are_own(brought: Sequence[ReasoningEntry], made: ReasoningEntry) -> bool:
+def _is_unchanged(brought: Sequence[ReasoningEntry], made: ReasoningEntry) -> bool:
     """Whether a chat client returned the reasoning as the server wrote it, or edited it."""
     fields = [_fields(entry.signature) if entry.signature else {"reasoning_content": entry.text} for entry in brought]
     if fields == [_fields(made.signature)]:
@@ -247,7 +247,7 @@ def _are_own(brought: Sequence[ReasoningEntry], made: ReasoningEntry) -> bool:
     return bool(text) and text != _compact(made.text)
 
 
-def _mark(entry: CallEntry | ReasoningEntry) -> str:
+def _mark_of(entry: CallEntry | ReasoningEntry) -> str:
     """What identifies the origin of an entry: its signature, or the text of unsigned reasoning."""
     return _compact(entry.text) if isinstance(entry, ReasoningEntry) and _is_of_chat(entry) else entry.signature
 
@@ -260,7 +260,7 @@ def _compact(text: str) -> str:
 _fields = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def _put_back(reasoning: tuple[ReasoningEntry, ...], out: list[Entry]) -> None:
+def _insert_reasoning(reasoning: tuple[ReasoningEntry, ...], out: list[Entry]) -> None:
     """Insert reasoning before the text of its calls, replacing any that the client returned."""
     index = len(out)
     if out and isinstance(out[-1], Message) and out[-1].role == "assistant":
@@ -338,11 +338,11 @@ class KeepReasoning:
         made = CallReasoning(self._backend, fields=fields)
         for key in self._call_keys() if is_new else self._call_keys()[-1:]:
             self._cache.keep(key, made)
-        if is_new and (text := _entry(fields).text):
+        if is_new and (text := _decode_entry(fields).text):
             self._cache.remember_text(self._owner, text, self._backend)
 
 
-def _entry(written: str) -> ReasoningEntry:
+def _decode_entry(written: str) -> ReasoningEntry:
     """The reasoning in these fields of a chat server's message."""
     fields = _fields(written)
     texts = [fields[name] for name in ("reasoning_content", "reasoning") if isinstance(fields.get(name), str)]

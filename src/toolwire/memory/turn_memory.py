@@ -54,17 +54,17 @@ class TurnMemory:
             return
         if self._store is None:
             return
-        calls, wanted = self.reasoning.wanted(owner, entries)
-        self.reasoning.know_origins(await load(self._store, owner, [*self.results.wanted(calls), *wanted]))
+        calls, wanted = self.reasoning.list_wanted(owner, entries)
+        self.reasoning.cache_origins(await load(self._store, owner, [*self.results.list_wanted(calls), *wanted]))
         merged = self.results.merge_into(entries, owner)
         if merged is not entries:
-            calls, wanted = self.reasoning.wanted(owner, merged)
-            self.reasoning.know_origins(await load(self._store, owner, wanted))
-        if self._threads is not None and (answered := _last_answered(merged)):
+            calls, wanted = self.reasoning.list_wanted(owner, merged)
+            self.reasoning.cache_origins(await load(self._store, owner, wanted))
+        if self._threads is not None and (answered := _find_last_answered(merged)):
             await self._threads.find([key for key in calls[:MAX_AWAITED_CALLS] if key[1] in answered])
 
 
-def _last_answered(entries: Sequence[Entry]) -> set[str]:
+def _find_last_answered(entries: Sequence[Entry]) -> set[str]:
     """The ids of the calls whose results end the history, ignoring user messages after them."""
     ids = set[str]()
     for entry in reversed(entries):

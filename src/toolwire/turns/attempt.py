@@ -173,7 +173,7 @@ class Attempt:
                     return None
                 reply = self._opening.result()
         except TimeoutError:
-            raise _timeout("first_byte", limits) from None
+            raise _make_timeout("first_byte", limits) from None
         self._opening = None
         self._reply = reply
         kind = reply.headers.get("content-type", "")
@@ -194,7 +194,7 @@ class Attempt:
         if isinstance(opening, Dialogue):
             self._dialogue = opening
         for tap in self._taps:
-            tap.ask(opening, partial(question.upstream.headers, opening, question.key))
+            tap.ask(opening, partial(question.upstream.make_headers, opening, question.key))
         if question.confirm is not None:
             await question.confirm()
         opened = question.upstream.open(opening, question.key)
@@ -239,7 +239,7 @@ class Attempt:
                 passed = "total"
             elif now >= reader.progressed + limits.progress:
                 passed = "progress"
-            raise _timeout(passed, limits) from None
+            raise _make_timeout(passed, limits) from None
         return self._feed(data) if data else self._end()
 
     def _feed(self, data: bytes) -> Sequence[Event]:
@@ -259,6 +259,6 @@ class Attempt:
         return self.reader.end()
 
 
-def _timeout(limit: str, limits: Timeouts) -> BackendFault:
+def _make_timeout(limit: str, limits: Timeouts) -> BackendFault:
     message = f"The backend was too slow: {limits.name_of(limit)} of {getattr(limits, limit):g} seconds has passed."
     return BackendFault(Failure(504, "backend_timeout", message, "timeout_error"))

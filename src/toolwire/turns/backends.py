@@ -17,7 +17,7 @@ from toolwire.turns.codex import make_codex_route
 from toolwire.turns.route import Route
 from toolwire.turns.validate import validate
 from toolwire.upstream.codex.host import CodexHost
-from toolwire.upstream.credentials import ApiKey, CodexLogin, has_login, login_file
+from toolwire.upstream.credentials import ApiKey, CodexLogin, find_login_file, has_login
 from toolwire.upstream.http import HttpUpstream
 from toolwire.upstream.in_process import ScriptUpstream
 from toolwire.upstream.reply import Broken
@@ -51,7 +51,7 @@ def find_obstacle(backend: Backend, settings: Settings) -> str:
     if backend.api_key_env and not environment.get(backend.api_key_env, "").strip():
         return f"{backend.api_key_env} is not set; start Toolwire with the key of its server in it"
     if backend.auth and not has_login(environment):
-        return f"there is no login in {login_file(environment)}; run codex login"
+        return f"there is no login in {find_login_file(environment)}; run codex login"
     if side.is_recording:
         try:
             _read_replay(backend)
@@ -101,7 +101,7 @@ def _make_http_route(backend: Backend, http: HttpBackend, settings: Settings, se
         except (Broken, *UNREADABLE):
             return None
 
-    usage = partial(upstream.beside(backend.auth).get_json, http.usage_path, "") if backend.auth else None
+    usage = partial(upstream.at_parent(backend.auth).get_json, http.usage_path, "") if backend.auth else None
     return Route(
         backend,
         upstream,

@@ -22,7 +22,7 @@ from toolwire.core.recording import Case, Expectation, ExpectedCall, Recording
 from toolwire.core.request import Request
 from toolwire.protocols import Json, backend_kinds, converse_as, dialects
 from toolwire.reader import TurnReader
-from toolwire.turns.run import early_failure
+from toolwire.turns.run import find_early_failure
 from toolwire.turns.validate import validate
 
 OTHER_NOTES = frozenset(
@@ -92,7 +92,7 @@ def _answer(recording: Recording, case: Case) -> Expectation:
         events, stats = _read_reply(recording, case, msgspec.structs.replace(request, stream=not case.is_plain))
     except BadRequest as refused:
         return Expectation([], "", f"failed: {refused.code}", [])
-    failure = early_failure(events)
+    failure = find_early_failure(events)
     turn = collect(events)
     if case.is_plain:
         failure = turn.failure
@@ -114,8 +114,6 @@ def _read_reply(recording: Recording, case: Case, request: Request) -> tuple[lis
     if side.http is not None:
         profile = side.http.profile_from(case.profile, case.login)
         facts = side.http.facts(profile)
-    if facts.hides_schemas and rules.arguments == "pass":
-        rules = msgspec.structs.replace(rules, arguments="check")
     request = adapt_request(request, rules, head.kind, facts)
     asked = msgspec.structs.replace(request, model=head.model)
     if side.http is not None:

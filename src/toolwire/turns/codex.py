@@ -16,7 +16,7 @@ from toolwire.turns.route import Route
 from toolwire.upstream.codex.app_server import AppServerSpec
 from toolwire.upstream.codex.host import CodexHost, HostedCodexUpstream
 from toolwire.upstream.codex.upstream import CodexUpstream
-from toolwire.upstream.credentials import inherit_environment, login_file, read_login_tokens
+from toolwire.upstream.credentials import find_login_file, inherit_environment, read_login_tokens
 
 CATALOGUE = "models.json"
 
@@ -30,7 +30,7 @@ def make_codex_route(backend: Backend, facts: ServerFacts, settings: Settings, h
     provider = str(backend.overrides.get("model_provider", codex.PROVIDER))
 
     def converse(request: Request, seed: str, owner: str) -> LoweredConversation:
-        waiting = upstream.waiting(codex.find_awaited_calls(request, owner))
+        waiting = upstream.find_waiting(codex.find_awaited_calls(request, owner))
         return codex.Conversation(request, seed, profile, owner, waiting, provider=provider)
 
     return Route(backend, upstream, converse, backend.kind, facts)
@@ -57,7 +57,7 @@ def make_codex_upstream(backend: Backend, settings: Settings) -> CodexUpstream:
         command=(*backend.command, "app-server", *config.make_arguments(backend.overrides)),
         environment=partial(inherit_environment, settings.secret_variables, allowed, environment),
         files=make_files,
-        links={"auth.json": str(login_file())},
+        links={"auth.json": str(find_login_file())},
         credentials=find_credentials,
         version=__version__,
     )

@@ -185,8 +185,8 @@ def _make_question(engine: Engine, request: Request, caller: Caller, options: Op
     settings, reasoning, owner = engine.settings, engine.reasoning, caller.owner
     rules, seed, name = options.rules, options.seed, route.backend.name
     whole, entries, asked = request, request.entries, request.model
-    request = reasoning.fit_for(name, owner, request)
-    if refused := reasoning.refused(name, model):
+    request = reasoning.fit_to_backend(name, owner, request)
+    if refused := reasoning.list_refused(name, model):
         notes = request.notes
         if "reasoning" in refused and any(map(_is_reasoning, request.entries)):
             notes = (*notes, Note("reasoning_dropped"))
@@ -209,7 +209,7 @@ def _make_question(engine: Engine, request: Request, caller: Caller, options: Op
     )
     guard = options.guard
     return Question(
-        route.asked(key),
+        route.describe_backend(key),
         request,
         conversation,
         assemble_policies(request, rules, seed, conversation.stand_in, last, validate, ReaderFacts(is_same_dialect)),

@@ -15,7 +15,7 @@ from toolwire.turns.observers import AttemptInfo, AttemptObserver
 from toolwire.upstream.record import Recorder
 
 
-def recordings_of(settings: Settings) -> Sequence[AttemptObserver]:
+def make_recordings(settings: Settings) -> Sequence[AttemptObserver]:
     """The observer that records attempts, if the settings turn it on."""
     return (Recordings(settings),) if settings.debug.record else ()
 
@@ -45,7 +45,7 @@ class AttemptRecording:
         self._is_over = False
 
     def ask(self, opening: Opening, headers: Callable[[], Mapping[str, str]]) -> None:
-        self._recorder.ask(opening)
+        self._recorder.record_opening(opening)
 
     def reply(self, status: int, headers: Mapping[str, str]) -> None:
         kind = headers.get("content-type", "")
@@ -63,13 +63,13 @@ class AttemptRecording:
                 self._is_over = True
 
     def send(self, messages: Sequence[Ask | bytes]) -> None:
-        self._recorder.answer(monotonic(), messages)
+        self._recorder.record_messages(monotonic(), messages)
 
     def end(self) -> None:
         if self._refusal is not None:
-            self._recorder.body(monotonic(), b"".join(self._refusal))
+            self._recorder.record_body(monotonic(), b"".join(self._refusal))
         elif self._splitter.is_plain:
-            self._recorder.body(monotonic(), self._splitter.body)
+            self._recorder.record_body(monotonic(), self._splitter.body)
         elif not self._is_over:
             self._write(self._splitter.end())
         self._is_over = True
@@ -79,4 +79,4 @@ class AttemptRecording:
 
     def _write(self, frames: Sequence[Frame]) -> None:
         for frame in frames:
-            self._recorder.frame(monotonic(), frame)
+            self._recorder.record_frame(monotonic(), frame)

@@ -35,7 +35,7 @@ class Route(msgspec.Struct, frozen=True):
     shows_url: bool = False
     """Whether clients may see the address of its server."""
 
-    def asked(self, key: str) -> AskedBackend:
+    def describe_backend(self, key: str) -> AskedBackend:
         """Facts for error messages; `key` is the client's own, if it is passed on."""
         backend = self.backend
         source: KeySource = "client" if key else "none"

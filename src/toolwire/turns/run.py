@@ -152,7 +152,7 @@ class Run:
 
     def _process(self, events: Sequence[Event]) -> Sequence[Event]:
         """Apply the policies; returns nothing if another attempt follows, or before the commit."""
-        if not self._is_committed and (failure := early_failure(events)) is not None and self._retry(failure):
+        if not self._is_committed and (failure := find_early_failure(events)) is not None and self._retry(failure):
             return ()
         if events and isinstance(events[-1], TurnFailed):
             events = [*events[:-1], TurnFailed(explain_failure(events[-1].failure, self._asked))]
@@ -198,7 +198,7 @@ class Run:
             self._looked_again = False
 
 
-def early_failure(events: Sequence[Event]) -> Failure | None:
+def find_early_failure(events: Sequence[Event]) -> Failure | None:
     """The failure among these events, if no visible event precedes it."""
     for event in events:
         if isinstance(event, TurnFailed):

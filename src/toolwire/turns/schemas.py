@@ -69,9 +69,9 @@ def _find_problems(schema: bytes, arguments: str) -> Sequence[Problem] | None:
     problems: list[Problem] = []
     try:
         for error in islice(validator.iter_errors(msgspec.json.decode(whole)), MAX_PROBLEMS):
-            wanted = set(_wanted_types(error))
+            wanted = set(_list_types(error))
             if error.validator in ("anyOf", "oneOf"):
-                wanted.update(type for each in error.context if not each.relative_path for type in _wanted_types(each))
+                wanted.update(type for each in error.context if not each.relative_path for type in _list_types(each))
             problems.append(Problem(tuple(error.absolute_path), error.validator or "false", tuple(sorted(wanted))))
     except (StepsExceeded, RecursionError, OverflowError, UnknownType, Unresolvable, msgspec.DecodeError):
         return None
@@ -80,7 +80,7 @@ def _find_problems(schema: bytes, arguments: str) -> Sequence[Problem] | None:
     return problems
 
 
-def _wanted_types(error: Any) -> Sequence[str]:
+def _list_types(error: Any) -> Sequence[str]:
     if error.validator != "type":
         return ()
     given = error.validator_value
@@ -122,7 +122,7 @@ def _limit(draft: Any) -> Any:
 
     def count(keyword: Keyword) -> Keyword:
         def check(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any] | None:
-            _Budget.left -= 1 + _length(value) + _length(instance)
+            _Budget.left -= 1 + _measure(value) + _measure(instance)
             if _Budget.left < 0:
                 raise StepsExceeded
             return keyword(validator, value, instance, schema)
@@ -148,7 +148,7 @@ def _skip(validator: Any, value: Any, instance: Any, schema: Any) -> None:
     """The check of a keyword that is skipped."""
 
 
-def _length(value: Any) -> int:
+def _measure(value: Any) -> int:
     return len(cast("list[Any]", value)) if isinstance(value, list | dict) else 0
 
 

@@ -150,10 +150,10 @@ class PacedHandler(ResponseHandler):
                 if is_over:
                     self._is_resting = True
                     self._pause_reading_for_buffer()
-                    self._loop.call_soon(self._go_on)
+                    self._loop.call_soon(self._resume)
                 return
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         self._is_resting = False
         if self.transport is None:
             return

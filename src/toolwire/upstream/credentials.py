@@ -24,7 +24,7 @@ class ApiKey(msgspec.Struct, frozen=True):
     header: str = "authorization"
     key: str | None = None
 
-    def headers(self, client_key: str) -> Mapping[str, str]:
+    def make_headers(self, client_key: str) -> Mapping[str, str]:
         """The headers that carry the key."""
         key = client_key if self.key is None else self.key
         return {self.header: f"Bearer {key}" if self.header == "authorization" else key} if key else {}
@@ -46,7 +46,7 @@ class Login(msgspec.Struct, rename={"api_key": "OPENAI_API_KEY"}):
     api_key: str | None = None
 
 
-def login_file(environment: Mapping[str, str] = os.environ) -> Path:
+def find_login_file(environment: Mapping[str, str] = os.environ) -> Path:
     """The file in which `codex login` stores its tokens."""
     home = environment.get("CODEX_HOME")
     return (Path(home) if home else Path(environment.get("HOME") or Path.home()) / ".codex") / "auth.json"
@@ -60,7 +60,7 @@ def read_login(path: Path) -> Login:
 def read_login_tokens() -> tuple[str, ...]:
     """The tokens and the key of a `codex login`, if there is one."""
     try:
-        found = read_login(login_file())
+        found = read_login(find_login_file())
     except (OSError, msgspec.DecodeError):
         return ()
     tokens = found.tokens or LoginTokens()
@@ -69,18 +69,18 @@ def read_login_tokens() -> tuple[str, ...]:
 
 def has_login(environment: Mapping[str, str]) -> bool:
     """Whether there is a `codex login`."""
-    return login_file(environment).is_file()
+    return find_login_file(environment).is_file()
 
 
 class CodexLogin:
     """The ChatGPT login in `CODEX_HOME/auth.json`, read again whenever the file changes."""
 
     def __init__(self) -> None:
-        self._path = login_file()
+        self._path = find_login_file()
         self._version: tuple[int, int] | None = None
         self._headers: Mapping[str, str] = {}
 
-    def headers(self, client_key: str) -> Mapping[str, str]:
+    def make_headers(self, client_key: str) -> Mapping[str, str]:
         """The headers that carry the login. Raises `Broken` if there is none."""
         try:
             stat = self._path.stat()
@@ -88,15 +88,15 @@ class CodexLogin:
             if version != self._version:
                 tokens = read_login(self._path).tokens
                 if tokens is None or not tokens.access_token:
-                    raise self._not_logged_in()
+                    raise self._make_failure()
                 account = {"chatgpt-account-id": tokens.account_id} if tokens.account_id else {}
                 self._headers = {"authorization": f"Bearer {tokens.access_token}", **account}
                 self._version = version
         except (OSError, msgspec.DecodeError) as error:
-            raise self._not_logged_in() from error
+            raise self._make_failure() from error
         return self._headers
 
-    def _not_logged_in(self) -> Broken:
+    def _make_failure(self) -> Broken:
         message = f"There is no ChatGPT login in {self._path}. Run `codex login`."
         return Broken(Failure(401, "codex_login_required", message, "authentication_error"))
 

@@ -25,7 +25,7 @@ from yarl import URL
 from toolwire.core.backend import Opening, Post
 from toolwire.core.redact import BlankCredentials, CredentialFilter, find_credentials, find_filter, is_secret_name
 from toolwire.upstream.aiohttp_buffer import BUFFER_SIZE, MAX_READ, drain, make_connector, wait_and_drain
-from toolwire.upstream.reply import CONTROL, Broken, Timeouts, Upstream, broken, sanitize_headers
+from toolwire.upstream.reply import CONTROL, Broken, Timeouts, Upstream, make_broken, sanitize_headers
 from toolwire.upstream.scheduling import give_way
 
 MAX_SMALL_ANSWER = 4 * 1000 * 1000
@@ -39,7 +39,7 @@ LARGE_BODY = 1 << 20
 class Credentials(Protocol):
     """The source of a backend's key; `client_key` is the key that the client presented."""
 
-    def headers(self, client_key: str) -> Mapping[str, str]:
+    def make_headers(self, client_key: str) -> Mapping[str, str]:
         """The headers that carry the key."""
         ...
 
@@ -64,7 +64,7 @@ def make_session(timeouts: Timeouts) -> aiohttp.ClientSession:
     )
 
 
-def proxy_for(url: URL) -> str | None:
+def find_proxy(url: URL) -> str | None:
     """The HTTP proxy for an address, from the environment; None if there is none."""
     if url.host is None or proxy_bypass(url.host):
         return None
@@ -98,24 +98,24 @@ class HttpUpstream(Upstream):
         self._secrets = find_credentials({name: value for name, value in configured.items() if is_secret_name(name)})
         """The credentials in every request."""
         self.origin = (address.scheme, address.host, address.port)
-        self._proxy = proxy_for(address)
+        self._proxy = find_proxy(address)
         self._targets: dict[str, aiohttp.ClientRequest] = {}
 
-    def headers(self, opening: Opening, key: str) -> Mapping[str, str]:
+    def make_headers(self, opening: Opening, key: str) -> Mapping[str, str]:
         assert isinstance(opening, Post)
-        return {**self._headers, **opening.headers, **self._credentials.headers(key)}
+        return {**self._headers, **opening.headers, **self._credentials.make_headers(key)}
 
     async def open(self, opening: Opening, key: str) -> "HttpReply":
         """Send the request; returns when the headers have arrived. Raises `Broken`."""
         assert isinstance(opening, Post)
-        headers, blanks = self.headers(opening, key), self._blanks(key)
+        headers, blanks = self.make_headers(opening, key), self._make_filter(key)
         try:
             if self._proxy is None and len(opening.body) < LARGE_BODY:
                 reply = await self._send(opening, headers, blanks)
                 self.note_connection()
                 return reply
             await give_way()  # encoding it took a while
-            url, payload = self._url(opening.path), _payload(opening.body)
+            url, payload = self._make_url(opening.path), _make_payload(opening.body)
             del opening  # so that the body is freed once it is written
             response = await self._session.post(
                 url, data=payload, headers=headers, proxy=self._proxy, allow_redirects=False
@@ -123,28 +123,30 @@ class HttpUpstream(Upstream):
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise self._fail(error) from error
         self.note_connection()
-        return _reply(response.status, response.headers, response.content, response.close, self._batching, blanks)
+        return _make_reply(response.status, response.headers, response.content, response.close, self._batching, blanks)
 
     def _fail(self, error: Exception) -> Broken:
         """The failure of a request, which is noted if there was no connection."""
-        broken = _broken(error)
+        broken = _explain_error(error)
         if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
             self.note_connection(broken.failure.message)
         return broken
 
-    def _blanks(self, key: str) -> CredentialFilter:
+    def _make_filter(self, key: str) -> CredentialFilter:
         """The filter for the credentials in a request with this key of the client."""
-        return find_filter((*self._secrets, *find_credentials(self._credentials.headers(key))))
+        return find_filter((*self._secrets, *find_credentials(self._credentials.make_headers(key))))
 
     async def _send(self, post: Post, headers: Mapping[str, str], blanks: CredentialFilter) -> "HttpReply":
         """Write a request in one piece to a connection of the pool."""
         target = self._targets.get(post.path)
         if target is None:  # identifies the server to aiohttp's pool, and is the same for all requests
-            target = _BareRequest("POST", self._url(post.path), loop=asyncio.get_running_loop())
+            target = _BareRequest("POST", self._make_url(post.path), loop=asyncio.get_running_loop())
             self._targets[post.path] = target
         headers = {"host": target.headers["host"], **headers}
         if CONTROL.search("".join((*headers, *headers.values()))):
-            raise broken("invalid_header", "A header for the backend, or its key, contains a control character.", 500)
+            raise make_broken(
+                "invalid_header", "A header for the backend, or its key, contains a control character.", 500
+            )
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         head = f"POST {target.url.raw_path_qs} HTTP/1.1\r\n{lines}content-length: {len(post.body)}\r\n\r\n".encode()
         connector = self._session.connector
@@ -159,9 +161,9 @@ class HttpUpstream(Upstream):
             connection.close()
             raise
         content.on_eof(connection.release)
-        return _reply(message.code, message.headers, content, connection.close, self._batching, blanks)
+        return _make_reply(message.code, message.headers, content, connection.close, self._batching, blanks)
 
-    def beside(self, last: str) -> "HttpUpstream":
+    def at_parent(self, last: str) -> "HttpUpstream":
         """The upstream at the parent path, if this path ends with the segment `last`."""
         return self.at(self.url.removesuffix(f"/{last}"))
 
@@ -177,15 +179,15 @@ class HttpUpstream(Upstream):
         """Send a request with a small answer, such as a token count. Raises `Broken` if the server refuses it."""
         answer = await self.fetch(post, key)
         if not 200 <= answer.status < 300:
-            raise broken("backend_refused", f"The backend answered with status {answer.status}.")
+            raise make_broken("backend_refused", f"The backend answered with status {answer.status}.")
         return answer.body
 
     async def fetch(self, post: Post, key: str) -> "SmallAnswer":
         """Send a POST, or a GET if it has no body, whose answer is small. Raises `Broken` if there is no answer."""
-        method, payload = ("POST", _payload(post.body)) if post.body else ("GET", None)
-        headers = self.headers(post, key)
+        method, payload = ("POST", _make_payload(post.body)) if post.body else ("GET", None)
+        headers = self.make_headers(post, key)
         request = self._session.request(
-            method, self._url(post.path), headers=headers, data=payload, proxy=self._proxy, allow_redirects=False
+            method, self._make_url(post.path), headers=headers, data=payload, proxy=self._proxy, allow_redirects=False
         )
         body = bytearray()
         try:
@@ -194,15 +196,15 @@ class HttpUpstream(Upstream):
                     body += piece
                     if len(body) > MAX_SMALL_ANSWER:
                         message = f"The backend's reply exceeds the limit of {MAX_SMALL_ANSWER} bytes."
-                        raise broken("reply_too_large", message)
+                        raise make_broken("reply_too_large", message)
                 self.note_connection()
-                blanks, location = self._blanks(key), response.headers.get("location", "")
+                blanks, location = self._make_filter(key), response.headers.get("location", "")
                 content = blanks.clean(bytes(body))
                 return SmallAnswer(response.status, response.content_type, content, blanks.clean_text(location))
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise self._fail(error) from error
 
-    def _url(self, path: str) -> URL:
+    def _make_url(self, path: str) -> URL:
         return URL(self.url + path).extend_query(self._query)
 
 
@@ -216,7 +218,7 @@ class SmallAnswer(msgspec.Struct, frozen=True):
     """Where it redirects to; redirects are not followed."""
 
 
-def _payload(body: bytes) -> aiohttp.payload.Payload:
+def _make_payload(body: bytes) -> aiohttp.payload.Payload:
     """A JSON body. A large one is written in pieces so that other tasks can run."""
     if len(body) < LARGE_BODY:
         return aiohttp.BytesPayload(body, content_type="application/json")
@@ -264,20 +266,20 @@ class HttpReply(msgspec.Struct, eq=False):
         try:
             data = drain(self._content) if self._batching else self._content.read_nowait(MAX_READ)
         except (aiohttp.ClientError, OSError) as error:
-            raise _broken(error) from error
-        return self._without_credentials(data) if data else data
+            raise _explain_error(error) from error
+        return self._remove_credentials(data) if data else data
 
     async def read(self) -> bytes:
         """The next bytes; empty at the end. Raises `Broken`."""
         try:
             while data := await (wait_and_drain(self._content) if self._batching else self._content.readany()):
-                if data := self._without_credentials(data):
+                if data := self._remove_credentials(data):
                     return data
         except (aiohttp.ClientError, OSError) as error:
-            raise _broken(error) from error
+            raise _explain_error(error) from error
         return self._blank.end() if self._blank is not None else b""
 
-    def _without_credentials(self, data: bytes) -> bytes:
+    def _remove_credentials(self, data: bytes) -> bytes:
         blank = self._blank
         if blank is None:
             return data
@@ -294,7 +296,7 @@ class HttpReply(msgspec.Struct, eq=False):
             self._close()
 
 
-def _reply(
+def _make_reply(
     status: int,
     headers: Mapping[str, str],
     content: aiohttp.StreamReader,
@@ -312,28 +314,28 @@ def _reply(
     return HttpReply(status, headers, content, close, batching, BlankCredentials(blanks))
 
 
-def _broken(error: Exception) -> Broken:
+def _explain_error(error: Exception) -> Broken:
     """The failure for the client; it never contains the address of the backend."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError | ssl.SSLCertVerificationError):
         refused = getattr(error, "certificate_error", error)
         reason = str(getattr(refused, "verify_message", "")).partition(",")[0]  # the host follows the comma
         message = f"The backend's certificate was refused{f': {reason}' if reason else ''}."
         hint = "If it is your own certificate authority, name its file in SSL_CERT_FILE."
-        return broken("backend_certificate", message, hint=hint)
+        return make_broken("backend_certificate", message, hint=hint)
     if isinstance(error, aiohttp.ConnectionTimeoutError):
         hint = "Check base_url and the network; timeouts.connect sets how long to wait."
-        return broken("backend_unreachable", "The backend cannot be reached in time.", 504, hint)
+        return make_broken("backend_unreachable", "The backend cannot be reached in time.", 504, hint)
     if isinstance(error, TimeoutError):
         message = f"The backend has not answered within {SMALL_ANSWER_TIMEOUT} seconds."
-        return broken("backend_unreachable", message, 504, "Check base_url and the network.")
+        return make_broken("backend_unreachable", message, 504, "Check base_url and the network.")
     if isinstance(error, aiohttp.ClientConnectionError) and isinstance(error, OSError):
-        reason, hint = _reason(error)
+        reason, hint = _find_reason(error)
         message = f"The backend cannot be reached{f': {reason}' if reason else ''}."
-        return broken("backend_unreachable", message, hint=hint)
-    return broken("backend_broke_off", "The connection to the backend broke.")
+        return make_broken("backend_unreachable", message, hint=hint)
+    return make_broken("backend_broke_off", "The connection to the backend broke.")
 
 
-def _reason(error: OSError) -> tuple[str, str]:
+def _find_reason(error: OSError) -> tuple[str, str]:
     """The reason why there is no connection, and a hint."""
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return "unknown host", "Check base_url."

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterator, Mapping
 
 from toolwire.core.backend import Break, Opening, Refuse, Script, Step, Wait
-from toolwire.upstream.reply import Upstream, broken
+from toolwire.upstream.reply import Upstream, make_broken
 
 
 class ScriptUpstream(Upstream):
@@ -43,7 +43,7 @@ class ScriptReply:
             await asyncio.sleep(self._next.seconds)
             self._next = next(self._steps, None)
         if isinstance(self._next, Break):
-            raise broken("backend_broke_off", "The connection to the backend broke.")
+            raise make_broken("backend_broke_off", "The connection to the backend broke.")
         return self.read_nowait()
 
     def is_whole(self) -> bool:

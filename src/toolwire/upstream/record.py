@@ -40,26 +40,26 @@ class Recorder:
         self._left = MAX_RECORDING_BYTES
         self._started = 0.0
 
-    def ask(self, opening: Opening) -> None:
+    def record_opening(self, opening: Opening) -> None:
         """Record the opening of the conversation, and its time."""
         at = datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="milliseconds")
         self._head = msgspec.structs.replace(self._head, at=at)
         if isinstance(opening, Post):
-            self._asked.append(self._cut(Line(path=opening.path), "sent", opening.body))
+            self._asked.append(self._add_body(Line(path=opening.path), "sent", opening.body))
         elif isinstance(opening, Dialogue):
-            self._asked += map(self._message, opening.outbox)
+            self._asked += map(self._make_line, opening.outbox)
 
-    def answer(self, now: float, messages: Sequence[Ask | bytes]) -> None:
+    def record_messages(self, now: float, messages: Sequence[Ask | bytes]) -> None:
         """Record what is sent to a worker while it replies."""
         for each in messages:
-            self._line(msgspec.structs.replace(self._message(each), t=self._since(now)))
+            self._write_line(msgspec.structs.replace(self._make_line(each), t=self._seconds_since(now)))
 
-    def _message(self, message: Ask | bytes) -> Line:
+    def _make_line(self, message: Ask | bytes) -> Line:
         if isinstance(message, bytes):
-            return self._cut(Line(), "sent", message.strip())
-        return self._cut(Line(path=message.method), "sent", msgspec.json.encode(message.params))
+            return self._add_body(Line(), "sent", message.strip())
+        return self._add_body(Line(path=message.method), "sent", msgspec.json.encode(message.params))
 
-    def _cut(self, line: Line, field: str, body: bytes) -> Line:
+    def _add_body(self, line: Line, field: str, body: bytes) -> Line:
         """The line with a body. Secrets are removed before it is truncated, so that none is cut in two."""
         kept = remove_secrets(body[: MAX_REQUEST_BYTES + MAX_SECRET_BYTES], self._secrets).encode()[:MAX_REQUEST_BYTES]
         values = {field: kept.decode(errors="ignore"), "left_out": len(body) > MAX_REQUEST_BYTES}
@@ -78,18 +78,18 @@ class Recorder:
         self._started = now
         self._write(msgspec.json.encode(msgspec.structs.replace(self._head, status=status, content_type=content_type)))
         if self._request:
-            self._line(self._cut(Line(), "request", self._request))
+            self._write_line(self._add_body(Line(), "request", self._request))
         for line in self._asked:
-            self._line(line)
+            self._write_line(line)
 
-    def frame(self, now: float, frame: Frame) -> None:
+    def record_frame(self, now: float, frame: Frame) -> None:
         """Record a frame of a stream."""
         event = frame.event.decode("utf-8", "replace")
-        self._line(Line(self._since(now), event=event, data=remove_secrets(frame.data, self._secrets)))
+        self._write_line(Line(self._seconds_since(now), event=event, data=remove_secrets(frame.data, self._secrets)))
 
-    def body(self, now: float, body: bytes) -> None:
+    def record_body(self, now: float, body: bytes) -> None:
         """Record a plain body."""
-        self._line(Line(self._since(now), body=remove_secrets(body, self._secrets)))
+        self._write_line(Line(self._seconds_since(now), body=remove_secrets(body, self._secrets)))
 
     def close(self) -> None:
         """Close the file; a turn without a reply is written now."""
@@ -102,10 +102,10 @@ class Recorder:
             self._file.close()
             self._file = None
 
-    def _since(self, now: float) -> float:
+    def _seconds_since(self, now: float) -> float:
         return round(now - self._started, 4)
 
-    def _line(self, line: Line) -> None:
+    def _write_line(self, line: Line) -> None:
         if self._left <= 0:
             return
         encoded = msgspec.json.encode(line)

@@ -98,7 +98,7 @@ class Upstream:
     async def stop(self) -> None:
         """Stop workers and close connections."""
 
-    def headers(self, opening: Opening, key: str) -> Mapping[str, str]:
+    def make_headers(self, opening: Opening, key: str) -> Mapping[str, str]:
         """The headers of the request."""
         return {}
 
@@ -107,7 +107,7 @@ class Upstream:
         raise NotImplementedError
 
 
-def broken(code: str, message: str, status: int = 502, hint: str = "") -> Broken:
+def make_broken(code: str, message: str, status: int = 502, hint: str = "") -> Broken:
     """A retryable failure of the connection; `hint` tells the user what to do about it."""
     return Broken(Failure(status, code, message, retryable=True, hint=hint))
 

@@ -41,7 +41,7 @@ from rich.console import Console, ConsoleRenderable
 
 from toolwire.agent.terminal.view import print_lines
 from toolwire.core.display import clean
-from toolwire.memory.private_files import make_folders, open_private, state_folder
+from toolwire.memory.private_files import find_state_folder, make_folders, open_private
 
 ENTER = KeyPress(Keys.ControlM, "\r")
 MARK = "> "
@@ -73,7 +73,7 @@ class PromptHistory(History):
 
     def __init__(self, path: Path | None = None) -> None:
         super().__init__()
-        self._path = path or state_folder() / "prompts.jsonl"
+        self._path = path or find_state_folder() / "prompts.jsonl"
 
     def load_history_strings(self) -> Iterable[str]:
         """The prompts, newest first."""

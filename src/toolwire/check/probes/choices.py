@@ -51,7 +51,7 @@ async def one_at_a_time(session: ProbeSession, stream: bool) -> None:
     if not session.require_call("choice.parallel", answer):
         return
     calls = len(answer.turn.calls)
-    if calls > 1 or await session.calls_made(ProbeRequest((TWO,), BOTH)) > 1:
+    if calls > 1 or await session.count_calls(ProbeRequest((TWO,), BOTH)) > 1:
         session.judge("choice.parallel", calls == 1, _count(calls), answer)
     else:
         session.skip("choice.parallel", "the model makes one call anyway")
@@ -60,7 +60,7 @@ async def one_at_a_time(session: ProbeSession, stream: bool) -> None:
 @probe_both("allowed", "choice.allowed")
 async def allowed_tools(session: ProbeSession, stream: bool) -> None:
     """A choice that allows one of two tools, while the prompt asks for the other."""
-    inner: Json = {"mode": "auto", "tools": [session.api.function({"name": "get_time"})]}
+    inner: Json = {"mode": "auto", "tools": [session.api.make_function({"name": "get_time"})]}
     choice: Json = {"type": "allowed_tools", **session.api.allow(inner)}
     answer = await session.ask(ProbeRequest((ONE,), BOTH, stream=stream, more={"tool_choice": choice}))
     if await _could_break("choice.allowed", session, answer):
@@ -72,7 +72,7 @@ async def _could_break(rule: str, session: ProbeSession, answer: Exchange) -> bo
     """Whether the model would make a call by itself, so that the choice is tested."""
     if not session.require_turn(rule, answer):
         return False
-    if answer.turn.calls or await session.calls_made(ProbeRequest((ONE,), BOTH)):
+    if answer.turn.calls or await session.count_calls(ProbeRequest((ONE,), BOTH)):
         return True
     session.skip(rule, "the model makes no call anyway")
     return False

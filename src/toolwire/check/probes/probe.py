@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from toolwire.check.apis import ProbeTool, UserMessage
-from toolwire.check.rules import RULES, applies
+from toolwire.check.rules import RULES, is_applicable
 from toolwire.check.sessions import ProbeSession
 from toolwire.check.turns.loose import Json
 from toolwire.core.events import Dialect
@@ -23,7 +23,7 @@ class Probe(msgspec.Struct, frozen=True):
 
     def is_for(self, api: Dialect) -> bool:
         """Whether it can be run on an API: its first rule applies there."""
-        return self.rules[0] == TURNS or applies(RULES[self.rules[0]], api)
+        return self.rules[0] == TURNS or is_applicable(RULES[self.rules[0]], api)
 
 
 def probe(name: str, *rules: str) -> Callable[[Callable[[ProbeSession], Awaitable[None]]], Probe]:

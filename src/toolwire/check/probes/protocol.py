@@ -86,14 +86,14 @@ async def leaving(session: ProbeSession) -> None:
 async def bad_requests(session: ProbeSession) -> None:
     """Invalid requests."""
     field = session.api.history_field
-    sound = session.body(ProbeRequest((ONE,), (WEATHER,), stream=False))
+    sound = session.make_body(ProbeRequest((ONE,), (WEATHER,), stream=False))
     bodies: dict[str, Json | bytes] = {
         "invalid JSON": b'{"model": ',
         f"no {field}": {name: value for name, value in sound.items() if name != field},
         f"a number as {field}": {**sound, field: 7},
         f"a number as {field}, streamed": {**sound, "stream": True, field: 7},
         "a text as tools": {**sound, "tools": "get_weather"},
-        "a tool without a name": {**sound, "tools": [session.api.function({"parameters": CITY})]},
+        "a tool without a name": {**sound, "tools": [session.api.make_function({"parameters": CITY})]},
     }
     for name, body in bodies.items():
         session.expect_refusal("errors.status", await session.post(body), f"A request with {name}")
@@ -102,14 +102,14 @@ async def bad_requests(session: ProbeSession) -> None:
 @probe("unknown-model", "errors.model", "errors.form", "errors.fields")
 async def unknown_model(session: ProbeSession) -> None:
     """A model that does not exist."""
-    body = session.body(ProbeRequest((ONE,), (WEATHER,), stream=False), "toolwire-check-no-such-model")
+    body = session.make_body(ProbeRequest((ONE,), (WEATHER,), stream=False), "toolwire-check-no-such-model")
     session.expect_refusal("errors.model", await session.post(body), "The request")
 
 
 @probe("unknown-choice", "errors.choice", "errors.form", "errors.fields")
 async def unknown_choice(session: ProbeSession) -> None:
     """A choice of a tool that is not declared."""
-    body = session.body(ProbeRequest((ONE,), (WEATHER,), named="no_such_tool"))
+    body = session.make_body(ProbeRequest((ONE,), (WEATHER,), named="no_such_tool"))
     session.expect_refusal("errors.choice", await session.post(body), "The request")
 
 
@@ -117,7 +117,7 @@ async def unknown_choice(session: ProbeSession) -> None:
 async def legacy_functions(session: ProbeSession, stream: bool) -> None:
     """The legacy `functions` fields."""
     more: Json = {"functions": [msgspec.structs.asdict(WEATHER)], "function_call": "auto"}
-    answer = await session.post(session.body(ProbeRequest((ONE,), stream=stream, more=more)))
+    answer = await session.post(session.make_body(ProbeRequest((ONE,), stream=stream, more=more)))
     turn = read_turn(answer)
     if answer.status != 200 or answer.failure or not turn.calls:
         reason = "the model called nothing" if turn.is_over else describe_failure(answer)

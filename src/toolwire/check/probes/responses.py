@@ -128,7 +128,7 @@ async def echoed_settings(session: ProbeSession) -> None:
 @probe("compaction", *COMPACT_RULES, "errors.form", "errors.fields")
 async def compacted(session: ProbeSession) -> None:
     """A conversation that is compacted and continued."""
-    whole = session.body(ProbeRequest((REMEMBER,), stream=False))
+    whole = session.make_body(ProbeRequest((REMEMBER,), stream=False))
     body: Json = {name: whole[name] for name in ("model", "input")}
     answer = await session.post(body, COMPACT_PATH)
     if answer.status in BUSY or answer.status == 501 or 400 <= answer.status < 500:
@@ -172,7 +172,7 @@ async def over_socket(session: ProbeSession) -> None:
                 await _be_refused(session, connection)
                 await _queue(session, connection)
                 if session.is_demo:
-                    failed = await connection.ask(ProbeRequest((HELLO,)), session.model_for("error-middle"))
+                    failed = await connection.ask(ProbeRequest((HELLO,)), session.choose_model("error-middle"))
                     judge_failure(session, failed)
             else:
                 for rule in SOCKET_RULES[1:]:

@@ -10,10 +10,10 @@ from toolwire.check.turns.frames import ReceivedFrame, check_done_marker
 from toolwire.check.turns.loose import Json, as_number, as_object, as_objects, as_text, quote
 from toolwire.check.turns.responses_fields import (
     EVENT_FIELDS,
-    echo_faults,
-    field_faults,
+    find_echo_faults,
+    find_field_faults,
     find_invalid_head,
-    usage_faults,
+    find_usage_faults,
 )
 from toolwire.check.turns.responses_items import (
     CALLS,
@@ -25,8 +25,8 @@ from toolwire.check.turns.responses_items import (
     STATUSES,
     Faults,
     OutputReader,
-    item_faults,
-    part_faults,
+    find_item_faults,
+    find_part_faults,
     report,
     report_all,
     report_event,
@@ -56,7 +56,7 @@ class ResponsesStream:
         if closing is not None:
             response = closing.inner("response")
             yield from report_all(closing, _find_reason_faults(response, closing.verb))
-            yield from report_all(closing, usage_faults(response))
+            yield from report_all(closing, find_usage_faults(response))
             if closing.type == "response.failed" and not any(event.type == "error" for event in events):
                 yield report_event(closing, "failure-event", "comes without an error event before it.")
         if not self._facts.socket:
@@ -128,7 +128,7 @@ class ResponsesStream:
             if not response:
                 continue
             head = [("fields", f"lacks {', '.join(lacking)}.")] if (lacking := find_invalid_head(response)) else []
-            for fault in (*head, *field_faults(response), *echo_faults(self._facts.fields, response)):
+            for fault in (*head, *find_field_faults(response), *find_echo_faults(self._facts.fields, response)):
                 if fault not in seen:
                     yield report_event(event, fault[0], f"holds a response that {fault[1]}")
                 seen.add(fault)
@@ -181,10 +181,15 @@ def check_plain(body: Json, facts: RequestFacts) -> Iterator[Finding]:
         yield report("object", f"the answer is {quote(head)} with the output {quote(items)}.")
     status = "" if body.get("required_action") is not None else as_text(body.get("status"))
     reasons = _find_reason_faults(body, status)
-    for rule, detail in (*field_faults(body), *echo_faults(facts.fields, body), *reasons, *usage_faults(body)):
+    for rule, detail in (
+        *find_field_faults(body),
+        *find_echo_faults(facts.fields, body),
+        *reasons,
+        *find_usage_faults(body),
+    ):
         yield report(rule, f"the answer {detail}")
     for item in as_objects(items):
-        for rule, detail in (*item_faults(item), *part_faults(item)):
+        for rule, detail in (*find_item_faults(item), *find_part_faults(item)):
             yield report(rule, f"an item {quote(item.get('type'))} {detail}")
 
 

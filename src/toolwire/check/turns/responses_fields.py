@@ -61,7 +61,7 @@ EVENT_FIELDS = {
 """Required fields of events that no other rule covers."""
 
 
-def field_faults(response: Json) -> Iterator[tuple[str, str]]:
+def find_field_faults(response: Json) -> Iterator[tuple[str, str]]:
     """The rules about fields that a response breaks, each with the detail."""
     for rule, by_openai in (("fields", True), ("open-fields", False)):
         lacking = [name for name, field in FIELDS.items() if field.openai is by_openai and name not in response]
@@ -82,7 +82,7 @@ def find_invalid_head(response: Json) -> list[str]:
     return [name for name, valid in is_valid.items() if not valid]
 
 
-def usage_faults(response: Json) -> Iterator[tuple[str, str]]:
+def find_usage_faults(response: Json) -> Iterator[tuple[str, str]]:
     """The rule about usage details, with the detail, if the usage lacks some."""
     usage = as_usage(response.get("usage"), "input_tokens", "output_tokens")
     if usage is None or (usage.cached is not None and usage.reasoning is not None):
@@ -97,7 +97,7 @@ def find_echo_fields(rule: str, request: Json) -> list[str]:
     return [name for name, field in FIELDS.items() if field.echo == rule and request.get(name) is not None]
 
 
-def echo_faults(request: Json, response: Json) -> Iterator[tuple[str, str]]:
+def find_echo_faults(request: Json, response: Json) -> Iterator[tuple[str, str]]:
     """The echo rules that a response breaks, each with the detail; missing fields break another rule."""
     for name, field in FIELDS.items():
         sent = request.get(name) if field.echo else None

@@ -191,7 +191,7 @@ class OutputReader:
                 yield msgspec.structs.replace(found, parts=parts)
 
 
-def item_faults(item: Json) -> Faults:
+def find_item_faults(item: Json) -> Faults:
     """The faults of an item in any state, streamed or not."""
     kind = as_text(item.get("type"))
     needed = ["id", "type", *(["call_id", "name"] if kind in CALLS else []), *(["role"] if kind == "message" else [])]
@@ -204,7 +204,7 @@ def item_faults(item: Json) -> Faults:
         yield "arguments-string", f"has the {CALLS[kind]} {quote(item.get(CALLS[kind]))}."
 
 
-def part_faults(item: Json) -> Faults:
+def find_part_faults(item: Json) -> Faults:
     """The faults of the parts of a finished message."""
     for part in as_objects(item.get("content")) if item.get("type") == "message" else ():
         if part.get("type") == "output_text" and not isinstance(part.get("annotations"), list):
@@ -246,7 +246,7 @@ class OutputItem:
 
     def begin(self) -> Faults:
         """The faults of `output_item.added`."""
-        yield from item_faults(self._added)
+        yield from find_item_faults(self._added)
         yield from self._check_status(self.added)
         filled = [key for key in ("content", "summary", *CALLS.values()) if self._added.get(key)]
         if filled and self._type in GROWING:
@@ -332,12 +332,12 @@ class OutputItem:
 
     def _close(self, event: ReceivedFrame) -> Faults:
         self.closed, item = event, event.inner("item")
-        yield from item_faults(item)
+        yield from find_item_faults(item)
         for key in IDENTITY_FIELDS:
             if item.get(key) != self._added.get(key):
                 yield "item-identity", f"has the {key} {quote(item.get(key))} after {quote(self._added.get(key))}."
         yield from self._check_status(event)
-        yield from part_faults(item)
+        yield from find_part_faults(item)
         if self._type not in CALLS:
             yield from self._check_parts(item)
             return

@@ -77,7 +77,7 @@ class ObservedTurn(msgspec.Struct, frozen=True):
         """Whether it ended without a failure."""
         return self.finish not in ("", "failed")
 
-    def frames_of_text(self, start: int, end: int) -> tuple[int, ...]:
+    def list_text_frames(self, start: int, end: int) -> tuple[int, ...]:
         """The frames that hold this range of the text."""
         positions: list[int] = []
         for position, text in self.text_pieces:
@@ -134,7 +134,7 @@ def check_turn(turn: ObservedTurn, facts: RequestFacts, form: TurnForm) -> Itera
     leak = LEAKS.search(turn.text) if facts.tools else None
     if leak is not None:
         detail = f"The text holds {turn.text[leak.start() : leak.start() + 80]!r}."
-        yield Finding("calls.leak", detail, turn.frames_of_text(*leak.span()), (leak[0],))
+        yield Finding("calls.leak", detail, turn.list_text_frames(*leak.span()), (leak[0],))
     wants_usage = facts.usage or (facts.usage is None and not form.usage_on_request)
     if turn.is_over and turn.usage is None and wants_usage:
         yield Finding("usage.reported", "The turn reports no tokens.", turn.last)

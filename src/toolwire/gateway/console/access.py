@@ -19,9 +19,9 @@ import msgspec
 
 from toolwire.config.settings import Server, Settings
 from toolwire.core.errors import BadRequest
-from toolwire.gateway.keys import Keys, presented_key
+from toolwire.gateway.keys import Keys, find_key
 from toolwire.gateway.origin_check import host_name
-from toolwire.memory.private_files import make_folders, open_private, read_file, state_folder
+from toolwire.memory.private_files import find_state_folder, make_folders, open_private, read_file
 
 TOKEN_FILE = "console-token"
 MIN_TOKEN_LENGTH = 32
@@ -53,7 +53,7 @@ class Viewer(msgspec.Struct, frozen=True):
 def load_token() -> str:
     """The token of this user, created if there is none. If it cannot be stored, it is valid only in this process
     and its children."""
-    folder = state_folder()
+    folder = find_state_folder()
     path = folder / TOKEN_FILE
     with suppress(OSError):
         make_folders(folder)
@@ -103,11 +103,11 @@ class Access:
     def find_by_secret(self, secret: bytes) -> Viewer | None:
         """The viewer who presents this token or key."""
         given = secret.strip()
-        return self.find_by_token(secret) or (self._find_by_name(self._keys.name_of(given)) if given else None)
+        return self.find_by_token(secret) or (self._find_by_name(self._keys.find_name(given)) if given else None)
 
     def find_viewer(self, headers: Mapping[bytes, bytes], port: int) -> Viewer | None:
         """The viewer behind a request, by header or by cookie."""
-        given = presented_key(headers)
+        given = find_key(headers)
         if given:
             return self.find_by_secret(given)
         # A page on another port of the host may have set a cookie of the same name, so each is tried.

@@ -84,7 +84,7 @@ class FanOut:
             except (PeerGone, PeerFailed, msgspec.DecodeError, RecursionError):
                 return None
 
-        return await asyncio.gather(*map(ask, peers.others()))
+        return await asyncio.gather(*map(ask, peers.list_others()))
 
     async def _answer(self, payload: bytes) -> AsyncGenerator[bytes]:
         """Answer a question of another process."""

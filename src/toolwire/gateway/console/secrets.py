@@ -33,7 +33,7 @@ from toolwire.gateway.console.content import (
 )
 from toolwire.gateway.console.rows import FAILED, MAX_NAME_LENGTH, SEARCHED_LENGTH, TurnRow
 from toolwire.gateway.console.trace import AttemptTrace, TurnTrace
-from toolwire.gateway.keys import presented_key
+from toolwire.gateway.keys import find_key
 
 MIN_SECRET_SIZE = 4
 """Minimum bytes of a key that is searched for."""
@@ -172,7 +172,7 @@ class RowCleaner:
         """Clean all names of these rows in place; `headers` are those of each turn's request."""
         redact = self._redact_cached
         for row, given in zip(rows, headers, strict=True):
-            key = presented_key(given).decode("latin-1")  # the gateway may not know it
+            key = find_key(given).decode("latin-1")  # the gateway may not know it
             if len(key) >= MIN_SECRET_SIZE:
                 _remove_key(row, key)
             row.client, row.session, row.model = redact(row.client), redact(row.session), redact(row.model)
@@ -215,7 +215,7 @@ def remove_secrets(trace: TurnTrace, row: TurnRow, notes: Sequence[Note], secret
         notes: The turn's notes.
         secrets: What to remove; the key that the client sent is removed too.
     """
-    own = presented_key(trace.request_headers)
+    own = find_key(trace.request_headers)
     remover = _Remover((*secrets, own) if len(own) >= MIN_SECRET_SIZE else secrets, trace, row.kept == "running")
     request = redact(trace.request, remover.secrets)
     attempts = [remover.clean_attempt(each, request) for each in trace.attempts]

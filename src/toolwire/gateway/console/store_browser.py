@@ -46,7 +46,7 @@ class StoreBrowser:
 
     async def list_responses(self, request: Request, viewer: Viewer) -> object:
         """The responses that this viewer may see, the last used first."""
-        found = await self._store.recent(None if viewer.sees_all else viewer.key, MAX_ROWS, MAX_BODIES_SIZE)
+        found = await self._store.list_recent(None if viewer.sees_all else viewer.key, MAX_ROWS, MAX_BODIES_SIZE)
         return await run_in_thread(lambda: [self._make_row(each) for each in found])
 
     async def show_response(self, request: Request, viewer: Viewer) -> object:
@@ -58,8 +58,8 @@ class StoreBrowser:
         row = await run_in_thread(self._make_row, OwnedRecord(owner, record))
         if not self._shows_everything and (not viewer.key or viewer.key != owner):
             return {**row, "shown": False, "input": [], "output": []}
-        input = await self._load_texts(self._store.input(owner, id, MAX_CONTENT_SIZE))
-        output = await self._load_texts(self._store.output(owner, id))
+        input = await self._load_texts(self._store.load_input(owner, id, MAX_CONTENT_SIZE))
+        output = await self._load_texts(self._store.load_output(owner, id))
         return {**row, "shown": True, "input": input, "output": output}
 
     def _make_row(self, found: OwnedRecord) -> dict[str, object]:

@@ -15,7 +15,7 @@ from toolwire.dialects.responses import StreamEncoder, compaction
 from toolwire.gateway.answer import Answer, Pace
 from toolwire.gateway.exchange import Exchange
 from toolwire.gateway.responses.history import ResponseHistory, ResumedRequest, StoredTurn
-from toolwire.gateway.start_run import rules_for, start_run
+from toolwire.gateway.start_run import find_rules, start_run
 from toolwire.memory.store import StoreFailed
 from toolwire.turns.attempt import TurnGuard
 from toolwire.turns.prepare import Caller as Asker
@@ -48,7 +48,7 @@ class ResponsesAnswer(Answer):
         super().__init__(responses, request, exchange.seed, exchange.shared.memory)
         if created is not None:
             self.created = created
-        extended = rules_for(exchange).responses_events == "extended"
+        extended = find_rules(exchange).responses_events == "extended"
         self.pace = EXTENDED_PACE if extended else None
         self._history = history
         self._resumed = resumed
@@ -65,14 +65,14 @@ class ResponsesAnswer(Answer):
         if resumed.parsed.body.background:
             self.response.status = "queued"
 
-    def encoder(self, run: TurnSource | None) -> StreamEncoder:
+    def get_encoder(self, run: TurnSource | None) -> StreamEncoder:
         self._is_begun = True
         if run is not None:
             self._own.stats = run.assembly.stats
         return self._own
 
-    def whole(self, turn: Turn, run: TurnSource) -> bytes:
-        encoder = self.encoder(run)
+    def encode_whole(self, turn: Turn, run: TurnSource) -> bytes:
+        encoder = self.get_encoder(run)
         for event in events_of(turn):
             encoder.feed(event)
         body = bytes(self.response.encode())

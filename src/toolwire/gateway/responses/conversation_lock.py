@@ -45,7 +45,11 @@ class ConversationLock(msgspec.Struct, frozen=True):
 
     async def confirm(self) -> None:
         """Raise `Locked` if another process may have taken the lock."""
-        if self.lease is not None and self.leases is not None and not await self.leases.membership.holds(self.lease):
+        if (
+            self.lease is not None
+            and self.leases is not None
+            and not await self.leases.membership.has_lease(self.lease)
+        ):
             raise Locked(self.lease.name.partition(":")[0])
 
     async def begin_action(self) -> None:

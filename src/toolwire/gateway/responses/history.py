@@ -127,10 +127,10 @@ class ResponseHistory:
                 earlier = await self._load_chain(owner, body.previous_response_id, cache, room)
             elif parsed.conversation:
                 field = "conversation"
-                if await self._store.conversation(owner, parsed.conversation) is None:
+                if await self._store.load_conversation(owner, parsed.conversation) is None:
                     message = f"There is no conversation {parsed.conversation!r} here."
                     raise BadRequest(message, "conversation", "conversation_not_found", status=404)
-                earlier = await self._store.input(owner, parsed.conversation, room)
+                earlier = await self._store.load_input(owner, parsed.conversation, room)
             items = await self._resolve_references(owner, parsed.items, earlier, room)
         except TooLarge:
             message = f"{field}: With all that it continues or refers to, the request has more than "
@@ -152,9 +152,9 @@ class ResponseHistory:
             if record is not None and record.status in ("queued", "in_progress"):
                 message = f"The response {id!r} is not finished yet."
                 raise BadRequest(message, "previous_response_id", "response_not_finished")
-            items = await self._store.chain(owner, id, room)
+            items = await self._store.load_chain(owner, id, room)
         if items is None:
-            missing = await self._store.missing_link(owner, id)
+            missing = await self._store.find_missing_link(owner, id)
             message = f"There is no response {missing!r} to continue."
             if missing != id:
                 message = f"The response {id!r} cannot be continued: what it continues, {missing!r}, is not here."
@@ -170,7 +170,7 @@ class ResponseHistory:
         present = {_read_head(item).id for item in earlier}
         references = (read.id for item in items if (read := _read_head(item)).type == "item_reference")
         wanted = [id for id in references if id and id not in present]
-        found = await self._store.find(owner, wanted, room - sum(map(len, earlier)))
+        found = await self._store.find_items(owner, wanted, room - sum(map(len, earlier)))
         out: list[Raw] = []
         for item in items:
             read = _read_head(item)
@@ -206,7 +206,7 @@ class ResponseHistory:
         given = None if is_known else make_input_items(opened.parsed.items, response.id.partition("_")[2])
         made = [KeptItem(_read_head(item).id or "", item) for item in output]
         record = self._make_record(opened, response, figures.comment())
-        return StoredTurn(opened.owner, record, given, made, _effects(opened, response))
+        return StoredTurn(opened.owner, record, given, made, _find_effects(opened, response))
 
     async def queue(self, opened: ResumedRequest, response: ResponseObject, plan: bytes, member: str) -> Fence:
         """Store a response whose turn has yet to run, and its run, which this member owns. Raises `TooManyRuns`."""
@@ -231,7 +231,7 @@ class ResponseHistory:
         )
 
 
-def _effects(opened: ResumedRequest, response: ResponseObject) -> Effects:
+def _find_effects(opened: ResumedRequest, response: ResponseObject) -> Effects:
     """The effects of storing a finished turn."""
     answered = opened.answered if opened.previous or opened.conversation else []
     continued = opened.previous if answered else ""

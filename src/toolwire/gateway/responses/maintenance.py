@@ -27,7 +27,7 @@ class Maintenance:
         async def update_runs() -> None:
             """Apply cancellations from other processes, and retry what the store refused."""
             if state.runs.count:
-                for fence in await store.cancelled(await state.membership.id()):
+                for fence in await store.list_cancelled(await state.membership.id()):
                     state.runs.cancel(fence)
             await state.runs.retry_unstored()
             await state.recovery.unconfirmed.delete()

@@ -20,7 +20,7 @@ from toolwire.gateway.keys import Caller
 from toolwire.gateway.responses.answer import begin_turn
 from toolwire.gateway.responses.conversation_lock import UNLOCKED, ConversationLock, acquire
 from toolwire.gateway.responses.history import ResponseHistory, ResumedRequest
-from toolwire.gateway.responses.outputs import are_the_same, read_outputs
+from toolwire.gateway.responses.outputs import is_same, read_outputs
 from toolwire.gateway.responses.recovery import Recovery, encode_spec, wait_forever
 from toolwire.gateway.responses.run_log import RunLog
 from toolwire.gateway.responses.run_task import BackgroundRuns, RunTask
@@ -105,11 +105,11 @@ class Operations:
         state, store = self._state, exchange.shared.store
         record = await state.stored.load(caller.owner, id)
         given = responses.read_tool_outputs(body)
-        made = await store.output(caller.owner, id)
+        made = await store.load_output(caller.owner, id)
         items = read_outputs(given, made)
         if record.continuation:
-            earlier = await store.input(caller.owner, record.continuation)
-            if earlier and not are_the_same(items, earlier, made):
+            earlier = await store.load_input(caller.owner, record.continuation)
+            if earlier and not is_same(items, earlier, made):
                 message = f"Other outputs were submitted for {id!r} already; they led to {record.continuation!r}."
                 raise BadRequest(message, "tool_outputs", "outputs_already_submitted", status=409)
             continuation = await store.load(caller.owner, record.continuation) if earlier else None
@@ -178,7 +178,7 @@ class Operations:
         sink = exchange.sink
         assert isinstance(sink, HttpSink)
         with UntilClientGone(receive, exchange.shared.ticker):
-            await sink.send_kept(content)
+            await sink.send_stored(content)
 
 
 async def read_request(exchange: Exchange, body: bytes) -> ParsedRequest:

@@ -73,7 +73,7 @@ def read_outputs(given: wire.ToolOutputs, output: Sequence[msgspec.Raw]) -> list
     return [items[id] for id in waiting]
 
 
-def are_the_same(outputs: Sequence[SubmittedOutput], given: Sequence[msgspec.Raw], made: Sequence[msgspec.Raw]) -> bool:
+def is_same(outputs: Sequence[SubmittedOutput], given: Sequence[msgspec.Raw], made: Sequence[msgspec.Raw]) -> bool:
     """Whether the items `given` hold exactly these outputs, in any order, for the calls among the items `made`."""
     call_ids = {call.id: call.call_id for call in map(_decode_call, made) if call.id}
     found: dict[str, bytes] = {}

@@ -258,7 +258,7 @@ _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 def end_orphan(record: Record, progress: Progress, failure: Failure) -> tuple[Record, list[KeptItem], EventChunk]:
     """The record, the output and the last events of an orphaned run that ends with this failure."""
-    writer, output, pieces = Writer(socket=False), progress.items.all, list[bytes]()
+    writer, output, pieces = Writer(socket=False), progress.items.all_items, list[bytes]()
     response = _decode_fields(record.response)
     if progress.events:
         writer.number = progress.events

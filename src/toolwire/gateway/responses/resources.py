@@ -208,7 +208,7 @@ class ResourceRequest:
 
     async def _load_conversation(self) -> Conversation:
         id = self._params["conversation_id"]
-        found = await self._store.conversation(self._owner, id)
+        found = await self._store.load_conversation(self._owner, id)
         if found is None:
             message = f"There is no conversation {id!r} here."
             raise BadRequest(message, "conversation_id", "conversation_not_found", status=404)
@@ -216,7 +216,7 @@ class ResourceRequest:
 
     async def _load_item(self) -> Raw:
         conversation = await self._load_conversation()
-        raw = await self._store.item(self._owner, conversation.id, self._params["item_id"])
+        raw = await self._store.load_item(self._owner, conversation.id, self._params["item_id"])
         if raw is None:
             message = f"There is no item {self._params['item_id']!r} in this conversation."
             raise BadRequest(message, "item_id", "item_not_found", status=404)
@@ -238,7 +238,7 @@ class ResourceRequest:
         if limit > MAX_PAGE_ITEMS:
             raise BadRequest(f"limit must be at most {MAX_PAGE_ITEMS}; received {limit}.", "limit")
         max_bytes = self._state.shared.bounds.body
-        page = await self._store.page(self._owner, holder, after, limit, order, max_bytes)
+        page = await self._store.load_page(self._owner, holder, after, limit, order, max_bytes)
         if page is None:
             raise BadRequest(f"after: There is no item {after!r} here.", "after")
         return _json_page(page)

@@ -106,11 +106,11 @@ class LoggedItems:
         return not (self._complete or self._open)
 
     @property
-    def complete(self) -> list[msgspec.Raw]:
+    def complete_items(self) -> list[msgspec.Raw]:
         return [self._complete[index] for index in sorted(self._complete)]
 
     @property
-    def all(self) -> list[msgspec.Raw]:
+    def all_items(self) -> list[msgspec.Raw]:
         """All items; the open ones are cut off."""
         items = {**self._complete, **{index: item.cut_off() for index, item in self._open.items()}}
         return [items[index] for index in sorted(items)]
@@ -159,4 +159,4 @@ def encode_unfinished(record: Record, progress: Progress) -> bytes:
     """An unfinished response as it is now."""
     status = "in_progress" if progress.events else record.status
     fields = _decode_fields(record.response)
-    return msgspec.json.encode({**fields, "status": status, "output": progress.items.complete})
+    return msgspec.json.encode({**fields, "status": status, "output": progress.items.complete_items})

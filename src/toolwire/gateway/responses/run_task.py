@@ -23,7 +23,7 @@ from toolwire.gateway.responses.answer import ResponsesAnswer
 from toolwire.gateway.responses.history import StoredTurn
 from toolwire.gateway.responses.run_log import MAX_UNCOMMITTED_BYTES, Flusher, Follower, RunLog, RunReader, count_events
 from toolwire.gateway.responses.run_progress import ProgressCache
-from toolwire.gateway.sinks import SHUTTING_DOWN, upstream_request_id
+from toolwire.gateway.sinks import SHUTTING_DOWN, find_request_id
 from toolwire.memory.membership import Membership
 from toolwire.memory.sql.store import Store
 from toolwire.memory.store import ClaimedRun, EventChunk, Fence, Overtaken, StoreFailed
@@ -161,15 +161,15 @@ class RunTask:
 
     # The sink of the turn
 
-    async def plain(self, run: TurnSource, answer: Answer, hold: Callable[[int], None]) -> None:
+    async def send_plain(self, run: TurnSource, answer: Answer, hold: Callable[[int], None]) -> None:
         """Stream this turn too: clients can retrieve a background response as a stream or as a whole."""
-        await self.stream(run, answer)
+        await self.send_stream(run, answer)
 
-    async def stream(self, run: TurnSource, answer: Answer) -> None:
+    async def send_stream(self, run: TurnSource, answer: Answer) -> None:
         """Append the turn's events to the log as they arrive, and keepalives while none arrive."""
         assert isinstance(answer, ResponsesAnswer)
         self._answer = answer
-        encoder = answer.encoder(run)
+        encoder = answer.get_encoder(run)
         opening = encoder.begin()
         if not self.log.next:
             await self._append(opening, is_output=False)
@@ -184,8 +184,8 @@ class RunTask:
         due = last_event + interval
         while not run.finished:
             events = await run.read(due)
-            self.upstream_id = self.upstream_id or upstream_request_id(run.headers)
-            feed = answer.encoder(run).feed
+            self.upstream_id = self.upstream_id or find_request_id(run.headers)
+            feed = answer.get_encoder(run).feed
             pieces: Sequence[bytes] = [piece for event in events for piece in feed(event)]
             for tap in self._taps:
                 tap.look(events)
@@ -228,7 +228,7 @@ class RunTask:
         if self._answer is None:
             await self._end_early(failure)
             return
-        encoder = self._answer.encoder(run)
+        encoder = self._answer.get_encoder(run)
         pieces = encoder.feed(TurnFailed(failure))
         if self._is_cancelled:
             encoder.cancel()
@@ -237,7 +237,7 @@ class RunTask:
     async def give_up(self) -> None:
         """End the response if even its failure could not be encoded."""
         if not self.log.is_lost and self._answer is not None:
-            await self._end_with(self._answer.encoder(None).break_off())
+            await self._end_with(self._answer.get_encoder(None).break_off())
 
     async def _end_early(self, failure: Failure) -> None:
         """End a recovered run whose turn could not begin. Its readers find the end in the store."""
@@ -262,7 +262,7 @@ class RunTask:
         except StoreFailed as error:  # the end is shown, and says that it is not stored
             last = self._answer.mark_unstored(last, error)
             if self._is_cancelled:
-                self._answer.encoder(None).cancel()
+                self._answer.get_encoder(None).cancel()
             remaining = self.log.join_remaining(last)
             self.log.end(remaining, last)
             response = bytes(self._answer.response.encode())

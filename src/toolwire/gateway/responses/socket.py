@@ -128,7 +128,7 @@ class SocketSession:
         ends = time.monotonic() + limit if limit else float("inf")
         try:
             while not self._gone.is_set():
-                if not await self._answer(await self._next(ends)):
+                if not await self._answer(await self._wait_for_request(ends)):
                     break
         except asyncio.CancelledError:
             await self._close_with(Failure(503, "shutting_down", "The gateway is shutting down."), 1012)
@@ -137,7 +137,7 @@ class SocketSession:
             self._reservation.release()
             self._cache.close()
 
-    async def _next(self, ends: float) -> "bytes | _Refused | None":
+    async def _wait_for_request(self, ends: float) -> "bytes | _Refused | None":
         """The next request; None if the connection is over."""
         now, idle = time.monotonic(), self._state.shared.settings.server.websocket_idle
         left = min(ends, now + (idle or float("inf"))) - now
@@ -231,7 +231,7 @@ class SocketSink(HttpSink):
 
     async def refuse(self, failure: Failure, run: TurnSource | None) -> None:
         if run is not None:
-            self._passed_on(run)
+            self._select_headers(run)
         frame = encode_error_frame(failure, self.lane, self.upstream_id)
         self._commit(failure.status)
         self.ended = True
@@ -241,13 +241,13 @@ class SocketSink(HttpSink):
 
     async def send_empty(self, answer: ResponsesAnswer) -> None:
         """Send a turn without output, which needs no run."""
-        encoder = answer.encoder(None)
+        encoder = answer.get_encoder(None)
         pieces = await answer.settle([*encoder.feed(TurnStarted()), *encoder.feed(TurnEnded())])
         self._commit(200)
         await self._end_with(pieces)
 
     async def _open(self, run: TurnSource) -> None:
-        self._passed_on(run)
+        self._select_headers(run)
 
     async def _put(self, pieces: Sequence[bytes], *, last: bool = False) -> None:
         if self.lane:

@@ -52,16 +52,16 @@ class StoredResponses:
         """A response as it is now."""
         unstored = self._runs.get_unstored(owner, record.id)
         if unstored is not None:
-            return StoredBody(unstored.response, _figures(unstored.turn.record, ()).headers())
+            return StoredBody(unstored.response, _read_figures(unstored.turn.record, ()).headers())
         if not record.is_over:
             return StoredBody(encode_unfinished(record, await self._runs.progress.read(owner, record.id)))
-        output = await self._store.output(owner, record.id)
-        return StoredBody(_encode_finished(record, output), _figures(record, output).headers())
+        output = await self._store.load_output(owner, record.id)
+        return StoredBody(_encode_finished(record, output), _read_figures(record, output).headers())
 
     async def open_stream(self, owner: str, record: Record, number: int = 0) -> AsyncIterator[bytes]:
         """The events of a response from this number on, and those to come."""
-        if record.is_over and await self._store.events(owner, record.id, 0) is None:
-            return _iterate(_replay(record, await self._store.output(owner, record.id), number))
+        if record.is_over and await self._store.load_events(owner, record.id, 0) is None:
+            return _iterate(_replay(record, await self._store.load_output(owner, record.id), number))
         return self.follow(owner, record.id, number)
 
     async def follow(self, owner: str, id: str, number: int = 0) -> AsyncIterator[bytes]:
@@ -85,7 +85,7 @@ class StoredResponses:
                 with suppress(StoreFailed):
                     record = await self._store.load(owner, id)
                     if record is not None and record.is_over:
-                        figures = _figures(record, await self._store.output(owner, id))
+                        figures = _read_figures(record, await self._store.load_output(owner, id))
                         comment = sse.write_comment(figures.comment())
             yield comment + sse.DONE
         finally:
@@ -115,7 +115,7 @@ _decode_figures = msgspec.json.Decoder(_StoredFigures).decode
 _decode_item = msgspec.json.Decoder(_Item).decode
 
 
-def _figures(record: Record, output: Sequence[msgspec.Raw]) -> Figures:
+def _read_figures(record: Record, output: Sequence[msgspec.Raw]) -> Figures:
     """The figures stored with a finished response; without them, only the number of calls in its output."""
     with suppress(msgspec.ValidationError):  # written by another version
         if (stored := _decode_figures(record.response).toolwire) is not None:
@@ -158,13 +158,13 @@ def _replay(record: Record, output: Sequence[msgspec.Raw], number: int) -> Itera
         request, record.id, created, TurnStats(), lambda: ending.completed_at or created, extended=waits
     )
     whole = make_chunk(
-        0, [select_events([piece for event in _events(ending, response) for piece in encoder.feed(event)])]
+        0, [select_events([piece for event in _make_events(ending, response) for piece in encoder.feed(event)])]
     )
     wanted = cut_chunk(whole, min(number, whole.count)).frames
-    return chain(cut_into_slices((wanted,)), (sse.write_comment(_figures(record, output).comment()) + sse.DONE,))
+    return chain(cut_into_slices((wanted,)), (sse.write_comment(_read_figures(record, output).comment()) + sse.DONE,))
 
 
-def _events(ending: _Ending, response: bytes) -> list[Event]:
+def _make_events(ending: _Ending, response: bytes) -> list[Event]:
     """The events of a finished turn: its output first, however it ended."""
     if ending.status in ("completed", "incomplete") and ending.required_action is None:
         return list(Decoder("", keeps_frames=True).feed_plain(response))

@@ -42,15 +42,15 @@ def search_by_words(question: str, tools: Sequence[Tool], limit: int) -> list[To
     """The tools that match a question, best first; equal matches in the order of declaration."""
     documents = [
         Counter(
-            _words(tool.name) * NAME_WEIGHT
-            + _words(tool.namespace)
-            + _words(" ".join((tool.description[:MAX_CHARS], *_parameters(tool))))
+            _split_words(tool.name) * NAME_WEIGHT
+            + _split_words(tool.namespace)
+            + _split_words(" ".join((tool.description[:MAX_CHARS], *_list_parameters(tool))))
         )
         for tool in tools
     ]
     lengths = [document.total() for document in documents]
     average = sum(lengths) / len(lengths) if tools else 0
-    asked = dict.fromkeys(_words(question[:MAX_CHARS]))
+    asked = dict.fromkeys(_split_words(question[:MAX_CHARS]))
     counts = {word: sum(word in document for document in documents) for word in asked}
     weights = {word: log(1 + (len(tools) - count + 0.5) / (count + 0.5)) for word, count in counts.items()}
     scores = [
@@ -66,13 +66,13 @@ def _saturate(count: int, length: float) -> float:
     return count * (SATURATION + 1) / (count + SATURATION * (1 - LENGTH_WEIGHT + LENGTH_WEIGHT * length))
 
 
-def _words(text: str) -> list[str]:
+def _split_words(text: str) -> list[str]:
     """The words of a text, including those in `snake_case` and `camelCase`, in lower case and without a plural `s`."""
     found = [word.lower() for word in _WORD.findall(text)]
     return [word[:-1] if len(word) > 3 and word.endswith("s") and word[-2] != "s" else word for word in found]
 
 
-def _parameters(tool: Tool) -> list[str]:
+def _list_parameters(tool: Tool) -> list[str]:
     """The names of the parameters of a tool."""
     try:
         read: Any = msgspec.json.decode(tool.parameters or b"{}")
@@ -94,7 +94,7 @@ def search_by_pattern(pattern: str, tools: Sequence[Tool], limit: int) -> list[T
         raise BadPattern(f"the regular expression {pattern!r} is not valid, or has look-around or back references")
     budget, found = Budget(MAX_STEPS), dict[int, Tool]()
     names = [f"{tool.namespace}__{tool.name}" if tool.namespace else tool.name for tool in tools]
-    others = [" ".join((tool.description[:MAX_CHARS], *_parameters(tool))) for tool in tools]
+    others = [" ".join((tool.description[:MAX_CHARS], *_list_parameters(tool))) for tool in tools]
     try:
         for texts in (names, others):
             for index, text in enumerate(texts):

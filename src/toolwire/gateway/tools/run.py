@@ -85,7 +85,7 @@ class TextSeparator:
         self._has_text = False
         self._is_due = False
 
-    def next_turn(self) -> None:
+    def begin_turn(self) -> None:
         """Separate the text that follows from the text so far."""
         self._is_due = self._has_text
 
@@ -174,7 +174,7 @@ class RunWithTools:
         self._request = request
         self._initial_length = len(request.entries)
         self._begin = begin
-        approve = partial(_refusal, tools.confirm) if tools.confirm is not None else None
+        approve = partial(_find_refusal, tools.confirm) if tools.confirm is not None else None
         hooks = CallHooks(
             lambda _: Context(Path.cwd(), inherit=tools.inherit),
             finished=lambda done: self._report_outcome(
@@ -317,7 +317,7 @@ class RunWithTools:
             # The model had not finished, and `length` is the only reason that tells a client so.
             return [*shown, note, *self._end(TurnEnded("length"))]
         copy_notes(self._run, self.assembly.stats)
-        self._separator.next_turn()
+        self._separator.begin_turn()
         entries = (*self._request.entries, *turn.entries, *results)
         self._request = msgspec.structs.replace(self._request, entries=entries, notes=())
         self._begin_turn()
@@ -353,7 +353,7 @@ def run_with_search(search: Search, settings: Settings, begin: Begin, on_call: O
     return RunWithTools(tools, search.request, begin)
 
 
-async def _refusal(confirm: Confirm, tool: Tool, call: ToolCall) -> str:
+async def _find_refusal(confirm: Confirm, tool: Tool, call: ToolCall) -> str:
     """The reason why a tool may not run; empty if it may."""
     try:
         await confirm()

@@ -17,7 +17,7 @@ from pathlib import Path
 from toolwire.config.settings import Settings, SettingsError
 from toolwire.core.display import clean
 from toolwire.gateway.http import PIECE
-from toolwire.gateway.peers import MAX_SOCKET_PATH, new_incarnation, socket_path
+from toolwire.gateway.peers import MAX_SOCKET_PATH, make_incarnation, socket_path
 from toolwire.memory.owned_folders import LOCK as OWNER_LOCK
 from toolwire.memory.owned_folders import PREFIX, OwnedFolder
 
@@ -90,7 +90,7 @@ def address_of(sock: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def runtime_bases() -> tuple[str, ...]:
+def list_runtime_bases() -> tuple[str, ...]:
     """The possible parents of the runtime directory, in the order to try them."""
     return os.environ.get("XDG_RUNTIME_DIR", ""), tempfile.gettempdir(), "/tmp"  # noqa: S108 - because it is short
 
@@ -100,12 +100,12 @@ def make_runtime_folder() -> OwnedFolder:
 
     Raises `SettingsError`.
     """
-    for base in runtime_bases():
+    for base in list_runtime_bases():
         if not os.path.isabs(base):
             continue
         with suppress(OSError):
             folder = OwnedFolder(PREFIX, base)
-            if len(os.fsencode(socket_path(folder.path, new_incarnation()))) <= MAX_SOCKET_PATH:
+            if len(os.fsencode(socket_path(folder.path, make_incarnation()))) <= MAX_SOCKET_PATH:
                 return folder
             folder.remove()
     raise SettingsError("--workers: there is no directory for the sockets of workers; set XDG_RUNTIME_DIR or TMPDIR")

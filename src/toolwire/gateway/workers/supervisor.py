@@ -168,7 +168,7 @@ class _Supervisor:
                     key.data.flush()
             orders = self._signals.take()
             self._pool.reap()
-            lost = self._pool.look()
+            lost = self._pool.handle_workers()
             for order in orders:
                 self._obey(order)
             for worker in lost:
@@ -355,7 +355,7 @@ class _Supervisor:
         for slot in self._pool.slots:
             if slot.generation is not reload.target:
                 is_due = not reload.failure or time.monotonic() >= slot.due  # new settings may end the failures
-                if is_due and not self._pool.in_slot(slot, "starting"):
+                if is_due and not self._pool.list_in_slot(slot, "starting"):
                     self._pool.fork(slot, reload.target)
                 return
         self._reload = None

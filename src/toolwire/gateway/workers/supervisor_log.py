@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from toolwire.config.settings import Settings
-from toolwire.gateway.lifespan import log_format
+from toolwire.gateway.lifespan import choose_log_format
 from toolwire.gateway.log import LEVELS, encode_log_line
 
 MAX_UNWRITTEN = 64 * 1024
@@ -36,7 +36,7 @@ class SupervisorLog:
         """Write a line of the log."""
         if LEVELS.index(level) >= LEVELS.index(self._settings.debug.level):
             line = {"timestamp": datetime.now(UTC), "level": level, "event": event, **facts}
-            self._add(encode_log_line(line, log_format(self._settings)))
+            self._add(encode_log_line(line, choose_log_format(self._settings)))
 
     def print(self, line: str) -> None:
         """Write a line of plain text."""

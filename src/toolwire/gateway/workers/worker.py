@@ -39,7 +39,7 @@ class Generation(msgspec.Struct, frozen=True, eq=False):
     version: str
     number: int
 
-    def codex_socket(self, folder: Path) -> str:
+    def make_codex_path(self, folder: Path) -> str:
         """The path of the socket of the process that hosts Codex; empty without a backend of that kind."""
         has_codex = any(backend_kinds()[backend.kind].is_hosted for backend in self.settings.backends)
         return str(folder / f"codex{self.number}") if has_codex else ""
@@ -154,7 +154,7 @@ def run_worker(plan: WorkerPlan, listening: socket.socket, sock: socket.socket) 
             plan.slot,
             Peers(plan.folder, plan.incarnation),
             PeerServer(plan.folder, plan.incarnation),
-            plan.generation.codex_socket(plan.folder),
+            plan.generation.make_codex_path(plan.folder),
             Fleet(settings.server.workers, 0, plan.started),
         )
         process = Process(plan.generation.version, metrics, colleagues)

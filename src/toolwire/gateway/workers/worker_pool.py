@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from toolwire.gateway.metrics import SharedFiles, SupervisorMetrics
-from toolwire.gateway.peers import new_incarnation, socket_path
+from toolwire.gateway.peers import make_incarnation, socket_path
 from toolwire.gateway.workers.codex_host import run_codex_host
 from toolwire.gateway.workers.fork import Body, Child
 from toolwire.gateway.workers.messages import Drain, End, Failed, Fleet, FromSupervisor, Retire
@@ -128,7 +128,7 @@ class WorkerPool:
         """Those that have not been reaped, by process id."""
         self._fork_due = 0.0
 
-    def in_slot(self, slot: Slot, state: State) -> list[Worker]:
+    def list_in_slot(self, slot: Slot, state: State) -> list[Worker]:
         return [worker for worker in self.workers if worker.slot is slot and worker.state == state]
 
     @property
@@ -150,7 +150,7 @@ class WorkerPool:
 
     def fork_helper(self, body: Body) -> Child:
         """Fork a process that serves nothing. Raises `OSError` if the fork fails."""
-        child = Child(body, self._not_for_child(None), self._selector)
+        child = Child(body, self._list_foreign_sockets(None), self._selector)
         self._children[child.pid] = child
         return child
 
@@ -158,20 +158,20 @@ class WorkerPool:
         """Start a worker. If the fork fails, the failure is logged, and the caller has to try again."""
         if time.monotonic() < self._fork_due:
             return
-        path = generation.codex_socket(self._folder)
+        path = generation.make_codex_path(self._folder)
         if path and all(each.generation is not generation for each in self._host_slots):
             self._host_slots.append(host := Slot(-1, None, generation))
             self.fork(host, generation)
         if slot.sock is None:
             seat, body = "", partial(run_codex_host, generation.settings, self._folder, path)
         else:
-            seats, incarnation = {worker.seat for worker in self.workers}, new_incarnation()
+            seats, incarnation = {worker.seat for worker in self.workers}, make_incarnation()
             seat = next(seat for seat in map(str, count()) if seat not in seats)
             path = socket_path(self._folder, incarnation)
             plan = WorkerPlan(generation, slot.number, seat, incarnation, self._folder, self.started)
             body = partial(run_worker, plan, slot.sock)
         try:
-            worker = Worker(body, self._not_for_child(slot.sock), self._selector, slot, generation, seat, path)
+            worker = Worker(body, self._list_foreign_sockets(slot.sock), self._selector, slot, generation, seat, path)
         except OSError as error:
             self._fork_due = time.monotonic() + FORK_PAUSE
             facts = {"worker": slot.name, "failure": str(error), "pause": FORK_PAUSE}
@@ -183,11 +183,11 @@ class WorkerPool:
     def fork_missing(self) -> None:
         """Start a worker for each slot that has none and whose pause is over."""
         for slot in (*self.slots, *self._host_slots):
-            is_missing = not (self.in_slot(slot, "serving") or self.in_slot(slot, "starting"))
+            is_missing = not (self.list_in_slot(slot, "serving") or self.list_in_slot(slot, "starting"))
             if is_missing and not self.ending and time.monotonic() >= slot.due:
                 self.fork(slot, slot.generation)
 
-    def _not_for_child(self, own: socket.socket | None) -> Iterator[socket.socket]:
+    def _list_foreign_sockets(self, own: socket.socket | None) -> Iterator[socket.socket]:
         """Sockets that a child closes: other listening sockets, and channels, which it would keep open."""
         yield from {each.sock for each in self.slots if each.sock is not None and each.sock is not own}
         yield from {child.channel for child in (*self.workers, *self._children.values())}
@@ -205,7 +205,7 @@ class WorkerPool:
                 if child is not None:
                     child.exit_code = os.waitstatus_to_exitcode(status)
 
-    def look(self) -> list[Worker]:
+    def handle_workers(self) -> list[Worker]:
         """Handle the messages and exits of workers; returns those that ended before they were ready."""
         for worker in self.workers:
             worker.receive()
@@ -231,10 +231,10 @@ class WorkerPool:
     def _put_in_service(self, worker: Worker) -> None:
         """Put a new worker in service, and retire the old one of its slot."""
         slot = worker.slot
-        for before in self.in_slot(slot, "serving"):
+        for before in self.list_in_slot(slot, "serving"):
             before.state = "retired"
             before.send(Retire())
-        for late in self.in_slot(slot, "retired")[:-MAX_RETIRED]:
+        for late in self.list_in_slot(slot, "retired")[:-MAX_RETIRED]:
             late.send(Drain())
         worker.state, slot.generation = "serving", worker.generation
         self._fleet = None  # the new one does not know it yet

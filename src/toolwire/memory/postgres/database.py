@@ -19,7 +19,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 
-from toolwire.memory.postgres.faults import FAULTS, NotUsable, ends_connection, may_pass, store_failed
+from toolwire.memory.postgres.faults import FAULTS, NotUsable, ends_connection, may_pass, store_failure_of
 from toolwire.memory.postgres.schema import STATEMENTS, VERSION, Connection, prepare, version_of
 from toolwire.memory.sql.operation import Need, Row, Side, Transaction, reading, writing
 from toolwire.memory.sql.store import Read, Store
@@ -79,7 +79,9 @@ class PostgresTransaction:
 
     async def fetch(self, statement: str, /, **values: object) -> Sequence[Row]:
         text, names, *_ = STATEMENTS[statement]
-        return await self._connection.fetch(text, *[values[name] for name in names], timeout=_left(self._until))
+        return await self._connection.fetch(
+            text, *[values[name] for name in names], timeout=_seconds_until(self._until)
+        )
 
     async def fetch_one(self, statement: str, /, **values: object) -> Row | None:
         rows = await self.fetch(statement, **values)
@@ -89,7 +91,7 @@ class PostgresTransaction:
         text, names, *_ = STATEMENTS[statement]
         given = [[row[name] for name in names] for row in rows]
         if given:
-            await self._connection.executemany(text, given, timeout=_left(self._until))
+            await self._connection.executemany(text, given, timeout=_seconds_until(self._until))
 
 
 class Work(Protocol[T_co]):
@@ -108,18 +110,18 @@ class _Commit(Generic[T]):
     async def __call__(self, connection: Connection, until: float) -> T:
         if self._lost is not None:
             id, result = self._lost
-            [[status]] = await connection.fetch(_TRANSACTION_STATUS, id, timeout=_left(until))
+            [[status]] = await connection.fetch(_TRANSACTION_STATUS, id, timeout=_seconds_until(until))
             if status == "in progress":
                 raise ConnectionResetError("the server has not noticed yet that the connection was lost")
             self._lost = None
             if status == "committed":
                 return result
         try:
-            await connection.execute(_BEGIN, timeout=_left(until))
+            await connection.execute(_BEGIN, timeout=_seconds_until(until))
             result = await self._work(PostgresTransaction(connection, until))
-            [[id]] = await connection.fetch(_TRANSACTION_ID, timeout=_left(until))
+            [[id]] = await connection.fetch(_TRANSACTION_ID, timeout=_seconds_until(until))
             self._lost = (id, result) if id is not None else None  # without an id there is nothing to commit
-            await connection.execute("COMMIT", timeout=_left(until))
+            await connection.execute("COMMIT", timeout=_seconds_until(until))
         except BaseException:
             connection.terminate()
             raise
@@ -138,11 +140,11 @@ class Lane:
     async def use(self, work: Work[T], until: float) -> T:
         """Do work on a free connection, or on a new one."""
         if self._free.locked():
-            await asyncio.wait_for(self._free.acquire(), _left(until))
+            await asyncio.wait_for(self._free.acquire(), _seconds_until(until))
         else:
             await self._free.acquire()
         try:
-            connection = self._take() or await self._connect(_left(until))
+            connection = self._take() or await self._connect(_seconds_until(until))
             try:
                 return await work(connection, until)
             except asyncpg.PostgresError as error:
@@ -211,7 +213,7 @@ class Engine(Store):
             finally:
                 connection.terminate()
         except FAULTS as error:
-            raise store_failed(error) from error
+            raise store_failure_of(error) from error
 
     async def open(self) -> None:
         """Create the tables if the database can be reached now."""
@@ -309,7 +311,7 @@ class Engine(Store):
             return result
 
     def _fail(self, side: Side, error: Exception) -> StoreFailed:
-        failed = store_failed(error)
+        failed = store_failure_of(error)
         if failed.reason == "missing":
             self._is_prepared = False  # it may be another database when it is back
         return self._report(side, failed)
@@ -328,6 +330,6 @@ class Engine(Store):
         return connection
 
 
-def _left(until: float) -> float:
+def _seconds_until(until: float) -> float:
     """Seconds until then, always positive, as asyncpg requires."""
     return max(0.01, until - time.monotonic())

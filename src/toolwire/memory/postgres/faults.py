@@ -59,7 +59,7 @@ def ends_connection(error: asyncpg.PostgresError) -> bool:
     return _state(error)[:2] in ("08", "57")
 
 
-def store_failed(error: Exception) -> StoreFailed:
+def store_failure_of(error: Exception) -> StoreFailed:
     """An error as a failure of the store."""
     if isinstance(error, StoreFailed):
         return error

@@ -132,7 +132,7 @@ class PostgresStore(Engine):
         run: NewRun | None = None,
     ) -> Sequence[Row]:
         """Save a response with its effects, in one statement; the first column is 0 if nothing was saved."""
-        rows = self._item_rows(owner, record, given, made)
+        rows = self._make_item_rows(owner, record, given, made)
         size = sum(len(item.raw) for item in (*given, *made)) + len(record.fields) + len(record.response)
         link, link_to = effects.link or ("", "")
         statement = compose_save(

@@ -33,22 +33,22 @@ class Members(SqlStore):
         await _delete_members(tx, [member])
 
     @reading
-    async def member(self, tx: Transaction, id: str) -> Member | None:
+    async def find_member(self, tx: Transaction, id: str) -> Member | None:
         """The member with this id, if it is alive."""
-        return await living_member(tx, id)
+        return await find_living_member(tx, id)
 
     @reading
-    async def members(self, tx: Transaction, most: int) -> list[Member]:
+    async def list_members(self, tx: Transaction, most: int) -> list[Member]:
         """Living members, ordered by id."""
         return [Member(*row) for row in await tx.fetch("members", most=most)]
 
     @reading
-    async def leases(self, tx: Transaction, most: int) -> list[Lease]:
+    async def list_leases(self, tx: Transaction, most: int) -> list[Lease]:
         """Leases of living members, ordered by name. PostgreSQL shows a digest in place of a very long name."""
         return [Lease(*row) for row in await tx.fetch("leases", most=most)]
 
     @reading
-    async def holder(self, tx: Transaction, name: str) -> Lease | None:
+    async def find_lease(self, tx: Transaction, name: str) -> Lease | None:
         """The lease of this name, if a living member has it."""
         row = await tx.fetch_one("holder_of_lease", name=self.key(name))
         return Lease(name, *row) if row is not None else None
@@ -59,7 +59,7 @@ class Members(SqlStore):
         Returns None if another member that is not dead has it, or if this member is not alive.
         """
         lease = await self._grant_free_lease(name, member)
-        if lease is None and await self.holder(name) is None:
+        if lease is None and await self.find_lease(name) is None:
             return await self._take_over_lease(name, member)
         return lease
 
@@ -70,7 +70,7 @@ class Members(SqlStore):
     @transaction
     async def _take_over_lease(self, tx: Transaction, name: str, member: str) -> Lease | None:
         """Take a lease whose holder is not alive, unless it is too early to declare the holder dead."""
-        if await living_member(tx, member) is None:
+        if await find_living_member(tx, member) is None:
             return None
         await self._bury_dead(tx, member)
         await drop_abandoned_leases(tx, self.key(name))
@@ -106,7 +106,7 @@ class Members(SqlStore):
         return [row[0] for row in await tx.fetch("dead_members", judge=judge)]
 
 
-async def living_member(tx: Transaction, id: str) -> Member | None:
+async def find_living_member(tx: Transaction, id: str) -> Member | None:
     row = await tx.fetch_one("member", id=id)
     return Member(*row) if row is not None else None
 

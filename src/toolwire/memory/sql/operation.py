@@ -70,7 +70,7 @@ class SqlStore(ABC):
         """Called with every failure, and with None when the store works again."""
 
     @property
-    def failing(self) -> Reason | None:
+    def fault(self) -> Reason | None:
         return next(iter(self._faults.values()), None)
 
     def _recover(self, side: Side) -> None:
@@ -110,7 +110,7 @@ class _Decorator(Protocol):
     def __call__(self, operation: _Operation[S, P, T]) -> "_Method[S, P, T]": ...
 
 
-def _needing(need: Need) -> _Decorator:
+def _make_decorator(need: Need) -> _Decorator:
     def decorate(operation: _Operation[S, P, T]) -> "_Method[S, P, T]":
         @wraps(operation)
         async def call(self: S, *args: P.args, **named: P.kwargs) -> T:
@@ -121,4 +121,4 @@ def _needing(need: Need) -> _Decorator:
     return decorate
 
 
-reading, writing, urgent, transaction = map(_needing, get_args(Need))
+reading, writing, urgent, transaction = map(_make_decorator, get_args(Need))

@@ -63,7 +63,7 @@ class Responses(Members):
         return await self._load(tx, owner, id, "response")
 
     @reading
-    async def conversation(self, tx: Transaction, owner: str, id: str) -> Conversation | None:
+    async def load_conversation(self, tx: Transaction, owner: str, id: str) -> Conversation | None:
         """A conversation, without its items."""
         record = await self._load(tx, owner, id, "conversation")
         return None if record is None else Conversation(record.id, record.created, record.response)
@@ -73,7 +73,7 @@ class Responses(Members):
         return Record(*row) if row is not None else None
 
     @reading
-    async def recent(self, tx: Transaction, owner: str | None, limit: int, most: int) -> list[OwnedRecord]:
+    async def list_recent(self, tx: Transaction, owner: str | None, limit: int, most: int) -> list[OwnedRecord]:
         """The most recently used responses of one owner, or of all.
 
         Bodies that would exceed `most` bytes in total are left empty.
@@ -83,18 +83,18 @@ class Responses(Members):
         return [OwnedRecord(row[0], Record(*row[1:])) for row in rows]
 
     @reading
-    async def input(self, tx: Transaction, owner: str, holder: str, most: int = NO_BOUND) -> list[Raw]:
+    async def load_input(self, tx: Transaction, owner: str, holder: str, most: int = NO_BOUND) -> list[Raw]:
         """The input of a response, or all items of a conversation. Raises `TooLarge`."""
         rows = await tx.fetch("items", holder=self.key(holder), owner=owner, made=0, most=most)
-        return _items_within(rows, most)
+        return _read_items(rows, most)
 
     @reading
-    async def output(self, tx: Transaction, owner: str, id: str) -> list[Raw]:
+    async def load_output(self, tx: Transaction, owner: str, id: str) -> list[Raw]:
         """The output of a response."""
         rows = await tx.fetch("items", holder=self.key(id), owner=owner, made=1, most=NO_BOUND)
-        return _items_within(rows, NO_BOUND)
+        return _read_items(rows, NO_BOUND)
 
-    async def chain(self, owner: str, id: str, most: int = NO_BOUND) -> list[Raw] | None:
+    async def load_chain(self, owner: str, id: str, most: int = NO_BOUND) -> list[Raw] | None:
         """All items of this response and those it continues, oldest first; None if one of the responses is missing.
 
         Raises `TooLarge`. Reading a chain keeps it from expiring.
@@ -104,7 +104,7 @@ class Responses(Members):
             return None
         if rows[0][3]:
             self.write_later(type(self)._touch, owner, id)  # a read must not wait for a write or fail with it
-        return _items_within([row[1:] for row in rows], most)
+        return _read_items([row[1:] for row in rows], most)
 
     @reading
     async def _read_chain(self, tx: Transaction, owner: str, id: str, most: int) -> Sequence[Row]:
@@ -119,13 +119,13 @@ class Responses(Members):
         return min(TOUCH_AFTER, self._max_age / 24) if self._max_age else TOUCH_AFTER
 
     @reading
-    async def missing_link(self, tx: Transaction, owner: str, id: str) -> str:
+    async def find_missing_link(self, tx: Transaction, owner: str, id: str) -> str:
         """The id of the response at which a chain is broken; empty if the chain is complete."""
         row = await tx.fetch_one("missing_link", id=self.key(id), owner=owner)
         return row[0] if row is not None else id
 
     @reading
-    async def page(
+    async def load_page(
         self, tx: Transaction, owner: str, holder: str, after: str, limit: int, order: str, most: int = NO_BOUND
     ) -> Page | None:
         """A page of the items of a conversation, or of a response's input; None if `after` is not one of them.
@@ -142,7 +142,7 @@ class Responses(Members):
         return Page(items, has_more=len(found) > len(items))
 
     @reading
-    async def find(self, tx: Transaction, owner: str, ids: Sequence[str], most: int = NO_BOUND) -> dict[str, Raw]:
+    async def find_items(self, tx: Transaction, owner: str, ids: Sequence[str], most: int = NO_BOUND) -> dict[str, Raw]:
         """Items by id, from any response or conversation. Raises `TooLarge`; an id given twice counts twice."""
         keys = {self.key(id): id for id in ids}
         rows = await tx.fetch("find_items", owner=owner, ids=[self.key(id) for id in ids], most=most)
@@ -151,7 +151,7 @@ class Responses(Members):
         return {keys[key]: Raw(item) for _, key, item in rows}
 
     @reading
-    async def item(self, tx: Transaction, owner: str, holder: str, id: str) -> Raw | None:
+    async def load_item(self, tx: Transaction, owner: str, holder: str, id: str) -> Raw | None:
         """One item of a conversation."""
         row = await tx.fetch_one("item", holder=self.key(holder), owner=owner, id=self.key(id))
         return Raw(row[0]) if row is not None else None
@@ -188,7 +188,7 @@ class Responses(Members):
             ids = [self.key(item.id) for item in items if item.id]
             known = {row[0] for row in await tx.fetch("known_items", into=into, owner=owner, ids=ids)}
             items = [item for item in items if self.key(item.id) not in known]
-        rows = [self._item_row(owner, into, 0, place, item) for place, item in enumerate(items, found[0])]
+        rows = [self._make_item_row(owner, into, 0, place, item) for place, item in enumerate(items, found[0])]
         await tx.fetch("grow_conversation", into=into, size=sum(len(item.raw) for item in items), count=len(rows))
         await tx.execute_many("put_item", rows)
         return True
@@ -200,18 +200,18 @@ class Responses(Members):
             into = self.key(effects.conversation)
             await tx.fetch("link_callers", id=self.key(id), owner=owner, into=into, answered=answered)
 
-    def _item_rows(
+    def _make_item_rows(
         self, owner: str, record: Record, given: Sequence[KeptItem], made: Sequence[KeptItem]
     ) -> list[dict[str, object]]:
         """The values of `put_item` for the items of a response. Calls are looked up only in conversations."""
         holder = self.key(record.id)
-        rows = [self._item_row(owner, holder, 0, place, item) for place, item in enumerate(given)]
+        rows = [self._make_item_row(owner, holder, 0, place, item) for place, item in enumerate(given)]
         for place, item in enumerate(made):
             call = call_id_of(bytes(item.raw)) if record.conversation else ""
-            rows.append(self._item_row(owner, holder, 1, place, item, call))
+            rows.append(self._make_item_row(owner, holder, 1, place, item, call))
         return rows
 
-    def _item_row(
+    def _make_item_row(
         self, owner: str, holder: str, made: int, place: int, item: KeptItem, call: str = ""
     ) -> dict[str, object]:
         """The values of `put_item`."""
@@ -251,18 +251,18 @@ class Responses(Members):
             await tx.fetch("delete_events", ids=[key])
             await tx.fetch("hide_response", id=key)
             return True
-        await forget(tx, [key])
+        await delete_holders(tx, [key])
         previous = found[0] if kind == "response" else ""
         while previous:  # it may have been deleted before, and kept only for this one
             found = await tx.fetch_one("lock_holder", id=previous, owner=owner, kind="deleted")
             if found is None or await tx.fetch_one("is_continued", id=previous, owner=owner) is not None:
                 break
-            await forget(tx, [previous])
+            await delete_holders(tx, [previous])
             previous = found[0]
         return True
 
 
-async def forget(tx: Transaction, keys: Sequence[str]) -> None:
+async def delete_holders(tx: Transaction, keys: Sequence[str]) -> None:
     """Delete holders with everything that belongs to them.
 
     A run is always locked before its response. Items and events are deleted last, when none can be added any more.
@@ -280,7 +280,7 @@ def decode_id(key: str, whole: bytes | None) -> str:
     return key if whole is None else whole.decode("utf-8", "surrogatepass")
 
 
-def _items_within(rows: Sequence[Row], most: int) -> list[Raw]:
+def _read_items(rows: Sequence[Row], most: int) -> list[Raw]:
     """The items of rows whose first column is their total size. Raises `TooLarge`."""
     if rows and rows[0][0] is not None and rows[0][0] > most:
         raise TooLarge(rows[0][0])

@@ -7,7 +7,7 @@ epoch, which distinguishes the writer that ended it from one that lost it.
 from abc import abstractmethod
 from collections.abc import Sequence
 
-from toolwire.memory.sql.members import living_member
+from toolwire.memory.sql.members import find_living_member
 from toolwire.memory.sql.operation import Transaction, reading, transaction, writing
 from toolwire.memory.sql.responses import Responses
 from toolwire.memory.store import (
@@ -78,7 +78,7 @@ class Runs(Responses):
         return await tx.fetch_one("cancel_run", id=self.key(id), owner=owner) is not None
 
     @reading
-    async def cancelled(self, tx: Transaction, member: str) -> list[Fence]:
+    async def list_cancelled(self, tx: Transaction, member: str) -> list[Fence]:
         """The runs of a member whose cancellation was requested."""
         return [Fence(*row) for row in await tx.fetch("cancelled_runs", member=member)]
 
@@ -104,7 +104,7 @@ class Runs(Responses):
     @transaction
     async def _take_orphans(self, tx: Transaction, member: str, limit: int) -> None:
         """Take over runs whose member is dead, if this one is alive."""
-        if await living_member(tx, member) is None:
+        if await find_living_member(tx, member) is None:
             return
         await self._bury_dead(tx, member)
         for id, epoch in await tx.fetch("orphans", limit=limit):
@@ -129,7 +129,7 @@ class Runs(Responses):
         return claimed
 
     @reading
-    async def events(self, tx: Transaction, owner: str, id: str, number: int) -> EventChunk | None:
+    async def load_events(self, tx: Transaction, owner: str, id: str, number: int) -> EventChunk | None:
         """The chunk with the event of this number, or the last chunk; None if there are no events."""
         row = await tx.fetch_one("event", id=self.key(id), owner=owner, number=number)
         return EventChunk(*row) if row is not None else None

@@ -93,14 +93,14 @@ class Store(Sweep):
                 case ItemRow():
                     call = call_id_of(row.item) if row.made else ""
                     item = KeptItem(row.id, Raw(row.item))
-                    values = self._item_row(row.owner, self.key(row.holder), int(row.made), row.place, item, call)
+                    values = self._make_item_row(row.owner, self.key(row.holder), int(row.made), row.place, item, call)
                     await tx.fetch("restore_item", **values)
                 case EventRow():
                     await tx.fetch("restore_events", **fields | {"holder": self.key(row.holder)})
                 case RunRow():
                     await tx.fetch("restore_run", **fields | {"id": self.key(row.id)})
                 case ValueRow():
-                    values = self._value_row(row.owner, row.kind, row.key, row.value)
+                    values = self._make_value_row(row.owner, row.kind, row.key, row.value)
                     await tx.fetch("restore_value", **values, used=row.used)
 
 

@@ -12,7 +12,7 @@ from operator import itemgetter
 
 from toolwire.memory.sql.members import drop_abandoned_leases
 from toolwire.memory.sql.operation import Row, Transaction, reading, transaction
-from toolwire.memory.sql.responses import forget
+from toolwire.memory.sql.responses import delete_holders
 from toolwire.memory.sql.runs import Runs
 from toolwire.memory.sql.values import KeyValues
 from toolwire.memory.store import Lease, Overtaken
@@ -32,7 +32,7 @@ class Sweep(Runs, KeyValues):
 
     async def maintain(self, member: str) -> None:
         """Delete expired and excess rows, unless another process does so. Call this periodically."""
-        lease = await self.holder(SWEEP) or await self.take_lease(SWEEP, member)
+        lease = await self.find_lease(SWEEP) or await self.take_lease(SWEEP, member)
         if lease is not None and lease.member == member:
             with suppress(Overtaken):  # the new holder of the lease goes on
                 await self._sweep(lease)
@@ -111,6 +111,6 @@ class Sweep(Runs, KeyValues):
 async def _delete(tx: Transaction, holders: list[str], values: "list[Row] | Row") -> None:
     """Delete holders by id, and values by owner, kind and key."""
     if holders:
-        await forget(tx, holders)
+        await delete_holders(tx, holders)
     names = ("owner", "kind", "digest")
     await tx.execute_many("delete_value", [dict(zip(names, row, strict=True)) for row in values])

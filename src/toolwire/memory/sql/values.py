@@ -19,7 +19,7 @@ class KeyValues(SqlStore):
     async def put_values(self, tx: Transaction, rows: Sequence[KeyValue]) -> None:
         """Save values, replacing those of the same kind and key."""
         ordered = sorted(rows, key=lambda row: (row.owner, row.kind, row.key))  # all writers lock rows in one order
-        values = [self._value_row(row.owner, row.kind, row.key, row.value) for row in ordered]
+        values = [self._make_value_row(row.owner, row.kind, row.key, row.value) for row in ordered]
         await tx.execute_many("put_value", values)
 
     @abstractmethod
@@ -28,7 +28,7 @@ class KeyValues(SqlStore):
     ) -> list[bytes | None]:
         """The values of these kinds and keys; None for each that is missing, or comes after `most` bytes."""
 
-    def _value_row(self, owner: str, kind: str, key: bytes, value: bytes) -> dict[str, object]:
+    def _make_value_row(self, owner: str, kind: str, key: bytes, value: bytes) -> dict[str, object]:
         size = len(key) + len(value) + ROW_OVERHEAD
         index = self._digest(key)
         return {"owner": owner, "kind": kind, "digest": index, "key": key, "value": value, "size": size}

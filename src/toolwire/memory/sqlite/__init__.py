@@ -4,7 +4,7 @@
 `statements.sql` what is particular to SQLite; everything else is shared with PostgreSQL (`memory/sql`).
 """
 
-from toolwire.memory.sqlite.engine import store_failed
+from toolwire.memory.sqlite.engine import store_failure_of
 from toolwire.memory.sqlite.operations import SqliteStore
 
-__all__ = ["SqliteStore", "store_failed"]
+__all__ = ["SqliteStore", "store_failure_of"]

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from toolwire.memory.clock import StoreClock, boot_id, steady
+from toolwire.memory.clock import StoreClock, read_boot_id, read_steady_clock
 from toolwire.memory.sql.operation import Need, Row, Side
 from toolwire.memory.sql.store import Read, Store
 from toolwire.memory.sqlite.schema import STATEMENTS, VERSION, migrate, version_of
@@ -68,7 +68,7 @@ _FAULTS = (sqlite3.Error, OSError, FileInUse, StoreFailed)
 _encode = msgspec.json.Encoder().encode
 
 
-def store_failed(error: Exception) -> StoreFailed:
+def store_failure_of(error: Exception) -> StoreFailed:
     """An error as a failure of the store."""
     if isinstance(error, StoreFailed):
         return error
@@ -125,7 +125,7 @@ class Engine(Store):
         max_age: float,
         max_size: int,
         clock: Callable[[], float] = time.time,
-        steady: Callable[[], float] = steady,
+        steady: Callable[[], float] = read_steady_clock,
         lease: float = 10.0,
     ) -> None:
         super().__init__(max_age, max_size, lease)
@@ -133,7 +133,7 @@ class Engine(Store):
         self._file = StoreFile(path) if scheme != "memory" else None
         self._clock = StoreClock(max_age, clock, steady)
         self._steady = steady
-        self._boot = boot_id() if self._file is not None else ""
+        self._boot = read_boot_id() if self._file is not None else ""
         self._times = {"now": self._clock, "uptime": steady, "boot": lambda: self._boot}
         self._strangers: dict[str, Stranger] = {}  # members with another clock, by id
         self._writes = ThreadPoolExecutor(1, "toolwire-store")
@@ -169,7 +169,7 @@ class Engine(Store):
         try:
             return await asyncio.to_thread(inspect)
         except _FAULTS as error:
-            raise store_failed(error) from error
+            raise store_failure_of(error) from error
 
     def check(self) -> None:
         if self._file is None:
@@ -179,7 +179,7 @@ class Engine(Store):
             if self._file.exists:
                 self._close(self._open_writer(LOCK_TIMEOUT))
         except _FAULTS as error:
-            raise store_failed(error) from error
+            raise store_failure_of(error) from error
         finally:
             self._file.release()
 
@@ -193,7 +193,7 @@ class Engine(Store):
         if self._file is None:
             return True
         writer, now = self._writer, time.monotonic()
-        is_gone = writer is not None and self._file.identity() != writer.identity
+        is_gone = writer is not None and self._file.read_identity() != writer.identity
         if (self._faults or is_gone) and now - self._probed >= PROBE_INTERVAL:
             self._probed = now
             with suppress(StoreFailed):
@@ -228,7 +228,7 @@ class Engine(Store):
         def note_outcome(job: "asyncio.Future[tuple[None, bool]]") -> None:
             error = job.exception() if not job.cancelled() else None
             if isinstance(error, _FAULTS):
-                self._report("write", store_failed(error))
+                self._report("write", store_failure_of(error))
 
         self._submit(self._run, "IMMEDIATE", operation, args, {}).add_done_callback(note_outcome)
 
@@ -286,7 +286,7 @@ class Engine(Store):
 
     async def in_reader(self, work: Callable[..., T], *given: Any) -> T:
         """The same in the thread that reads."""
-        job = asyncio.get_running_loop().run_in_executor(self._reads, lambda: work(self._readable(), *given))
+        job = asyncio.get_running_loop().run_in_executor(self._reads, lambda: work(self._get_reader(), *given))
         result = await self._finish("read", job)
         self._succeed("read")
         return result
@@ -299,7 +299,7 @@ class Engine(Store):
         try:
             return await job
         except _FAULTS as error:
-            raise self._report(side, store_failed(error)) from error
+            raise self._report(side, store_failure_of(error)) from error
 
     def _succeed(self, side: Side) -> None:
         if self._faults.get(side) == "full":  # a full disk may have had room for a little
@@ -311,7 +311,7 @@ class Engine(Store):
         """Returns the result, and whether anything was written: only that shows that the disk works."""
         if time.monotonic() - submitted > LOCK_TIMEOUT:
             raise StoreFailed("busy", "other writes took too long")
-        database = self._writable()
+        database = self._get_writer()
         self._wait_for_log(database)
         before = database.total_changes
         result = work(database, *given)
@@ -321,12 +321,12 @@ class Engine(Store):
 
     def _wait_for_log(self, database: sqlite3.Connection) -> None:
         """Wait while the log is too large: copying it into the file may have to wait for other readers and writers."""
-        if self._file is None or self._file.log_size() <= LOG_LIMIT:
+        if self._file is None or self._file.measure_log() <= LOG_LIMIT:
             return
         deadline = time.monotonic() + LOG_WAIT
         while not self._copy_log(database) and time.monotonic() < deadline:
             time.sleep(0.01)
-        if self._file.log_size() > MAX_LOG_BYTES:
+        if self._file.measure_log() > MAX_LOG_BYTES:
             raise StoreFailed("busy", "its log has grown too large, because other programs keep it in use")
 
     def _copy_log(self, database: sqlite3.Connection) -> bool:
@@ -343,7 +343,7 @@ class Engine(Store):
 
     # The connections
 
-    def _writable(self) -> sqlite3.Connection:
+    def _get_writer(self) -> sqlite3.Connection:
         timeout = SHORT_LOCK_TIMEOUT if "write" in self._faults else LOCK_TIMEOUT
         if self._writer is not None:
             self._writer = self._check_present(self._writer)
@@ -354,9 +354,9 @@ class Engine(Store):
         self._lock_timeout = timeout
         return self._writer.database
 
-    def _readable(self) -> sqlite3.Connection:
+    def _get_reader(self) -> sqlite3.Connection:
         if self._file is None:
-            return self._writable()
+            return self._get_writer()
         if self._reader is not None:
             self._reader = self._check_present(self._reader)
         if self._reader is None:
@@ -373,7 +373,7 @@ class Engine(Store):
 
         The connection is not closed: SQLite would remove its log by name, which may belong to another file by now.
         """
-        if self._file is None or self._file.identity() == opened.identity:
+        if self._file is None or self._file.read_identity() == opened.identity:
             return opened
         self._abandoned.append(opened.database)
         writer = self._writer
@@ -381,7 +381,7 @@ class Engine(Store):
             self._writer = None
         else:
             self._reader = None
-            if writer is not None and writer.identity == self._file.identity():
+            if writer is not None and writer.identity == self._file.read_identity():
                 return None  # the writer has raised already, and uses the new file
         raise StoreFailed("missing", "the file was removed or replaced")
 
@@ -391,7 +391,7 @@ class Engine(Store):
             self._file.check_disk()
             self._file.claim()
             self._file.make()
-            path, identity = str(self._file.path), self._file.identity()
+            path, identity = str(self._file.path), self._file.read_identity()
         database = sqlite3.connect(path, isolation_level=None, timeout=timeout)
         try:
             migrate(database, timeout)
@@ -408,7 +408,7 @@ class Engine(Store):
 
     def _open_reader(self, file: StoreFile) -> "Opened | None":
         """A read-only connection; None while there is nothing to read."""
-        identity = file.identity()
+        identity = file.read_identity()
         if identity is None:
             return None
         file.claim()
@@ -432,7 +432,7 @@ class Engine(Store):
         self._clock.start(max((time for time in latest if time is not None), default=None))
 
     def _close(self, opened: "Opened | None") -> None:
-        if opened is not None and (self._file is None or self._file.identity() == opened.identity):
+        if opened is not None and (self._file is None or self._file.read_identity() == opened.identity):
             opened.database.close()
 
 

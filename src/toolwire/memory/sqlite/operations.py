@@ -124,7 +124,7 @@ class SqliteStore(Engine):
         is_new: bool,
     ) -> None:
         """Write a response with its items and its effects."""
-        await tx.execute_many("put_item", self._item_rows(owner, record, given, made))
+        await tx.execute_many("put_item", self._make_item_rows(owner, record, given, made))
         items = [*given, *made]
         if is_new:
             size = sum(len(item.raw) for item in items)
@@ -216,18 +216,18 @@ class SqliteStore(Engine):
         await super()._sweep(lease)
         while await self.in_writer(_free_pages):
             pass
-        if self._file is not None and self._file.log_size() > LOG_BYTES_TO_COPY:
+        if self._file is not None and self._file.measure_log() > LOG_BYTES_TO_COPY:
             await self.in_writer(self._copy_log)
 
 
 def _free_pages(database: sqlite3.Connection) -> bool:
     """Return some free pages to the disk; returns whether there are more."""
-    free = _pragma(database, "freelist_count")
-    if not free or _pragma(database, "auto_vacuum") != INCREMENTAL:
+    free = _read_pragma(database, "freelist_count")
+    if not free or _read_pragma(database, "auto_vacuum") != INCREMENTAL:
         return False
     database.execute(f"PRAGMA incremental_vacuum({PAGES_PER_STEP})").fetchall()
-    return 0 < _pragma(database, "freelist_count") < free
+    return 0 < _read_pragma(database, "freelist_count") < free
 
 
-def _pragma(database: sqlite3.Connection, name: str) -> int:
+def _read_pragma(database: sqlite3.Connection, name: str) -> int:
     return database.execute(f"PRAGMA {name}").fetchone()[0]

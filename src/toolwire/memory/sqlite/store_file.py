@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from toolwire.memory.private_files import close_to_others, make_private_file
+from toolwire.memory.private_files import make_private_file, restrict_access
 
 try:
     import fcntl
@@ -31,7 +31,7 @@ class StoreFile:
 
     def __init__(self, path: str, mounts: Path = Path("/proc/self/mountinfo")) -> None:
         self.path = Path(path).absolute()
-        self._log = self._beside("wal")
+        self._log = self._path_beside("wal")
         self._mounts = mounts
         self._lock: int | None = None
         self._locked_by = 0
@@ -71,12 +71,12 @@ class StoreFile:
         """
         if fcntl is not None:
             with self._claiming:
-                self._claim(self._beside("lock"))
+                self._claim(self._path_beside("lock"))
 
     def _claim(self, lock: Path) -> None:
         assert fcntl is not None
         if self._lock is not None:
-            if self._locked_by == os.getpid() and _identity(lock) == _identity(self._lock):
+            if self._locked_by == os.getpid() and _read_identity(lock) == _read_identity(self._lock):
                 return
             self.release()  # the lock file was removed, or the lock is that of our parent
         descriptor = make_private_file(lock, os.O_RDWR)
@@ -101,21 +101,21 @@ class StoreFile:
 
     def tighten(self) -> list[Path]:
         """Remove the permissions of other users; returns the files that had any."""
-        files = (self.path, self._beside("wal"), self._beside("shm"), self._beside("lock"))
-        return [file for file in files if close_to_others(file)]
+        files = (self.path, self._path_beside("wal"), self._path_beside("shm"), self._path_beside("lock"))
+        return [file for file in files if restrict_access(file)]
 
-    def identity(self) -> tuple[int, int] | None:
+    def read_identity(self) -> tuple[int, int] | None:
         """Device and inode, which distinguish this file from another of the same name; None if it does not exist."""
-        return _identity(self.path)
+        return _read_identity(self.path)
 
-    def log_size(self) -> int:
+    def measure_log(self) -> int:
         """Bytes of SQLite's write-ahead log."""
         try:
             return os.stat(self._log).st_size
         except OSError:
             return 0
 
-    def _beside(self, ending: str) -> Path:
+    def _path_beside(self, ending: str) -> Path:
         return self.path.with_name(f"{self.path.name}-{ending}")
 
 
@@ -145,7 +145,7 @@ def file_system_of(path: Path, mounts: Path) -> str:
     return found
 
 
-def _identity(file: Path | int) -> tuple[int, int] | None:
+def _read_identity(file: Path | int) -> tuple[int, int] | None:
     try:
         found = os.stat(file)
     except (FileNotFoundError, NotADirectoryError):

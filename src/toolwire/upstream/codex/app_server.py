@@ -24,7 +24,7 @@ from toolwire.core.errors import BackendFault, Failure
 from toolwire.core.jsonrpc import Id, LineReader
 from toolwire.core.redact import BlankCredentials, find_filter
 from toolwire.memory.owned_folders import PREFIX, OwnedFolder, remove_orphans
-from toolwire.upstream.reply import Broken, broken
+from toolwire.upstream.reply import Broken, make_broken
 
 START_TIMEOUT = 20.0
 """Seconds within which a process must start and answer `initialize`."""
@@ -118,19 +118,19 @@ class AppServer(asyncio.SubprocessProtocol):
         except BaseException as error:
             await self.stop()
             if isinstance(error, TimeoutError):
-                raise _unusable("it does not answer") from error
+                raise _make_unusable("it does not answer") from error
             if isinstance(error, OSError):
-                raise _unusable(f"{self._spec.command[0]!r} cannot be started: {error.strerror}") from error
+                raise _make_unusable(f"{self._spec.command[0]!r} cannot be started: {error.strerror}") from error
             raise
         self.is_ready = not self._gone.done()
         if not self.is_ready:
-            raise self._end_fault()
+            raise self._make_end_fault()
 
     async def _initialize(self) -> None:
         greeting = _Answer()
         self.ask(self.open_channel(greeting), protocol.initialize(self._spec.version))
         if fault := protocol.find_fault(await greeting.received):
-            raise _unusable(fault)
+            raise _make_unusable(fault)
         self.write(protocol.INITIALIZED)
 
     async def stop(self) -> None:
@@ -171,7 +171,7 @@ class AppServer(asyncio.SubprocessProtocol):
         if self._gone.done():
             return
         self._gone.set_result(None)
-        fault = self._end_fault()
+        fault = self._make_end_fault()
         self.is_ready = False
         for timer in self._pending.values():
             timer.cancel()
@@ -183,11 +183,11 @@ class AppServer(asyncio.SubprocessProtocol):
             listener.lose(fault)
         self._exited(self)
 
-    def _end_fault(self) -> BackendFault:
+    def _make_end_fault(self) -> BackendFault:
         if self.is_ready:
-            return broken("backend_broke_off", "The worker ended in the middle of the turn.")
+            return make_broken("backend_broke_off", "The worker ended in the middle of the turn.")
         output = clean(self._blanks.clean(self._stderr).decode("utf-8", "replace")).strip().splitlines()
-        return _unusable(f"it ended at once: {output[-1]}" if output else "it ended at once")
+        return _make_unusable(f"it ended at once: {output[-1]}" if output else "it ended at once")
 
     # Its input
 
@@ -269,5 +269,5 @@ class _Answer:
             self.received.set_exception(fault)
 
 
-def _unusable(why: str) -> Broken:
+def _make_unusable(why: str) -> Broken:
     return Broken(Failure(503, UNUSABLE, f"Codex cannot be used: {why}.", retryable=True))

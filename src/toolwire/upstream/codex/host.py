@@ -41,7 +41,7 @@ from toolwire.memory.call_keys import CallKey
 from toolwire.upstream.codex.app_server import UNUSABLE
 from toolwire.upstream.codex.inbox import MAX_INBOX_BYTES, Inbox
 from toolwire.upstream.codex.upstream import CodexReply, CodexUpstream
-from toolwire.upstream.reply import Broken, Upstream, broken
+from toolwire.upstream.reply import Broken, Upstream, make_broken
 
 FIND_TIMEOUT = 1.0
 """Seconds to find waiting turns. Without an answer the whole history is sent again."""
@@ -174,7 +174,7 @@ class CodexHostServer:
                 turns = (
                     (name, write_turn(turn))
                     for name, upstream in self._upstreams.items()
-                    for turn in upstream.waiting(message.calls)
+                    for turn in upstream.find_waiting(message.calls)
                 )
                 _write(writer, Found([(name, written) for name, written in turns if written is not None]))
             elif isinstance(message, Open):
@@ -189,7 +189,7 @@ class CodexHostServer:
         """Serve one turn, until it is parked or the worker closes the connection."""
         parked: list[PendingTurn] = []
         try:
-            waiting = self._waiting(opening)
+            waiting = self._find_waiting(opening)
             dialogue = Dialogue(opening.model, "", waiting, lambda: parked[0] if parked else None)
             reply = await self._open_while_connected(opening.backend, dialogue, reader)
         except BackendFault as fault:
@@ -218,15 +218,15 @@ class CodexHostServer:
             pump.cancel()
             reply.close()
 
-    def _waiting(self, opening: Open) -> PendingTurn | None:
+    def _find_waiting(self, opening: Open) -> PendingTurn | None:
         """The turn that a worker wants to continue. Raises `Broken` if it no longer waits."""
         if opening.turn is None:
             return None
         if (wanted := read_turn(opening.turn)) is not None:
-            for turn in self._upstreams[opening.backend].waiting(wanted.calls):
+            for turn in self._upstreams[opening.backend].find_waiting(wanted.calls):
                 if write_turn(turn) == opening.turn:
                     return turn
-        raise broken(THREAD_GONE, "The thread of these calls is gone.")
+        raise make_broken(THREAD_GONE, "The thread of these calls is gone.")
 
     async def _open_while_connected(self, backend: str, dialogue: Dialogue, reader: asyncio.StreamReader) -> CodexReply:
         """Wait for a slot, unless the worker closes the connection first."""
@@ -294,7 +294,7 @@ class CodexHost:
         while len(self._found) > MAX_FOUND_CALLS:
             del self._found[next(iter(self._found))]
 
-    def waiting(self, backend: str, calls: Sequence[CallKey]) -> list[PendingTurn]:
+    def list_found(self, backend: str, calls: Sequence[CallKey]) -> list[PendingTurn]:
         """The turns of a backend that wait for the result of one of these calls, as last found."""
         found = {turn.written: turn for call in calls for turn in self._found.get(call, ())}
         return [turn for turn in found.values() if turn.backend == backend]
@@ -324,9 +324,9 @@ class HostedCodexUpstream(Upstream):
         self._host = host
         self._profile = profile
 
-    def waiting(self, calls: Sequence[CallKey]) -> list[PendingTurn]:
+    def find_waiting(self, calls: Sequence[CallKey]) -> list[PendingTurn]:
         """The turns that wait for the result of one of these calls."""
-        return self._host.waiting(self._name, calls)
+        return self._host.list_found(self._name, calls)
 
     async def open(self, opening: Opening, key: str) -> CodexReply:
         assert isinstance(opening, Dialogue)
@@ -346,9 +346,9 @@ class HostedCodexUpstream(Upstream):
                 raise Broken(failure) from None
             except (OSError, EOFError):  # it is being replaced, and has begun nothing
                 if written is not None:
-                    raise broken(THREAD_GONE, "The process that had the thread of these calls is gone.") from None
+                    raise make_broken(THREAD_GONE, "The process that had the thread of these calls is gone.") from None
                 if loop.time() > give_up:
-                    raise broken(UNUSABLE, "The process that hosts Codex cannot be reached.", 503) from None
+                    raise make_broken(UNUSABLE, "The process that hosts Codex cannot be reached.", 503) from None
                 await asyncio.sleep(RECONNECT_PAUSE)
             else:
                 return CodexReply(thread, opening, thread.release)

@@ -92,7 +92,7 @@ class Pool:
             self._queue.remove(waiter)
             if self.failure is not None:
                 raise Broken(self.failure)
-            raise _no_slot(f"More than {self._profile.queue} requests are waiting for Codex.")
+            raise _make_no_slot(f"More than {self._profile.queue} requests are waiting for Codex.")
         self.fill()
         try:
             async with asyncio.timeout(self._profile.patience):
@@ -104,13 +104,13 @@ class Pool:
                 self.release(waiter.granted.result())  # granted too late
             if isinstance(error, TimeoutError):
                 message = f"Codex had no free slot for this turn within {self._profile.patience:g} seconds."
-                raise _no_slot(message) from None
+                raise _make_no_slot(message) from None
             raise
 
     def release(self, app_server: AppServer) -> None:
         """Release the slot of a turn that is over or waits for its client."""
         app_server.turns -= 1
-        self.look_after(app_server)
+        self.replace_if_due(app_server)
         self._serve()
 
     def _serve(self) -> None:
@@ -135,7 +135,7 @@ class Pool:
                 app_server.turns += 1
                 waiter.granted.set_result(app_server)
 
-    def look_after(self, app_server: AppServer) -> None:
+    def replace_if_due(self, app_server: AppServer) -> None:
         """Replace or stop the app-server of a turn or thread that has ended, if it is due."""
         if app_server.started >= self._profile.threads and not app_server.is_retiring:
             self._retire(app_server)
@@ -145,7 +145,7 @@ class Pool:
 
     def _retire(self, app_server: AppServer) -> None:
         app_server.is_retiring = True
-        self.look_after(app_server)
+        self.replace_if_due(app_server)
         retiring = [each for each in self._app_servers if each.is_retiring]
         for old in retiring[: -self._size]:
             self._abandon_threads(old)
@@ -227,5 +227,5 @@ def _refuse(waiter: _Waiter, failure: Failure) -> None:
         waiter.granted.set_exception(Broken(failure))
 
 
-def _no_slot(message: str) -> Broken:
+def _make_no_slot(message: str) -> Broken:
     return Broken(Failure(429, "rate_limit_exceeded", message, retry_after=retry_after(10), retryable=True))

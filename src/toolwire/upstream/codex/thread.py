@@ -103,7 +103,7 @@ class Thread:
         self.app_server.threads.pop(self._tracker.thread, None)
         self.app_server.close_channel(self._channel)
         self._free_slot()
-        self._pool.look_after(self.app_server)
+        self._pool.replace_if_due(self.app_server)
 
     def _free_slot(self) -> None:
         if self._has_slot:

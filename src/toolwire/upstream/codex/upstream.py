@@ -12,7 +12,7 @@ from toolwire.upstream.codex.app_server import AppServer, AppServerSpec
 from toolwire.upstream.codex.inbox import Inbox
 from toolwire.upstream.codex.pool import Pool
 from toolwire.upstream.codex.thread import Thread
-from toolwire.upstream.reply import Upstream, broken, sanitize_headers
+from toolwire.upstream.reply import Upstream, make_broken, sanitize_headers
 
 MAX_WAITING_THREADS = 1000
 """Maximum threads that wait for results; beyond that the oldest is abandoned."""
@@ -51,7 +51,7 @@ class CodexUpstream(Upstream):
             return CodexReply(thread, opening, partial(self._release, thread))
         thread = next((each for each, waiting in self._waiting.items() if waiting is turn), None)
         if thread is None:
-            raise broken(THREAD_GONE, "The thread of these calls is gone.")
+            raise make_broken(THREAD_GONE, "The thread of these calls is gone.")
         del self._waiting[thread]
         thread.stop_timer()  # it does not expire while it waits for a slot
         try:
@@ -62,11 +62,11 @@ class CodexUpstream(Upstream):
         if not thread.is_running:
             self._pool.release(thread.app_server)
             thread.abandon()
-            raise broken(THREAD_GONE, "The thread of these calls has ended.")
+            raise make_broken(THREAD_GONE, "The thread of these calls has ended.")
         thread.resume()
         return CodexReply(thread, opening, partial(self._release, thread))
 
-    def waiting(self, calls: Sequence[Hashable]) -> list[PendingTurn]:
+    def find_waiting(self, calls: Sequence[Hashable]) -> list[PendingTurn]:
         """The turns that wait for the result of one of these calls, the latest first."""
         wanted = frozenset(calls)
         return [turn for turn in reversed(self._waiting.values()) if not wanted.isdisjoint(turn.calls)]
