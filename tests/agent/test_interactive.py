@@ -5,7 +5,8 @@ from pathlib import Path
 
 from tests.agent.terminal import PROGRAM, environment
 from tests.agent.typed import TypedTerminal
-from toolwire.agent.session import list_sessions
+from toolwire.agent.history import user_message
+from toolwire.agent.session import Session, list_sessions
 from toolwire.agent.terminal.input_line import MIN_ANSWER_SECONDS
 
 ASK = "allow? [y]es / [a]lways for"
@@ -169,3 +170,17 @@ def test_what_is_typed_during_the_start_is_sent_and_a_fast_tab_completes(tmp_pat
         terminal.until("begin a new session")
         assert any(line.startswith("demo · ") for line in terminal.screen.display), "the status line is seen"
         assert terminal.lines[-1].startswith("demo · ")
+
+
+def test_a_session_whose_model_is_unavailable_continues_with_the_current_one(tmp_path: Path) -> None:
+    settings = tmp_path / "keyless.toml"
+    settings.write_text('[[backends]]\npreset = "xai"\napi_key_env = "NO_SUCH_KEY"\nmodels = ["far"]\n')
+    earlier = Session.begin("far", tmp_path, tmp_path / "state/toolwire/sessions")
+    earlier.add([user_message("Long ago")])
+    earlier.close()
+    with session(tmp_path, "--tools", "none", "--config", str(settings)) as terminal:
+        terminal.enter("/resume 1")
+        terminal.until("Backend `xai` is unavailable: NO_SUCH_KEY is not set")
+        terminal.until("The session continues with demo.")
+        terminal.enter("Hello there")
+        terminal.until("You said: Hello there")

@@ -41,7 +41,7 @@ from toolwire.agent.terminal.mentions import include_files
 from toolwire.agent.terminal.questions import Questions
 from toolwire.agent.terminal.view import View
 from toolwire.core.display import clean
-from toolwire.core.errors import BadRequest, ToolwireError
+from toolwire.core.errors import BackendFault, BadRequest, ToolwireError
 from toolwire.turns.tools.registry import Context
 
 
@@ -266,8 +266,8 @@ class Interactive:
         agent.session, agent.changes = session, Changes()
         try:
             await agent.use_model(session.model)
-        except BadRequest:
-            self._view.note(f"no backend serves {session.model} here; continuing with {model}")
+        except (BadRequest, BackendFault) as error:
+            self._view.note(f"{error} The session continues with {model}.")
             session.use_model(model)
         self._show_resumed()
 
