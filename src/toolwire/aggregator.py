@@ -253,7 +253,7 @@ class _Choice:
                     deltas.append(CallDelta(self._indexes[id], arguments=text))
                 case CallEnded(id, complete):
                     deltas.append(CallDelta(self._indexes[id], complete=complete))
-                case CallTwin(_, twin):
+                case CallTwin(id, twin) if twin != id:
                     self._twins.add(twin)
                 case _:
                     pass

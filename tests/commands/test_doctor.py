@@ -96,6 +96,20 @@ def test_a_backend_that_gets_the_keys_of_clients(desk: Desk):
             "✗",
             "the key in UP_KEY was refused (400); put a valid one there",
         ),
+        (  # Gemini
+            (
+                400,
+                "application/json",
+                b'[{"error": {"code": 400, "message": "Missing or invalid Authorization header."}}]',
+            ),
+            "✗",
+            "the key in UP_KEY was refused (400); put a valid one there",
+        ),
+        (  # LM Studio
+            (200, "application/json", b'{"error":"Unexpected endpoint or method. (POST /v1/chat/completions)"}'),
+            "✗",
+            "base_url looks wrong: there is no /chat/completions (200)",
+        ),
     ],
 )
 def test_what_an_answer_means(desk: Desk, answer: Answer, mark: str, said: str):
@@ -236,10 +250,10 @@ def test_codex_its_version_and_its_login(desk: Desk):
     assert found["codex"] == ("✓", "version 0.166.0, without a login; run codex login")
     assert found["backend agent"] == ("✗", "version 0.166.0, without a login; run codex login")
     login(desk, time.time() + 1000)
-    assert lines(desk, **environment)["backend agent"] == ("✓", "version 0.166.0, logged in with ChatGPT")
+    assert lines(desk, code=0, **environment)["backend agent"] == ("✓", "version 0.166.0, logged in with ChatGPT")
     login(desk, time.time() - 1000)
     said = "version 0.166.0, logged in with ChatGPT; its token has expired, which only codex itself renews"
-    assert lines(desk, **environment)["codex"] == ("✓", said)
+    assert lines(desk, code=0, **environment)["codex"] == ("✓", said)
 
 
 def test_a_codex_that_is_too_old_or_missing(desk: Desk):

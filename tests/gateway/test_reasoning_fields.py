@@ -168,12 +168,23 @@ class Gemini(Server):
         return {"error": {"message": "Function call is missing a thought_signature in functionCall parts."}}
 
 
+class SignedLate(Gemini):
+    """The same, with the signature in a delta of its own behind the call, which names no call."""
+
+    def deltas(self, number: int) -> Iterator[Json]:
+        call = self.call(number)
+        signature = {"extra_content": call.pop("extra_content")}
+        yield {"role": "assistant", "tool_calls": [{"index": 0, **call}]}
+        yield {"tool_calls": [signature]}
+
+
 SERVERS: dict[str, type[Server]] = {
     "deepseek": Server,
     "nothing to think": Silent,
     "vllm": Renamed,
     "openrouter": OpenRouter,
     "gemini": Gemini,
+    "gemini, signed late": SignedLate,
 }
 
 

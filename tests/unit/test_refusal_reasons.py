@@ -214,3 +214,10 @@ def test_a_worker_that_gives_up_says_why_once():
 def test_a_worker_tells_a_refusal_from_a_limit(reason: str, expected: Reason):
     error = {"message": f"Incomplete response returned, reason: {reason}", "codexErrorInfo": "other"}
     assert talk(delta("No."), ended("failed", error)).turn.reason == expected
+
+
+def test_an_error_in_a_list_is_quoted_by_its_message():
+    error = {"code": 400, "message": 'Unknown name "seed": Cannot find field.', "status": "INVALID_ARGUMENT"}
+    failure = make_http_failure(400, {}, json.dumps([{"error": error}]).encode())
+    assert (failure.status, failure.message) == (400, error["message"])
+    assert make_http_failure(400, {}, b"[]").message == "The backend answered with status 400."

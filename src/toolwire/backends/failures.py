@@ -1,7 +1,8 @@
 """A server's errors as failures.
 
-Three shapes occur: `{"error": {"message", "type", "param", "code"}}`, the ChatGPT backend's `{"detail": "…"}`, and
-anything that a proxy may send. The status is kept. A body that is not JSON is quoted up to 300 characters.
+Three shapes occur: `{"error": {"message", "type", "param", "code"}}`, which Gemini puts into a list, the ChatGPT
+backend's `{"detail": "…"}`, and anything that a proxy may send. The status is kept. A body that is not JSON is quoted up
+to 300 characters.
 
 A full context window has the code `context_length_exceeded` whatever the server calls it, because clients react to it.
 """
@@ -97,7 +98,7 @@ class _Turn(msgspec.Struct):
     incomplete_details: _Details | None = None
 
 
-_decode = msgspec.json.Decoder(_Body).decode
+_decode = msgspec.json.Decoder(_Body | list[_Body]).decode
 _decode_turn = msgspec.json.Decoder(_Turn).decode
 
 
@@ -243,9 +244,10 @@ def find_retry_delay(message: str) -> str:
 
 def _read_error(body: bytes) -> Error:
     try:
-        read = _decode(body)
+        decoded = _decode(body)
     except UNREADABLE:
         return Error(message=body[:300].decode("utf-8", "replace").strip() or None)
+    read = decoded if isinstance(decoded, _Body) else next(iter(decoded), _Body())
     if isinstance(read.error, Error):
         return read.error
     message = read.error or read.message or read.detail

@@ -99,6 +99,8 @@ class CallRow(msgspec.Struct, eq=False):
     has_backend_id: bool = False
     """The id came from the backend."""
     announced: bool = False
+    is_signed_late: bool = False
+    """Its signature came after it was announced."""
     early: bool = False
     """Its item, which may supply an id and a name, has not arrived yet."""
     fallback: str = ""

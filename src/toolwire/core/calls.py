@@ -25,7 +25,7 @@ import msgspec
 from toolwire.core.cache import Cache
 from toolwire.core.call_index import NULL_LIKE, CallIndex, CallRow, Fragment, are_equal, find_repetition
 from toolwire.core.errors import BackendFault, Failure
-from toolwire.core.events import CallArgs, CallEnded, CallStarted, Event, Note
+from toolwire.core.events import CallArgs, CallEnded, CallStarted, CallTwin, Event, Note
 from toolwire.core.sse import Frame
 from toolwire.core.text import is_blank, is_json, is_same_json, split_json_values
 
@@ -184,8 +184,8 @@ class CallTable(CallIndex):
         if not fragment.early or fragment.id not in NULL_LIKE:
             call.early = False
         call.final = call.final or fragment.final
-        if fragment.signature:
-            call.signature = fragment.signature
+        if fragment.signature and fragment.signature != call.signature:
+            call.signature, call.is_signed_late = fragment.signature, call.announced
         name = fragment.name
         if name in self._no_name:
             return
@@ -342,3 +342,5 @@ class CallTable(CallIndex):
         if call.broken and call.gap:
             events.append(Note("arguments_gap", call.id))
         events.append(CallEnded(call.id, complete, call.broken))
+        if call.is_signed_late:
+            events.append(CallTwin(call.id, call.id, call.signature))

@@ -139,7 +139,8 @@ class CallEnded(Event, frozen=True, gc=False):
 class CallTwin(Event, frozen=True, gc=False):
     """The backend's call `twin` was not delivered, because the call `id` is equal and stands for it.
 
-    No dialect writes this event. `signature` is what the server needs back with its call.
+    No dialect writes this event. `signature` is what the server needs back with its call. If `twin` is `id` itself, the
+    call was delivered, and its signature came after its start.
     """
 
     id: str
