@@ -47,23 +47,23 @@ CONFINED = "No user is asked about calls, so no command may run without the sand
 READ_ONLY = "read-only mode: {} may change something, so it is refused."
 
 USE_DEFAULT = "use_default"
-_DIRECTORIES = {"Bash": "cwd", "exec_command": "workdir", LOCAL_SHELL: "working_directory"}
+COMMAND_DIRECTORIES = {"Bash": "cwd", "exec_command": "workdir", LOCAL_SHELL: "working_directory"}
 """For each tool that runs commands, the argument with the directory in which the command starts."""
 
 
 def escalates(call: ToolCall, context: Context) -> bool:
     """Whether a call asks for more than the default: escalated permissions, or a start outside the roots."""
-    if call.name not in _DIRECTORIES:
+    if call.name not in COMMAND_DIRECTORIES:
         return False
     arguments = call.arguments
-    directory = arguments.get(_DIRECTORIES[call.name])
+    directory = arguments.get(COMMAND_DIRECTORIES[call.name])
     is_elsewhere = isinstance(directory, str) and is_outside(directory, context)
     return is_elsewhere or leaves_sandbox(call)
 
 
 def leaves_sandbox(call: ToolCall) -> bool:
     """Whether a call asks to run its command without a sandbox."""
-    arguments = call.arguments if call.name in _DIRECTORIES else {}
+    arguments = call.arguments if call.name in COMMAND_DIRECTORIES else {}
     return bool(
         arguments.get("with_escalated_permissions")
         or arguments.get("dangerouslyDisableSandbox")

@@ -11,7 +11,7 @@ from typing import cast, get_args
 
 import msgspec
 
-from toolwire.agent.approval import Approver, CallOptions, Policy
+from toolwire.agent.approval import COMMAND_DIRECTORIES, Approver, CallOptions, Policy
 from toolwire.agent.errors import ServerFailed
 from toolwire.agent.events import TaskEnded, as_line
 from toolwire.agent.mcp import Server, Servers, read_config, require_package
@@ -133,7 +133,9 @@ async def _run(options: RunOptions, config: AgentConfig, prompt: str) -> int:
             await stack.enter_async_context(screen)
             interrupts.after_cancelling = screen.show_cancelling
             screen.view.wait_for("MCP servers" if servers else "the model")
-            if options.sandbox == "auto" and not agent.sandbox.name and options.tools != NO_TOOLS:
+            agent.registry.refresh()
+            runs_commands = any(tool.name in COMMAND_DIRECTORIES for tool in agent.registry)
+            if options.sandbox == "auto" and not agent.sandbox.name and runs_commands:
                 screen.view.note("there is no sandbox here: a command can do whatever you can do")
         if servers:
             connected = await stack.enter_async_context(Servers(servers, say))

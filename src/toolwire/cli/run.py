@@ -28,12 +28,7 @@ from toolwire.cli.options import complete_session, config_option, stop_on
 @click.option("--resume", "-r", default="", shell_complete=complete_session, help="The id of a session to resume.")
 @click.option("--continue", "-C", "continues", is_flag=True, help="Resume the last session of the working directory.")
 @click.option("--read-only", is_flag=True, help="Change nothing.")
-@click.option(
-    "--sandbox",
-    default="auto",
-    show_default=True,
-    help="What limits commands: auto, workspace (they write here and in temporary directories), read-only or off.",
-)
+@click.option("--sandbox", default="auto", help="What limits commands: auto, workspace, read-only or off.")
 @click.option("--network", is_flag=True, help="Let commands in the sandbox use the network.")
 @click.option("--effort", default="", help="The reasoning effort of the model.")
 @click.option("--max-turns", default=100, show_default=True, help="The maximum number of turns.")
