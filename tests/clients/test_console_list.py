@@ -1,6 +1,9 @@
 """A real browser looks at the list of turns of a gateway with two workers: ten thousand of them, a worker that dies,
 room that ends; and at every view in the name of two keys."""
 
+# pyright: reportMissingParameterType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownParameterType=false, reportUnknownVariableType=false
+
 import http.client
 import json
 import os
