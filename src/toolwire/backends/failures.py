@@ -1,8 +1,8 @@
 """A server's errors as failures.
 
 Three shapes occur: `{"error": {"message", "type", "param", "code"}}`, which Gemini puts into a list, the ChatGPT
-backend's `{"detail": "…"}`, and anything that a proxy may send. The status is kept. A body that is not JSON is quoted up
-to 300 characters.
+backend's `{"detail": "…"}`, and anything that a proxy may send. The status is kept. A body that is not JSON is quoted
+up to 300 characters.
 
 A full context window has the code `context_length_exceeded` whatever the server calls it, because clients react to it.
 """
