@@ -255,6 +255,11 @@ def test_a_server_that_does_not_answer_is_given_up(desk: Desk):
     assert "http://127.0.0.1:9/v1: it cannot be reached: connection refused." in done.stderr
 
 
+def test_an_empty_address_is_no_address(desk: Desk):
+    done = desk.run("init", "--url", "", "--yes")
+    assert (done.returncode, desk.config.exists()) == (2, False)
+
+
 def test_an_address_with_a_secret_in_it_is_not_taken(desk: Desk):
     for url in ("https://me:secret@example.com/v1", "https://example.com/v1?key=secret"):
         done = desk.run("init", "--url", url, "--yes")

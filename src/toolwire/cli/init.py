@@ -58,7 +58,7 @@ def complete_preset(context: click.Context, parameter: click.Parameter, incomple
     shell_complete=complete_preset,
     help="A server, such as deepseek or ollama; may be repeated.",
 )
-@click.option("--url", "-u", default="", help="The address of any other server, which is asked what it is.")
+@click.option("--url", "-u", help="The address of any other server, which is asked what it is.")
 @click.option("--model", "-m", multiple=True, help="A model of that server; may be repeated.")
 @click.option("--base-url", default="", help="The address of that server, if it differs from the preset.")
 @click.option("--key-env", default="", help="The variable that holds its key, if it differs from the preset.")
@@ -67,7 +67,7 @@ def complete_preset(context: click.Context, parameter: click.Parameter, incomple
 @click.option("--config", "-c", help="The file to write; by default ~/.config/toolwire/toolwire.toml.")
 def init(
     preset: tuple[str, ...],
-    url: str,
+    url: str | None,
     model: tuple[str, ...],
     base_url: str,
     key_env: str,
@@ -85,8 +85,8 @@ def init(
         if os.path.lexists(path) and not overwrite and not questions.confirm(f"{path} already exists. Replace it?"):
             raise Declined(f"{path} already exists and was not changed; --overwrite replaces it")
         given = ServerChoice("", base_url, key_env, model)
-        if preset or url or yes:
-            chosen = choose_servers((*preset, *filter(None, (url,))), given, questions)
+        if preset or url is not None or yes:
+            chosen = choose_servers((*preset, *(() if url is None else (url,))), given, questions)
         else:
             chosen = choose_servers(_ask_servers(questions), given, questions, with_titles=True)
         try:
@@ -111,11 +111,13 @@ def init(
         print(f"  {step:{width}}  # {why}")
 
 
-def _check_options(preset: tuple[str, ...], url: str, model: tuple[str, ...], base_url: str, key_env: str) -> None:
+def _check_options(
+    preset: tuple[str, ...], url: str | None, model: tuple[str, ...], base_url: str, key_env: str
+) -> None:
     """Raise `Declined` for options that do not go together, or have a fault."""
     if unknown := next((name for name in preset if name not in PRESETS), ""):
         raise Declined(f"--preset: {explain_preset(unknown)}")
-    if (model or base_url or key_env) and len(preset) + bool(url) != 1:
+    if (model or base_url or key_env) and len(preset) + (url is not None) != 1:
         raise Declined("--model, --base-url and --key-env go with exactly one --preset or --url")
     if url and base_url:
         raise Declined("--base-url goes with --preset; --url is an address itself")
