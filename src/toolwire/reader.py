@@ -89,8 +89,8 @@ class ReplyLimits(msgspec.Struct, frozen=True):
     """The limits of one reply."""
 
     max_held: int = 0
-    """Maximum bytes in memory: all of a plain reply, or those of a stream since text was last shown. 0: no limit, not
-    even on frames without content."""
+    """Maximum bytes in memory: all of a plain reply, or those of a stream since text was last shown. 0: no limit, also
+    on frames without content."""
     after_finish: float = 0.0
     """Seconds for which a stream may stay open after its finish reason."""
     hold: Callable[[int], None] | None = None

@@ -33,6 +33,7 @@ NOT_CLIENTS_BYTES = {
     "_compile_key",
     "_hash_key",
     "bytes_of",
+    "find_fault",
     "load_token",
     "compose_save",
 }

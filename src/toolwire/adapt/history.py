@@ -51,9 +51,9 @@ def repair_pairs(
 ) -> tuple[tuple[Entry, ...], list[Note]]:
     """Pair every call with its result; returns the history and notes of the changes.
 
-    A result that precedes its call is moved after it. So is one that follows later, after another message, unless
-    client and backend allow that (`moves` is false). An id may be used again once its call is answered. A result
-    without a call is dropped, unless there is nothing else to answer: then it becomes a user message.
+    A result that precedes its call is moved after it. With `moves`, so is a result behind a later message, because not
+    every client and backend allows it there. An id may be used again after its call is answered. A result without a
+    call is dropped; if the history has nothing else to answer, it becomes a user message.
 
     Raises `BadRequest` under the rule `strict` if a result or a call is missing or a result precedes its call, and
     under both rules if there is nothing to answer but an empty result.
@@ -274,7 +274,7 @@ def _ends_turn(entry: Entry) -> bool:
 def _take_late_result(
     call: CallEntry, positions: _Positions, start: int, rule: HistoryRule, notes: list[Note]
 ) -> Entry:
-    """The result of a call that did not follow it: a later one, which is moved here, or a placeholder."""
+    """The result of a call that has none next to it: a later one, which is moved here, or a placeholder."""
     index = positions.find_result(call, start)
     if index >= 0:
         positions.moved.add(index)

@@ -3,8 +3,8 @@
 Some servers repeat the key that they received, in error messages, headers or text. It is found unescaped, escaped as in
 JSON, HTML and URLs, in base64 and in hexadecimal, and in any chunking.
 
-Hardly any chunk holds one, so each chunk is only tested for a few fixed strings, the anchors, one for each form. The
-pattern of all spellings is used only where an anchor was found.
+Few chunks hold one, so each chunk is first searched for a few fixed strings, the anchors: one for each form. The
+pattern of all spellings is used only if an anchor was found.
 """
 
 import base64

@@ -320,7 +320,7 @@ def _id_of(call: Payload) -> str:
 
 
 def _call_id_of(call: Payload) -> str:
-    """An id under a key that can only mean the call."""
+    """An id under a key that only calls have."""
     return next((call[key] for key in _CALL_IDS if isinstance(call.get(key), str)), "")
 
 

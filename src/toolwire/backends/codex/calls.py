@@ -52,7 +52,7 @@ class TurnCalls:
         self._rows: list[_Call] = []
         self._passed = 0  # number of leading rows that are delivered or do not wait
         self._by_id: defaultdict[str, _SameId] = defaultdict(_SameId)
-        self._early: dict[str, deque[_Call]] = {}  # by id: requested, and no item yet
+        self._early: dict[str, deque[_Call]] = {}  # requested calls without an item yet, by id
         self._is_requested = False
         self._complete = False
         self.is_raw = False

@@ -75,7 +75,7 @@ class Decoder(TurnDecoder):
         super().__init__(seed, names)
         self._send = send
         self._answer = answer
-        self._answered = resume.answered if resume is not None else frozenset[str]()  # calls whose results are ours
+        self._answered = resume.answered if resume is not None else frozenset[str]()  # calls whose results we sent
         self._reported = resume.reported if resume is not None else NOTHING  # tokens that were reported to the client
         self._used = NOTHING  # in the responses of this turn
         self._total = self._reported  # in the thread, as app-server counts

@@ -43,8 +43,9 @@ class ThreadState(msgspec.Struct, frozen=True):
     setting: bytes
     """A digest of the thread's parameters."""
     length: int
+    """The number of entries of the request that began the turn."""
     history: bytes
-    """The number of entries of the request that began the turn, and their digest."""
+    """The digest of these entries."""
     text: str
     calls: tuple[CallEntry, ...]
     requests: dict[str, tuple[Id, ...]]

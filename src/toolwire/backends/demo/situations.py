@@ -32,7 +32,7 @@ class TurnPlan:
 
     @cached_property
     def prompt(self) -> UserPrompt:
-        """The user's words, taken apart."""
+        """The user's words, split into tokens."""
         return UserPrompt(self.words)
 
     @cached_property

@@ -96,10 +96,10 @@ class Decoder(TurnDecoder):
         self._blocks: dict[int, Block] = {}  # the open block
         self._waiting: dict[int, _Waiting] = {}  # those behind it, in their order
         self._left: dict[int, Block] = {}  # blocks that were closed without a stop, except calls
-        self._starts = 0  # of blocks, so far
+        self._starts = 0  # blocks that have started
         self._grown = 0  # the number of starts when the open block last grew
-        self._held_bytes = 0  # of the events that wait
-        self._held_deltas = 0  # that had to wait so far
+        self._held_bytes = 0  # bytes of the events that wait
+        self._held_deltas = 0  # deltas that had to wait so far
         self._was_tested = False  # `_is_over` has tested the open block
 
     @property
