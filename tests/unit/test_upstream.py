@@ -7,21 +7,20 @@ import os
 import socket
 import ssl
 import tracemalloc
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 from unittest import mock
 
 import aiohttp
 import pytest
-from aiohttp import StreamReader
-from aiohttp.base_protocol import BaseProtocol
 from yarl import URL
 
 from toolwire.core.backend import Post
-from toolwire.upstream import aiohttp_buffer
+from toolwire.upstream import connection
+from toolwire.upstream.connection import MAX_HEAD_BYTES, MAX_READ, ConnectTimeout
 from toolwire.upstream.credentials import ApiKey
-from toolwire.upstream.http import LARGE_BODY, HttpReply, HttpUpstream, find_proxy, make_session
+from toolwire.upstream.http import LARGE_BODY, HttpReply, HttpSession, HttpUpstream, find_proxy
 from toolwire.upstream.reply import Broken, Timeouts
 from toolwire.upstream.scheduling import PERIOD, Alarm, Ticker
 
@@ -103,7 +102,11 @@ def test_a_ticker_rests_when_everybody_has_left():
     asyncio.run(scenario())
 
 
-async def in_chunks(pieces: list[bytes], read: Callable[[aiohttp.ClientResponse], Awaitable[T]]) -> T:
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+async def read_chunks(pieces: list[bytes]) -> list[bytes]:
     """What a reader of a chunked reply gets, when the server sends it in these pieces."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -118,41 +121,26 @@ async def in_chunks(pieces: list[bytes], read: Callable[[aiohttp.ClientResponse]
         writer.close()
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    async with server, aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/") as response:
-        return await read(response)
-
-
-async def everything(response: aiohttp.ClientResponse) -> list[bytes]:
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     read: list[bytes] = []
-    reply = HttpReply(response.status, response.headers, response.content, response.close)
-    while data := reply.read_nowait() or await reply.read():
-        read.append(data)
-    assert reply.is_whole()
+    async with server, HttpSession(Timeouts()) as session:
+        reply = await HttpUpstream(session, url, ApiKey(), {}).open(Post("/", b"{}"), "")
+        while data := reply.read_nowait() or await reply.read():
+            read.append(data)
+        assert reply.is_whole()
     return read
 
 
-def chunk(data: bytes) -> bytes:
-    return b"%x\r\n%b\r\n" % (len(data), data)
-
-
-def test_this_aiohttp_is_known():
-    assert aiohttp_buffer.HAS_KNOWN_INTERNALS
-
-
-@pytest.mark.parametrize("known", [True, False], ids=["at-once", "as-aiohttp-wants"])
-def test_a_reply_in_many_chunks_is_read_whole_and_in_order(monkeypatch, known: bool):
-    if not known:
-        monkeypatch.setattr(aiohttp_buffer, "HAS_KNOWN_INTERNALS", False)
+def test_a_reply_in_many_chunks_is_read_whole_and_in_order():
     texts = [b"%d%b" % (number, b"!" if number % 7 == 0 else b"") for number in range(200)]
-    read = asyncio.run(in_chunks([chunk(text) for text in texts], everything))
+    read = asyncio.run(read_chunks([chunk(text) for text in texts]))
     assert b"".join(read) == b"".join(texts)
     assert len(read) < len(texts)
 
 
 def test_a_chunk_that_ends_in_a_read_of_its_own_is_not_the_end():
     pieces = [b"1\r\na", b"!\r\n"[1:], chunk(b"b!"), b"1\r\nc", b"\r\n", chunk(b"d!"), chunk(b"e")]
-    assert b"".join(asyncio.run(in_chunks(pieces, everything))) == b"ab!cd!e"
+    assert b"".join(asyncio.run(read_chunks(pieces))) == b"ab!cd!e"
 
 
 class Unlucky:
@@ -161,13 +149,18 @@ class Unlucky:
     def __init__(self, error: Exception) -> None:
         self._error = error
 
-    timeout = None
-
     @property
-    def connector(self) -> "Unlucky":
+    def pool(self) -> "Unlucky":
         return self
 
-    async def connect(self, *args: Any) -> None:
+    @property
+    def client(self) -> "Unlucky":
+        return self
+
+    async def acquire(self, *args: Any) -> None:
+        raise self._error
+
+    async def post(self, *args: Any, **options: Any) -> None:
         raise self._error
 
     @asynccontextmanager
@@ -201,17 +194,23 @@ UNREACHABLE, CERTIFICATE = "The backend cannot be reached", "The backend's certi
 @pytest.mark.parametrize(
     ("error", "status", "says"),
     [
+        (refused(errno.ECONNREFUSED), 502, f"{UNREACHABLE}: connection refused."),
+        (refused(errno.EHOSTUNREACH), 502, f"{UNREACHABLE}: no route to host."),
+        (OSError("Multiple exceptions: …"), 502, f"{UNREACHABLE}."),
+        (NO_NAME, 502, f"{UNREACHABLE}: unknown host."),
+        (ssl.SSLError(1, "WRONG_VERSION_NUMBER"), 502, f"{UNREACHABLE}: TLS failed."),
+        (ConnectTimeout(), 504, f"{UNREACHABLE} in time."),
+        (distrusted("self-signed certificate"), 502, f"{CERTIFICATE}: self-signed certificate."),
+        (distrusted(MISMATCH), 502, f"{CERTIFICATE}: Hostname mismatch."),
+        (distrusted("certificate has expired"), 502, f"{CERTIFICATE}: certificate has expired."),
+        (connection.Disconnected(), 502, "The connection to the backend broke."),
         (aiohttp.ClientConnectorError(KEY, refused(errno.ECONNREFUSED)), 502, f"{UNREACHABLE}: connection refused."),
-        (aiohttp.ClientConnectorError(KEY, refused(errno.EHOSTUNREACH)), 502, f"{UNREACHABLE}: no route to host."),
-        (aiohttp.ClientConnectorError(KEY, OSError("Multiple exceptions: …")), 502, f"{UNREACHABLE}."),
         (aiohttp.ClientConnectorDNSError(KEY, NO_NAME), 502, f"{UNREACHABLE}: unknown host."),
         (aiohttp.ClientConnectorSSLError(KEY, ssl.SSLError(1, "WRONG_VERSION_NUMBER")), 502, f"{UNREACHABLE}: TLS failed."),
         (aiohttp.ClientProxyConnectionError(KEY, refused(errno.ECONNREFUSED)), 502, f"{UNREACHABLE}: proxy: connection refused."),
         (aiohttp.ClientProxyConnectionError(KEY, NO_NAME), 502, f"{UNREACHABLE}."),
         (aiohttp.ConnectionTimeoutError("Connection timeout to host https://secret.example"), 504, f"{UNREACHABLE} in time."),
         (aiohttp.ClientConnectorCertificateError(KEY, distrusted("self-signed certificate")), 502, f"{CERTIFICATE}: self-signed certificate."),
-        (aiohttp.ClientConnectorCertificateError(KEY, distrusted(MISMATCH)), 502, f"{CERTIFICATE}: Hostname mismatch."),
-        (distrusted("certificate has expired"), 502, f"{CERTIFICATE}: certificate has expired."),
         (aiohttp.ServerDisconnectedError(), 502, "The connection to the backend broke."),
     ],
 )  # fmt: skip
@@ -251,22 +250,26 @@ async def posted(
     """What a server reads of requests, what its answers are read as, and how many connections that took."""
     requests: list[bytes] = []
     connections = 0
+    answering: set[asyncio.Task[None]] = set()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal connections
         connections += 1
-        while head := await reader.readuntil(b"\r\n\r\n"):
-            size = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
-            requests.append(head + await reader.readexactly(size))
-            writer.write(reply := answers.pop(0))
-            if b"connection: close" in reply or not reply:
-                writer.close()
-                return
+        if (task := asyncio.current_task()) is not None:
+            answering.add(task)
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                size = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+                requests.append(head + await reader.readexactly(size))
+                writer.write(reply := answers.pop(0))
+                if b"connection: close" in reply or not reply:
+                    break
+        writer.close()
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     here = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     replies: list[tuple[int, bytes]] = []
-    async with server, make_session(Timeouts()) as session:
+    async with server, HttpSession(Timeouts()) as session:
         base = "http://model.example/v1" if proxied else f"{here}/v1"
         with mock.patch.dict(os.environ, {"http_proxy": here} if proxied else {}):
             upstream = HttpUpstream(session, base, ApiKey(), headers or {})
@@ -277,6 +280,7 @@ async def posted(
                 body += data
             reply.close()
             replies.append((reply.status, body))
+    await asyncio.wait(answering)
     return requests, replies, connections
 
 
@@ -331,11 +335,8 @@ WHOLE = {
 
 
 @pytest.mark.parametrize("form", WHOLE)
-@pytest.mark.parametrize(("size", "seconds"), [(7, -1.0), (1000, -1.0), (16384, -1.0), (1000, 60.0), (1 << 20, 60.0)])
-def test_a_response_is_read_whole_however_often_parsing_gives_way(monkeypatch, form: str, size: int, seconds: float):
-    """Two of them on one connection, if that stays open. Without time it gives way after each slice."""
-    monkeypatch.setattr(aiohttp_buffer, "PARSED_SLICE", size)
-    monkeypatch.setattr(aiohttp_buffer, "STEP", seconds)
+def test_a_response_is_read_whole_in_every_form(form: str):
+    """Two of them on one connection, if that stays open."""
     answer = b"HTTP/1.1 200 OK\r\n" + WHOLE[form]
     interim = b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n"
     posts = [Post("/responses", b"{}"), Post("/responses", b"{}")]
@@ -344,11 +345,201 @@ def test_a_response_is_read_whole_however_often_parsing_gives_way(monkeypatch, f
     assert connections == (2 if b"connection: close" in answer else 1)
 
 
-def test_a_flood_of_responses_ends_the_connection():
-    flood = b"HTTP/1.1 100 Continue\r\n\r\n" * (aiohttp_buffer.MAX_RESPONSES + 1)
-    for body in (b"{}", b"x" * LARGE_BODY):
-        with pytest.raises(Broken):
-            asyncio.run(posted([flood + b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n"], Post("/responses", body)))
+@pytest.mark.parametrize("form", WHOLE)
+def test_a_response_is_read_the_same_however_it_arrives(form: str):
+    for size in (1, 7, 1000, 65536, 1 << 20):
+        whole = b"HTTP/1.1 200 OK\r\n" + WHOLE[form]
+        whole = whole[:3000] if size == 1 and "end of file" in form else whole
+        reply = fed([whole[start : start + size] for start in range(0, len(whole), size)])
+        expected = NUMBERS if len(whole) > 3000 else whole.partition(b"\r\n\r\n")[2]
+        assert reply == expected, size
+
+
+class Wire(asyncio.Transport):
+    """A transport that a test controls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.paused = self.closed = False
+        self.pauses = 0
+
+    def pause_reading(self) -> None:
+        self.paused = True
+        self.pauses += 1
+
+    def resume_reading(self) -> None:
+        self.paused = False
+
+    def write(self, data: Any) -> None:
+        pass
+
+    def abort(self) -> None:
+        self.closed = True
+
+    def close(self) -> None:
+        self.closed = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+
+async def opened() -> tuple[connection.Connection, Wire, asyncio.Task[connection.WireReply]]:
+    """A connection that has asked."""
+    wire = Wire()
+    server = connection.Connection(connection.Pool(9), connection.Address("h", 1, False), asyncio.get_running_loop())
+    server.connection_made(wire)
+    asking = asyncio.create_task(server.ask(b"POST / HTTP/1.1\r\n\r\n", b""))
+    await asyncio.sleep(0)
+    return server, wire, asking
+
+
+def fed(pieces: list[bytes]) -> bytes:
+    """The body that is read when a response arrives in these pieces; reading pauses when the buffer is full."""
+
+    async def main() -> bytes:
+        server, wire, asking = await opened()
+        body = b""
+        for piece in pieces:
+            server.data_received(piece)
+            await asyncio.sleep(0)
+            if asking.done() and wire.paused:
+                while data := asking.result().read_nowait():
+                    body += data
+                assert not wire.paused
+        server.connection_lost(None)
+        reply = await asking
+        while data := await reply.read():
+            body += data
+        assert reply.is_whole()
+        return body
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        b"",
+        b"HTTP/1.1 200 OK\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\nhalf\r\n",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n9\r\nhalf",
+        b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\n\r\n" + gzip.compress(b"half")[:-4],
+    ],
+    ids=["nothing", "head", "length", "chunks", "chunk", "gzip"],
+)
+def test_a_cut_reply_is_read_to_its_last_byte_and_then_fails(cut: bytes):
+    async def main() -> bytes:
+        server, _, asking = await opened()
+        if cut:
+            server.data_received(cut)
+        server.connection_lost(None)
+        reply, body = await asking, b""
+        try:
+            while data := await reply.read():
+                body += data
+        except connection.Disconnected:
+            assert not reply.is_whole()
+            return body
+        raise AssertionError("it ended as if it were whole")
+
+    try:
+        assert asyncio.run(main()) == b"half"
+    except connection.Disconnected:
+        assert b"\r\n\r\n" not in cut
+
+
+def test_a_server_that_never_ends_its_head_is_cut_off():
+    async def main() -> bool:
+        server, wire, asking = await opened()
+        sent = 0
+        while not wire.closed:
+            server.data_received(b"HTTP/1.1 100 Continue\r\n\r\n")
+            sent += 25
+            assert sent <= MAX_HEAD_BYTES + 25
+        with pytest.raises(connection.Disconnected):
+            await asking
+        return True
+
+    assert asyncio.run(main())
+
+
+def test_a_compressed_bomb_is_unpacked_in_steps():
+    packed = gzip.compress(bytes(64 * 1024 * 1024))
+
+    async def main() -> int:
+        server, _, asking = await opened()
+        server.data_received(
+            b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(packed) + packed
+        )
+        reply, size = await asking, 0
+        while data := await reply.read():
+            assert len(data) <= MAX_READ
+            size += len(data)
+        return size
+
+    assert asyncio.run(main()) == 64 * 1024 * 1024
+
+
+def test_a_connection_that_sends_something_unasked_is_closed():
+    async def main() -> bool:
+        server, wire, asking = await opened()
+        server.data_received(OK)
+        await asking
+        assert server.is_usable
+        server.data_received(b"HTTP/1.1 408 Request Timeout\r\n\r\n")
+        return wire.closed and not server.is_usable
+
+    assert asyncio.run(main())
+
+
+def test_a_cancelled_request_leaves_the_connection_of_the_next_one_open():
+    async def main() -> bool:
+        server, wire, asking = await opened()
+        server.data_received(OK)  # complete, so that another request may use the connection
+        following = asyncio.create_task(server.ask(b"POST / HTTP/1.1\r\n\r\n", b""))
+        asking.cancel()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        is_open = not wire.closed
+        following.cancel()
+        return is_open
+
+    assert asyncio.run(main())
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_server_that_answers_before_it_has_read_a_large_body_gets_no_other_request(when: str):
+    async def main() -> bool:
+        wire = Wire()
+        server = connection.Connection(
+            connection.Pool(9), connection.Address("h", 1, False), asyncio.get_running_loop()
+        )
+        server.connection_made(wire)
+        server.pause_writing()
+        asking = asyncio.create_task(server.ask(b"POST / HTTP/1.1\r\n\r\n", b"x" * LARGE_BODY))
+        await asyncio.sleep(0)
+        if when == "after":
+            server.resume_writing()
+            for _ in range(20):
+                await asyncio.sleep(0)
+        server.data_received(OK)
+        server.resume_writing()
+        await asking
+        return server.is_usable
+
+    assert asyncio.run(main()) == (when == "after")
+
+
+def test_a_request_that_is_cancelled_closes_its_connection():
+    async def main() -> bool:
+        _, wire, asking = await opened()
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        return wire.closed
+
+    assert asyncio.run(main())
 
 
 def test_a_large_body_is_let_go_when_it_is_written():
@@ -369,7 +560,7 @@ def test_a_large_body_is_let_go_when_it_is_written():
 
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
-        async with server, make_session(Timeouts()) as session:
+        async with server, HttpSession(Timeouts()) as session:
             upstream = HttpUpstream(session, url, ApiKey(), {})
             tracemalloc.start()
             asking = asyncio.create_task(upstream.open(Post("/responses", b"x" * 8 * LARGE_BODY), ""))
@@ -404,8 +595,10 @@ def test_a_key_with_a_line_break_is_not_sent(key: str):
     assert "sk" not in broken.value.failure.message
 
 
-@pytest.mark.parametrize(("size", "proxied"), [(LARGE_BODY, False), (2, True)], ids=["large", "proxied"])
-def test_a_request_that_takes_aiohttps_own_way_says_the_same(size: int, proxied: bool):
+@pytest.mark.parametrize(
+    ("size", "proxied"), [(LARGE_BODY, False), (2, True), (LARGE_BODY, True)], ids=["large", "proxied", "large-proxied"]
+)
+def test_a_large_or_proxied_request_says_the_same(size: int, proxied: bool):
     post = Post("/responses", b" " * size)
     [request], replies, _ = asyncio.run(posted([OK], post, key="sk-1", proxied=proxied))
     head, _, body = request.partition(b"\r\n\r\n")
@@ -415,61 +608,30 @@ def test_a_request_that_takes_aiohttps_own_way_says_the_same(size: int, proxied:
     assert {b"authorization: bearer sk-1", b"content-type: application/json"} < {*head.lower().split(b"\r\n")}
 
 
-class Wire(BaseProtocol):
-    """A connection that can be paused."""
-
-    @property
-    def paused(self) -> bool:
-        return self._reading_paused
-
-    def pause_reading(self) -> None:
-        self._reading_paused = True
-
-    def resume_reading(self, resume_parser: bool = True) -> None:
-        self._reading_paused = False
-
-
 @pytest.mark.parametrize("size", [100, 5000, 200_000])
-def test_not_more_is_taken_at_once_than_may_wait(size):
+def test_not_more_is_taken_at_once_than_may_wait(size: int):
     """However the bytes came, all of them are read once, in order, and the connection goes on being read."""
 
-    async def read() -> list[bytes]:
-        loop = asyncio.get_running_loop()
-        wire = Wire(loop)
-        content = StreamReader(wire, aiohttp_buffer.MAX_READ, loop=loop)
-        content.begin_http_chunk_receiving()
+    async def main() -> list[bytes]:
+        server, wire, asking = await opened()
+        server.data_received(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
         for number in range(600_000 // size):
-            content.feed_data(bytes([number % 256]) * size)
-            content.end_http_chunk_receiving()
+            server.data_received(chunk(bytes([number % 256]) * size))
         assert wire.paused
-        out = [await aiohttp_buffer.wait_and_drain(content)]
+        reply = await asking
+        out = [await reply.read()]
         assert wire.paused, "there is plenty"
-        while content._buffer:
-            out.append(aiohttp_buffer.drain(content))
+        while data := reply.read_nowait():
+            out.append(data)
         assert not wire.paused
         return out
 
-    taken = asyncio.run(read())
+    taken = asyncio.run(main())
     assert b"".join(taken) == b"".join(bytes([number % 256]) * size for number in range(600_000 // size))
-    assert max(map(len, taken)) <= aiohttp_buffer.MAX_READ
+    assert max(map(len, taken)) <= MAX_READ
 
 
-@pytest.mark.parametrize("batching", [True, False])
-def test_the_installed_aiohttp_gives_a_burst_of_chunks_at_once(monkeypatch: pytest.MonkeyPatch, batching: bool):
-    """aiohttp's own reading, chunk by chunk, is used only without batching."""
-    used: list[str] = []
-
-    async def read(response: aiohttp.ClientResponse) -> bytes:
-        await response.content.wait_eof()
-        monkeypatch.setattr(StreamReader, "read_nowait", lambda *_: used.append("read_nowait") or b"")
-        return HttpReply(response.status, response.headers, response.content, response.close, batching).read_nowait()
-
-    texts = [b"data: %d\n\n" % number for number in range(40)]
-    data = asyncio.run(in_chunks([chunk(text) for text in texts], read))
-    assert (data, used) == ((b"".join(texts), []) if batching else (b"", ["read_nowait"]))
-
-
-@pytest.mark.parametrize("size", [2, LARGE_BODY])  # small requests are written straight to a connection of the pool
+@pytest.mark.parametrize("size", [2, LARGE_BODY])
 def test_bytes_behind_an_answer_are_no_answer_to_the_next_request(size):
     async def main() -> list[bytes]:
         opened, numbers = asyncio.Event(), iter((b"one", b"two", b"three"))
@@ -488,7 +650,7 @@ def test_bytes_behind_an_answer_are_no_answer_to_the_next_request(size):
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         said: list[bytes] = []
-        async with make_session(Timeouts()) as session:
+        async with HttpSession(Timeouts()) as session:
             upstream = HttpUpstream(session, f"http://127.0.0.1:{port}", ApiKey("authorization", "sk-1"), {})
             for _ in range(3):
                 reply = await upstream.open(Post("/x", b"x" * size), "")

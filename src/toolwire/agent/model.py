@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from secrets import token_hex
 from typing import Protocol
 
-import aiohttp
 import msgspec
 
 from toolwire.backends.lowered import LoweredConversation
@@ -28,7 +27,7 @@ from toolwire.turns.prepare import Engine, LocalCaller, Options, prepare
 from toolwire.turns.recordings import make_recordings
 from toolwire.turns.routes import Router
 from toolwire.turns.run import Run
-from toolwire.upstream.http import make_session
+from toolwire.upstream.http import HttpSession
 from toolwire.upstream.reply import Broken, Timeouts
 from toolwire.upstream.scheduling import Alarm, Ticker
 
@@ -86,7 +85,7 @@ class Model:
         self._settings = msgspec.structs.replace(settings, timeouts=timeouts)
         self._key = key
         self._local = local
-        self._session: aiohttp.ClientSession | None = None
+        self._session: HttpSession | None = None
         self._router: Router | None = None
         self._ticker: Ticker | None = None
         self._reasoning = ReasoningCache()
@@ -104,7 +103,7 @@ class Model:
 
         Raises `BadRequest` if there is none, and `BackendFault` if it is unavailable.
         """
-        self._session = make_session(self._settings.timeouts)
+        self._session = HttpSession(self._settings.timeouts)
         self._ticker = Ticker(asyncio.get_running_loop())
         try:
             self._router = Router(self._settings, self._session, listing="The settings name them")

@@ -39,7 +39,7 @@ from toolwire.turns.backends import find_obstacle
 from toolwire.turns.route import Route
 from toolwire.turns.routes import Router, read_model_names
 from toolwire.upstream.credentials import find_login_file, inherit_environment, read_login
-from toolwire.upstream.http import HttpUpstream, make_session
+from toolwire.upstream.http import HttpSession, HttpUpstream
 from toolwire.upstream.reply import Broken
 
 _INSTALL_CODEX = PROGRAMS["codex"].install
@@ -192,7 +192,7 @@ async def check_backend(settings: Settings, backend: Backend) -> tuple[State, st
         return "good" if is_good else "bad", f"version {version}, {login}"
     if backend.kind not in http_backends():
         return "good", f"replays {backend.file}" if backend_kinds()[backend.kind].is_recording else "built in"
-    async with make_session(settings.timeouts) as session:
+    async with HttpSession(settings.timeouts) as session:
         [route] = Router(msgspec.structs.replace(settings, backends=(backend,)), session).routes
         assert isinstance(route.upstream, HttpUpstream)
         try:

@@ -14,7 +14,7 @@ from toolwire.config.settings import Settings, SettingsError, is_glob, load
 from toolwire.core.display import clean, redact_url
 from toolwire.turns.route import Route
 from toolwire.turns.routes import Router, read_model_names
-from toolwire.upstream.http import make_session
+from toolwire.upstream.http import HttpSession
 from toolwire.upstream.reply import Broken
 
 MODEL_LIST_TIMEOUT = 10.0
@@ -64,7 +64,7 @@ def models(backend: str, json: bool, config: str | None) -> None:
 
 async def list_models(settings: Settings, only: str = "") -> list[ModelList]:
     """The models of every backend; with `only`, all models of that backend's server, whether configured or not."""
-    async with make_session(settings.timeouts) as session:
+    async with HttpSession(settings.timeouts) as session:
         routes = [route for route in Router(settings, session).routes if only in ("", route.backend.name)]
         return await asyncio.gather(*(_list_backend(route, everything=bool(only)) for route in routes))
 

@@ -37,7 +37,7 @@ from toolwire.turns.prepare import Engine
 from toolwire.turns.recordings import make_recordings
 from toolwire.turns.routes import Router
 from toolwire.upstream.codex.host import CodexHost
-from toolwire.upstream.http import make_session
+from toolwire.upstream.http import HttpSession
 from toolwire.upstream.scheduling import Ticker
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ async def open_application(
     codex_host = CodexHost(codex_socket) if codex_socket else None
     memory = TurnMemory(store if store.outlives_process else None, codex_host)
     membership = Membership(store, settings.store.lease)
-    async with make_session(settings.timeouts) as session, _open_tools(settings, memory.results) as tools:
+    async with HttpSession(settings.timeouts) as session, _open_tools(settings, memory.results) as tools:
         router = Router(settings, session, codex_host)
         log = Log(settings.debug.level, loop, choose_log_format(settings), process.slot)
         observers: list[TurnObserver] = [log, process.metrics]

@@ -20,7 +20,7 @@ from toolwire.core.request import Request
 from toolwire.reader import ReplyLimits, TurnReader
 from toolwire.turns.explain import WEB_PAGE, AskedBackend
 from toolwire.turns.observers import AttemptTap
-from toolwire.upstream.aiohttp_buffer import MAX_READ
+from toolwire.upstream.connection import MAX_READ
 from toolwire.upstream.reply import Broken, Reply, Timeouts, Upstream
 from toolwire.upstream.scheduling import Alarm, give_way
 

@@ -3,7 +3,6 @@
 import shutil
 from functools import partial
 
-import aiohttp
 import msgspec
 
 from toolwire.backends.decoder import UNREADABLE
@@ -18,7 +17,7 @@ from toolwire.turns.route import Route
 from toolwire.turns.validate import validate
 from toolwire.upstream.codex.host import CodexHost
 from toolwire.upstream.credentials import ApiKey, CodexLogin, find_login_file, has_login
-from toolwire.upstream.http import HttpUpstream
+from toolwire.upstream.http import HttpSession, HttpUpstream
 from toolwire.upstream.in_process import ScriptUpstream
 from toolwire.upstream.reply import Broken
 
@@ -27,9 +26,7 @@ class _TokenCount(msgspec.Struct):
     input_tokens: int
 
 
-def make_route(
-    backend: Backend, settings: Settings, session: aiohttp.ClientSession, codex_host: CodexHost | None
-) -> Route:
+def make_route(backend: Backend, settings: Settings, session: HttpSession, codex_host: CodexHost | None) -> Route:
     """The route of a backend, even if the backend cannot be asked."""
     side = backend_kinds()[backend.kind]
     if side.http is not None:
@@ -76,7 +73,7 @@ def check_backends(settings: Settings) -> None:
             raise SettingsError(f"{settings.file or 'server.strict_start'}: backend {name} is unavailable: {obstacle}")
 
 
-def _make_http_route(backend: Backend, http: HttpBackend, settings: Settings, session: aiohttp.ClientSession) -> Route:
+def _make_http_route(backend: Backend, http: HttpBackend, settings: Settings, session: HttpSession) -> Route:
     profile = http.profile_from(backend.profile, backend.auth)
     facts, encode_count = http.facts(profile), http.count_tokens
     own_key = "" if settings.keys else None  # with keys, the client's key is one of ours and is not passed on
@@ -89,7 +86,6 @@ def _make_http_route(backend: Backend, http: HttpBackend, settings: Settings, se
         backend.base_url or facts.base_url,
         credentials,
         {**facts.headers, **backend.headers},
-        settings.server.batching,
         backend.query,
     )
 

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
-import aiohttp
 import msgspec
 
 from toolwire.backends.decoder import UNREADABLE
@@ -24,6 +23,7 @@ from toolwire.protocols import PROTOCOLS
 from toolwire.turns.backends import make_route
 from toolwire.turns.route import Route
 from toolwire.upstream.codex.host import CodexHost
+from toolwire.upstream.http import HttpSession
 from toolwire.upstream.reply import Broken, Origin
 
 MODEL_LIST_TTL = 60.0
@@ -56,7 +56,7 @@ class Router:
     def __init__(
         self,
         settings: Settings,
-        session: aiohttp.ClientSession,
+        session: HttpSession,
         codex_host: CodexHost | None = None,
         *,
         listing: str = "GET /v1/models lists them",

@@ -1,30 +1,35 @@
-"""Upstream HTTP: one aiohttp session with a connection pool for all backends.
+"""Upstream HTTP: one session for all backends.
 
-aiohttp makes the connections and parses replies. Ordinary requests go directly to a connection (`_send`), without
-aiohttp's request and response objects, which cost more than translating the turn. Large bodies and requests through a
-proxy are sent by aiohttp.
+Turns go directly to connections of our own (`connection.py`). aiohttp sends requests through a proxy, and those with a
+small answer.
 """
 
 import asyncio
 import os
+import socket
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from errno import ECONNREFUSED
 from io import BytesIO
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, Self
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import msgspec
 from aiohttp.abc import AbstractStreamWriter
-from aiohttp.connector import Connection
-from aiohttp.http import RawResponseMessage
-from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
 from toolwire.core.backend import Opening, Post
 from toolwire.core.redact import BlankCredentials, CredentialFilter, find_credentials, find_filter, is_secret_name
-from toolwire.upstream.aiohttp_buffer import BUFFER_SIZE, MAX_READ, drain, make_connector, wait_and_drain
+from toolwire.upstream.connection import (
+    BUFFER_SIZE,
+    KEEP_ALIVE,
+    MAX_READ,
+    Address,
+    ConnectTimeout,
+    Disconnected,
+    Pool,
+)
 from toolwire.upstream.reply import CONTROL, Broken, Timeouts, Upstream, make_broken, sanitize_headers
 from toolwire.upstream.scheduling import give_way
 
@@ -50,18 +55,33 @@ class _BareRequest(aiohttp.ClientRequest):
     DEFAULT_HEADERS: ClassVar[dict[str, str]] = {}
 
 
-def make_session(timeouts: Timeouts) -> aiohttp.ClientSession:
-    """The session of all upstreams. It limits the time to connect; readers have their own deadlines."""
-    timeout = aiohttp.ClientTimeout(total=None, sock_connect=timeouts.connect)
-    connector = make_connector(limit=0, keepalive_timeout=60)
-    return aiohttp.ClientSession(
-        connector=connector,
-        timeout=timeout,
-        auto_decompress=True,
-        read_bufsize=BUFFER_SIZE,
-        request_class=_BareRequest,
-        cookie_jar=aiohttp.DummyCookieJar(),
-    )
+class HttpSession:
+    """The connections of all upstreams. It limits the time to connect; readers have their own deadlines."""
+
+    def __init__(self, timeouts: Timeouts) -> None:
+        self.pool = Pool(timeouts.connect)
+        self.client = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=timeouts.connect),
+            read_bufsize=BUFFER_SIZE,
+            request_class=_BareRequest,
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
+
+    @property
+    def closed(self) -> bool:
+        return self.client.closed
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.pool.close()
+        await self.client.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
 
 
 def find_proxy(url: URL) -> str | None:
@@ -72,19 +92,17 @@ def find_proxy(url: URL) -> str | None:
 
 
 class HttpUpstream(Upstream):
-    """Sends requests to one backend. With `batching`, all chunks that have arrived are read at once."""
+    """Sends requests to one backend."""
 
     def __init__(
         self,
-        session: aiohttp.ClientSession,
+        session: HttpSession,
         base_url: str,
         credentials: Credentials,
         headers: Mapping[str, str],
-        batching: bool = True,
         query: Mapping[str, str] | None = None,
     ) -> None:
         self._session = session
-        self._batching = batching
         self._query = query or {}
         self._credentials = credentials
         address = URL(base_url)
@@ -99,7 +117,9 @@ class HttpUpstream(Upstream):
         """The credentials in every request."""
         self.origin = (address.scheme, address.host, address.port)
         self._proxy = find_proxy(address)
-        self._targets: dict[str, aiohttp.ClientRequest] = {}
+        self._address = Address(address.host or "", address.port or 0, address.scheme == "https")
+        self._host = address.host_port_subcomponent or ""
+        self._targets: dict[str, str] = {}  # the request target of each path
 
     def make_headers(self, opening: Opening, key: str) -> Mapping[str, str]:
         assert isinstance(opening, Post)
@@ -109,21 +129,27 @@ class HttpUpstream(Upstream):
         """Send the request; returns when the headers have arrived. Raises `Broken`."""
         assert isinstance(opening, Post)
         headers, blanks = self.make_headers(opening, key), self._make_filter(key)
-        try:
-            if self._proxy is None and len(opening.body) < LARGE_BODY:
-                reply = await self._send(opening, headers, blanks)
-                self.note_connection()
-                return reply
+        size = len(opening.body)
+        if size >= LARGE_BODY:
             await give_way()  # encoding it took a while
+        try:
+            if self._proxy is None:
+                head = self._encode_head(opening.path, headers, size)
+                connection = await self._session.pool.acquire(self._address)
+                self.note_connection()
+                asking = connection.ask(head, opening.body)
+                del opening  # so that a large body is freed once it is written
+                reply = await asking
+                return _make_reply(reply.status, reply.headers, reply, blanks)
             url, payload = self._make_url(opening.path), _make_payload(opening.body)
-            del opening  # so that the body is freed once it is written
-            response = await self._session.post(
+            del opening
+            response = await self._session.client.post(
                 url, data=payload, headers=headers, proxy=self._proxy, allow_redirects=False
             )
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        except (Disconnected, ConnectTimeout, aiohttp.ClientError, OSError, TimeoutError) as error:
             raise self._fail(error) from error
         self.note_connection()
-        return _make_reply(response.status, response.headers, response.content, response.close, self._batching, blanks)
+        return _make_reply(response.status, response.headers, ProxiedBody(response), blanks)
 
     def _fail(self, error: Exception) -> Broken:
         """The failure of a request, which is noted if there was no connection."""
@@ -136,32 +162,20 @@ class HttpUpstream(Upstream):
         """The filter for the credentials in a request with this key of the client."""
         return find_filter((*self._secrets, *find_credentials(self._credentials.make_headers(key))))
 
-    async def _send(self, post: Post, headers: Mapping[str, str], blanks: CredentialFilter) -> "HttpReply":
-        """Write a request in one piece to a connection of the pool."""
-        target = self._targets.get(post.path)
-        if target is None:  # identifies the server to aiohttp's pool, and is the same for all requests
-            target = _BareRequest("POST", self._make_url(post.path), loop=asyncio.get_running_loop())
-            self._targets[post.path] = target
-        headers = {"host": target.headers["host"], **headers}
+    def _encode_head(self, path: str, headers: Mapping[str, str], size: int) -> bytes:
+        """The head of a POST. Raises `Broken` if a header cannot be sent."""
+        target = self._targets.get(path)
+        if target is None:
+            target = self._targets[path] = self._make_url(path).raw_path_qs
         if CONTROL.search("".join((*headers, *headers.values()))):
             raise make_broken(
                 "invalid_header", "A header for the backend, or its key, contains a control character.", 500
             )
-        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        head = f"POST {target.url.raw_path_qs} HTTP/1.1\r\n{lines}content-length: {len(post.body)}\r\n\r\n".encode()
-        connector = self._session.connector
-        assert connector is not None
-        try:
-            connection = await connector.connect(target, [], self._session.timeout)
-        except TimeoutError as error:
-            raise aiohttp.ConnectionTimeoutError from error
-        try:
-            message, content = await _exchange(connection, head + post.body)
-        except BaseException:
-            connection.close()
-            raise
-        content.on_eof(connection.release)
-        return _make_reply(message.code, message.headers, content, connection.close, self._batching, blanks)
+        host = headers.get("host", self._host)
+        lines = [f"POST {target} HTTP/1.1\r\nhost: {host}\r\n"]
+        lines += [f"{name}: {value}\r\n" for name, value in headers.items() if name != "host"]
+        lines.append(f"content-length: {size}\r\n\r\n")
+        return "".join(lines).encode()
 
     def at_parent(self, last: str) -> "HttpUpstream":
         """The upstream at the parent path, if this path ends with the segment `last`."""
@@ -169,7 +183,7 @@ class HttpUpstream(Upstream):
 
     def at(self, base_url: str) -> "HttpUpstream":
         """The same upstream at another address."""
-        return HttpUpstream(self._session, base_url, self._credentials, self._headers, self._batching, self._query)
+        return HttpUpstream(self._session, base_url, self._credentials, self._headers, self._query)
 
     async def get_json(self, path: str, key: str) -> bytes:
         """Send a GET request for a small document, such as a list of models."""
@@ -186,7 +200,7 @@ class HttpUpstream(Upstream):
         """Send a POST, or a GET if it has no body, whose answer is small. Raises `Broken` if there is no answer."""
         method, payload = ("POST", _make_payload(post.body)) if post.body else ("GET", None)
         headers = self.make_headers(post, key)
-        request = self._session.request(
+        request = self._session.client.request(
             method, self._make_url(post.path), headers=headers, data=payload, proxy=self._proxy, allow_redirects=False
         )
         body = bytearray()
@@ -235,20 +249,43 @@ class _LargePayload(aiohttp.BytesIOPayload):
             self._value = BytesIO()
 
 
-async def _exchange(connection: Connection, request: bytes) -> tuple[RawResponseMessage, aiohttp.StreamReader]:
-    """Write a request; returns the head of the response, and the reader of its body."""
-    protocol, transport = connection.protocol, connection.transport
-    if protocol is None or transport is None:
-        raise aiohttp.ServerDisconnectedError
-    protocol.set_response_params(read_until_eof=True, read_bufsize=BUFFER_SIZE)
-    transport.write(request)
-    try:
-        message, content = await protocol.read()
-        while 100 <= message.code < 200:
-            message, content = await protocol.read()
-    except HttpProcessingError as error:
-        raise aiohttp.ClientPayloadError from error
-    return message, content
+class Body(Protocol):
+    """The body of a response."""
+
+    def read_nowait(self) -> bytes:
+        """The bytes that have arrived; empty if none have."""
+        ...
+
+    async def read(self) -> bytes:
+        """The next bytes; empty at the end."""
+        ...
+
+    def is_whole(self) -> bool:
+        """Whether the body is complete and read."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection of an incomplete body."""
+        ...
+
+
+class ProxiedBody:
+    """The body of a response that came through a proxy."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._content, self.close = response.content, response.close
+
+    def read_nowait(self) -> bytes:
+        """The bytes that have arrived; empty if none have."""
+        return self._content.read_nowait(MAX_READ)
+
+    async def read(self) -> bytes:
+        """The next bytes; empty at the end."""
+        return await self._content.readany()
+
+    def is_whole(self) -> bool:
+        """Whether the body is complete and read."""
+        return self._content.at_eof()
 
 
 class HttpReply(msgspec.Struct, eq=False):
@@ -256,26 +293,24 @@ class HttpReply(msgspec.Struct, eq=False):
 
     status: int
     headers: Mapping[str, str]
-    _content: aiohttp.StreamReader
-    _close: Callable[[], object]
-    _batching: bool = True
+    _body: Body
     _blank: BlankCredentials | None = None
 
     def read_nowait(self) -> bytes:
         """The bytes that have arrived; empty if none have."""
         try:
-            data = drain(self._content) if self._batching else self._content.read_nowait(MAX_READ)
-        except (aiohttp.ClientError, OSError) as error:
+            data = self._body.read_nowait()
+        except (Disconnected, aiohttp.ClientError, OSError) as error:
             raise _explain_error(error) from error
         return self._remove_credentials(data) if data else data
 
     async def read(self) -> bytes:
         """The next bytes; empty at the end. Raises `Broken`."""
         try:
-            while data := await (wait_and_drain(self._content) if self._batching else self._content.readany()):
+            while data := await self._body.read():
                 if data := self._remove_credentials(data):
                     return data
-        except (aiohttp.ClientError, OSError) as error:
+        except (Disconnected, aiohttp.ClientError, OSError) as error:
             raise _explain_error(error) from error
         return self._blank.end() if self._blank is not None else b""
 
@@ -284,65 +319,57 @@ class HttpReply(msgspec.Struct, eq=False):
         if blank is None:
             return data
         data = blank.feed(data)
-        return data + blank.end() if blank.holds and self._content.at_eof() else data
+        return data + blank.end() if blank.holds and self._body.is_whole() else data
 
     def is_whole(self) -> bool:
         """Whether the body is complete and read."""
-        return self._content.at_eof() and (self._blank is None or not self._blank.holds)
+        return self._body.is_whole() and (self._blank is None or not self._blank.holds)
 
     def close(self) -> None:
         """Close the connection of an incomplete reply, which stops the model."""
-        if not self._content.at_eof():
-            self._close()
+        if not self._body.is_whole():
+            self._body.close()
 
 
-def _make_reply(
-    status: int,
-    headers: Mapping[str, str],
-    content: aiohttp.StreamReader,
-    close: Callable[[], object],
-    batching: bool,
-    blanks: CredentialFilter,
-) -> HttpReply:
+def _make_reply(status: int, headers: Mapping[str, str], body: Body, blanks: CredentialFilter) -> HttpReply:
     """A reply without the credentials of its request."""
     headers = sanitize_headers(headers)
     if not blanks:
-        return HttpReply(status, headers, content, close, batching)
+        return HttpReply(status, headers, body)
     text = "\n".join(headers.values())
     if blanks.clean_text(text) != text:
         headers = {name.lower(): blanks.clean_text(value) for name, value in headers.items()}
-    return HttpReply(status, headers, content, close, batching, BlankCredentials(blanks))
+    return HttpReply(status, headers, body, BlankCredentials(blanks))
 
 
 def _explain_error(error: Exception) -> Broken:
     """The failure for the client; it never contains the address of the backend."""
-    if isinstance(error, aiohttp.ClientConnectorCertificateError | ssl.SSLCertVerificationError):
-        refused = getattr(error, "certificate_error", error)
-        reason = str(getattr(refused, "verify_message", "")).partition(",")[0]  # the host follows the comma
+    cause: object = getattr(error, "certificate_error", None) or getattr(error, "os_error", error)
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        reason = cause.verify_message.partition(",")[0]  # the host follows the comma
         message = f"The backend's certificate was refused{f': {reason}' if reason else ''}."
         hint = "If it is your own certificate authority, name its file in SSL_CERT_FILE."
         return make_broken("backend_certificate", message, hint=hint)
-    if isinstance(error, aiohttp.ConnectionTimeoutError):
+    if isinstance(error, ConnectTimeout | aiohttp.ConnectionTimeoutError):
         hint = "Check base_url and the network; timeouts.connect sets how long to wait."
         return make_broken("backend_unreachable", "The backend cannot be reached in time.", 504, hint)
     if isinstance(error, TimeoutError):
         message = f"The backend has not answered within {SMALL_ANSWER_TIMEOUT} seconds."
         return make_broken("backend_unreachable", message, 504, "Check base_url and the network.")
-    if isinstance(error, aiohttp.ClientConnectionError) and isinstance(error, OSError):
-        reason, hint = _find_reason(error)
+    if isinstance(error, OSError) and isinstance(cause, OSError):
+        reason, hint = _find_reason(error, cause)
         message = f"The backend cannot be reached{f': {reason}' if reason else ''}."
         return make_broken("backend_unreachable", message, hint=hint)
     return make_broken("backend_broke_off", "The connection to the backend broke.")
 
 
-def _find_reason(error: OSError) -> tuple[str, str]:
+def _find_reason(error: OSError, cause: OSError) -> tuple[str, str]:
     """The reason why there is no connection, and a hint."""
-    if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return "unknown host", "Check base_url."
-    if isinstance(error, aiohttp.ClientSSLError):
-        return "TLS failed", "Check base_url: does the server speak https?"
-    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     reason = os.strerror(cause.errno).lower() if cause.errno and cause.errno > 0 else ""
     if isinstance(error, aiohttp.ClientProxyConnectionError):
         return f"proxy: {reason}" if reason else "", "Check HTTP_PROXY, HTTPS_PROXY and NO_PROXY."
+    if isinstance(cause, socket.gaierror):
+        return "unknown host", "Check base_url."
+    if isinstance(cause, ssl.SSLError):
+        return "TLS failed", "Check base_url: does the server speak https?"
     return reason, "Is the server running, and is base_url right?" if cause.errno == ECONNREFUSED else ""
