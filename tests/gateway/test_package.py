@@ -102,7 +102,7 @@ def test_the_wheel_says_who_made_it_and_holds_nothing_but_the_package(wheel: Pat
     assert {path.relative_to(ROOT / "src").as_posix() for path in files} <= {*names}
     for line in ("Author: Toolwire contributors", "License-Expression: Apache-2.0", "Requires-Python: >=3.11"):
         assert line in metadata.split("\n")
-    assert "Requires-Dist: aiohttp<3.15,>=3.14" in metadata
+    assert "Requires-Dist: aiohttp>=3.14" in metadata
     assert 'Requires-Dist: mcp<3,>=2.3; extra == "mcp"' in metadata
 
 

@@ -1,6 +1,7 @@
 """The outside world, in its small parts."""
 
 import asyncio
+import datetime
 import errno
 import gzip
 import os
@@ -9,14 +10,20 @@ import ssl
 import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any, TypeVar
 from unittest import mock
 
 import aiohttp
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from yarl import URL
 
 from toolwire.core.backend import Post
+from toolwire.gateway.process import new_event_loop
 from toolwire.upstream import connection
 from toolwire.upstream.connection import MAX_HEAD_BYTES, MAX_READ, ConnectTimeout
 from toolwire.upstream.credentials import ApiKey
@@ -659,8 +666,77 @@ def test_bytes_behind_an_answer_are_no_answer_to_the_next_request(size):
         server.close()
         return said
 
-    async def pieces_of(reply: HttpReply):
-        while piece := await reply.read():
-            yield piece
-
     assert asyncio.run(main()) == [b"one", b"two", b"three"]
+
+
+def certify(folder: Path, name: str) -> tuple[Path, Path]:
+    """A certificate for a host, signed by itself, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test")])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    paths = folder / "certificate.pem", folder / "key.pem"
+    paths[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    paths[1].write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return paths
+
+
+@pytest.mark.parametrize("loops", [asyncio.new_event_loop, new_event_loop], ids=["asyncio", "uvloop"])
+@pytest.mark.parametrize(
+    ("name", "is_trusted", "reason"),
+    [
+        ("localhost", True, ""),
+        ("localhost", False, f"{CERTIFICATE}: self-signed certificate."),
+        ("elsewhere.example", True, f"{CERTIFICATE}: Hostname mismatch."),
+    ],
+)
+def test_a_server_is_asked_over_tls_if_its_certificate_is_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loops: Any, name: str, is_trusted: bool, reason: str
+):
+    certificate, key = certify(tmp_path, name)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate if is_trusted else tmp_path / "none.pem"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError, OSError):
+            while await reader.readuntil(b"\r\n\r\n{}"):
+                writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + chunk(NUMBERS) + b"0\r\n\r\n")
+        writer.close()
+
+    async def main() -> list[bytes]:
+        server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context)
+        url = f"https://localhost:{server.sockets[0].getsockname()[1]}"
+        bodies: list[bytes] = []
+        async with server, HttpSession(Timeouts()) as session:
+            for _ in range(2):
+                reply = await HttpUpstream(session, url, ApiKey(), {}).open(Post("/", b"{}"), "")
+                bodies.append(b"".join([data async for data in pieces_of(reply)]))
+            assert len(session.pool.open) == 1
+        return bodies
+
+    with asyncio.Runner(loop_factory=loops) as runner:
+        if not reason:
+            assert runner.run(main()) == [NUMBERS, NUMBERS]
+            return
+        with pytest.raises(Broken) as broken:
+            runner.run(main())
+        assert broken.value.failure.message == reason
+
+
+async def pieces_of(reply: HttpReply) -> AsyncIterator[bytes]:
+    while piece := await reply.read():
+        yield piece
