@@ -29,8 +29,8 @@ from toolwire.memory.reasoning import ReasoningCache
 from toolwire.turns.prepare import Engine, LocalCaller, Options, prepare
 from toolwire.turns.recordings import make_recordings
 from toolwire.turns.routes import Router
-from toolwire.turns.run import Run, find_early_failure
-from toolwire.upstream.http import make_session
+from toolwire.turns.run import Run, early_failure
+from toolwire.upstream.http import HttpSession
 from toolwire.upstream.scheduling import Alarm, Ticker
 
 Json: TypeAlias = Mapping[str, Any]
@@ -118,7 +118,7 @@ async def _answer(
     place = options.get("settings"), options.get("backend", ""), options.get("base_url", "")
     settings, name = find_model(model, *place)
     seed, loop = token_hex(12), asyncio.get_running_loop()
-    async with make_session(settings.timeouts) as session, AsyncExitStack() as stack:
+    async with HttpSession(settings.timeouts) as session, AsyncExitStack() as stack:
         router = Router(settings, session, listing="The settings name them")
         stack.push_async_callback(router.stop)
         engine = Engine(settings, router, _REASONING, make_recordings(settings))

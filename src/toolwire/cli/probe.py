@@ -18,7 +18,7 @@ from toolwire.core.backend import Post
 from toolwire.protocols import PROTOCOLS, http_backends
 from toolwire.turns.backends import make_route
 from toolwire.turns.route import Route
-from toolwire.upstream.http import HttpUpstream, SmallAnswer, make_session
+from toolwire.upstream.http import HttpSession, HttpUpstream, SmallAnswer
 from toolwire.upstream.reply import Broken
 
 PROBE_TIMEOUT = 6.0
@@ -96,7 +96,7 @@ async def find_server(url: str, key: str = "", preset: str = "") -> ModelServer:
     """Find out which protocols a server speaks at an address or near it. Raises `ServerNotFound`."""
     faults: list[str] = []
     try:
-        async with asyncio.timeout(PROBE_TIMEOUT), make_session(Settings().timeouts) as session:
+        async with asyncio.timeout(PROBE_TIMEOUT), HttpSession(Settings().timeouts) as session:
             for base in (url, *list_nearby_urls(url)):
                 entries = [{"name": "", "kind": kind, "base_url": base, "api_key_env": ""} for kind in http_backends()]
                 filled = [with_preset(entry, preset) if preset else entry for entry in entries]
