@@ -119,6 +119,10 @@ await go(page, `#/turn/${given.ids.invalid}`, "turn");
 await page.click("summary:text('What repair would make of it')");
 seen.repair = { red: await page.locator(".step.call.bad").count(), text: await page.locator(".step.call").innerText() };
 
+seen.long = await page.evaluate(async () => {
+  const { rendered } = await import("/console/static/markdown.js");
+  return ["[".repeat(19000), `\`\`\`${"a".repeat(18990)}\``, `# ${" ".repeat(18990)}x`, "**a ".repeat(4000), "- x\n".repeat(4000), "`` ` ".repeat(3000)].map((text) => rendered(text).textContent.length);
+});
 seen.different = await page.evaluate(async (pairs) => {
   const { compare } = await import("/console/static/differences.js");
   return pairs.map(([one, other]) => compare(one, other).rows.map((row) => row.path));
@@ -267,6 +271,11 @@ def test_marks_of_a_text_are_rendered_and_nothing_becomes_markup(seen):
     assert found["items"] == ["• 24 degrees", "1. weak wind"]
     assert found["foreign"] == 0
     assert "<img src=x onerror=alert(1)>" in found["text"]
+
+
+def test_long_texts_with_unfinished_marks_are_rendered(seen):
+    assert seen["long"][:3] == [19_000, 18_992, 18_993]
+    assert min(seen["long"]) >= 4000
 
 
 def test_a_call_with_invalid_arguments_is_red_and_shows_its_repair(seen):

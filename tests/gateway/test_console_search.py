@@ -193,3 +193,14 @@ def test_a_search_finds_only_what_changed_since_another_one():
         assert [id for _, id in answer["found"]] == [second.id]
 
     watched(use, Settings(console=Console(keep="everything"), keys=KEYS))
+
+
+def test_the_results_of_a_turn_are_for_its_key_alone():
+    async def use(turns: Turns) -> None:
+        messages = b'[{"role":"user","content":"x"},{"role":"tool","tool_call_id":"c1","content":"found"}]'
+        id = turns.run("ann", b'{"model":"m","messages":%b}' % messages).id
+        results = Handlers(Settings(), turns.recorder, None, None).results  # type: ignore[arg-type]
+        assert await results(Viewer("bob"), id=id) is None
+        assert [*(await results(Viewer("ann"), id=id) or {})] == ["c1"]
+
+    watched(use, Settings(console=Console(keep="everything"), keys=KEYS))

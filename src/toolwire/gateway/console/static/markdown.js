@@ -4,7 +4,8 @@
 import { h, more, readable, size } from "./dom.js";
 
 const MOST = 20000; // characters that are rendered at first
-const MARKS = /(`+)([^`][^]*?)\1(?!`)|\*\*(?=\S)([^]+?)\*\*|(?<![\p{L}\p{N}*])\*(?=\S)([^*\n]+?)\*(?![\p{L}\p{N}*])|!?\[([^\]\n]*)\]\(([^()\s]+)\)/gu;
+const LONG = 300; // characters; a longer line is no heading and begins no code
+const MARKS = /(`+)([^`][^]*?)\1(?!`)|\*\*(?=\S)([^]+?)\*\*|(?<![\p{L}\p{N}*])\*(?=\S)([^*\n]+?)\*(?![\p{L}\p{N}*])|!?\[([^\]\n]{0,300})\]\(([^()\s]{1,2000})\)/gu;
 const FENCE = /^ {0,3}(`{3,}|~{3,})\s*([^\s`]*)[^`]*$/;
 const ITEM = /^(\s*)(?:[-*+]|(\d+)[.)])\s+(.*)$/;
 const HEADING = /^(#{1,6})\s+(.*?)\s*#*$/;
@@ -25,12 +26,12 @@ function blocks(text) {
   };
   for (let at = 0; at < lines.length; at += 1) {
     const line = lines[at];
-    const [, fence, language] = FENCE.exec(line) ?? [];
-    const [, , heading] = HEADING.exec(line) ?? [];
+    const [, fence, language] = (line.length < LONG && FENCE.exec(line)) || [];
+    const [, , heading] = (line.length < LONG && HEADING.exec(line)) || [];
     if (fence) {
       flush();
-      const end = lines.findIndex((each, index) => index > at && each.trim().startsWith(fence) && !each.trim().replaceAll(fence[0], ""));
-      const last = end < 0 ? lines.length : end;
+      let last = at + 1;
+      while (last < lines.length && !(lines[last].trim().startsWith(fence) && !lines[last].trim().replaceAll(fence[0], ""))) last += 1;
       found.push(code(lines.slice(at + 1, last).join("\n"), language));
       at = last;
     } else if (heading) {
