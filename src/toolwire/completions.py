@@ -29,7 +29,7 @@ from toolwire.memory.reasoning import ReasoningCache
 from toolwire.turns.prepare import Engine, LocalCaller, Options, prepare
 from toolwire.turns.recordings import make_recordings
 from toolwire.turns.routes import Router
-from toolwire.turns.run import Run
+from toolwire.turns.run import Run, find_early_failure
 from toolwire.upstream.http import HttpSession
 from toolwire.upstream.scheduling import Alarm, Ticker
 
