@@ -20,6 +20,11 @@ def items(*ids: str) -> list[KeptItem]:
     return [item(id) for id in ids]
 
 
+def find_member(store: Any, id: str) -> Member | None:
+    """The member with this id, if it is alive."""
+    return next((member for member in store.list_members(1000) if member.id == id), None)
+
+
 def ids_of(raws: list[Raw]) -> list[str]:
     return [msgspec.json.decode(raw)["id"] for raw in raws]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.store.examples import ANN, appended, events, held, items, joined, put, queued, record
+from tests.store.examples import ANN, appended, events, find_member, held, items, joined, put, queued, record
 from tests.store.place import LONG, Place, Users, call, wait_until
 from toolwire.memory.store import Lease, Member, Overtaken
 
@@ -22,14 +22,14 @@ def refused(store: Users, lease: Lease) -> bool:
 
 def test_a_member_is_known_by_all_until_it_leaves(store):
     one = Member("one", "host")
-    assert store.find_member("one") is None
+    assert find_member(store, "one") is None
     store.join(one)
     store.join(one)
-    assert store.find_member("one") == one
+    assert find_member(store, "one") == one
     assert store.stats().members == 1
     store.leave("one")
     store.leave("one")
-    assert store.find_member("one") is None
+    assert find_member(store, "one") is None
     assert store.stats().members == 0
 
 
@@ -37,13 +37,13 @@ def test_a_heart_that_beats_in_time_keeps_a_member_alive(store):
     joined(store, "one")
     for _ in range(3):
         assert store.beat("one") is True
-    assert store.find_member("one") is not None
+    assert find_member(store, "one") is not None
 
 
 def overdue(place: Place, store: Users, member: str) -> None:
     """Let the heartbeat of a member be overdue, whatever it has."""
     place.join_briefly(Member(member))
-    wait_until(lambda: store.find_member(member) is None)
+    wait_until(lambda: find_member(store, member) is None)
 
 
 def test_a_member_whose_heartbeat_is_overdue_is_back_with_its_next_beat(place: Place):
@@ -73,7 +73,7 @@ def test_a_member_that_something_was_taken_from_is_dead_for_good(place: Place, t
     }
     assert wait_until(ways[take])
     assert store.beat("one") is False
-    assert store.find_member("one") is None
+    assert find_member(store, "one") is None
     claimed = [each.fence.epoch for each in store.claim("two", 10)]
     assert take == "claim" or claimed[0] > run.epoch
     taken = store.take_lease("name", "two")

@@ -5,7 +5,20 @@ from collections import Counter
 
 import pytest
 
-from tests.store.examples import ANN, BEN, appended, events, ids_of, item, items, joined, put, queued, record
+from tests.store.examples import (
+    ANN,
+    BEN,
+    appended,
+    events,
+    find_member,
+    ids_of,
+    item,
+    items,
+    joined,
+    put,
+    queued,
+    record,
+)
 from tests.store.place import Place, Users, call, wait_until
 from toolwire.memory.store import Append, Effects, Fence, Follow, Followed, Member, Overtaken, RunLimits, TooManyRuns
 
@@ -225,7 +238,7 @@ def test_a_late_beat_and_a_claim_exclude_each_other(place: Place):
         joined(store, f"one{n}")
         run = queued(store, f"r{n}", f"one{n}")
         place.join_briefly(Member(f"one{n}"))
-        wait_until(lambda n=n: store.find_member(f"one{n}") is None)
+        wait_until(lambda n=n: find_member(store, f"one{n}") is None)
         beat, claim = call("beat", f"one{n}"), call("claim", "two", 10)
         is_back, claimed = store.at_once(beat, claim) if n % 2 else store.at_once(claim, beat)[::-1]
         assert is_back or claimed

@@ -9,7 +9,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.store.examples import ANN, BEN, appended, events, ids_of, item, items, joined, put, queued, record
+from tests.store.examples import (
+    ANN,
+    BEN,
+    appended,
+    events,
+    find_member,
+    ids_of,
+    item,
+    items,
+    joined,
+    put,
+    queued,
+    record,
+)
 from tests.store.place import DAY, LONG, PLENTY, Loop, Users, call, wait_until
 from tests.store.processes import Process
 from tests.support import processes
@@ -317,7 +330,7 @@ def test_members_of_an_earlier_start_of_the_machine_are_dead_after_a_lease(loop,
     assert earlier.take_lease("name", "one") is not None
     store = with_clock(loop, file, clock)
     joined(store, "two")
-    assert store.find_member("one") is None
+    assert find_member(store, "one") is None
     for _ in range(3):
         assert store.take_lease("name", "two") is None
         assert store.claim("two", 10) == []
@@ -359,7 +372,7 @@ def test_a_member_that_beats_in_the_future_is_not_alive(loop, file):
     joined(store, "one")
     with sqlite3.connect(file) as database:
         database.execute("UPDATE members SET beat = beat + 1000")
-    assert store.find_member("one") is None
+    assert find_member(store, "one") is None
     store.close()
 
 

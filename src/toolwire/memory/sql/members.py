@@ -33,11 +33,6 @@ class Members(SqlStore):
         await _delete_members(tx, [member])
 
     @reading
-    async def find_member(self, tx: Transaction, id: str) -> Member | None:
-        """The member with this id, if it is alive."""
-        return await find_living_member(tx, id)
-
-    @reading
     async def list_members(self, tx: Transaction, most: int) -> list[Member]:
         """Living members, ordered by id."""
         return [Member(*row) for row in await tx.fetch("members", most=most)]
