@@ -146,6 +146,7 @@ def _list_facts(report: StoreReport) -> Iterator[tuple[str, str]]:
     yield "bytes", f"{stats.bytes:,} of {report.max_size:,}" if report.max_size else f"{stats.bytes:,}"
     yield "responses", f"{stats.responses:,}"
     yield "conversations", f"{stats.conversations:,}"
+    yield "turns", f"{stats.turns:,} of the console"
     yield "runs", f"{stats.runs:,} unfinished"
     yield "members", f"{stats.members:,}"
     for member in report.members:

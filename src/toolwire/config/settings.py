@@ -28,6 +28,7 @@ from toolwire.config.presets import PRESETS, explain_preset, with_preset
 from toolwire.core.bounds import Bounds
 from toolwire.core.display import redact_url
 from toolwire.memory.private_files import find_state_folder, read_file
+from toolwire.memory.store import NO_BOUND, TurnBounds
 from toolwire.protocols import backend_kinds, http_backends
 from toolwire.upstream.credentials import Header, has_login
 from toolwire.upstream.reply import Timeouts
@@ -143,10 +144,19 @@ class Console(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The web page that shows turns."""
 
     enabled: bool = True
-    keep: Literal["auto", "everything", "metadata"] = "auto"
-    """What is recorded of a turn; `auto`: everything if there are no keys, otherwise metadata."""
+    keep: str = "auto"
+    """What is recorded of a turn: `everything`, `metadata`, or `auto`, which is everything if there are no keys and
+    otherwise metadata; or the time for which everything is kept in the store, such as `7d`."""
     max_size: int | str = "64MB"
     """Maximum bytes of recorded turns in memory."""
+    max_history: int | str = "256MB"
+    """Maximum bytes of recorded turns in the store."""
+
+    @property
+    def seconds(self) -> float:
+        """How long turns are kept in the store; 0 if they are kept in memory only."""
+        found = re.fullmatch(r"([1-9]\d{0,5})([mhd])", self.keep)
+        return int(found[1]) * {"m": 60.0, "h": 3600.0, "d": 86_400.0}[found[2]] if found else 0.0
 
 
 def is_glob(name: str) -> bool:
@@ -488,6 +498,11 @@ def bounds_of(settings: Settings) -> Bounds:
         bytes_of(server.max_preamble),
         bytes_of(server.max_reply),
     )
+
+
+def turn_bounds_of(settings: Settings) -> TurnBounds:
+    """The bounds of the turns that the console keeps in the store."""
+    return TurnBounds(settings.console.seconds, bytes_of(settings.console.max_history) or NO_BOUND)
 
 
 @lru_cache(maxsize=64)

@@ -63,6 +63,7 @@ def _check_sizes(settings: Settings) -> Iterator[str]:
         ("server.max_preamble", server.max_preamble),
         ("store.max_size", settings.store.max_size),
         ("console.max_size", settings.console.max_size),
+        ("console.max_history", settings.console.max_history),
     ):
         try:
             sizes[field] = bytes_of(size)
@@ -70,6 +71,11 @@ def _check_sizes(settings: Settings) -> Iterator[str]:
             yield f"{field}: {error}"
     if sizes.get("server.max_in_flight", inf) < sizes.get("server.max_body", 0):
         yield "server.max_in_flight: it must be at least server.max_body"
+    keep = settings.console.keep
+    if keep not in ("auto", "everything", "metadata") and not settings.console.seconds:
+        yield f"console.keep: {keep!r} is none of auto, everything and metadata, and no time such as 7d, 12h or 30m"
+    if settings.console.seconds and settings.store.place == "memory:":
+        yield "console.keep: turns cannot be kept for a time in a store that is in memory"
 
 
 def _check_access(settings: Settings, environment: Mapping[str, str]) -> Iterator[str]:

@@ -7,11 +7,12 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from functools import partial
 from typing import TYPE_CHECKING
 
-from toolwire.config.settings import Server, Settings, bounds_of, bytes_of
+from toolwire.config.settings import Server, Settings, bounds_of, bytes_of, turn_bounds_of
 from toolwire.config.stores import AnyStore, make_store
 from toolwire.core.cache import TenantCache
 from toolwire.gateway.answer import Pace
 from toolwire.gateway.console.access import is_own_key, load_token
+from toolwire.gateway.console.history import TurnHistory
 from toolwire.gateway.console.recorder import TurnRecorder
 from toolwire.gateway.keys import Keys
 from toolwire.gateway.log import Format, Log
@@ -75,9 +76,12 @@ async def open_application(
         router = Router(settings, session, codex_host)
         log = Log(settings.debug.level, loop, choose_log_format(settings), process.slot)
         observers: list[TurnObserver] = [log, process.metrics]
-        is_of_console = None
+        kept_turns = recorder = is_of_console = None
         if settings.console.enabled:
-            observers.append(TurnRecorder(settings, load_token(), process, log))
+            if settings.console.seconds:
+                kept_turns = TurnHistory(store, turn_bounds_of(settings), log, process.metrics.count_unstored_turns)
+            recorder = TurnRecorder(settings, load_token(), process, log, kept_turns)
+            observers.append(recorder)
             is_of_console = partial(is_own_key, load_token())
         shared = Shared(
             settings,
@@ -109,13 +113,15 @@ async def open_application(
         await store.open()
         await maintenance.start()
         router.start()
-        yield state
-        process.condition = "draining"
-        while process.retired and process.metrics.running:  # noqa: ASYNC110
-            await asyncio.sleep(RETIRED_CHECK_INTERVAL)
-        await runs.close(server.drain)
-        await router.stop()
-        await memory.flush()
+        is_first = process.slot in (None, 0)
+        async with kept_turns.keep(recorder, lists=is_first) if kept_turns and recorder else nullcontext():
+            yield state
+            process.condition = "draining"
+            while process.retired and process.metrics.running:  # noqa: ASYNC110
+                await asyncio.sleep(RETIRED_CHECK_INTERVAL)
+            await runs.close(server.drain)
+            await router.stop()
+            await memory.flush()
         await maintenance.stop()
         await store.close()
         log.flush()

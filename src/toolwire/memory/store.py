@@ -115,6 +115,23 @@ class KeyValue(msgspec.Struct, frozen=True):
     value: bytes
 
 
+class KeptTurn(msgspec.Struct, frozen=True):
+    """A turn that the console keeps."""
+
+    id: str
+    owner: str
+    facts: bytes
+    """What a list of turns shows."""
+    content: bytes = b""
+
+
+class TurnBounds(msgspec.Struct, frozen=True):
+    """How long turns are kept, in seconds (0: as long as everything else), and how many bytes of them."""
+
+    max_age: float = 0.0
+    max_size: int = NO_BOUND
+
+
 class Member(msgspec.Struct, frozen=True):
     """A process that uses the store. Each time it joins, it gets a new id."""
 
@@ -294,6 +311,8 @@ class StoreStats(msgspec.Struct, frozen=True):
     runs: int = 0
     """Unfinished background runs."""
     members: int = 0
+    turns: int = 0
+    """Turns that the console keeps; `bytes` does not count them."""
 
 
 class StoreFailed(ToolwireError):

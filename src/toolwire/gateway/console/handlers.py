@@ -209,12 +209,14 @@ class Handlers:
         if viewer.sees_all:
             return msgspec.to_builtins(self._recorder.statistics.report())
         seen = await self._list_visible(viewer)
-        return await run_in_thread(lambda: msgspec.to_builtins(count_rows(turn.row for turn in seen)))
+        return await run_in_thread(
+            lambda: msgspec.to_builtins(count_rows(turn.row for turn in seen if not turn.is_stored))
+        )
 
     async def backends(self, viewer: Viewer) -> dict[str, dict[str, Any]]:
         """The state of each backend, as far as this process knows."""
         seen = await self._list_visible(viewer)
-        failovers, turns = await run_in_thread(_group_by_backend, [turn.row for turn in seen])
+        failovers, turns = await run_in_thread(_group_by_backend, [turn.row for turn in seen if not turn.is_stored])
         unavailable = self._router.unavailable()
         return {
             route.backend.name: {

@@ -6,13 +6,15 @@ is first viewed; then a thread removes the secrets and packs it. Everything that
 
 from collections.abc import Callable, Sequence
 from secrets import token_hex
+from socket import gethostname
 
 from toolwire.config.settings import Settings, bytes_of
 from toolwire.core.request import Request, RequestHead
 from toolwire.gateway.console.content import pack
+from toolwire.gateway.console.history import TurnHistory
 from toolwire.gateway.console.http import run_in_thread
 from toolwire.gateway.console.ring import RecordedTurn, Ring
-from toolwire.gateway.console.rows import TurnRow, is_large, list_results, make_row
+from toolwire.gateway.console.rows import MAX_NAME_LENGTH, TurnRow, is_large, list_results, make_row
 from toolwire.gateway.console.secrets import RowCleaner, collect_secrets, remove_secrets
 from toolwire.gateway.console.statistics import Statistics
 from toolwire.gateway.console.trace import TurnTrace
@@ -38,13 +40,18 @@ ALL_KEYS = ""
 class TurnRecorder(TurnObserver):
     """Observes and records the turns of one process."""
 
-    def __init__(self, settings: Settings, token: str, process: Process, log: Log) -> None:
+    def __init__(
+        self, settings: Settings, token: str, process: Process, log: Log, history: TurnHistory | None = None
+    ) -> None:
         self._log = log
+        self.history = history
         self.process = token_hex(8)
         """The id of this process; a page that sees another id reloads its list."""
         self._worker = str(process.slot) if process.slot is not None else ""
+        if history is not None:
+            self._worker = f"{gethostname()[:MAX_NAME_LENGTH]} {self._worker}".rstrip()
         keep = settings.console.keep
-        self.keeps_everything = keep == "everything" or (keep == "auto" and not settings.keys)
+        self.keeps_everything = history is not None or keep == "everything" or (keep == "auto" and not settings.keys)
         self.pin_share = 1 / max(1, sum(bool(key.console) for key in settings.keys))
         """The share of the room for pinned turns that one key may use."""
         self.captures: dict[str, int] = {}
@@ -120,6 +127,8 @@ class TurnRecorder(TurnObserver):
             turns.append(turn)
         self._statistics.count(rows)
         self._ring.add(turns)
+        if self.history is not None:
+            self.history.add(turns)
 
     def _make_rows(self, turns: Sequence[tuple[TurnTrace, TurnReport, TurnOutcome | None]]) -> list[TurnRow]:
         """The rows of turns, without secrets; a turn without an outcome is still running."""
@@ -174,9 +183,11 @@ class TurnRecorder(TurnObserver):
         return turn
 
     async def prepare(self, turn: RecordedTurn) -> None:
-        """Remove the secrets of a finished turn and pack it, unless that is done."""
+        """Remove the secrets of a finished turn and pack it, unless that is done; or load it from the store."""
         if turn.trace is not None:
             self._ring.fill(turn, await self._pack(turn.trace, turn))
+        elif self.history is not None and turn.is_stored and not turn.packed:
+            await self.history.load(turn)
 
     async def _pack(self, trace: TurnTrace, turn: RecordedTurn) -> bytes:
         """The content of a trace without secrets, packed; empty if that fails."""

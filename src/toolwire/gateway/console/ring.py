@@ -14,7 +14,7 @@ import msgspec
 
 from toolwire.core.events import Note
 from toolwire.gateway.console.prompts import TurnPrompt
-from toolwire.gateway.console.rows import TurnRow
+from toolwire.gateway.console.rows import CONTENT, TurnRow
 from toolwire.gateway.console.trace import ENTRY_SIZE, TurnTrace
 
 
@@ -29,6 +29,8 @@ class RecordedTurn(msgspec.Struct):
     notes: Sequence[Note] = ()
     packed: bytes = b""
     """The content, as `content.pack` encodes it."""
+    is_stored: bool = False
+    """Its content is in the store, and in memory only for a while."""
     prompt: TurnPrompt | None = None
     """Made when conversations are first viewed."""
     size: int = 0
@@ -38,11 +40,15 @@ class RecordedTurn(msgspec.Struct):
 
     @property
     def has_content(self) -> bool:
-        return self.trace is not None or bool(self.packed)
+        return self.trace is not None or bool(self.packed) or (self.is_stored and self.row.kept in CONTENT)
 
     def measure(self) -> int:
         """Approximate bytes of memory."""
-        size = self.row.size + len(self.packed) + (self.prompt.size if self.prompt is not None else 0)
+        size = (
+            self.row.size
+            + (0 if self.is_stored else len(self.packed))
+            + (self.prompt.size if self.prompt is not None else 0)
+        )
         if self.trace is not None:
             headers = (*self.trace.request_headers.items(), *self.trace.answer_headers)
             size += self.trace.size + sum([len(name) + len(value) + ENTRY_SIZE for name, value in headers])

@@ -18,6 +18,8 @@ Kept: TypeAlias = Literal["running", "whole", "cut", "metadata", "large", "faile
 `metadata`: nothing, by the settings; `large`: nothing, because the content exceeds a quarter of the ring; `failed`:
 nothing, because of a fault in the console."""
 
+CONTENT = ("whole", "cut")
+"""The values of `Kept` of a finished turn that has content."""
 MAX_NAMES = 32
 """Maximum number of calls, notes and results that a row names."""
 MAX_NAME_LENGTH = 128

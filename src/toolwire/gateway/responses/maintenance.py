@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from toolwire.config.settings import turn_bounds_of
 from toolwire.gateway.responses.operations import State
 from toolwire.memory.store import StoreFailed
 
@@ -34,7 +35,7 @@ class Maintenance:
             await state.leases.drop_rest()
 
         async def expire() -> None:
-            await store.maintain(await state.membership.id())
+            await store.maintain(await state.membership.id(), turn_bounds_of(state.shared.settings))
 
         async def count() -> None:
             state.shared.process.metrics.stored = await store.stats()

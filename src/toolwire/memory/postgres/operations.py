@@ -27,6 +27,7 @@ from toolwire.memory.store import (
     Overtaken,
     Record,
     RunLimits,
+    TurnBounds,
     WriteGuard,
 )
 
@@ -236,7 +237,7 @@ class PostgresStore(Engine):
         found = {row[0]: row[1] for row in await self.query("get_values", **values)}
         return [found.get(number) for number in range(1, len(keys) + 1)]
 
-    async def _sweep(self, lease: Lease) -> None:
-        await super()._sweep(lease)
+    async def _sweep(self, lease: Lease, turns: TurnBounds) -> None:
+        await super()._sweep(lease, turns)
         while (await self.change("clear_dropped"))[0][0]:
             pass

@@ -108,3 +108,17 @@ BEGIN
     FROM toolwire.runs r WHERE NOT r.is_over;
 END
 $$;
+
+-- name: turns
+-- Turns that the console keeps.
+CREATE TABLE toolwire.turns (
+    number bigserial PRIMARY KEY,
+    id text COLLATE "C" NOT NULL UNIQUE,
+    owner text COLLATE "C" NOT NULL,
+    facts bytea NOT NULL,
+    content bytea NOT NULL,
+    size bigint NOT NULL,
+    used timestamptz NOT NULL DEFAULT now()
+);
+CREATE INDEX turns_by_use ON toolwire.turns (used);
+CREATE INDEX turns_by_owner ON toolwire.turns (owner, used) INCLUDE (size);

@@ -17,6 +17,7 @@ NOT EXISTS (SELECT 1 FROM toolwire.runs r WHERE r.id = h.id AND r.is_over = fals
 -- name: has_expired
 SELECT 1 WHERE EXISTS (SELECT 1 FROM toolwire.holders h WHERE h.{is_expired} AND {is_not_running})
     OR EXISTS (SELECT 1 FROM toolwire.kept k WHERE k.{is_expired})
+    OR EXISTS (SELECT 1 FROM toolwire.turns t WHERE t.used < now() - :turns_age * interval '1 second')
 
 -- name: expired_holders
 SELECT h.id FROM toolwire.holders h WHERE h.{is_expired} AND {is_not_running}
@@ -48,4 +49,5 @@ SELECT (SELECT coalesce(sum(size), 0)::bigint FROM toolwire.holders{by_share})
     (SELECT count(*) FROM toolwire.holders{by_share} WHERE kind = 'response'),
     (SELECT count(*) FROM toolwire.holders{by_share} WHERE kind = 'conversation'),
     (SELECT count(*) FROM toolwire.runs WHERE is_over = false),
-    (SELECT count(*) FROM toolwire.members m WHERE {alive})
+    (SELECT count(*) FROM toolwire.members m WHERE {alive}),
+    (SELECT count(*) FROM toolwire.turns)

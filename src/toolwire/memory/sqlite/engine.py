@@ -65,6 +65,9 @@ _ERRNO_REASONS: dict[int | None, Reason] = {
 _FAULTS = (sqlite3.Error, OSError, FileInUse, StoreFailed)
 
 
+TABLES_IN_USE = ("holders", "kept", "turns")
+"""The tables whose rows have the time of their last use."""
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -428,7 +431,7 @@ class Engine(Store):
 
     def _start_clock(self, database: sqlite3.Connection) -> None:
         """Continue from the time of the row that was used last."""
-        latest = [database.execute(f"SELECT MAX(used) FROM {table}").fetchone()[0] for table in ("holders", "kept")]
+        latest = [database.execute(f"SELECT MAX(used) FROM {table}").fetchone()[0] for table in TABLES_IN_USE]
         self._clock.start(max((time for time in latest if time is not None), default=None))
 
     def _close(self, opened: "Opened | None") -> None:

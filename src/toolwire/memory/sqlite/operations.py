@@ -29,6 +29,7 @@ from toolwire.memory.store import (
     Overtaken,
     Record,
     RunLimits,
+    TurnBounds,
     WriteGuard,
 )
 
@@ -212,8 +213,8 @@ class SqliteStore(Engine):
         self._strangers = strangers
         return dead
 
-    async def _sweep(self, lease: Lease) -> None:
-        await super()._sweep(lease)
+    async def _sweep(self, lease: Lease, turns: TurnBounds) -> None:
+        await super()._sweep(lease, turns)
         while await self.in_writer(_free_pages):
             pass
         if self._file is not None and self._file.measure_log() > LOG_BYTES_TO_COPY:

@@ -13,7 +13,7 @@ from toolwire.memory.sql.responses import call_id_of
 from toolwire.memory.sql.statements import Statements, read_statements
 from toolwire.memory.store import UNFINISHED, StoreFailed
 
-VERSION = 3
+VERSION = 4
 """The version of a file that this program creates."""
 COMPATIBLE = 2
 """The oldest version whose programs can use such a file."""
@@ -70,8 +70,8 @@ def migrate(database: sqlite3.Connection, timeout: float) -> None:
         if version < 2:
             _execute_all(database, "version_1", "version_2")
             _complete_rows(database)
-        if version < VERSION:
-            _execute_all(database, "version_3")
+        for step in range(max(version, 2) + 1, VERSION + 1):
+            _execute_all(database, f"version_{step}")
         database.execute("COMMIT")
     finally:
         if database.in_transaction:
