@@ -186,7 +186,7 @@ class Metrics(Collector, TurnObserver):
 
     def count_unstored_turns(self, count: int) -> None:
         """Count turns of the console that could not be stored."""
-        self._child("toolwire_console_turns_dropped", ()).inc(count)
+        self._get_child("toolwire_console_turns_dropped", ()).inc(count)
 
     def count_recovery(self, outcome: str) -> None:
         """Count an orphaned background run that was started again or closed."""
