@@ -167,7 +167,7 @@ def test_a_case_of_any_turn_of_the_matrix_holds(routes: Routes):
             {"x-proxy-output-mode": "obsidian-xml"},
             {"arguments": "repair", "output_mode": "obsidian-xml"},
         ),
-        ("unchecked", "", {"x-proxy-tool-arguments": "pass"}, {"arguments": "pass"}),
+        ("unchecked", "", {"x-proxy-tool-arguments": "pass"}, {}),
     ],
 )
 def test_a_case_holds_under_the_rules_of_its_request(gateway, upstream, save, model, sent, headers, rules):

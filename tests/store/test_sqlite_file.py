@@ -163,7 +163,6 @@ def test_a_file_of_the_second_version_is_brought_to_this_one_and_can_be_used_by_
     store.close()
     with sqlite3.connect(file) as database:
         database.execute("DROP INDEX holders_by_previous")
-        database.execute("DROP TABLE turns")
         database.execute("UPDATE schema SET version = 2")
     store = of_processes(loop, processes, file)
     assert store.at_once(*(call("load", ANN, "r2") for _ in range(3))) == [record("r2", "r1")] * 3

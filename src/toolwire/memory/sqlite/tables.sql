@@ -52,10 +52,10 @@ CREATE INDEX holders_by_previous ON holders (previous) WHERE previous != '';
 UPDATE schema SET version = 3;
 
 -- name: version_4
-CREATE TABLE turns (
+CREATE TABLE IF NOT EXISTS turns (
     number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, facts BLOB NOT NULL,
     content BLOB NOT NULL, size INTEGER NOT NULL, used REAL NOT NULL
 );
-CREATE INDEX turns_by_use ON turns (used);
-CREATE INDEX turns_by_owner ON turns (owner, used, size);
+CREATE INDEX IF NOT EXISTS turns_by_use ON turns (used);
+CREATE INDEX IF NOT EXISTS turns_by_owner ON turns (owner, used, size);
 UPDATE schema SET version = 4;
