@@ -16,7 +16,7 @@ from toolwire.check.rules import CAUSES, RULES, find_roots
 from toolwire.check.turns.responses_items import CORE, HOSTED
 from toolwire.check.turns.rule import Finding, RequestFacts
 from toolwire.check.turns.streams import check_plain
-from toolwire.protocols import dialect_of
+from toolwire.protocols import detect_dialect
 
 SOUND: dict[str, tuple[Frames, RequestFacts]] = {
     f"{module.ASKED.api}: {name}": each
@@ -274,13 +274,13 @@ def test_every_event_that_the_sdk_knows_is_known():
 
 @pytest.mark.parametrize("api", STREAMS)
 def test_an_api_is_known_by_its_first_words(api: str):
-    assert dialect_of(STREAMS[api]()[0].data) == api
-    assert dialect_of(PLAIN[api][0]()) == api
+    assert detect_dialect(STREAMS[api]()[0].data) == api
+    assert detect_dialect(PLAIN[api][0]()) == api
 
 
 @pytest.mark.parametrize("value", [{}, {"type": "x"}, {"type": ["message"]}, {"object": 1}])
 def test_the_words_of_others_are_of_no_api(value: Json):
-    assert dialect_of(value) is None
+    assert detect_dialect(value) is None
 
 
 @pytest.mark.parametrize(("status", "rules"), [("completed", {"calls.json"}), ("incomplete", set[str]())])
