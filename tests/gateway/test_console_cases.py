@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from xml.etree import ElementTree
 
 import httpx
@@ -18,6 +18,7 @@ from tests.support.frames import call, completed, created, stream, text
 from tests.support.gateway import Gateway, backend, chat_body, response_body, tool
 from tests.support.pairs import cover
 from tests.support.routes import Routes, question
+from tests.support.scripts import Name
 from tests.support.upstream import Hold, Reply, Upstream
 from toolwire.cli.replay import replay
 
@@ -78,7 +79,7 @@ def repaired(gateway: Gateway, upstream: Upstream) -> None:
     ask(gateway, chat_body("up/repaired", tools=FIND, stream=True))
 
 
-def test_a_case_expects_what_the_client_got(gateway, upstream, console):
+def test_a_case_expects_what_the_client_got(gateway: Gateway, upstream: Upstream, console: ConsoleClient):
     repaired(gateway, upstream)
     shown = console.get(f"turns/{console.wait_for(model='up/repaired')['id']}/case")
     assert shown == {
@@ -95,7 +96,7 @@ def test_a_case_expects_what_the_client_got(gateway, upstream, console):
     }
 
 
-def test_a_saved_case_holds_and_what_differs_is_said_in_words(gateway, upstream, save):
+def test_a_saved_case_holds_and_what_differs_is_said_in_words(gateway: Gateway, upstream: Upstream, save: Save):
     repaired(gateway, upstream)
     path = save("up/repaired")
     assert run(path) == (0, f"ok       {path}\n1 case: 1 ok\n")
@@ -123,7 +124,7 @@ def test_a_saved_case_holds_and_what_differs_is_said_in_words(gateway, upstream,
     )
 
 
-def test_a_field_that_is_left_out_is_not_compared(gateway, upstream, save):
+def test_a_field_that_is_left_out_is_not_compared(gateway: Gateway, upstream: Upstream, save: Save):
     repaired(gateway, upstream)
     calls = [{"name": "find", "arguments": {"path": "a", "line": 1}}] * 2
     path = save("up/repaired", text=None, finish=None, notes=None, calls=None)
@@ -132,7 +133,7 @@ def test_a_field_that_is_left_out_is_not_compared(gateway, upstream, save):
     assert run(path)[1].count("\n         ") == 2
 
 
-def test_a_long_text_is_shown_from_where_it_differs(gateway, upstream, save):
+def test_a_long_text_is_shown_from_where_it_differs(gateway: Gateway, upstream: Upstream, save: Save):
     upstream.replies["long"] = Reply([stream(created(), text("x" * 5000 + "\x1b[31mred"), completed())])
     ask(gateway, chat_body("up/long"))
     code, said = run(save("up/long", text="x" * 4000 + "y" * 3000))
@@ -145,7 +146,7 @@ def test_a_long_text_is_shown_from_where_it_differs(gateway, upstream, save):
 def test_a_case_of_any_turn_of_the_matrix_holds(routes: Routes):
     asked: dict[str, str] = {}
     for index in sorted(cover(CASES)):
-        turn, dialect, kind, streamed = CASES[index]
+        turn, dialect, kind, streamed = cast("tuple[str, Name, Name, bool]", CASES[index])
         model = f"case {index}"
         routes.upstream.replies[model] = reply(TURNS[turn], kind, stream=streamed)
         body = question(dialect, f"{kind}/{model}", TURNS[turn].tools, stream=streamed)
@@ -167,10 +168,18 @@ def test_a_case_of_any_turn_of_the_matrix_holds(routes: Routes):
             {"x-proxy-output-mode": "obsidian-xml"},
             {"arguments": "repair", "output_mode": "obsidian-xml"},
         ),
-        ("unchecked", "", {"x-proxy-tool-arguments": "pass"}, {}),
+        ("unchecked", "", {"x-proxy-tool-arguments": "pass"}, {"arguments": "pass"}),
     ],
 )
-def test_a_case_holds_under_the_rules_of_its_request(gateway, upstream, save, model, sent, headers, rules):
+def test_a_case_holds_under_the_rules_of_its_request(
+    gateway: Gateway,
+    upstream: Upstream,
+    save: Save,
+    model: str,
+    sent: str,
+    headers: dict[str, str],
+    rules: dict[str, str],
+):
     said = call("c1", "find", '{"path":"a"}'), call("c2", "find", "{'path':'b'}", index=1), text("Tail.", "m2", 2)
     upstream.replies[model] = Reply([stream(created(), text(sent), *said, completed())])
     ask(gateway, chat_body(f"up/{model}", tools=FIND, stream=True), **headers)
@@ -180,11 +189,10 @@ def test_a_case_holds_under_the_rules_of_its_request(gateway, upstream, save, mo
 
 
 @pytest.mark.parametrize("mode", ["first", "burst"])
-def test_a_case_of_a_turn_that_the_gateway_ended_after_calls_holds(upstream, tmp_path, mode):
+def test_a_case_of_a_turn_that_the_gateway_ended_after_calls_holds(upstream: Upstream, tmp_path: Path, mode: str):
     said = call("c1", "find", '{"path":"a"}'), call("c2", "find", '{"path":"b"}', index=1)
     upstream.replies[f"ended-{mode}"] = Reply([stream(created(), *said), Hold()])
-    flags = {"PROXY_STOP_AFTER_TOOLS": "true", "PROXY_STOP_AFTER_TOOLS_MODE": mode}
-    server = Gateway(tmp_path, backend(upstream.url), **flags)
+    server = Gateway(tmp_path, backend(upstream.url), PROXY_STOP_AFTER_TOOLS="true", PROXY_STOP_AFTER_TOOLS_MODE=mode)
     try:
         ask(server, chat_body(f"up/ended-{mode}", tools=FIND, stream=True))
         with ConsoleClient(server) as console:
@@ -195,9 +203,9 @@ def test_a_case_of_a_turn_that_the_gateway_ended_after_calls_holds(upstream, tmp
     assert len(shown["expected"]["calls"]) == (1 if mode == "first" else 2)
 
 
-def test_a_case_holds_under_the_profile_of_its_backend(gateway, upstream, save):
+def test_a_case_holds_under_the_profile_of_its_backend(gateway: Gateway, upstream: Upstream, save: Save):
     said = {"choices": [{"delta": {"content": '<tool_call>{"name":"find","arguments":{"path":"a"}}</tool_call>'}}]}
-    end = {"choices": [{"delta": {}, "finish_reason": "stop"}]}
+    end: dict[str, Any] = {"choices": [{"delta": {}, "finish_reason": "stop"}]}
     upstream.replies["written"] = Reply([b"".join(b"data: %s\n\n" % json.dumps(each).encode() for each in (said, end))])
     ask(gateway, chat_body("prompted/written", tools=FIND))
     path = save("prompted/written")
@@ -215,7 +223,16 @@ def test_a_case_holds_under_the_profile_of_its_backend(gateway, upstream, save):
     ],
 )
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
-def test_a_failed_turn_is_a_case_too(gateway, upstream, console, save, model, given, finish, path):
+def test_a_failed_turn_is_a_case_too(
+    gateway: Gateway,
+    upstream: Upstream,
+    console: ConsoleClient,
+    save: Save,
+    model: str,
+    given: Reply,
+    finish: str,
+    path: str,
+):
     model = f"{model}{len(path)}"
     upstream.replies[model] = given
     make = chat_body if "chat" in path else response_body
@@ -225,7 +242,7 @@ def test_a_failed_turn_is_a_case_too(gateway, upstream, console, save, model, gi
     assert shown == finish
 
 
-def test_a_case_has_no_secrets_also_where_the_viewer_writes_one(gateway, upstream, save):
+def test_a_case_has_no_secrets_also_where_the_viewer_writes_one(gateway: Gateway, upstream: Upstream, save: Save):
     upstream.replies["secret"] = Reply([stream(created(), text(f"It is {SECRET}, well."), completed())])
     ask(gateway, chat_body("up/secret", stream=True))
     path = save("up/secret")
@@ -234,7 +251,7 @@ def test_a_case_has_no_secrets_also_where_the_viewer_writes_one(gateway, upstrea
     assert SECRET not in save("up/secret", text=f"It is {SECRET}.").read_text()
 
 
-def test_a_turn_that_continues_a_stored_response_is_a_case(gateway, upstream, save):
+def test_a_turn_that_continues_a_stored_response_is_a_case(gateway: Gateway, upstream: Upstream, save: Save):
     upstream.replies["again"] = Reply([stream(created(), call("c1", "find", '{"path":"a"}'), completed())])
     body = response_body("up/again", tools=FIND)
     made = httpx.post(f"{gateway.url}/v1/responses", json=body, timeout=90, trust_env=False).json()
@@ -243,7 +260,7 @@ def test_a_turn_that_continues_a_stored_response_is_a_case(gateway, upstream, sa
     assert run(save("up/again"))[0] == 0
 
 
-def test_a_turn_that_cannot_be_repeated_says_why(gateway, console):
+def test_a_turn_that_cannot_be_repeated_says_why(gateway: Gateway, console: ConsoleClient):
     ask(gateway, chat_body("no-such-model"))
     id = console.wait_for(model="no-such-model")["id"]
     answer = console.http.post(f"/console/api/turns/{id}/case")
@@ -253,7 +270,7 @@ def test_a_turn_that_cannot_be_repeated_says_why(gateway, console):
     assert "expected.text" in wrong.json()["error"]["message"]
 
 
-def test_cases_are_run_together_and_reported_as_junit(gateway, upstream, save, tmp_path):
+def test_cases_are_run_together_and_reported_as_junit(gateway: Gateway, upstream: Upstream, save: Save, tmp_path: Path):
     repaired(gateway, upstream)
     good = save("up/repaired")
     good.rename(tmp_path / "good.jsonl")

@@ -3,7 +3,7 @@
 The databases and stores of a module are used for all its tests; before each, everything in them is deleted.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -16,12 +16,12 @@ from toolwire.memory.postgres import database as statements
 from toolwire.memory.store import Member
 
 USERS = 3
-TABLES = ("holders", "items", "runs", "journal", "members", "leases", "kept", "dropped", "probes")
+TABLES = ("holders", "items", "runs", "journal", "members", "leases", "kept", "dropped", "probes", "turns")
 EMPTY = "".join(f"DELETE FROM toolwire.{table};" for table in TABLES)
 
 
 @contextmanager
-def patient() -> Iterator[None]:
+def patient() -> Generator[None]:
     """Statements may take long: the machine may be slow."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(statements, "OPERATION_TIMEOUT", DEADLINE)
@@ -104,18 +104,18 @@ def databases(loop: Loop) -> Iterator[Callable[..., Databases]]:
 
 
 @contextmanager
-def on_postgres(request: pytest.FixtureRequest) -> Iterator[Place]:
+def on_postgres(request: pytest.FixtureRequest) -> Generator[Place]:
     server = request.getfixturevalue("postgres")
     yield request.getfixturevalue("databases")("postgres", server, server.url)
 
 
 @contextmanager
-def on_oldest_postgres(request: pytest.FixtureRequest) -> Iterator[Place]:
+def on_oldest_postgres(request: pytest.FixtureRequest) -> Generator[Place]:
     server = request.getfixturevalue("oldest_postgres")
     yield request.getfixturevalue("databases")("oldest", server, server.url)
 
 
 @contextmanager
-def behind_pooler(request: pytest.FixtureRequest) -> Iterator[Place]:
+def behind_pooler(request: pytest.FixtureRequest) -> Generator[Place]:
     server, pooler = request.getfixturevalue("postgres"), request.getfixturevalue("pooler")
     yield request.getfixturevalue("databases")("pooler", server, pooler.url, pooler=True)
