@@ -49,6 +49,7 @@ def test_prompts_are_edited_answered_in_markdown_and_the_session_is_resumed(tmp_
     assert prompts(tmp_path) == ["Hello *there*"]
     with session(tmp_path, "--tools", "none", "--continue") as terminal:
         terminal.until("You said: first line")
+        terminal.until("in the whole session")
         terminal.type("\x1b[A")  # the arrow key goes through the prompts of earlier sessions
         terminal.until(lambda: terminal.text.count("second line") > 2)
         terminal.type("\x03")

@@ -479,7 +479,15 @@ class TestTools:
 
     def test_the_parameters_are_those_of_codex(self):
         exec_command, write_stdin, _ = (msgspec.json.decode(tool.parameters or b"") for tool in Sessions().tools)
-        assert set(exec_command["properties"]) == {"cmd", "workdir", "tty", "yield_time_ms", "max_output_tokens"}
+        rights = {"sandbox_permissions", "justification"}
+        assert set(exec_command["properties"]) == {
+            "cmd",
+            "workdir",
+            "tty",
+            "yield_time_ms",
+            "max_output_tokens",
+            *rights,
+        }
         assert set(write_stdin["properties"]) == {"session_id", "chars", "yield_time_ms", "max_output_tokens"}
         assert (exec_command["required"], write_stdin["required"]) == (["cmd"], ["session_id"])
 

@@ -395,7 +395,7 @@ def test_a_server_that_hangs_is_left(checker: CheckRunner, faulty: Faulty):
         (("127.0.0.1:99999",), ("is not an address",)),
         (("no-such-host.invalid",), ("https://no-such-host.invalid/v1 cannot be reached", "cannot be resolved")),
         (("http://",), ("is not an address",)),
-        (("http://user:hunter2@127.0.0.1:1",), ("no password", "--key")),
+        (("http://user:hunter2@127.0.0.1:1",), ("no password", "keys are given separately")),
         (("http://127.0.0.1:1/v1?key=hunter2",), ("no query",)),
         (("http://127.0.0.1:1", "--api", "chat,graphql"), ("'graphql' is none of chat, responses, messages",)),
         (("http://127.0.0.1:1", "--only", "choice.nothing"), ("there is no rule 'choice.nothing'",)),

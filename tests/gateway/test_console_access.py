@@ -244,8 +244,8 @@ def test_a_cookie_of_the_same_name_from_elsewhere_locks_nobody_out(keyless: Gate
 @pytest.mark.parametrize(
     ("path", "body", "field"),
     [
-        ("capture", b'{"count":' + b"[" * 30_000, "JSON"),
-        ("capture", b'{"count":"\xff"}', "JSON"),
+        ("capture", b'{"count":' + b"[" * 30_000, "count"),
+        ("capture", b'{"count":"\xff"}', "count"),
         ("turns/x/pin", b'{"pinned":"no"}', "pinned"),
         ("backends/demo/check", b'{"model":{"a":1}}', "model"),
         ("backends/demo/check", b'{"model":"a\\u0000"}', "model"),

@@ -19,6 +19,7 @@ from tests.support.gateway import Gate, Gateway, backend, chat_body, leave_when,
 from tests.support.gateways import until
 from tests.support.upstream import Hold, Reply, Upstream
 from toolwire.core.display import clean
+from toolwire.gateway.workers.sockets import find_listener
 
 FIND = [tool("find", q={"type": "string"})]
 
@@ -134,8 +135,26 @@ def test_a_port_in_use_is_one_clear_line_and_exit_2(gateway: Gateway, tmp_path):
     port = gateway.url.rpartition(":")[2]
     result = toolwire("serve", "--port", port, cwd=tmp_path)
     assert result.returncode == 2
-    holder = f"another toolwire (pid {gateway.process.pid}) has it; --port 0 chooses a free one"
-    assert f"cannot listen on 127.0.0.1:{port}: Address already in use: {holder}" in result.stderr
+    message = rf"cannot listen on 127\.0\.0\.1:{port}: Address already in use: (.*) has it; --port 0 chooses a free one"
+    holder = re.search(message, result.stderr)
+    assert holder is not None, result.stderr
+    # A gateway that the process server has forked has the name of that program.
+    assert re.fullmatch(rf"(another toolwire|python\S*) \(pid {gateway.process.pid}\)", holder[1])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="another platform: Linux tells who has a port")
+@pytest.mark.parametrize(("name", "shown"), [("toolwire", "another toolwire"), ("other", "python")])
+def test_the_program_that_has_a_port_is_named(tmp_path: Path, name: str, shown: str):
+    program = tmp_path / name
+    listening = "s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); input()"
+    program.write_text(f"import socket; {listening}")
+    process = subprocess.Popen([sys.executable, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        found = find_listener(int(process.stdout.readline()))
+        process.stdin.close()
+    assert re.fullmatch(rf"{shown}\S* \(pid {process.pid}\)", found)
 
 
 def test_a_wrong_flag_is_named(tmp_path):

@@ -480,7 +480,7 @@ def test_fitting_schemas() -> None:
 
                 def steps(size: int, make: Callable[[range], Json] = make, need: str = need) -> int:
                     raw = schemas.msgspec.Raw(json.dumps({"type": "object", **make(range(size))}).encode())
-                    schemas._adjusted.clear()
+                    schemas._adjusted_schemas.clear()
                     return counted(meter, lambda: schemas.adjust(raw, (need,)))
 
                 yield f"{what}, {need}", steps

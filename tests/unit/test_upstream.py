@@ -25,7 +25,7 @@ from yarl import URL
 from toolwire.core.backend import Post
 from toolwire.gateway.process import new_event_loop
 from toolwire.upstream import connection
-from toolwire.upstream.connection import MAX_HEAD_BYTES, MAX_READ, ConnectTimeout
+from toolwire.upstream.connection import MAX_HEAD_BYTES, MAX_READ, ConnectFailed, ConnectTimeout
 from toolwire.upstream.credentials import ApiKey
 from toolwire.upstream.http import LARGE_BODY, HttpReply, HttpSession, HttpUpstream, find_proxy
 from toolwire.upstream.reply import Broken, Timeouts
@@ -201,15 +201,15 @@ UNREACHABLE, CERTIFICATE = "The backend cannot be reached", "The backend's certi
 @pytest.mark.parametrize(
     ("error", "status", "says"),
     [
-        (refused(errno.ECONNREFUSED), 502, f"{UNREACHABLE}: connection refused."),
-        (refused(errno.EHOSTUNREACH), 502, f"{UNREACHABLE}: no route to host."),
-        (OSError("Multiple exceptions: …"), 502, f"{UNREACHABLE}."),
-        (NO_NAME, 502, f"{UNREACHABLE}: unknown host."),
-        (ssl.SSLError(1, "WRONG_VERSION_NUMBER"), 502, f"{UNREACHABLE}: TLS failed."),
+        (ConnectFailed(refused(errno.ECONNREFUSED)), 502, f"{UNREACHABLE}: connection refused."),
+        (ConnectFailed(refused(errno.EHOSTUNREACH)), 502, f"{UNREACHABLE}: no route to host."),
+        (ConnectFailed(OSError("Multiple exceptions: …")), 502, f"{UNREACHABLE}."),
+        (ConnectFailed(NO_NAME), 502, f"{UNREACHABLE}: unknown host."),
+        (ConnectFailed(ssl.SSLError(1, "WRONG_VERSION_NUMBER")), 502, f"{UNREACHABLE}: TLS failed."),
         (ConnectTimeout(), 504, f"{UNREACHABLE} in time."),
-        (distrusted("self-signed certificate"), 502, f"{CERTIFICATE}: self-signed certificate."),
-        (distrusted(MISMATCH), 502, f"{CERTIFICATE}: Hostname mismatch."),
-        (distrusted("certificate has expired"), 502, f"{CERTIFICATE}: certificate has expired."),
+        (ConnectFailed(distrusted("self-signed certificate")), 502, f"{CERTIFICATE}: self-signed certificate."),
+        (ConnectFailed(distrusted(MISMATCH)), 502, f"{CERTIFICATE}: Hostname mismatch."),
+        (ConnectFailed(distrusted("certificate has expired")), 502, f"{CERTIFICATE}: certificate has expired."),
         (connection.Disconnected(), 502, "The connection to the backend broke."),
         (aiohttp.ClientConnectorError(KEY, refused(errno.ECONNREFUSED)), 502, f"{UNREACHABLE}: connection refused."),
         (aiohttp.ClientConnectorDNSError(KEY, NO_NAME), 502, f"{UNREACHABLE}: unknown host."),

@@ -40,6 +40,14 @@ class Disconnected(Exception):
     """The connection broke, or the server does not speak HTTP."""
 
 
+class ConnectFailed(Exception):
+    """There is no connection."""
+
+    def __init__(self, os_error: OSError) -> None:
+        super().__init__(str(os_error))
+        self.os_error = os_error
+
+
 class ConnectTimeout(Exception):
     """There was no connection in time."""
 
@@ -181,6 +189,7 @@ class Connection(asyncio.Protocol):
         self.transport: asyncio.Transport = cast("asyncio.Transport", None)  # until there is a connection
         self.idle_since = 0.0
         self._parser = httptools.HttpResponseParser(self)
+        self._parser.set_dangerous_leniencies(lenient_headers=True)  # control characters in values are replaced later
         self._reply: WireReply | None = None
         self._headers: dict[str, str] = {}
         self._head_size = 0
@@ -329,7 +338,7 @@ class Pool:
         self._expiring: asyncio.TimerHandle | None = None
 
     async def acquire(self, address: Address) -> Connection:
-        """A connection that waits for a request, or a new one. Raises `OSError` or `ConnectTimeout`."""
+        """A connection that waits for a request, or a new one. Raises `ConnectFailed` or `ConnectTimeout`."""
         idle = self._idle.get(address)
         while idle:
             connection = idle.pop()
@@ -341,6 +350,8 @@ class Pool:
                 return await self._connect(address, loop)
         except TimeoutError as error:
             raise ConnectTimeout from error
+        except OSError as error:
+            raise ConnectFailed(error) from error
 
     async def _connect(self, address: Address, loop: asyncio.AbstractEventLoop) -> Connection:
         found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)

@@ -26,6 +26,7 @@ from toolwire.upstream.connection import (
     KEEP_ALIVE,
     MAX_READ,
     Address,
+    ConnectFailed,
     ConnectTimeout,
     Disconnected,
     Pool,
@@ -146,7 +147,7 @@ class HttpUpstream(Upstream):
             response = await self._session.client.post(
                 url, data=payload, headers=headers, proxy=self._proxy, allow_redirects=False
             )
-        except (Disconnected, ConnectTimeout, aiohttp.ClientError, OSError, TimeoutError) as error:
+        except (Disconnected, ConnectFailed, ConnectTimeout, aiohttp.ClientError, OSError, TimeoutError) as error:
             raise self._fail(error) from error
         self.note_connection()
         return _make_reply(response.status, response.headers, ProxiedBody(response), blanks)
@@ -154,7 +155,9 @@ class HttpUpstream(Upstream):
     def _fail(self, error: Exception) -> Broken:
         """The failure of a request, which is noted if there was no connection."""
         broken = _explain_error(error)
-        if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
+        if isinstance(
+            error, ConnectFailed | ConnectTimeout | aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError
+        ):
             self.note_connection(broken.failure.message)
         return broken
 
@@ -356,14 +359,14 @@ def _explain_error(error: Exception) -> Broken:
     if isinstance(error, TimeoutError):
         message = f"The backend has not answered within {SMALL_ANSWER_TIMEOUT} seconds."
         return make_broken("backend_unreachable", message, 504, "Check base_url and the network.")
-    if isinstance(error, OSError) and isinstance(cause, OSError):
+    if isinstance(error, ConnectFailed | OSError) and isinstance(cause, OSError):
         reason, hint = _find_reason(error, cause)
         message = f"The backend cannot be reached{f': {reason}' if reason else ''}."
         return make_broken("backend_unreachable", message, hint=hint)
     return make_broken("backend_broke_off", "The connection to the backend broke.")
 
 
-def _find_reason(error: OSError, cause: OSError) -> tuple[str, str]:
+def _find_reason(error: Exception, cause: OSError) -> tuple[str, str]:
     """The reason why there is no connection, and a hint."""
     reason = os.strerror(cause.errno).lower() if cause.errno and cause.errno > 0 else ""
     if isinstance(error, aiohttp.ClientProxyConnectionError):
