@@ -94,8 +94,8 @@ def test_a_read_only_sandbox_keeps_the_folder_too(folder: Path) -> None:
         "import ctypes; assert ctypes.CDLL(None).syscall(425, 1, None) >= 0  # io_uring",
     ],
 )
-def test_there_is_no_network_unless_it_is_allowed(folder: Path, code: str) -> None:
-    os.chdir(folder)  # the path of a socket is short
+def test_there_is_no_network_unless_it_is_allowed(folder: Path, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)  # the path of a socket is short
     with socket.socket(socket.AF_UNIX) as server:
         server.bind("server")
         server.listen()

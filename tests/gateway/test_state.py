@@ -1080,7 +1080,8 @@ class Ended:
         assert begun.wait(60)
         first.process.terminate()
         finishing.open()
-        self.code = first.stop()
+        self.code = first.process.wait(120)  # `stop` would send a second signal, which ends it at once
+        first.stop()
         reader.join(90)
         self.again = Gateway(folder, config)
 

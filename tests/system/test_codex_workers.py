@@ -5,6 +5,7 @@ The worker is scripted (`tests/support/app_server.py`) and logs all it hears, so
 
 import json
 import os
+import re
 import signal
 import socket
 import time
@@ -462,7 +463,7 @@ def test_two_conversations_may_wait_for_calls_of_the_same_id(stage: Stage, clien
 
 
 UNUSABLE = {
-    "missing": "'/nowhere/codex' cannot be started: No such file or directory",
+    "missing": "the program /nowhere/codex is not installed",
     "exits": "it ended at once: no such option",
     "old": "version 0.120.0 is too old",
     "mute": "it does not answer",
@@ -518,7 +519,7 @@ def test_a_program_that_cannot_be_used_is_one_clear_line_and_a_503(broken: Stage
             refused = broken.refused(f"{name}/any", dialect, stream=stream)
             assert refused.status == 503
             assert UNUSABLE[name] in refused.message
-    lines = [line for line in broken.gateway.log if f"backend {name}:" in line]
+    lines = [line for line in broken.gateway.log if re.search(rf"backend {name}(:| is unavailable:) ", line)]
     assert len(lines) == 1
     assert UNUSABLE[name] in lines[0]
 

@@ -135,7 +135,10 @@ def test_every_line_names_its_worker_and_is_whole(fleet: Fleet):
 
 
 def check_counters(fleet: Fleet, kills: int) -> None:
-    """Whatever is killed, what was shown once never becomes less."""
+    """Whatever is killed, what was shown once never becomes less.
+
+    Workers export within a second, so the turns of an earlier test may be counted here, too.
+    """
     shown = [fleet.metrics().get(TURNS, 0.0)]
 
     def look() -> float:
@@ -145,13 +148,13 @@ def check_counters(fleet: Fleet, kills: int) -> None:
 
     for _ in range(12):
         assert ask(fleet.url) == 200
-    until(lambda: look() == shown[0] + 12)
+    until(lambda: look() >= shown[0] + 12)
     for number in range(1, kills + 1):
         [victim, *_] = fleet.pids
         signal_to(victim, signal.SIGKILL)
         until(lambda pid=victim: look() and fleet.events("worker", state="ended", pid=pid))
         assert ask(fleet.url) == 200
-        until(lambda count=number: look() == shown[0] + 12 + count)
+        until(lambda count=number: look() >= shown[0] + 12 + count)
 
 
 def test_the_counters_of_all_workers_are_added_up_and_never_go_back(fleet: Fleet):

@@ -115,7 +115,7 @@ class GatewayServer:
             async with asyncio.timeout(self._drain):
                 while self._is_busy:  # noqa: ASYNC110
                     await asyncio.sleep(DRAIN_INTERVAL)
-        if state.tasks and not self._is_ending_at_once:
+        if state.tasks:
             for task in state.tasks:
                 task.cancel()
             await asyncio.wait(state.tasks, timeout=CANCEL_TIMEOUT)
