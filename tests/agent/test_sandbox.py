@@ -1,7 +1,6 @@
 """The sandbox for commands. Nothing outside of it is touched: what it must refuse is tried in folders of the test."""
 
 import json
-import os
 import platform
 import re
 import socket

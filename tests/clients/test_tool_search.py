@@ -15,7 +15,7 @@ from tests.clients.servers import Json, Use, Words, told
 from tests.support.frames import completed, created, rs, stream
 from tests.support.gateway import Gateway
 from tests.support.upstream import Asked, Reply, Upstream
-from toolwire.cli.clients import set_up_client
+from toolwire.cli.clients import CLIENTS, set_up_client
 from toolwire.cli.gateway_address import GatewayAddress
 from toolwire.config.settings import Settings
 
@@ -170,7 +170,7 @@ def test_claude_code_finds_and_calls_a_tool(gateway: Gateway, upstream: Upstream
     server = {"mcpServers": {"shed": {"command": sys.executable, "args": [str(SHED)]}}}
     (tmp_path / "mcp.json").write_text(json.dumps(server))
     launched = set_up_client(
-        Settings(), "claude", "", GatewayAddress(gateway.url)
+        Settings(), CLIENTS["claude"], "", GatewayAddress(gateway.url)
     ).variables  # what `toolwire launch claude` sets
     claude = Claude(tmp_path, gateway.url, ENABLE_TOOL_SEARCH=launched["ENABLE_TOOL_SEARCH"])
     options = ("--mcp-config", str(tmp_path / "mcp.json"), "--allowedTools", TOOL)

@@ -74,7 +74,8 @@ class Router:
     def start(self) -> None:
         """Start workers, so that they are ready before the first request."""
         for route in self._routes.values():
-            route.upstream.start()
+            if not route.obstacle():
+                route.upstream.start()
 
     def play(self, name: str, converse: Callable[[Request, str], LoweredConversation]) -> None:
         """Let a model of this process answer in place of a built-in one."""
