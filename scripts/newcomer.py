@@ -38,7 +38,7 @@ class Step(NamedTuple):
 
 
 BEYOND = (
-    Step(f"curl -s {URL}/", "/v1/models"),
+    Step(f"curl -s {URL}/", "Toolwire console"),
     Step(f"curl -s {URL}/v1/models", '"demo"'),
     Step(
         CHAT + """ '{"model": "gpt-6", "messages": [{"role": "user", "content": "Hi"}]}'""", "OPENAI_API_KEY is not set"
