@@ -560,10 +560,11 @@ def test_a_worker_that_does_not_answer_is_replaced(broken: Stage):
 def test_a_turn_that_dies_before_anything_was_shown_is_asked_again(stage: Stage, dialect: Name, stream: bool):
     crew = stage["retrying"]
     model = crew.script(die("boom"), say("Alive."))
-    before = len(stage.gateway.turns())
     assert the_text(stage.turn(model, dialect, stream=stream)) == "Alive."
     assert len(crew.rows().threads) == len(crew.rows().pids) == 2
-    assert stage.gateway.wait_for_turns(before + 1)[-1]["notes"].get("retried") == 1
+    stage.gateway.wait_until(lambda: any(turn["model"] == model for turn in stage.gateway.turns()))
+    [turn] = [each for each in stage.gateway.turns() if each["model"] == model]
+    assert turn["notes"].get("retried") == 1
 
 
 @pytest.mark.parametrize("method", ["thread/start", "thread/inject_items", "turn/start"])
