@@ -1,6 +1,8 @@
 """Answers of the console count as bytes in flight, once for all viewers that share them."""
 
 import asyncio
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -44,3 +46,22 @@ def test_viewers_of_one_answer_reserve_its_bytes_once_and_release_them():
     reserved, after = asyncio.run(main())
     assert set(reserved) == {len(BODY)}
     assert after == 0
+
+
+def test_an_answer_is_freed_with_its_last_viewer():
+    built: list[weakref.ref[Response]] = []
+
+    async def build_once() -> Response:
+        response = Response(BODY)
+        built.append(weakref.ref(response))
+        return response
+
+    async def main() -> SharedAnswers:
+        answers = SharedAnswers(MemoryBudget(2 * len(BODY)))
+        for _ in range(2):
+            await answers.send("key", build_once, discard)
+        return answers
+
+    answers = asyncio.run(main())
+    gc.collect()
+    assert [each() for each in built] == [None, None], answers
