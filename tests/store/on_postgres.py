@@ -16,7 +16,7 @@ from toolwire.memory.postgres import database as statements
 from toolwire.memory.store import Member
 
 USERS = 3
-TABLES = ("holders", "items", "runs", "journal", "members", "leases", "kept", "dropped", "probes", "turns")
+TABLES = ("holders", "items", "runs", "journal", "members", "leases", "kept", "dropped", "probes", "turns", "commits")
 EMPTY = "".join(f"DELETE FROM toolwire.{table};" for table in TABLES)
 
 

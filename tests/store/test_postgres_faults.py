@@ -218,6 +218,66 @@ def test_a_transaction_whose_connection_is_lost_at_its_commit_is_done_once(url, 
     asyncio.run(write())
 
 
+def test_a_transaction_that_a_crash_lost_is_done_again_even_if_its_id_is_given_to_another(own_server, url, monkeypatch):
+    """Ids that were given out shortly before a crash are given out again after it."""
+    execute = asyncpg.Connection.execute
+    crashes: list[Any] = []
+
+    def crash_and_use(id: int) -> None:
+        own_server.stop(signal.SIGQUIT)
+        own_server.start()
+        used: list[int] = []
+        while not used or used[-1] < id:
+            used.append(asyncio.run(transaction_id(url)))
+        crashes.append(id in used)
+
+    async def lose(connection: Any, query: str, *args: Any, **named: Any) -> str:
+        if query != "COMMIT" or crashes:
+            return await execute(connection, query, *args, **named)
+        id = await connection.fetchval("SELECT txid_current()")
+        await asyncio.to_thread(crash_and_use, id)
+        raise ConnectionResetError
+
+    async def write() -> None:
+        async with opened(url) as store:
+            await store.put_conversation(ANN, Conversation("conv", 1.0, b"{}"))
+            await run(url, "SELECT pg_switch_wal()")  # what is not committed then fills no page and is not written
+            monkeypatch.setattr(asyncpg.Connection, "execute", lose)
+            await store.add_items(ANN, "conv", [item("")])
+            assert crashes == [True]
+            assert len(await store.load_input(ANN, "conv")) == 1
+
+    asyncio.run(write())
+
+
+def test_the_tokens_of_transactions_are_deleted_when_they_are_old(url):
+    count = "SELECT count(*) FROM toolwire.commits"
+
+    async def write() -> None:
+        async with opened(url) as store:
+            await store.join(Member("one"))
+            await store.put_conversation(ANN, Conversation("conv", 1.0, b"{}"))
+            await store.add_items(ANN, "none", [item("")])
+            assert list(await store.query(count)) == [(0,)], "nothing was committed"
+            await store.add_items(ANN, "conv", [item("")])
+            await store.maintain("one")
+            assert list(await store.query(count)) == [(1,)]
+            await run(url, "UPDATE toolwire.commits SET at = at - interval '1 hour'")
+            await store.maintain("one")
+            assert list(await store.query(count)) == [(0,)]
+
+    asyncio.run(write())
+
+
+async def transaction_id(url: str) -> int:
+    """The id of a new transaction."""
+    connection = await asyncpg.connect(url)
+    try:
+        return await connection.fetchval("SELECT txid_current()")
+    finally:
+        connection.terminate()
+
+
 FULL = """
 CREATE FUNCTION toolwire.full_disk() RETURNS trigger LANGUAGE plpgsql AS
     $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = '53100'; END $$;

@@ -1,9 +1,10 @@
 """Connections to one PostgreSQL database, and how operations run on them.
 
 If a connection is lost, the outcome of its statement is unknown. The statement is retried for a while, so every
-statement outside a transaction must be idempotent. A transaction may consist of any statements: if its commit is lost,
-its id is looked up on the server, and the transaction is run again only if it was not committed. A failed transaction
-is rolled back by closing its connection.
+statement outside a transaction must be idempotent. A transaction may consist of any statements: it commits a row
+with a token of its own, and if the answer to its COMMIT is lost, it is run again only if that row is not there. The
+server's own transaction ids would not do: those that a crash lost are given to other transactions afterwards. A failed
+transaction is rolled back by closing its connection.
 
 A connection carries no state from one operation to the next, so that a pooler such as PgBouncer may use another server
 connection for each.
@@ -51,8 +52,6 @@ _BEGIN = (
     "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; "
     f"SET LOCAL idle_in_transaction_session_timeout = {IDLE_TIMEOUT * 1000}"
 )
-_TRANSACTION_ID = "SELECT txid_current_if_assigned()"
-_TRANSACTION_STATUS = "SELECT txid_status($1::bigint)"
 
 
 async def connect(url: str, limit: float, *, pooler: bool) -> Connection:
@@ -101,31 +100,27 @@ class Work(Protocol[T_co]):
 
 
 class _Commit(Generic[T]):
-    """Runs a transaction. A retry first asks the server whether the lost commit took effect."""
+    """Runs a transaction. A retry first finds out whether the lost commit took effect."""
 
     def __init__(self, work: Callable[[Transaction], Awaitable[T]]) -> None:
         self._work = work
-        self._lost: tuple[int, T] | None = None  # the id of a transaction whose commit was sent, and its result
+        self._token = secrets.token_hex(8)
+        self._lost: tuple[T] | None = None  # the result of a transaction that was marked and whose commit was sent
 
     async def __call__(self, connection: Connection, until: float) -> T:
-        if self._lost is not None:
-            id, result = self._lost
-            [[status]] = await connection.fetch(_TRANSACTION_STATUS, id, timeout=_seconds_until(until))
-            if status == "in progress":
-                raise ConnectionResetError("the server has not noticed yet that the connection was lost")
-            self._lost = None
-            if status == "committed":
-                return result
+        tx = PostgresTransaction(connection, until)
         try:
             await connection.execute(_BEGIN, timeout=_seconds_until(until))
-            result = await self._work(PostgresTransaction(connection, until))
-            [[id]] = await connection.fetch(_TRANSACTION_ID, timeout=_seconds_until(until))
-            self._lost = (id, result) if id is not None else None  # without an id there is nothing to commit
+            if self._lost is not None and not await tx.fetch("mark_again", token=self._token):
+                await connection.execute("ROLLBACK", timeout=_seconds_until(until))
+                return self._lost[0]
+            result = await self._work(tx)
+            if self._lost is not None or await tx.fetch("mark", token=self._token):
+                self._lost = (result,)
             await connection.execute("COMMIT", timeout=_seconds_until(until))
         except BaseException:
             connection.terminate()
             raise
-        self._lost = None
         return result
 
 

@@ -239,5 +239,6 @@ class PostgresStore(Engine):
 
     async def _sweep(self, lease: Lease, turns: TurnBounds) -> None:
         await super()._sweep(lease, turns)
+        await self.change("forget_commits")
         while (await self.change("clear_dropped"))[0][0]:
             pass

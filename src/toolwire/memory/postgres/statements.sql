@@ -217,6 +217,18 @@ journal AS (DELETE FROM toolwire.journal WHERE response IN (SELECT holder FROM g
 done AS (DELETE FROM toolwire.dropped WHERE holder IN (SELECT holder FROM gone) RETURNING 1)
 SELECT count(*) FROM done
 
+-- name: mark
+-- Marks a transaction with its token, if there is anything to commit.
+INSERT INTO toolwire.commits (token) SELECT :token WHERE txid_current_if_assigned() IS NOT NULL RETURNING 1
+
+-- name: mark_again
+-- No row if the transaction was committed before. Waits while the server still has it in progress.
+INSERT INTO toolwire.commits (token) VALUES (:token) ON CONFLICT DO NOTHING RETURNING 1
+
+-- name: forget_commits
+-- A transaction is retried for a few seconds.
+DELETE FROM toolwire.commits WHERE at < now() - interval '1 hour'
+
 -- name: probe
 WITH gone AS (DELETE FROM toolwire.probes) INSERT INTO toolwire.probes (id, data) VALUES (:id, :data)
 

@@ -122,3 +122,11 @@ CREATE TABLE toolwire.turns (
 );
 CREATE INDEX turns_by_use ON toolwire.turns (used);
 CREATE INDEX turns_by_owner ON toolwire.turns (owner, used) INCLUDE (size);
+
+-- name: commits
+-- The tokens of the latest transactions, for processes that lose the answer to a COMMIT.
+CREATE TABLE toolwire.commits (
+    token text COLLATE "C" PRIMARY KEY,
+    at timestamptz NOT NULL DEFAULT now()
+);
+CREATE INDEX commits_by_time ON toolwire.commits (at);
