@@ -275,3 +275,36 @@ def test_compile_simple_patterns_are_checked(pattern: str, matching: str, other:
 )
 def test_other_patterns_are_not(pattern: str):
     assert compile_simple_pattern(pattern) is None
+
+
+usual_schemas = st.recursive(
+    st.fixed_dictionaries(
+        {"type": st.sampled_from(["string", "integer", "number", "boolean", "null", "object", "array"])},
+        optional={"description": st.just("x"), "minLength": st.just(2), "enum": st.just(["a", 1])},
+    ),
+    lambda inner: st.one_of(
+        st.fixed_dictionaries(
+            {"type": st.just("object"), "properties": st.dictionaries(st.sampled_from("abc"), inner, max_size=3)},
+            optional={
+                "required": st.lists(st.sampled_from("abc"), max_size=2, unique=True),
+                "additionalProperties": st.one_of(st.booleans(), inner),
+            },
+        ),
+        st.fixed_dictionaries({"type": st.just("array")}, optional={"items": inner}),
+    ),
+    max_leaves=6,
+)
+usual_values = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-2, 2), st.sampled_from([0.0, 1.5, "", "a", "ab"])),
+    lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(st.sampled_from("abcd"), inner, max_size=3)),
+    max_leaves=6,
+)
+
+
+@given(usual_schemas, usual_values)
+def test_the_quick_check_finds_what_the_library_finds(schema: dict[str, Any], value: Any):
+    data, arguments = json.dumps(schema).encode(), json.dumps(value)
+    with pytest.MonkeyPatch.context() as patch:
+        quick = find_problems(data, arguments)
+        patch.setattr("toolwire.turns.schemas.MAX_QUICK_CHARS", -1)
+        assert quick == find_problems(data, arguments)
