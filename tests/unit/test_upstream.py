@@ -431,9 +431,10 @@ def fed(pieces: list[bytes]) -> bytes:
         b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf",
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\nhalf\r\n",
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n9\r\nhalf",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n4\r\nhalf\r\n",
         b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\n\r\n" + gzip.compress(b"half")[:-4],
     ],
-    ids=["nothing", "head", "length", "chunks", "chunk", "gzip"],
+    ids=["nothing", "head", "length", "chunks", "chunk", "upper-case", "gzip"],
 )
 def test_a_cut_reply_is_read_to_its_last_byte_and_then_fails(cut: bytes):
     async def main() -> bytes:
@@ -486,6 +487,21 @@ def test_a_compressed_bomb_is_unpacked_in_steps():
         return size
 
     assert asyncio.run(main()) == 64 * 1024 * 1024
+
+
+def test_no_more_of_a_compressed_body_is_taken_than_is_unpacked(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(connection, "MAX_READ", 1000)
+    monkeypatch.setattr(connection, "BUFFER_SIZE", 500)
+    packed = gzip.compress(bytes(8_000_000))
+
+    async def main() -> tuple[bool, int]:
+        server, wire, asking = await opened()
+        server.data_received(b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\n\r\n" + packed)
+        reply = await asking
+        size = sum([len(await reply.read()) for _ in range(20)])
+        return wire.paused, size
+
+    assert asyncio.run(main()) == (True, 20_000)
 
 
 def test_a_connection_that_sends_something_unasked_is_closed():

@@ -104,7 +104,7 @@ class WireReply:
         self._has_ended, self._error = True, error
         if self._is_paused:  # an idle connection is read, to see when the server closes it
             self._is_paused = False
-            self._connection.transport.resume_reading()
+            self._connection.resume_reading()
         if error is not None and not self.head.done():
             self.head.set_exception(error)
         self._wake()
@@ -117,8 +117,8 @@ class WireReply:
 
     def read_nowait(self) -> bytes:
         """The bytes that have arrived; empty if none have. Raises `Disconnected` after the last of them."""
-        while self._buffer or (self._inflating is not None and self._inflating.unconsumed_tail):
-            data = self._drain()
+        while (rest := self._inflating.unconsumed_tail if self._inflating is not None else b"") or self._buffer:
+            data = rest or self._drain()
             if self._encoding in _INFLATE:
                 data = self._inflate(data)
             if data:
@@ -165,7 +165,7 @@ class WireReply:
         self._size -= len(data)
         if self._is_paused and self._size < BUFFER_SIZE:
             self._is_paused = False
-            self._connection.transport.resume_reading()
+            self._connection.resume_reading()
         return data
 
     def _inflate(self, data: bytes) -> bytes:
@@ -173,7 +173,7 @@ class WireReply:
         if self._inflating is None:  # although no encoding was asked for
             self._inflating = zlib.decompressobj(_INFLATE[self._encoding])
         try:
-            return self._inflating.decompress(self._inflating.unconsumed_tail + data, MAX_READ)
+            return self._inflating.decompress(data, MAX_READ)
         except zlib.error:
             self.close()
             raise Disconnected("the compressed body is invalid") from None
@@ -212,6 +212,7 @@ class Connection(asyncio.Protocol):
             del body  # the reply may take minutes
             await reply.head
         except BaseException:
+            reply.head.cancel()
             if self._reply is reply:  # otherwise another request may be using the connection
                 self.abort()
             raise
@@ -233,6 +234,10 @@ class Connection(asyncio.Protocol):
     def is_usable(self) -> bool:
         """Whether another request may be written."""
         return self._is_reusable and not self.transport.is_closing()
+
+    def resume_reading(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.resume_reading()
 
     def abort(self) -> None:
         """Close at once."""
@@ -309,7 +314,7 @@ class Connection(asyncio.Protocol):
             return
         headers = self._headers
         self._in_body = True
-        is_chunked = "chunked" in headers.get("transfer-encoding", "")
+        is_chunked = "chunked" in headers.get("transfer-encoding", "").lower()
         self._has_end = status in NO_BODY or is_chunked or "content-length" in headers
         self._is_reusable = self._is_reusable and self._parser.should_keep_alive()
         self._reply.begin(status, headers)
