@@ -8,7 +8,7 @@ under `dialects/`, a package under `backends/` and a row here.
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Any, Protocol
 
 import msgspec
@@ -319,13 +319,16 @@ def register(row: ProtocolRow) -> Generator[None]:
     """Register a protocol within a `with` block, for the applications and settings made there."""
     assert row.name not in PROTOCOLS, f"there is a protocol {row.name!r}"
     PROTOCOLS[row.name] = row
+    dialects.cache_clear()
     try:
         yield
     finally:
         del PROTOCOLS[row.name]
+        dialects.cache_clear()
 
 
-def dialects() -> dict[str, DialectSide]:
+@cache
+def dialects() -> Mapping[str, DialectSide]:
     """The dialect sides by the names of their protocols."""
     return {name: row.dialect for name, row in PROTOCOLS.items() if row.dialect is not None}
 
