@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 
-from toolwire.core.collect import Turn, events_of
+from toolwire.core.collect import Turn
 from toolwire.core.errors import ReplyTooLarge
 from toolwire.core.events import Note
 from toolwire.core.notes import TurnStats
@@ -72,9 +72,7 @@ class ResponsesAnswer(Answer):
         return self._own
 
     def encode_whole(self, turn: Turn, run: TurnSource) -> bytes:
-        encoder = self.get_encoder(run)
-        for event in events_of(turn):
-            encoder.feed(event)
+        self.get_encoder(run).take_turn(turn)
         body = bytes(self.response.encode())
         return self._whole(body) if self._whole is not None else body
 
