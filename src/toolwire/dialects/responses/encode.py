@@ -177,7 +177,7 @@ class StreamEncoder:
             opening = self.begin()
             return [*opening, self._writer.write("ping", {})] if silent else opening
         if self._socket or silent >= EVENT_KEEPALIVE_AFTER:
-            return self.begin() or [self._writer.write_response("response.in_progress", self.response)]
+            return self.begin() or self._writer.write_response(self.response, "response.in_progress")
         return (sse.write_comment(b"keepalive"),)
 
     def break_off(self) -> Sequence[bytes]:
@@ -207,11 +207,11 @@ class StreamEncoder:
         if self._started:
             return []
         self._started = True
-        out = [self._writer.write_response("response.created", self.response)]
-        if self.response.status == "queued":
-            out.append(self._writer.write_response("response.queued", self.response))
-            self.response.status = "in_progress"
-        return [*out, self._writer.write_response("response.in_progress", self.response)]
+        if self.response.status != "queued":
+            return self._writer.write_response(self.response, "response.created", "response.in_progress")
+        out = self._writer.write_response(self.response, "response.created", "response.queued")
+        self.response.status = "in_progress"
+        return [*out, *self._writer.write_response(self.response, "response.in_progress")]
 
     def _end_turn(self, event: TurnEnded) -> Sequence[bytes]:
         # Only the last item can have been cut off.
@@ -237,9 +237,9 @@ class StreamEncoder:
                 out.append(self._writer.write("response.required_action", fields))
         if self._socket:
             response.notes = self.stats.comment()
-            out.append(self._writer.write_response(type, response))
+            out += self._writer.write_response(response, type)
         else:
-            out += (self._writer.write_response(type, response), sse.write_comment(self.stats.comment()), sse.DONE)
+            out += (*self._writer.write_response(response, type), sse.write_comment(self.stats.comment()), sse.DONE)
         self._closing = event, number, len(out)
         return out
 

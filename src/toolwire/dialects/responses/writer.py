@@ -48,9 +48,10 @@ class Writer:
         data = to_json(event)
         return data if self._socket else sse.write_named(type, data)
 
-    def write_response(self, type: str, response: ResponseObject) -> bytes:
-        """Encode an event about the whole response."""
-        return self.write(type, {"response": response.encode()})
+    def write_response(self, response: ResponseObject, *types: str) -> list[bytes]:
+        """Encode events of these types about the whole response."""
+        fields = {"response": response.encode()}
+        return [self.write(type, fields) for type in types]
 
     def write_all(self, events: PendingEvents) -> list[bytes]:
         """Encode events."""
@@ -160,8 +161,8 @@ class SilentWriter(Writer):
     def write(self, type: str, fields: Json) -> bytes:
         return b""
 
-    def write_response(self, type: str, response: ResponseObject) -> bytes:
-        return b""
+    def write_response(self, response: ResponseObject, *types: str) -> list[bytes]:
+        return []
 
     def prepare(self, item: GrowingItem) -> None:
         self._pieces = item.pieces
