@@ -18,6 +18,7 @@ from toolwire.assembly import ServerFacts
 from toolwire.backends import chat as chat_backend
 from toolwire.backends import codex as codex_backend
 from toolwire.backends import demo
+from toolwire.backends import gemini as gemini_backend
 from toolwire.backends import messages as messages_backend
 from toolwire.backends import responses as responses_backend
 from toolwire.backends.lowered import LoweredConversation, ReplayProfile
@@ -130,6 +131,14 @@ class DialectSide(msgspec.Struct, frozen=True, kw_only=True):
         return is_below or (bool(self.client_header) and self.client_header in headers)
 
 
+class _TokenCount(msgspec.Struct):
+    input_tokens: int
+
+
+def _read_input_tokens(body: bytes) -> int:
+    return msgspec.json.decode(body, type=_TokenCount).input_tokens
+
+
 class HttpBackend(msgspec.Struct, frozen=True, kw_only=True):
     """How requests to a server of the protocol are made. Each backend has its own type of profile."""
 
@@ -143,7 +152,11 @@ class HttpBackend(msgspec.Struct, frozen=True, kw_only=True):
     """Returns the facts about the server of a profile."""
     count_tokens: Callable[[Request, Any], Post] | None = None
     """Makes the request that counts the tokens of another request, with a profile."""
+    read_count: Callable[[bytes], int] = _read_input_tokens
+    """Reads the answer to it. Raises `msgspec.DecodeError`."""
     models_path: str = "/models"
+    convert_models: Callable[[bytes], bytes] = bytes
+    """Converts the list of models to OpenAI's form."""
     key_header: str = "authorization"
     logins: tuple[str, ...] = ()
     """The values of `auth` in the settings that it supports."""
@@ -286,6 +299,26 @@ _ROWS = (
                 count_tokens=messages_backend.count_tokens,
                 models_path=messages_backend.MODELS_PATH,
                 key_header="x-api-key",
+            ),
+        ),
+    ),
+    ProtocolRow(
+        name="gemini",
+        title="the Gemini API",
+        vendor="google",
+        backend=BackendSide(
+            profile=gemini_backend.Profile,
+            reads=gemini_backend.Conversation,
+            http=HttpBackend(
+                path=gemini_backend.PATH,
+                converse=gemini_backend.Conversation,
+                profile_from=lambda settings, _: gemini_backend.profile_from(settings),
+                facts=lambda profile: ServerFacts(hosts_tools=("gemini",), counts_tokens=profile.counts_tokens),
+                count_tokens=gemini_backend.count_tokens,
+                read_count=gemini_backend.read_count,
+                models_path=gemini_backend.MODELS_PATH,
+                convert_models=gemini_backend.convert_models,
+                key_header="x-goog-api-key",
             ),
         ),
     ),
