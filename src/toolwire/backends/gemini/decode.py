@@ -195,9 +195,8 @@ class Decoder(TurnDecoder):
         if call.name is not None or call.args is not msgspec.UNSET:
             out += self._end_call()
             self._calls += 1
-            start = Fragment(
-                item=f"{self._calls}", id=call.id or "", name=call.name or "", named=True, signature=signature
-            )
+            item, index = f"{self._calls}", self._calls
+            start = Fragment("", item, call.id or "", index, name=call.name or "", named=True, signature=signature)
             if not is_streamed:
                 whole = arguments_text(call.args) or "{}"
                 return [*out, *self._table.feed(msgspec.structs.replace(start, text=whole, total=True, ended=True))]

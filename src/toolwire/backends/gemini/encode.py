@@ -48,15 +48,6 @@ UNKNOWN_SIGNATURE = "skip_thought_signature_validator"
 """Google's word for the signature of a call that another model made."""
 
 _COLLECTIONS = ("models", "tunedModels", "endpoints")
-_LEVELS = {
-    "none": "MINIMAL",
-    "minimal": "MINIMAL",
-    "low": "LOW",
-    "medium": "MEDIUM",
-    "high": "HIGH",
-    "xhigh": "HIGH",
-    "max": "HIGH",
-}
 _BUDGETS = {"none": 0, "minimal": 1024, "low": 1024, "medium": 8192, "high": 24576, "xhigh": 24576, "max": 24576}
 _RENAMED = {
     "top_k": "topK",
@@ -110,11 +101,12 @@ def _encode_foreign(request: Request, profile: Profile, notes: list[Note]) -> Js
         topP=sampling.top_p,
         maxOutputTokens=sampling.max_tokens,
         stopSequences=list(sampling.stop) or None,
-        thinkingConfig=_encode_thinking(sampling.effort, generation, notes),
+        thinkingConfig=_encode_thinking(sampling.effort, request.model, generation, notes),
         **{_RENAMED[name]: value for name, value in request.extra.items() if name in _RENAMED},
     )
+    choice = _encode_tool_choice(request, profile) if request.tools else {}
     if request.output_format is not None:
-        if request.tools and generation < 3:
+        if request.tools and (generation < 3 or choice.get("mode") == "ANY"):
             notes.append(Note("field_dropped", "response_format"))  # refused beside tools
         else:
             config |= _encode_output_format(request.output_format.schema, profile)
@@ -123,8 +115,8 @@ def _encode_foreign(request: Request, profile: Profile, notes: list[Note]) -> Js
         body["systemInstruction"] = {"parts": [{"text": "\n\n".join(system)}]}
     if request.tools or request.hosted_tools:
         body["tools"] = _encode_tools(request.tools, request, profile)
-    if request.tools:
-        body |= _encode_tool_choice(request, profile)
+    if choice:
+        body["toolConfig"] = {"functionCallingConfig": choice}
     if config:
         body["generationConfig"] = config
     lost = {
@@ -152,18 +144,21 @@ def _remove_field(body: Json, name: str) -> bool:
     return True
 
 
-def _encode_thinking(effort: str | None, generation: int, notes: list[Note]) -> Json | None:
+def _encode_thinking(effort: str | None, model: str, generation: int, notes: list[Note]) -> Json | None:
     if not effort:
         return None
-    if generation < 2 or effort not in _LEVELS:
+    if generation < 2 or effort not in _BUDGETS:
         notes.append(Note("field_dropped", "reasoning_effort"))
         return None
     if generation < 3:
         budget = _BUDGETS[effort]
         return {"includeThoughts": True, "thinkingBudget": budget} if budget else {"thinkingBudget": 0}
-    if effort not in ("minimal", "low", "medium", "high"):
+    level = {"none": "minimal", "xhigh": "high", "max": "high"}.get(effort, effort)
+    if level == "minimal" and "flash" not in model:
+        level = "low"  # the other models refuse it
+    if level != effort:
         notes.append(Note("value_changed", "reasoning_effort"))
-    return {"includeThoughts": True, "thinkingLevel": _LEVELS[effort]}
+    return {"includeThoughts": True, "thinkingLevel": level.upper()}
 
 
 def _encode_output_format(schema: msgspec.Raw | None, profile: Profile) -> Json:
@@ -196,19 +191,19 @@ def _is_empty(schema: msgspec.Raw) -> bool:
 
 def _encode_tool_choice(request: Request, profile: Profile) -> Json:
     """The tool choice. All tools stay declared, so that the prompt does not change with it."""
-    choice = request.tool_choice
-    streams = {"streamFunctionCallArguments": True} if profile.streams_arguments and request.stream else {}
-    config: Json = {}
+    choice, config = request.tool_choice, Json()
     if choice is not None:
         names = [choice.name] if choice.name else [*choice.allowed] if choice.limited else []
-        restricted = "VALIDATED" if choice.mode == "auto" and not choice.name else "ANY"
-        config = {"mode": restricted if names else {"auto": "AUTO", "required": "ANY", "none": "NONE"}[choice.mode]}
-        if choice.limited and not names:
-            config = {"mode": "NONE"}
+        if choice.mode == "none" or (choice.limited and not names):
+            config["mode"] = "NONE"
         elif names:
-            config["allowedFunctionNames"] = names
-    config |= streams
-    return {"toolConfig": {"functionCallingConfig": config}} if config else {}
+            is_forced = choice.name or choice.mode == "required"
+            config |= {"mode": "ANY" if is_forced else "VALIDATED", "allowedFunctionNames": names}
+        else:
+            config["mode"] = "ANY" if choice.mode == "required" else "AUTO"
+    if profile.streams_arguments and request.stream:
+        config["streamFunctionCallArguments"] = True
+    return config
 
 
 class Fold:
