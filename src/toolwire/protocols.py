@@ -29,13 +29,18 @@ from toolwire.core.errors import Failure
 from toolwire.core.events import Event, RawFrame
 from toolwire.core.notes import TurnStats
 from toolwire.core.request import CallEntry, Request, RequestHead, ResultEntry, SearchOutcome
-from toolwire.dialects import chat, messages, openai, responses
+from toolwire.dialects import chat, gemini, messages, openai, responses
 
 Json = dict[str, Any]
 
 
 class Encoder(Protocol):
     """Encodes the events of a turn as a stream."""
+
+    @property
+    def content_type(self) -> bytes:
+        """The content type of the stream."""
+        ...
 
     def feed(self, event: Event, /) -> Sequence[bytes]: ...
 
@@ -104,11 +109,15 @@ class DialectSide(msgspec.Struct, frozen=True, kw_only=True):
     key_parameter: str = ""
     """The query parameter that may contain the key instead."""
     client_header: str = ""
-    """A header that identifies clients of the dialect on shared paths such as `/v1/models`."""
+    """The beginning of the headers that identify clients of the dialect on shared paths such as `/v1/models`."""
     overload_status: int = 503
     """The status of a request that is refused because of overload."""
     count_path: str = ""
     """The path that counts the tokens of a request; empty if a package of the gateway serves it."""
+    encode_count: Callable[[int], Json] = lambda tokens: {"input_tokens": tokens}
+    """Encodes the number of tokens of a request."""
+    models_path: str = "/v1/models"
+    """The path of the list of models, which dialects may share."""
     encode_model: Callable[[str, str], Json] = openai.encode_model
     """Encodes a model, from its name and the name of its backend."""
     encode_models: Callable[[Sequence[tuple[str, str]], Mapping[str, str]], Json] = openai.encode_models
@@ -128,7 +137,7 @@ class DialectSide(msgspec.Struct, frozen=True, kw_only=True):
     def is_spoken(self, path: str, headers: Mapping[str, str]) -> bool:
         """Whether a request with this path and these headers is of this dialect."""
         is_below = self.module.PATH in path or self.match(path) is not None
-        return is_below or (bool(self.client_header) and self.client_header in headers)
+        return is_below or (bool(self.client_header) and any(name.startswith(self.client_header) for name in headers))
 
 
 class _TokenCount(msgspec.Struct):
@@ -306,6 +315,21 @@ _ROWS = (
         name="gemini",
         title="the Gemini API",
         vendor="google",
+        dialect=DialectSide(
+            module=gemini,
+            decode_steps=gemini.decode_steps,
+            decode_whole=gemini.decode_request,
+            pattern=gemini.PATTERN,
+            history_field="contents",
+            key_header=b"x-goog-api-key",
+            key_parameter="key",
+            client_header="x-goog-",
+            count_path=gemini.COUNT_PATH,
+            encode_count=gemini.encode_count,
+            models_path=gemini.PATH,
+            encode_model=gemini.encode_model,
+            encode_models=gemini.encode_models,
+        ),
         backend=BackendSide(
             profile=gemini_backend.Profile,
             reads=gemini_backend.Conversation,

@@ -5,7 +5,7 @@ from typing import Protocol
 
 import msgspec
 
-from toolwire.assembly import ReaderFacts, ToolRules, adapt_request, assemble_policies
+from toolwire.assembly import ReaderFacts, ToolRules, adapt_request, assemble_policies, make_dialect_error
 from toolwire.backends.failures import find_refused_part
 from toolwire.backoff import RetryBudget, choose_retry_delay
 from toolwire.config.settings import Settings, bytes_of
@@ -80,8 +80,10 @@ Target = tuple[Route, str]
 def prepare(engine: Engine, request: Request, caller: Caller, options: Options) -> "Job":
     """The job of answering a request. Raises `BadRequest` if no backend can."""
     targets: Sequence[Target] = engine.router.all_for(request.model)
-    if request.choices > 1:
+    if request.choices > 1 or request.needs_own_dialect:
         targets = [(route, model) for route, model in targets if route.recorded_as == request.dialect]
+        if not targets and request.needs_own_dialect:
+            raise make_dialect_error(request.needs_own_dialect)
         if not targets:
             raise BadRequest(f"n must be 1 for this model; received {request.choices}.", "n")
     return Job(engine, request, caller, options, targets, _make_question(engine, request, caller, options, targets[0]))
