@@ -149,7 +149,7 @@ def test_both_spellings_mean_the_same():
         def name(text: str) -> str:
             return text if camel else "".join(f"_{c.lower()}" if c.isupper() else c for c in text)
 
-        declared = {"name": "look", name("parametersJsonSchema"): {"type": "object", "properties": {"a_b": {}}}}
+        declared: Json = {"name": "look", name("parametersJsonSchema"): {"type": "object", "properties": {"a_b": {}}}}
         said = [
             user({name("inlineData"): {name("mimeType"): "image/png", "data": "AA=="}}),
             model({name("functionCall"): {"name": "look", "args": {"a_b": {"c_d": 1}}}, name("thoughtSignature"): "QQ=="}),
@@ -428,28 +428,28 @@ def test_fields_without_a_counterpart_are_extra():
     assert decoded(generationConfig={"candidateCount": 2}).needs_own_dialect == "candidateCount"
 
 
-@pytest.mark.parametrize(
-    ("body", "field"),
-    [
-        ({}, "contents"),
-        ({"contents": []}, "contents"),
-        ({"contents": "Go."}, "contents"),
-        ({"contents": [{"role": "assistant", "parts": []}]}, "contents[0].role"),
-        ({"contents": [{"parts": "Go."}]}, "contents[0].parts"),
-        ({"contents": [{"parts": [{"text": 1}]}]}, "contents[0].parts[0].text"),
-        ({"contents": [{"parts": [{"inline_data": {"data": 1}}]}]}, "contents[0].parts[0].inlineData.data"),
-        ({"contents": [USER, model({"functionCall": {}})]}, "contents[1].parts[0].functionCall.name"),
-        ({"contents": [USER, user({"functionResponse": {"response": "x"}})]}, "contents[1].parts[0].functionResponse.response"),
-        ({"contents": [USER], "tools": "x"}, "tools"),
-        ({"contents": [USER], "tools": [{"functionDeclarations": [{}]}]}, "tools[0].functionDeclarations[0].name"),
-        ({"contents": [USER], "tool_config": {"function_calling_config": {"mode": "MAYBE"}}}, "toolConfig.functionCallingConfig.mode"),
-        ({"contents": [USER], "toolConfig": {"functionCallingConfig": {"mode": "ANY"}}}, "toolConfig.functionCallingConfig"),
-        ({"contents": [USER], "generation_config": {"top_p": "x"}}, "generationConfig.topP"),
-        ({"contents": [USER], "generationConfig": {"thinkingConfig": {"thinking_budget": "x"}}}, "generationConfig.thinkingConfig.thinkingBudget"),
-        ({"contents": [USER], "systemInstruction": {"parts": [{"text": 1}]}}, "systemInstruction.parts[0].text"),
-        ([], None),
-    ],
-)  # fmt: skip
+INVALID: list[tuple[Any, str | None]] = [
+    ({}, "contents"),
+    ({"contents": []}, "contents"),
+    ({"contents": "Go."}, "contents"),
+    ({"contents": [{"role": "assistant", "parts": []}]}, "contents[0].role"),
+    ({"contents": [{"parts": "Go."}]}, "contents[0].parts"),
+    ({"contents": [{"parts": [{"text": 1}]}]}, "contents[0].parts[0].text"),
+    ({"contents": [{"parts": [{"inline_data": {"data": 1}}]}]}, "contents[0].parts[0].inlineData.data"),
+    ({"contents": [USER, model({"functionCall": {}})]}, "contents[1].parts[0].functionCall.name"),
+    ({"contents": [USER, user({"functionResponse": {"response": "x"}})]}, "contents[1].parts[0].functionResponse.response"),
+    ({"contents": [USER], "tools": "x"}, "tools"),
+    ({"contents": [USER], "tools": [{"functionDeclarations": [{}]}]}, "tools[0].functionDeclarations[0].name"),
+    ({"contents": [USER], "tool_config": {"function_calling_config": {"mode": "MAYBE"}}}, "toolConfig.functionCallingConfig.mode"),
+    ({"contents": [USER], "toolConfig": {"functionCallingConfig": {"mode": "ANY"}}}, "toolConfig.functionCallingConfig"),
+    ({"contents": [USER], "generation_config": {"top_p": "x"}}, "generationConfig.topP"),
+    ({"contents": [USER], "generationConfig": {"thinkingConfig": {"thinking_budget": "x"}}}, "generationConfig.thinkingConfig.thinkingBudget"),
+    ({"contents": [USER], "systemInstruction": {"parts": [{"text": 1}]}}, "systemInstruction.parts[0].text"),
+    ([], None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "field"), INVALID)
 def test_invalid_requests_name_the_field(body: Any, field: str | None):
     with pytest.raises(BadRequest) as caught:
         decode_at("/v1beta/models/m:generateContent", body)
@@ -740,7 +740,7 @@ def test_signatures_stay_on_their_parts():
 def test_a_part_without_events_keeps_its_place():
     part = RawFrame("part", "part-1", b'{"executableCode":{"code":"1"}}', is_unknown=True)
     events = (raw_chunk(candidates=[]), TextDelta("a"), part, *a_call("c1"), TurnEnded("calls"))
-    expected = [
+    expected: list[Json] = [
         {"text": "a"},
         {"executableCode": {"code": "1"}},
         {"functionCall": {"name": "look", "args": {}, "id": "c1"}},
