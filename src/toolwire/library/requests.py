@@ -99,6 +99,8 @@ def convert_request(
     if request.choices > 1 and source != target:
         raise BadRequest(f"n must be 1 for a server of another dialect; received {request.choices}.", "n")
     model = options.get("model") or request.model
+    if not model:
+        raise BadRequest("model: This field is required.", "model", "missing_required_parameter")
     conversation = server.converse(msgspec.structs.replace(request, model=model), "", profile)
     names, ids = conversation.restore.original_names, _find_changed_ids(request, conversation.lowered)
     post = conversation.start()

@@ -81,12 +81,19 @@ def read_model(resource: str) -> str:
 
 
 def decode_request(body: bytes) -> Request:
-    """Decode a body that names its model. Raises `BadRequest`."""
-    return run_steps(decode_steps(body))
+    """Decode a body without its path. Raises `BadRequest`."""
+    return run_steps(_decode_steps(body, UNBOUNDED, NO_HEAD))
 
 
 def decode_steps(body: bytes, bounds: Bounds = UNBOUNDED, head: RequestHead = NO_HEAD) -> Steps[Request]:
     """Decode a body and its path step by step, so that a large body does not block other tasks. Raises `BadRequest`."""
+    request = yield from _decode_steps(body, bounds, head)
+    if not request.model.strip():
+        raise reading.missing_field("model")
+    return request
+
+
+def _decode_steps(body: bytes, bounds: Bounds, head: RequestHead) -> Steps[Request]:
     method = head.parameters.get("method") or ""
     fields = _read_fields(msgspec.Raw(body))
     if not method and "generateContentRequest" in fields:  # of countTokens
@@ -94,9 +101,9 @@ def decode_steps(body: bytes, bounds: Bounds = UNBOUNDED, head: RequestHead = NO
     bounds.check_preamble(len(body) - len(fields.get("contents", b"")))
     yield
     parsed = read(_decode_body, msgspec.json.encode(fields))
-    model = read_model(head.parameters.get("resource") or "") or read_model(parsed.model or "")
-    if not model.strip():
-        raise reading.missing_field("model")
+    model = read_model(parsed.model or head.parameters.get("resource") or "")
+    for name in ("model", "stream"):
+        fields.pop(name, None)
     contents = reading.value_of(parsed.contents)
     if contents is None or not (reading.begins_with(contents, b"[") or reading.begins_with(contents, b"{")):
         raise BadRequest("contents: A list of contents is required.", "contents", "missing_required_parameter")

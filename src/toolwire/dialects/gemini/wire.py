@@ -138,6 +138,6 @@ class Body(msgspec.Struct, gc=False, rename="camel"):
     generation_config: Maybe = msgspec.UNSET
     service_tier: str | None = None
     model: str | None = None
-    """Otherwise in the path."""
+    """Usually in the path."""
     stream: bool | None = None
-    """Otherwise in the path."""
+    """Usually in the path."""
