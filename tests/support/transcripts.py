@@ -219,6 +219,13 @@ TOLD: dict[Name, Callable[[Json], list[Line]]] = {
 }
 
 
+def declared(body: Json) -> list[str]:
+    """The names of the tools that a service was shown, whichever way."""
+    tools = [*body.get("tools", ()), *(tool for item in body.get("input", ()) for tool in item.get("tools", ()))]
+    flat = [each for tool in tools for each in tool.get("tools", tool.get("functionDeclarations", [tool]))]
+    return [tool["function"]["name"] if "function" in tool else tool["name"] for tool in flat]
+
+
 def transcript(kind: Name, body: Json) -> list[Line]:
     """What a service of this kind was told; a turn that says nothing may be left out."""
     return _without_empty_turns(TOLD[kind](body))

@@ -83,7 +83,7 @@ def encode_request(request: Request, profile: Profile, declared: tuple[Tool, ...
 def _encode_original(request: Request, profile: Profile, declared: tuple[Tool, ...], notes: list[Note]) -> Json:
     """The body of a client of the same dialect: its fields, with only the necessary changes."""
     body: Json = {**request.fields}
-    if request.tools_changed or any(one is not other for one, other in zip(declared, request.tools, strict=True)):
+    if request.tools_changed or [tool.name for tool in declared] != [tool.name for tool in request.tools]:
         body["tools"] = _encode_tools(request.tools, request, profile)
     if not request.history_unchanged or "reasoning" in request.without:
         originals = Originals(request, request.fields["contents"])

@@ -10,7 +10,7 @@ from toolwire.adapt.schemas import Need
 
 _GENERATION = re.compile(r"\bgemini-(\d+)")
 _NEWEST = 3
-_OPENAPI: tuple[Need, ...] = ("inline_refs", "object_top", "no_const", "nullable", "plain", "items")
+_OPENAPI: tuple[Need, ...] = ("inline_refs", "no_const", "nullable", "plain", "items")
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -22,7 +22,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The generation of models whose names do not say it; 0: the newest."""
     schema_field: Literal["parametersJsonSchema", "parameters"] = "parametersJsonSchema"
     """The field for the schema of a tool. `parameters` takes only part of JSON Schema."""
-    schema: tuple[Need, ...] = ()
+    schema: tuple[Need, ...] = ("object_top",)
     """Requirements for the schema of a tool, besides those of `parameters`."""
     ids: Literal["own", "always", "never"] = "own"
     """Which calls keep their id: `own`, those of servers, but not those that were made here because there was none."""
