@@ -158,7 +158,7 @@ def test_gemini_has_a_home_with_a_copy_of_the_users_settings(desk: Desk):
     given = said(desk)
     assert given["environment"]["GOOGLE_GEMINI_BASE_URL"] == given["url"]
     assert given["environment"]["GEMINI_CLI_TRUSTED_FOLDERS_PATH"] == str(own.parent / "trustedFolders.json")
-    [settings] = [json.loads(text) for path, text in given["files"].items() if path.endswith("settings.json")]
+    [settings] = [json.loads(text) for path, text in given["files"].items() if path != str(own)]
     assert settings == {
         "mcpServers": {"mine": {}},
         "security": {"auth": {"selectedType": "gemini-api-key"}},
