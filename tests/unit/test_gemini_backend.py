@@ -17,7 +17,7 @@ from toolwire.backends.gemini import (
     profile_from,
     read_count,
 )
-from toolwire.backends.gemini.encode import OPENING, UNKNOWN_SIGNATURE, make_path
+from toolwire.backends.gemini.encode import OPENING, make_path
 from toolwire.core.collect import Call, Reasoning, Refusal, Text, Turn, collect
 from toolwire.core.events import Note, RawFrame, Usage
 from toolwire.core.order import TurnOrder
@@ -42,7 +42,7 @@ from toolwire.core.request import (
     ToolChoice,
     ToolsEntry,
 )
-from toolwire.core.signatures import wrap_thought_signature
+from toolwire.core.signatures import UNKNOWN_THOUGHT_SIGNATURE, wrap_thought_signature
 from toolwire.core.sse import FrameReader
 from toolwire.core.stage import Pipeline
 from toolwire.reader import TurnReader
@@ -712,14 +712,14 @@ def test_the_first_call_of_a_step_has_a_signature_even_if_it_is_unknown():
         for each in contents(*history)
         if each["role"] == "model"
     ]
-    assert signed == [[UNKNOWN_SIGNATURE, None], [UNKNOWN_SIGNATURE]]
+    assert signed == [[UNKNOWN_THOUGHT_SIGNATURE, None], [UNKNOWN_THOUGHT_SIGNATURE]]
     assert noted(*history) == [("signature_missing", "a"), ("signature_missing", "c")]
     assert "thoughtSignature" not in str(contents(*history, model="gemini-2.5-pro"))
 
 
 def test_a_signature_of_another_server_is_not_sent():
     foreign = CallEntry("a", "f", "{}", signature='{"other":{"x":1}}')
-    assert contents(USER, foreign)[1]["parts"][0]["thoughtSignature"] == UNKNOWN_SIGNATURE
+    assert contents(USER, foreign)[1]["parts"][0]["thoughtSignature"] == UNKNOWN_THOUGHT_SIGNATURE
 
 
 def test_signed_texts_and_thoughts_return_as_they_were():

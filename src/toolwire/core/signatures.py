@@ -48,6 +48,10 @@ def unpack(text: str) -> PackedSignature | None:
     return signature if signature.origin not in ("", UNSIGNED_ORIGIN) else None
 
 
+UNKNOWN_THOUGHT_SIGNATURE = "skip_thought_signature_validator"
+"""Google's word for the signature of a call that another model made."""
+
+
 def wrap_thought_signature(signature: str) -> str:
     """Gemini's signature as the signature of a call: the JSON that Google's Chat Completions endpoint puts on a call.
 

@@ -42,10 +42,7 @@ from toolwire.core.request import (
     Tool,
     ToolsEntry,
 )
-from toolwire.core.signatures import unwrap_thought_signature
-
-UNKNOWN_SIGNATURE = "skip_thought_signature_validator"
-"""Google's word for the signature of a call that another model made."""
+from toolwire.core.signatures import UNKNOWN_THOUGHT_SIGNATURE, unwrap_thought_signature
 
 _COLLECTIONS = ("models", "tunedModels", "endpoints")
 _BUDGETS = {"none": 0, "minimal": 1024, "low": 1024, "medium": 8192, "high": 24576, "xhigh": 24576, "max": 24576}
@@ -299,7 +296,7 @@ class Fold:
         is_first, self._called = self._out[-1] is not self._called, self._out[-1]
         if is_first and not signature and self._generation >= 3:
             self._notes.append(Note("signature_missing", entry.id))
-            signature = UNKNOWN_SIGNATURE
+            signature = UNKNOWN_THOUGHT_SIGNATURE
         if signature:
             part["thoughtSignature"] = signature
 
