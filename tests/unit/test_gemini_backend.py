@@ -42,9 +42,11 @@ from toolwire.core.request import (
     ToolChoice,
     ToolsEntry,
 )
-from toolwire.core.signatures import UNKNOWN_THOUGHT_SIGNATURE, wrap_thought_signature
+from toolwire.core.signatures import UNKNOWN_THOUGHT_SIGNATURE, PackedSignature, wrap_thought_signature
 from toolwire.core.sse import FrameReader
 from toolwire.core.stage import Pipeline
+from toolwire.dialects import gemini
+from toolwire.dialects.gemini.carried import Carried, pack_carried
 from toolwire.reader import TurnReader
 
 Json = dict[str, Any]
@@ -547,8 +549,6 @@ def test_an_error_of_another_shape_inside_a_stream_ends_the_turn(given: Any):
 @pytest.mark.parametrize(
     "message",
     [
-        "Function call is missing a thought_signature in functionCall parts.",
-        "Unable to submit request because function call `f` in the 2. content block is missing a `thought_signature`",
         "Corrupted thought signature.",
         "Thought signature is not valid.",
     ],
@@ -969,6 +969,71 @@ def test_one_content_that_must_change_does_not_change_its_neighbours():
         {"role": "user", "parts": [{"functionResponse": {"id": "a", "name": "f", "response": {"output": "none"}}}]},
         body["contents"][2],
     ]
+
+
+def test_unchanged_parts_of_a_content_that_changes_stay_as_they_are():
+    parts = [
+        {"text": "So.", "partMetadata": {"a": 1}},
+        {"functionCall": {"name": "f"}, "thoughtSignature": SIGNED},
+        {"functionCall": {"name": "g", "args": {}}},
+    ]
+    body = {"contents": [ASKED, {"role": "model", "parts": parts}]}
+    raws = [msgspec.Raw(json.dumps(part).encode()) for part in parts]
+    first = Message("user", (TextPart("Go."),), message=0)
+    text = Message("assistant", (TextPart("So."),), raw=msgspec.Raw(json.dumps(parts[:1]).encode()), message=1)
+    one = CallEntry("a", "f", "{}", raw=raws[1], signature=wrap_thought_signature(SIGNED), message=1)
+    two = CallEntry("b", "g", "{}", raw=raws[2], message=1)
+    request = same(body, first, text, one, two)
+    changed = msgspec.structs.replace(two, arguments='{"x":1}')
+    sent = body_of(msgspec.structs.replace(request, entries=(first, text, one, changed)))
+    assert sent["contents"][1]["parts"] == [*parts[:2], {"functionCall": {"id": "b", "name": "g", "args": {"x": 1}}}]
+
+
+@pytest.mark.parametrize(("model", "sign"), [("gemini-3-pro", UNKNOWN_THOUGHT_SIGNATURE), ("gemini-2.5-pro", None)])
+def test_a_client_of_the_same_dialect_that_drops_signatures_gets_the_unknown_one(model: str, sign: str | None):
+    word = "context_engineering_is_the_way_to_go"
+    contents = [
+        {"role": "user", "parts": [{"text": "Go."}]},
+        {"role": "model", "parts": [{"functionCall": {"name": "f"}}, {"functionCall": {"name": "g"}}]},
+        {"role": "user", "parts": [{"functionResponse": {"name": name, "response": {"output": "1"}}} for name in "fg"]},
+        {"role": "model", "parts": [{"functionCall": {"name": "f"}, "thoughtSignature": word}]},
+        {"role": "user", "parts": [{"functionResponse": {"name": "f", "response": {"output": "1"}}}]},
+    ]
+    request = gemini.decode_request(json.dumps({"model": model, "contents": contents}).encode())
+    sent = body_of(msgspec.structs.replace(request, model=model))["contents"]
+    assert [part.get("thoughtSignature") for part in sent[1]["parts"]] == [sign, None]
+    assert [sent[0], *sent[2:]] == [contents[0], *contents[2:]]
+    assert all("id" not in part["functionCall"] for part in sent[1]["parts"])
+
+
+def test_signatures_of_another_server_do_not_reach_the_service():
+    package = pack_carried(Carried("toolu_1", "", (PackedSignature("messages", "", ("Hm.",), "SEAL"),)))
+    contents = [
+        {"role": "user", "parts": [{"text": "Go."}]},
+        {"role": "model", "parts": [{"functionCall": {"name": "f", "args": {}}, "thoughtSignature": package}]},
+        {"role": "user", "parts": [{"functionResponse": {"name": "f", "response": {"output": "1"}}}]},
+    ]
+    request = gemini.decode_request(json.dumps({"model": "gemini-3-pro", "contents": contents}).encode())
+    call = {"functionCall": {"id": "toolu_1", "name": "f", "args": {}}, "thoughtSignature": UNKNOWN_THOUGHT_SIGNATURE}
+    sent = body_of(msgspec.structs.replace(request, model="gemini-3-pro"))["contents"]
+    assert sent[1]["parts"] == [call]
+
+
+@pytest.mark.parametrize("dialect", ["", "gemini"])
+def test_refused_signatures_are_all_replaced(dialect: str):
+    part = {"functionCall": {"name": "f"}, "thoughtSignature": SIGNED}
+    text = ReasoningEntry(signature=SIGNED, origin="gemini", redacted=True, message=1)
+    called = CallEntry(
+        "a", "f", "{}", raw=msgspec.Raw(json.dumps(part).encode()), signature=wrap_thought_signature(SIGNED), message=1
+    )
+    request = same(
+        {"contents": [ASKED, {"role": "model", "parts": [part]}]},
+        Message("user", (TextPart("Go."),), message=0),
+        text,
+        called,
+    )
+    sent = json.dumps(body_of(msgspec.structs.replace(request, dialect=dialect, without=("reasoning",))))
+    assert (sent.count(UNKNOWN_THOUGHT_SIGNATURE), sent.count(SIGNED)) == (1, 0)
 
 
 def test_tools_that_changed_are_declared_anew():

@@ -279,8 +279,12 @@ _REFUSING_STATUS = (400, 422)
 _INCLUDE = re.compile(r"""['"`]include\b|\binclude\[|encrypted content is not supported""")
 _REASONING_FIELD = re.compile(r"""\breasoning_(?:content|details)\b|\bmessages?\b.*[.'"`\]]reasoning\b""", re.DOTALL)
 """Reasoning fields of a message. `reasoning` alone may also be the field of a request."""
-_SIGNATURE = re.compile(r"signature.*thinking|thinking.*signature|thought[ _]signature", re.DOTALL)
-"""How Anthropic and Google refuse a signature."""
+_SIGNATURE = re.compile(
+    r"signature.*thinking|thinking.*signature"
+    r"|(?:corrupted|invalid) thought[ _]signature|thought[ _]signature is (?:not valid|invalid)",
+    re.DOTALL,
+)
+"""How Anthropic and Google refuse a signature. That one is missing is another matter."""
 _SEARCH_FIELD = re.compile(r"\btool_search|\bdefer_loading\b|\btool_reference\b")
 _INVALID = re.compile(r"does not match|invalid (?:value|type)|input should be|must be one of|deserialize")
 _REFUSES = re.compile(r"not (?:supported|permitted|allowed)|unsupported|unexpected|unknown|unrecogni|extra|forbidden")

@@ -69,6 +69,7 @@ def encode_request(
     keeps_messages = (
         not request.instructions
         and request.history_unchanged
+        and "reasoning" not in request.without
         and all(is_acceptable(entry, profile) for entry in request.entries)
     )
     body: Json = {
@@ -220,10 +221,12 @@ class Fold:
         self._assistant: Json | None = None  # the open assistant message
         self._texts: dict[str, StringIO] = {}  # its text fields, which may still grow
         self._rewritten: set[str] = set()  # the ids of calls that were not sent as the client wrote them
+        self._is_unsigned = False  # the server has refused the signatures of calls
         self._attachments: list[Json] = []  # parts of results other than text, for a message after them
 
     def fold(self, request: Request) -> list[Json]:
         """The messages of a request."""
+        self._is_unsigned = self._profile.thought_signatures and "reasoning" in request.without
         if request.instructions:
             self._out.append({"role": "system", "content": request.instructions})
         for index, entries in groupby(request.entries, lambda entry: entry.message):
@@ -249,7 +252,7 @@ class Fold:
             entry.call_id for entry in entries if isinstance(entry, ResultEntry)
         )
         is_accepted = not answers and all(is_acceptable(entry, self._profile) for entry in entries)
-        if is_accepted and originals.are_whole(entries):
+        if is_accepted and not self._is_unsigned and originals.are_whole(entries):
             self._out.append(originals.messages[index])
             return
         start = len(self._out)
@@ -264,7 +267,8 @@ class Fold:
         original = originals.messages[index]
         if "tool_calls" in message:
             calls = [entry for entry in entries if isinstance(entry, CallEntry)]
-            unchanged = [originals.is_unchanged(call) and is_acceptable(call, self._profile) for call in calls]
+            accepted = [not self._is_unsigned and is_acceptable(call, self._profile) for call in calls]
+            unchanged = [originals.is_unchanged(call) and each for call, each in zip(calls, accepted, strict=True)]
             message["tool_calls"] = _merge_calls(original, message["tool_calls"], unchanged)
         with_content = [entry for entry in entries if isinstance(entry, Message | ResultEntry)]
         if with_content:
@@ -318,7 +322,7 @@ class Fold:
             arguments = "{}" if is_blank(entry.arguments) else entry.arguments
             call = {"type": "function", "function": {"name": entry.name, "arguments": arguments}}
         calls = self._open_message().setdefault("tool_calls", [])
-        if entry.signature:
+        if entry.signature and not self._is_unsigned:
             call["extra_content"] = msgspec.Raw(entry.signature.encode())
         elif self._profile.thought_signatures and not calls:
             self._notes.append(Note("signature_missing", entry.id))

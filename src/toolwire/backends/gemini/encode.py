@@ -7,6 +7,7 @@ Gemini 3 refuses a step whose first call has no signature. If the signature is u
 call, the literal that Google has for this stands in for it.
 """
 
+import re
 from base64 import b64encode
 from collections.abc import Sequence
 from itertools import groupby
@@ -16,14 +17,13 @@ from urllib.parse import quote, unquote_to_bytes
 import msgspec
 
 from toolwire.adapt.history import OPENING
-from toolwire.adapt.names import is_minted_item_id
 from toolwire.adapt.schemas import adjust
 from toolwire.backends.encoding import encode_arguments, note_dropped_part, split_opening, without_none, wrap_system
 from toolwire.backends.gemini.decode import DIALECT
 from toolwire.backends.gemini.profile import Profile
 from toolwire.backends.originals import Originals
 from toolwire.core.events import Note
-from toolwire.core.raw import Json, fields_of, text_of
+from toolwire.core.raw import Json, fields_of, objects_of, text_of
 from toolwire.core.request import (
     AudioPart,
     CallEntry,
@@ -53,6 +53,8 @@ _RENAMED = {
     "frequency_penalty": "frequencyPenalty",
 }
 """Fields of other dialects that stand in `generationConfig`."""
+_MADE_ID = re.compile(r"call_[0-9a-f]{24}[0-9]{0,4}")
+"""An id that was made here for a call without one."""
 _EMPTY = frozenset(("type", "properties", "required", "additionalProperties", "$schema", "title", "description"))
 """The fields of a schema without parameters."""
 _MEDIA_TYPES = {"mp3": "audio/mp3", "wav": "audio/wav"}
@@ -82,10 +84,16 @@ def _encode_original(request: Request, profile: Profile, declared: tuple[Tool, .
     body: Json = {**request.fields}
     if request.tools_changed or [tool.name for tool in declared] != [tool.name for tool in request.tools]:
         body["tools"] = _encode_tools(request.tools, request, profile)
-    if not request.history_unchanged or "reasoning" in request.without:
+    has_unsigned = profile.generation_of(request.model) >= 3 and any(map(is_unsigned, request.entries))
+    if not request.history_unchanged or "reasoning" in request.without or has_unsigned:
         originals = Originals(request, request.fields["contents"])
         body["contents"] = Fold(request, profile, notes, originals).fold(request.entries)
     return body
+
+
+def is_unsigned(entry: Entry) -> bool:
+    """Whether an entry is a call to which the client has added neither a signature nor a word in its place."""
+    return isinstance(entry, CallEntry) and not entry.signature and b"ignature" not in bytes(entry.raw or b"")
 
 
 def _encode_foreign(request: Request, profile: Profile, notes: list[Note]) -> Json:
@@ -242,14 +250,21 @@ class Fold:
         self._end_results()
         self._out += originals.take_unread(index)
         original = originals.messages[index]
-        if originals.are_whole(entries) and not self._is_unsigned:
+        first = next((entry for entry in entries if isinstance(entry, CallEntry)), None)
+        is_refused = self._is_unsigned or (first is not None and self._generation >= 3 and is_unsigned(first))
+        if originals.are_whole(entries) and not is_refused:
             self._out.append(original)
             return
+        role = text_of(original["role"]) if "role" in original else "user"
         before, self._out = self._out, []
         for entry in entries:
-            if isinstance(entry, OtherEntry):
-                role = text_of(original["role"]) if "role" in original else "user"
-                self._add_part(role, fields_of(entry.raw))
+            keeps = originals.is_unchanged(entry) and not (self._is_unsigned or (is_refused and entry is first))
+            if isinstance(entry, OtherEntry) or (keeps and entry.raw is not None):
+                assert entry.raw is not None
+                parts = objects_of(entry.raw) if bytes(entry.raw).startswith(b"[") else [fields_of(entry.raw)]
+                for part in parts:
+                    self._add_part(role, part)
+                self._called = self._out[-1] if isinstance(entry, CallEntry) else self._called
             else:
                 self._add(entry)
         self._end_results()
@@ -303,7 +318,7 @@ class Fold:
     def _encode_id(self, id: str) -> Json:
         """The id of a call, unless it was made here because the server gave none."""
         ids = self._profile.ids
-        return {"id": id} if ids == "always" or (ids == "own" and id and not is_minted_item_id(id)) else {}
+        return {"id": id} if ids == "always" or (ids == "own" and id and not _MADE_ID.fullmatch(id)) else {}
 
     def _add_reasoning(self, entry: ReasoningEntry) -> None:
         if entry.origin != DIALECT or not entry.signature or self._is_unsigned:
