@@ -142,8 +142,8 @@ COMMANDS = {
         "claude is not installed: npm install -g @anthropic-ai/claude-code",
     ),
     "a client that there is not": (
-        ("env", "gemini"),
-        "Invalid value for '{claude|codex|opencode|aider|cline|qwen|crush|goose|openai|anthropic}': 'gemini' is not one of 'claude', 'codex', 'opencode', 'aider', 'cline', 'qwen', 'crush', 'goose', 'openai', 'anthropic'. See toolwire env --help",
+        ("env", "copilot"),
+        "Invalid value for '{claude|codex|opencode|aider|cline|qwen|crush|goose|gemini|openai|anthropic|google}': 'copilot' is not one of 'claude', 'codex', 'opencode', 'aider', 'cline', 'qwen', 'crush', 'goose', 'gemini', 'openai', 'anthropic', 'google'. See toolwire env --help",
     ),
     "a shell that there is not": (
         ("env", "openai", "--shell", "tcsh"),

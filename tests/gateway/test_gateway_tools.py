@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 from websockets.sync.client import connect
 from websockets.sync.connection import Connection
@@ -23,6 +24,7 @@ from tests.support.gateway import PROXIES, Gateway, Responses, backend, read_sse
 from tests.support.routes import Routes, backends, question
 from tests.support.scripts import (
     FIND,
+    KINDS,
     LOOK,
     NAMES,
     Call,
@@ -36,7 +38,7 @@ from tests.support.scripts import (
     Tokens,
     truth,
 )
-from tests.support.transcripts import Model, Tools, User, expected, transcript
+from tests.support.transcripts import Model, Tools, User, declared, expected, transcript
 from tests.support.upstream import Hold, Pause, Reply, Upstream
 from toolwire.config.settings import SettingsError
 from toolwire.gateway.tools.tools import load_servers, load_tool
@@ -120,13 +122,13 @@ FOUND, SPOTTED = Result("call_f", "It is here."), Result("call_g", "Over there."
 ROUTES = [
     pytest.param(dialect, kind, stream, id=f"{dialect}-{kind}-{way}")
     for dialect in NAMES
-    for kind in NAMES
+    for kind in KINDS
     for way, stream in (("streamed", True), ("plain", False))
 ]
 TALKERS = [
     pytest.param(client, kind, stream, id=f"{client}-{kind}-{way}")
     for client in CLIENTS
-    for kind in NAMES
+    for kind in KINDS
     for way, stream in (("streamed", True), ("plain", False))
 ]
 WAYS = [
@@ -193,11 +195,7 @@ class RawFrame:
         return transcript(self.kind, self.service.bodies[place])
 
     def declared(self, place: int = 0) -> list[str]:
-        return read_model_names(self.service.bodies[place])
-
-
-def read_model_names(body: Json) -> list[str]:
-    return [tool.get("name") or tool["function"]["name"] for tool in body.get("tools", ())]
+        return declared(self.service.bodies[place])
 
 
 @pytest.fixture
@@ -220,7 +218,10 @@ def seen_of(*turns: Script, dialect: Name, kind: Name, stream: bool) -> Seen:
         items += shown
     used = [turn.tokens for turn in turns if turn.tokens is not None]
     tokens = Tokens(*(sum(getattr(each, name) for each in used) for name in Tokens.__struct_fields__))
-    return truth(Script(tuple(items), turns[-1].end, tokens), dialect, kind, stream=stream)
+    seen = truth(Script(tuple(items), turns[-1].end, tokens), dialect, kind, stream=stream)
+    # Where the signature is on a call, it is not shown.
+    signed = sum(truth(turn, dialect, kind, stream=stream).signed for turn in turns)
+    return msgspec.structs.replace(seen, signed=signed)
 
 
 def gateway_calls(*calls: Calls) -> Model:
@@ -299,7 +300,7 @@ def test_a_blank_line_parts_the_words_of_two_rounds(
     assert shape_faults(held, dialect, stream=stream) == []
 
 
-@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "plain"])
 def test_a_response_has_a_message_of_each_round(own: Routes, tells: Any, kind: Name, stream: bool):
     service = tells(kind, then(Says("Let me see."), ROME), then(OSLO), DONE, stream=stream)
@@ -309,7 +310,7 @@ def test_a_response_has_a_message_of_each_round(own: Routes, tells: Any, kind: N
     assert shape_faults(held, "responses", stream=stream) == []
 
 
-@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_calls_run_side_by_side_and_are_told_in_order(own: Routes, tells: Any, tmp_path: Path, kind: Name):
     """Each waits for the others to begin, and ends before the one that was called before it."""
     calls = [taking(tmp_path, number, 3) for number in range(3)]
@@ -325,7 +326,7 @@ def taking(folder: Path, number: int, count: int) -> Calls:
     return Calls(f"call_{number}", "takes", json.dumps(arguments, separators=(",", ":")))
 
 
-@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("call", "said"),
     [
@@ -410,7 +411,7 @@ def written(city: str) -> Script:
     return then(Says(f"<tool_call>\n{json.dumps(call)}\n</tool_call>"))
 
 
-@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_call_in_text_is_run_too(own: Routes, tells: Any, kind: Name):
     service = tells(kind, written("Rome"), DONE)
     held = own.ask("chat", question("chat", service.model, (), stream=False))
@@ -418,7 +419,7 @@ def test_a_call_in_text_is_run_too(own: Routes, tells: Any, kind: Name):
     assert service.transcript()[-1] == Tools(((0, IN_ROME.text, False, False),))
 
 
-@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_calls_without_ids_get_one_each_in_all_rounds(own: Routes, tells: Any, kind: Name):
     service = tells(kind, written("Rome"), written("Oslo"), DONE)
     own.ask("chat", question("chat", service.model, (), stream=False))
@@ -589,7 +590,7 @@ def test_they_are_not_added_where_a_request_limits_its_tools(own: Routes, tells:
     assert set(service.declared()) <= {"find"}
 
 
-@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_they_run_in_the_background_too(own: Routes, tells: Any, http: httpx.Client, kind: Name):
     service = tells(kind, then(ROME), DONE)
     queued = own.post("responses", question("responses", service.model, (FIND,), stream=False, background=True)).json()
@@ -623,7 +624,7 @@ def test_a_forced_call_is_one_of_the_clients_tools(own: Routes, tells: Any, dial
 
 @pytest.mark.parametrize(
     ("dialect", "kind"),
-    [(dialect, kind) for dialect in NAMES for kind in NAMES if (dialect, kind) != ("messages",) * 2],
+    [(dialect, kind) for dialect in NAMES for kind in KINDS if (dialect, kind) != ("messages",) * 2],
 )
 def test_no_tool_is_added_where_none_is_wanted_and_none_declared(own: Routes, tells: Any, dialect: Name, kind: Name):
     """The choice itself stays here: some servers refuse one without tools. From Messages to Messages all goes on."""
@@ -673,7 +674,7 @@ def test_a_backend_that_compacts_itself_is_asked_to(own: Routes, http: httpx.Cli
     assert [each["encrypted_content"] for each in response.json()["output"]] == ["SEALED"]
     [told] = own.upstream.of("compacts")
     assert told.body["input"][-1] == {"type": "compaction_trigger"}
-    assert read_model_names(told.body) == []
+    assert declared(told.body) == []
 
 
 HOSTED: dict[Name, Json] = {
@@ -748,7 +749,7 @@ def test_a_history_that_only_its_dialect_can_tell_stays_whole(own: Routes, diale
     assert notes_of(own.post(dialect, body)) == [LEFT_OUT]
     [told] = own.upstream.of(name)
     assert told.body[field] == body[field]
-    assert read_model_names(told.body) == ["find"]
+    assert declared(told.body) == ["find"]
 
 
 @pytest.mark.parametrize("dialect", NAMES)

@@ -11,7 +11,7 @@ import msgspec
 
 from tests.support.backend_writers import refusal, reply
 from tests.support.routes import Routes
-from tests.support.scripts import DECLARED, FIND, LOOK, NAMES, Declared, Name, Script, Seen, Thinks
+from tests.support.scripts import DECLARED, FIND, KINDS, LOOK, Declared, Name, Script, Seen, Thinks
 from tests.support.strict import refusals
 from tests.support.upstream import Asked, Reply
 
@@ -49,7 +49,7 @@ class ScriptedConversation(msgspec.Struct, frozen=True):
     thinks: bool = False
     """Whether the client requests reasoning."""
     clients: tuple[Client, ...] = CLIENTS
-    kinds: tuple[Name, ...] = NAMES
+    kinds: tuple[Name, ...] = KINDS
 
 
 # The service

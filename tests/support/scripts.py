@@ -11,9 +11,11 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-Name: TypeAlias = Literal["chat", "responses", "messages"]
+Name: TypeAlias = Literal["chat", "responses", "messages", "gemini"]
 NAMES: tuple[Name, ...] = ("chat", "responses", "messages")
-"""The dialects, which are also the kinds of backends."""
+"""Dialects that are also kinds of backends."""
+KINDS: tuple[Name, ...] = (*NAMES, "gemini")
+"""The kinds of backends that are HTTP servers."""
 End: TypeAlias = Literal["stop", "sequence", "length", "filter", "error", "cut"]
 Finish: TypeAlias = Literal["stop", "calls", "length", "filter", "refused", "failed"]
 
@@ -82,7 +84,7 @@ class Script(msgspec.Struct, frozen=True):
     tokens: Tokens | None = Tokens(10, 6)
     tools: tuple[Declared, ...] = (LOOK, FIND)
     dialects: tuple[Name, ...] = NAMES
-    kinds: tuple[Name, ...] = NAMES
+    kinds: tuple[Name, ...] = KINDS
     chars: int = 5
     recorded: str = ""
 
@@ -146,21 +148,44 @@ def told(script: Script, kind: Name, *, stream: bool) -> Seen:
     thoughts = [item for item in script.items if isinstance(item, Thinks)]
     declined = "".join(item.text for item in script.items if isinstance(item, Declines))
     said = "".join(_spoken(item, kind) for item in script.items)
+    calls = tuple(_made(call, "" if lost else call.arguments) for call in script.calls)
+    signed = sum(1 for item in thoughts if item.signature)
+    tokens = script.tokens if script.end not in ("error", "cut") else None
+    if kind == "gemini":
+        calls = tuple(_rewritten(call) for call in calls if call.whole or stream)
+        signed = 0 if script.calls else signed  # the signature is on the call
+        tokens = None if tokens is None else msgspec.structs.replace(tokens, written=0)
+        withheld = script.end == "filter" and not (said or calls)
+    else:
+        withheld = False
     return Seen(
         text=said,
-        # A Messages server declines in plain text, with a stop reason.
-        refusal=declined if kind != "messages" else "",
+        # Messages and Gemini servers decline in plain text, with a stop reason.
+        refusal=WITHHELD if withheld else declined if kind not in IN_PLAIN_TEXT else "",
         reasoning="\n\n".join(item.text for item in thoughts if item.text),
         # Chat servers signature nothing, and have no word for a thought that cannot be seen.
-        signed=sum(1 for item in thoughts if item.signature) if kind != "chat" else 0,
-        calls=tuple(_made(call, "" if lost else call.arguments) for call in script.calls),
+        signed=signed if kind != "chat" else 0,
+        calls=calls,
         finish=_finish(script, kind, declined),
-        tokens=script.tokens if script.end not in ("error", "cut") else None,
+        tokens=tokens,
     )
 
 
+IN_PLAIN_TEXT = ("messages", "gemini")
+WITHHELD = "Withheld."
+"""What a Gemini server says in place of an answer."""
+
+
+def _rewritten(call: "Call") -> "Call":
+    """The call with its arguments as they are after they were an object."""
+    if not call.whole or call.kind == "custom":
+        return call
+    arguments = msgspec.json.format(call.arguments, indent=-1)
+    return msgspec.structs.replace(call, arguments=arguments)
+
+
 def _spoken(item: Item, kind: Name) -> str:
-    if isinstance(item, Says) or (isinstance(item, Declines) and kind == "messages"):
+    if isinstance(item, Says) or (isinstance(item, Declines) and kind in IN_PLAIN_TEXT):
         return item.text
     return ""
 
@@ -177,7 +202,7 @@ def _finish(script: Script, kind: Name, declined: str) -> Finish:
     if script.end in ("length", "filter"):
         return script.end
     if declined:
-        return "filter" if kind == "messages" else "refused"
+        return "filter" if kind in IN_PLAIN_TEXT else "refused"
     return "calls" if script.calls else "stop"
 
 

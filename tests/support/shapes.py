@@ -105,11 +105,20 @@ def request_errors(kind: Name, body: Json) -> list[str]:
 
 
 def chunk_errors(chunks: Iterable[Json]) -> list[str]:
-    return faults(strict(ChatCompletionChunk), chunks)
+    return faults(strict(ChatCompletionChunk), map(_without_signatures, chunks))
 
 
 def completion_errors(body: Json) -> list[str]:
-    return faults(strict(ChatCompletion), [body])
+    return faults(strict(ChatCompletion), [_without_signatures(body)])
+
+
+def _without_signatures(value: Any) -> Any:
+    """A completion without the field in which Google's endpoint has the signature of a call."""
+    if isinstance(value, list):
+        return [_without_signatures(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _without_signatures(each) for name, each in value.items() if name != "extra_content"}
+    return value
 
 
 def message_errors(body: Json) -> list[str]:

@@ -40,7 +40,7 @@ _HEAD = f"""\
 _NO_BACKENDS = f"""\
 
 # Without a [[backends]] entry the gateway serves the demo model, OpenAI's models if OPENAI_API_KEY is set, Anthropic's
-# if ANTHROPIC_API_KEY is set, and a local Codex if it is logged in.
+# if ANTHROPIC_API_KEY is set, Google's if GEMINI_API_KEY is set, and a local Codex if it is logged in.
 # [[backends]]
 # preset = "deepseek"         # one of: {", ".join(PRESETS)}
 """

@@ -48,7 +48,8 @@ class Preset(msgspec.Struct, frozen=True, omit_defaults=True):
 
 _PLACEHOLDER = re.compile("[A-Z]{3,}")
 
-_GEMINI: Table = {
+_GEMINI_CHAT: Table = {
+    "thought_signatures": True,
     "parallel": False,
     "refuses": ["frequency_penalty", "prompt_cache_key", "seed", "store"],
     "schema": ["inline_refs", "object_top", "no_const", "nullable", "plain", "items"],
@@ -72,10 +73,10 @@ PRESETS: dict[str, Preset] = {
     ),
     "gemini": Preset(
         "Gemini (Google AI Studio)",
-        base_url="https://generativelanguage.googleapis.com/v1beta/openai",
+        "gemini",
+        base_url="https://generativelanguage.googleapis.com/v1beta",
         api_key_env="GEMINI_API_KEY",
         models=("gemini-*", "models/gemini-*"),
-        profile=_GEMINI,
     ),
     "openrouter": Preset(
         "OpenRouter",
@@ -165,11 +166,18 @@ PRESETS: dict[str, Preset] = {
         api_key_env="AWS_BEARER_TOKEN_BEDROCK",
         address="https://bedrock-runtime.REGION.amazonaws.com/openai/v1",
     ),
+    "gemini-chat": Preset(
+        "Gemini, by its Chat Completions endpoint",
+        base_url="https://generativelanguage.googleapis.com/v1beta/openai",
+        api_key_env="GEMINI_API_KEY",
+        models=("gemini-*", "models/gemini-*"),
+        profile=_GEMINI_CHAT,
+    ),
     "vertex": Preset(
         "Vertex AI (Google Cloud)",
         api_key_env="VERTEX_ACCESS_TOKEN",
         models=("google/gemini-*",),
-        profile=_GEMINI,
+        profile=_GEMINI_CHAT,
         address="https://aiplatform.googleapis.com/v1/projects/PROJECT/locations/global/endpoints/openapi",
     ),
 }

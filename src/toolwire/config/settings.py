@@ -291,7 +291,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def find_unset_key(self, model: str) -> str:
         """The variable with whose key this machine would have a backend for a model; empty if there is none."""
-        vendors = (OPENAI, ANTHROPIC) if self.found else ()
+        vendors = VENDORS if self.found else ()
         name = model.partition("/")[0]
         wanted = [each.api_key_env for each in vendors if each.name == name or each.serves(model) is not None]
         return next((variable for variable in wanted if not self.environment.get(variable)), "")
@@ -337,7 +337,15 @@ def _find_variables(value: Any) -> Iterator[str]:
 
 
 DEMO = Backend("demo", "demo", models=demo.MODELS, retries=0)
-OPENAI, ANTHROPIC = (msgspec.convert(with_preset({"preset": name}, name), Backend) for name in ("openai", "anthropic"))
+
+
+def _make_vendor(name: str, **fields: Any) -> Backend:
+    return msgspec.convert(with_preset({"preset": name, **fields}, name), Backend)
+
+
+OPENAI, ANTHROPIC, GEMINI = map(_make_vendor, ("openai", "anthropic", "gemini"))
+VENDORS = (OPENAI, ANTHROPIC, GEMINI, _make_vendor("gemini", api_key_env="GOOGLE_API_KEY"))
+"""Backends that are added without any others, if their key is set: the first one of each name."""
 CODEX = Backend("codex", "codex")
 
 GIVEN_BACKEND = "given"
@@ -389,7 +397,8 @@ def _add_environment(settings: Settings, environment: Mapping[str, str]) -> Sett
         debug = convert_table({**msgspec.to_builtins(debug), "level": level}, Debug, LEVEL)
     backends = settings.backends
     if not backends:
-        backends = tuple(each for each in (OPENAI, ANTHROPIC) if environment.get(each.api_key_env))
+        keyed = {each.name: each for each in reversed(VENDORS) if environment.get(each.api_key_env)}
+        backends = tuple(each for each in VENDORS if keyed.get(each.name) is each)
         if has_login(environment) and shutil.which(CODEX.command[0], path=environment.get("PATH", "")):
             backends = (*backends, CODEX)
     if all(backend.kind != "demo" and backend.name != DEMO.name for backend in backends):

@@ -88,9 +88,8 @@ def model_endpoints(state: State) -> tuple[dict[str, ASGIApp], Patterns]:
     for name, side in dialects().items():
         if side.decode_steps is not None:
             endpoint = Endpoint(state.shared, name, make_turn_operation(side.module, side.decode_steps))
-            if side.pattern is None:
-                endpoints[side.module.PATH] = endpoint
-            else:
+            endpoints[side.module.PATH] = endpoint
+            if side.pattern is not None:
                 patterns.append((side.pattern, endpoint))
     return endpoints, patterns
 
@@ -114,9 +113,9 @@ class Paths:
         has_keys = shared.origin_check.has_keys
         self._rest = Starlette(
             routes=[
-                *(Route(path, _refuse_method) for path in endpoints),
                 *resource_routes(state),
                 *ServiceRoutes(shared).make_routes(),
+                *(Route(path, _refuse_method) for path in endpoints),
             ],
             middleware=[
                 Middleware(

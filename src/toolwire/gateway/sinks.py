@@ -16,6 +16,7 @@ from toolwire.core.bounds import LARGE_BODY_BYTES
 from toolwire.core.collect import Collector
 from toolwire.core.errors import UNAVAILABLE, Failure, InternalError
 from toolwire.core.events import Event, TurnFailed
+from toolwire.core.sse import CONTENT_TYPE
 from toolwire.gateway.answer import Answer, Pace
 from toolwire.gateway.http import EXPOSED, PIECE, send_json, send_pieces
 from toolwire.gateway.http_request import HttpRequest, find_request
@@ -26,7 +27,7 @@ from toolwire.turns.source import TurnSource
 from toolwire.upstream.scheduling import give_way
 
 SSE_HEADERS = (
-    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"content-type", CONTENT_TYPE),
     (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),
 )
@@ -171,7 +172,9 @@ class HttpSink:
             silent = self._loop.time() - began
 
     async def _open(self, run: TurnSource) -> None:
-        start = [*SSE_HEADERS, *self.headers, *self._select_headers(run)]
+        assert self._encoder is not None
+        content_type = (b"content-type", self._encoder.content_type)
+        start = [content_type, *SSE_HEADERS[1:], *self.headers, *self._select_headers(run)]
         for tap in self._turn.taps:
             tap.send_head(start)
         await self._send({"type": "http.response.start", "status": 200, "headers": start})

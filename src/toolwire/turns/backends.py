@@ -22,10 +22,6 @@ from toolwire.upstream.in_process import ScriptUpstream
 from toolwire.upstream.reply import Broken
 
 
-class _TokenCount(msgspec.Struct):
-    input_tokens: int
-
-
 def make_route(backend: Backend, settings: Settings, session: HttpSession, codex_host: CodexHost | None) -> Route:
     """The route of a backend, even if the backend cannot be asked."""
     side = backend_kinds()[backend.kind]
@@ -93,9 +89,12 @@ def _make_http_route(backend: Backend, http: HttpBackend, settings: Settings, se
         assert encode_count is not None
         try:
             answer = await upstream.fetch_json(encode_count(request, profile), key)
-            return msgspec.json.decode(answer, type=_TokenCount).input_tokens
+            return http.read_count(answer)
         except (Broken, *UNREADABLE):
             return None
+
+    async def list_models(key: str) -> bytes:
+        return http.convert_models(await upstream.get_json(http.models_path, key))
 
     usage = partial(upstream.at_parent(backend.auth).get_json, http.usage_path, "") if backend.auth else None
     return Route(
@@ -105,7 +104,7 @@ def _make_http_route(backend: Backend, http: HttpBackend, settings: Settings, se
         backend.kind,
         facts,
         count_tokens=count_tokens if facts.counts_tokens and encode_count is not None else None,
-        list_models=partial(upstream.get_json, http.models_path),
+        list_models=list_models,
         account_usage=usage,
         # A login may come while the gateway runs; the key is read once, above.
         obstacle=partial(find_obstacle, backend, settings) if backend.auth else lambda: obstacle,

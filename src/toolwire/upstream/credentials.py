@@ -11,7 +11,7 @@ from toolwire.core.errors import Failure
 from toolwire.memory.private_files import read_file
 from toolwire.upstream.reply import Broken
 
-Header: TypeAlias = Literal["authorization", "x-api-key", "api-key"]
+Header: TypeAlias = Literal["authorization", "x-api-key", "api-key", "x-goog-api-key"]
 """The headers that may carry a key."""
 
 NO_KEY = "unused"

@@ -65,6 +65,8 @@ _FINISH: dict[Reason, str] = {"stop": "stop", "calls": "tool_calls", "length": "
 class StreamEncoder:
     """Encodes turn events as the bytes of one chat stream."""
 
+    content_type = sse.CONTENT_TYPE
+
     def __init__(
         self, request: Request, id: str, created: int, stats: TurnStats, clock: Callable[[], float] | None = None
     ) -> None:

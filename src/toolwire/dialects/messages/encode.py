@@ -74,6 +74,8 @@ _TYPES = {
 class StreamEncoder:
     """Encodes turn events as the bytes of one stream of Messages events."""
 
+    content_type = sse.CONTENT_TYPE
+
     def __init__(
         self, request: Request, id: str, created: int, stats: TurnStats, clock: Callable[[], float] | None = None
     ) -> None:

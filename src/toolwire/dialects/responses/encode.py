@@ -79,6 +79,8 @@ class StreamEncoder:
     outputs. On a `socket` each event is one message: no event names, no comments, no `[DONE]`.
     """
 
+    content_type = sse.CONTENT_TYPE
+
     def __init__(
         self,
         request: Request,
