@@ -48,7 +48,7 @@ async def both(ends: Wires, dialect: Name, body: Any, steps: list[Step], head: b
     plain = await ends.play(dialect, body, steps, head=head, shows=False)
     assert plain.shown == 0
     assert b"".join(shown.written) == b"".join(plain.written)
-    assert shown == Played(plain.written, plain.seen, plain.asked, plain.aborted, plain.paused, shown.shown)
+    assert shown == Played(plain.written, plain.seen, plain.asked, plain.aborted, shown.paused, shown.shown)
     assert ends.errors == []
     return shown
 
