@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from starlette.types import ASGIApp, Message, Scope
+from starlette.types import ASGIApp, Message, Scope, Send
 
 from toolwire.core.errors import InternalError
 from toolwire.gateway.http import send_json
@@ -121,7 +121,19 @@ class HttpRequest:
         if not self.has_begun:
             self._begin(message["status"], message.get("headers", ()))
             return
-        body, is_last = message.get("body", b""), not message.get("more_body", False)
+        self._write(message.get("body", b""), is_last=not message.get("more_body", False))
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the client reads what is sent."""
+        return self.has_begun and self._connection.writable.is_set() and not self._is_gone
+
+    def write(self, body: bytes) -> None:
+        """Send a part of the answer, but not the last, without waiting for the client to have read the one before."""
+        self._write(body, is_last=False)
+
+    def _write(self, body: bytes, *, is_last: bool) -> None:
+        connection = self._connection
         if self._scope["method"] == "HEAD":
             body = b""
         elif self._is_chunked:
@@ -172,6 +184,12 @@ class HttpRequest:
         if self._head and not self._is_gone:
             self._connection.transport.write(self._head)
             self._head = b""
+
+
+def find_request(send: Send) -> HttpRequest | None:
+    """The request that `send` answers; None if it is that of another server, or if something wraps it."""
+    owner = getattr(send, "__self__", None)
+    return owner if isinstance(owner, HttpRequest) else None
 
 
 def _encode_chunk(body: bytes, *, is_last: bool) -> bytes:

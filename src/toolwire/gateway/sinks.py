@@ -7,7 +7,7 @@ has a real status. All events of one read become one write. During silence a com
 import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -18,6 +18,7 @@ from toolwire.core.errors import UNAVAILABLE, Failure, InternalError
 from toolwire.core.events import Event, TurnFailed
 from toolwire.gateway.answer import Answer, Pace
 from toolwire.gateway.http import EXPOSED, PIECE, send_json, send_pieces
+from toolwire.gateway.http_request import HttpRequest, find_request
 from toolwire.protocols import Encoder
 from toolwire.turns.observers import ObservedTurn
 from toolwire.turns.run import find_early_failure
@@ -60,6 +61,9 @@ class HttpSink:
         self._encode_error = encode_error
         self._encoder: Encoder | None = None  # of a stream that has begun
         self._answer: Answer | None = None
+        self._late: Sequence[Event] = ()  # events that could not be sent while the run waited
+        self._unsent: Sequence[bytes] = ()  # a large part that was encoded then
+        self._spoke = self._due = 0.0  # when something was sent, and when a keepalive is
         self.headers: list[tuple[bytes, bytes]] = []
         self.status = 0
         self.upstream_id = ""
@@ -92,11 +96,11 @@ class HttpSink:
     async def send_stream(self, run: TurnSource, answer: Answer) -> None:
         """Send the turn as a stream."""
         loop, pace = self._loop, answer.pace or self._pace
-        spoke = loop.time()
-        due = spoke + pace.commit_after
+        self._spoke = loop.time()
+        self._due = self._spoke + pace.commit_after
         events: Sequence[Event] = ()
         if not pace.opens_at_once:
-            events = await run.read(due)
+            events = await run.read(self._due)
             failure = find_early_failure(events)
             if failure is not None:
                 await self.refuse(failure, run)
@@ -109,25 +113,52 @@ class HttpSink:
             self._encoder = answer.get_encoder(run)  # with the notes of the attempt that was shown
         else:
             events = events or run.commit()
-        encoder = self._encoder
-        feed = encoder.feed
+        keepalive, request = pace.keepalive or float("inf"), find_request(self._send)
+        show = partial(self._show, run, answer, request, keepalive) if request is not None else None
         while True:
-            pieces: Sequence[bytes] = [piece for event in events for piece in feed(event)]
-            for tap in self._turn.taps:
-                tap.look(events)
+            pieces, self._unsent = [*self._unsent, *self._encode(events)], ()
             now = loop.time()
-            if pieces:
-                spoke = now
-            elif now >= due:
-                pieces = encoder.keepalive(now - spoke)
+            if not pieces and now >= self._due:
+                pieces = self._encoder.keepalive(now - self._spoke)
             if run.finished:
                 await self._end_with(await answer.settle(pieces))
                 return
             if pieces:
                 await self._put(pieces)
-                due = now + (pace.keepalive or float("inf"))
+                self._due = now + keepalive
             answer.check()
-            events = await run.read(due)
+            events = await run.read(self._due, show)
+            events, self._late = self._late or events, ()
+
+    def _show(
+        self, run: TurnSource, answer: Answer, request: HttpRequest, keepalive: float, events: Sequence[Event]
+    ) -> bool:
+        """Send events while the run waits for more; returns False if they are left to the loop of `send_stream`."""
+        if run.finished or not request.is_writable:
+            self._late = events
+            return False
+        pieces = self._encode(events)
+        if sum(map(len, pieces)) > PIECE:
+            self._unsent = pieces
+            return False
+        if pieces:
+            for tap in self._turn.taps:
+                tap.write(pieces)
+            request.write(b"".join(pieces))
+            self._due = self._spoke + keepalive
+        answer.check()
+        return True
+
+    def _encode(self, events: Sequence[Event]) -> list[bytes]:
+        """The bytes of events that are about to be sent."""
+        assert self._encoder is not None
+        feed = self._encoder.feed
+        pieces = [piece for event in events for piece in feed(event)]
+        for tap in self._turn.taps:
+            tap.look(events)
+        if pieces:
+            self._spoke = self._loop.time()
+        return pieces
 
     async def _wait_openly(self, run: TurnSource, encoder: Encoder, pace: Pace) -> Sequence[Event]:
         """Send keepalives until there are events to show; returns these. Retries remain possible meanwhile."""

@@ -21,7 +21,7 @@ from toolwire.reader import ReplyLimits, TurnReader
 from toolwire.turns.explain import WEB_PAGE, AskedBackend
 from toolwire.turns.observers import AttemptTap
 from toolwire.upstream.connection import MAX_READ
-from toolwire.upstream.reply import Broken, Reply, Timeouts, Upstream
+from toolwire.upstream.reply import Broken, Reply, Take, Timeouts, Upstream
 from toolwire.upstream.scheduling import Alarm, give_way
 
 MAX_ERROR_BYTES = 64 * 1024
@@ -98,8 +98,11 @@ class Attempt:
         """The headers of the reply; empty before they arrive. Those of a Codex worker change while it answers."""
         return self._reply.headers if self._reply is not None else self._headers
 
-    async def read(self, until: float) -> Sequence[Event] | None:
-        """The next events, possibly empty; None if `until` comes first."""
+    async def read(self, until: float, take: Take | None = None) -> Sequence[Event] | None:
+        """The next events, possibly empty; None if `until` comes first.
+
+        `take` is given bytes that arrive during the wait, and calls `feed` with them.
+        """
         reply = self._reply
         try:
             if reply is None:
@@ -109,7 +112,7 @@ class Attempt:
                 return self.reader.feed_more()
             data = reply.read_nowait()
             if not data:
-                return await self._wait(reply, until)
+                return await self._wait(reply, until, take)
             if len(data) >= MAX_READ:
                 await give_way()  # there may be more
             return self._feed(data)
@@ -124,7 +127,14 @@ class Attempt:
             if self.reader.has_more:
                 return self.reader.feed_more()
             data = self._reply.read_nowait() if self._reply is not None else b""
-            return self._feed(data) if data else None
+        except BackendFault as fault:
+            return (TurnFailed(fault.failure),)
+        return self.feed(data) if data else None
+
+    def feed(self, data: bytes) -> Sequence[Event]:
+        """The events of these bytes of the reply."""
+        try:
+            return self._feed(data)
         except BackendFault as fault:
             return (TurnFailed(fault.failure),)
 
@@ -214,18 +224,17 @@ class Attempt:
             tap.end()
         return body
 
-    async def _wait(self, reply: Reply, until: float) -> Sequence[Event] | None:
+    async def _wait(self, reply: Reply, until: float, take: Take | None) -> Sequence[Event] | None:
         """Wait for more of the reply, until the earliest deadline."""
         limits, reader = self._question.timeouts, self.reader
-        quiet_until = reader.heard_at + limits.idle if reader.heard_at else self._began + limits.first_byte
-        deadline = min(quiet_until, reader.progressed + limits.progress, self._began + limits.total)
+        deadline = self._find_deadline()
         finish_over = min(reader.finish_over, deadline) if reader.finish_over else 0.0
         first = min(deadline, until, finish_over or until)
         try:
             with self._alarm.at(first):
-                data = await reply.read()
+                data = await reply.read(take if not finish_over else None)
         except TimeoutError:
-            now = self._loop.time()
+            now, deadline = self._loop.time(), self._find_deadline()  # it moves with what `take` was given
             if finish_over and now >= finish_over:
                 # The stream was left open. What has arrived since still counts, unless it is a heartbeat.
                 data = reply.read_nowait()
@@ -240,7 +249,15 @@ class Attempt:
             elif now >= reader.progressed + limits.progress:
                 passed = "progress"
             raise _make_timeout(passed, limits) from None
+        if data is None:
+            return ()
         return self._feed(data) if data else self._end()
+
+    def _find_deadline(self) -> float:
+        """The time at which the backend is too slow."""
+        limits, reader = self._question.timeouts, self.reader
+        quiet_until = reader.heard_at + limits.idle if reader.heard_at else self._began + limits.first_byte
+        return min(quiet_until, reader.progressed + limits.progress, self._began + limits.total)
 
     def _feed(self, data: bytes) -> Sequence[Event]:
         for tap in self._taps:

@@ -25,6 +25,7 @@ from toolwire.core.order import TurnOrder
 from toolwire.turns.attempt import Attempt, Question
 from toolwire.turns.explain import explain_failure
 from toolwire.turns.prepare import Attempts, Job
+from toolwire.turns.source import Show
 from toolwire.upstream.scheduling import STEP, Alarm, give_way
 
 VISIBLE = (TextDelta, ReasoningDelta, RefusalDelta, CallStarted, TurnEnded)
@@ -55,6 +56,9 @@ class Run:
         self._retry_at = 0.0
         self._is_committed = False
         self.finished = False
+        self._show: Show | None = None  # takes events while `read` waits
+        self._is_stopped = False  # whether `_show` has returned False
+        self._error: Exception | None = None  # of `_take`, for `read`
         self._attempts = Attempts(job)
         self._start(job.first)
 
@@ -82,16 +86,20 @@ class Run:
         """The headers of the reply; empty before they arrive."""
         return self._attempt.headers
 
-    async def read(self, until: float) -> Sequence[Event]:
+    async def read(self, until: float, show: Show | None = None) -> Sequence[Event]:
         """The next events, or none if `until` comes first. Sets `finished` with the last events."""
+        self._show, self._is_stopped = show, False
         while not self.finished:
             if self._rest is not None:
                 events = await self._next_slice(self._rest)
             elif self._burst_over or self._retry_at:
                 events = await self._wait(until)
             else:
-                events = await self._attempt.read(until)
-            if events is None:
+                take = self._take if show is not None and self._is_committed else None
+                events = await self._attempt.read(until, take)
+                if self._error is not None:
+                    raise self._error
+            if events is None or self._is_stopped:
                 return ()
             if len(events) > MAX_EVENTS_AT_ONCE:
                 self._rest = iter(events)
@@ -100,6 +108,22 @@ class Run:
             if out:
                 return out
         return ()
+
+    def _take(self, data: bytes) -> bool:
+        """Process and show what these bytes cause, while `read` waits; returns False if `read` must go on."""
+        assert self._show is not None
+        reader = self._attempt.reader
+        try:
+            events = self._attempt.feed(data)
+            if len(events) > MAX_EVENTS_AT_ONCE:
+                self._rest = iter(events)
+                return False
+            out = self._process(events)
+            self._is_stopped = bool(out) and not self._show(out)
+        except Exception as error:  # noqa: BLE001 - it must not reach the event loop
+            self._error = error
+            return False
+        return not (self._is_stopped or self._burst_over or reader.finish_over or reader.has_more)
 
     def commit(self) -> Sequence[Event]:
         """Commit the run: no further attempt follows. Returns the events that were held until now."""

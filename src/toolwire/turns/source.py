@@ -1,10 +1,13 @@
 """The source of a turn's events: one run, or the runs of several turns of the model."""
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeAlias
 
 from toolwire.assembly import Assembly
 from toolwire.core.events import Event
+
+Show: TypeAlias = Callable[[Sequence[Event]], bool]
+"""Takes events when they are made, in place of the task that waits for them. Returns False if that task must go on."""
 
 
 class TurnSource(Protocol):
@@ -30,8 +33,11 @@ class TurnSource(Protocol):
         """The name of the current backend."""
         ...
 
-    async def read(self, until: float) -> Sequence[Event]:
-        """The next events, or none if `until` (a time of the event loop) comes first. Sets `finished` with the last."""
+    async def read(self, until: float, show: Show | None = None) -> Sequence[Event]:
+        """The next events, or none if `until` (a time of the event loop) comes first. Sets `finished` with the last.
+
+        `show` may be given events during the wait; returns none once it has returned False.
+        """
         ...
 
     def commit(self) -> Sequence[Event]:

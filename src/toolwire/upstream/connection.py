@@ -18,12 +18,16 @@ from typing import NamedTuple, cast
 import httptools
 from aiohappyeyeballs import start_connection  # pyright: ignore[reportUnknownVariableType] - partly typed
 
+from toolwire.upstream.reply import Take
+
 BUFFER_SIZE = 64 * 1024
 """Reading resumes when a buffer holds fewer bytes."""
 MAX_READ = 2 * BUFFER_SIZE
 """Maximum bytes of one read. Reading pauses when a buffer holds more."""
 MAX_PIECES = 4096
 """Reading pauses when a buffer has more pieces than this: servers may send chunks of one byte."""
+MAX_TAKEN = 4 * 1024
+"""Maximum bytes that are passed on when they arrive. More of them, or several pieces, are a burst for the reader."""
 MAX_HEAD_BYTES = 64 * 1024
 """Maximum bytes before the body of a reply, informational responses included."""
 WRITTEN_AT_ONCE = 256 * 1024
@@ -74,7 +78,8 @@ class WireReply:
         self._size = 0
         self._has_ended = False  # whether the last byte has been received
         self._error: Disconnected | None = None
-        self._waiter: asyncio.Future[None] | None = None
+        self._waiter: asyncio.Future[bool] | None = None  # of `read`; its result is whether `_take` has stopped it
+        self._take: Take | None = None
         self._encoding = ""
         self._inflating: zlib._Decompress | None = None  # pyright: ignore[reportPrivateUsage] - a type of the stubs
         self._is_paused = False
@@ -95,7 +100,18 @@ class WireReply:
         if not self._is_paused and (self._size > MAX_READ or len(self._buffer) > MAX_PIECES):
             self._is_paused = True
             self._connection.transport.pause_reading()
-        self._wake()
+
+    def pass_on(self) -> None:
+        """Pass what has arrived on to the reader, if it waits."""
+        waiter, buffer = self._waiter, self._buffer
+        if waiter is None or waiter.done() or not buffer:
+            return
+        if self._take is None or len(buffer) > 1 or self._size > MAX_TAKEN or self._encoding:
+            waiter.set_result(False)
+            return
+        self._size = 0
+        if not self._take(buffer.pop()):
+            waiter.set_result(True)
 
     def end(self, error: Disconnected | None = None) -> None:
         """The body is complete, or an error ends it."""
@@ -107,11 +123,8 @@ class WireReply:
             self._connection.resume_reading()
         if error is not None and not self.head.done():
             self.head.set_exception(error)
-        self._wake()
-
-    def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+            self._waiter.set_result(False)
 
     # What its reader does
 
@@ -129,11 +142,16 @@ class WireReply:
             raise self._error
         return b""
 
-    async def read(self) -> bytes:
-        """The next bytes; empty at the end. Raises `Disconnected`."""
+    async def read(self, take: Take | None = None) -> bytes | None:
+        """The next bytes; empty at the end. Raises `Disconnected`.
+
+        Bytes that arrive one piece at a time during the wait are given to `take`; None once it has returned False.
+        """
+        self._take = take
         while not (data := self.read_nowait()) and not self._has_ended:
             self._waiter = self._loop.create_future()
-            await self._waiter
+            if await self._waiter:
+                return None
         return data
 
     def is_whole(self) -> bool:
@@ -281,7 +299,9 @@ class Connection(asyncio.Protocol):
             self._fail("the server does not speak HTTP")
             return
         if self._reply is not None:
-            if not self._in_body and self._head_size > MAX_HEAD_BYTES:
+            if self._in_body:
+                self._reply.pass_on()
+            elif self._head_size > MAX_HEAD_BYTES:
                 self._fail("the head of the reply is too large")
         elif self.is_usable:  # the reply is complete
             self._pool.release(self)

@@ -10,6 +10,7 @@ import socket
 import ssl
 from collections.abc import Mapping
 from errno import ECONNREFUSED
+from functools import partial
 from io import BytesIO
 from typing import ClassVar, Protocol, Self
 from urllib.request import getproxies, proxy_bypass
@@ -31,7 +32,7 @@ from toolwire.upstream.connection import (
     Disconnected,
     Pool,
 )
-from toolwire.upstream.reply import CONTROL, Broken, Timeouts, Upstream, make_broken, sanitize_headers
+from toolwire.upstream.reply import CONTROL, Broken, Take, Timeouts, Upstream, make_broken, sanitize_headers
 from toolwire.upstream.scheduling import give_way
 
 MAX_SMALL_ANSWER = 4 * 1000 * 1000
@@ -259,8 +260,8 @@ class Body(Protocol):
         """The bytes that have arrived; empty if none have."""
         ...
 
-    async def read(self) -> bytes:
-        """The next bytes; empty at the end."""
+    async def read(self, take: Take | None = None) -> bytes | None:
+        """The next bytes; empty at the end; None once `take` has returned False."""
         ...
 
     def is_whole(self) -> bool:
@@ -282,7 +283,7 @@ class ProxiedBody:
         """The bytes that have arrived; empty if none have."""
         return self._content.read_nowait(MAX_READ)
 
-    async def read(self) -> bytes:
+    async def read(self, take: Take | None = None) -> bytes:
         """The next bytes; empty at the end."""
         return await self._content.readany()
 
@@ -307,15 +308,22 @@ class HttpReply(msgspec.Struct, eq=False):
             raise _explain_error(error) from error
         return self._remove_credentials(data) if data else data
 
-    async def read(self) -> bytes:
+    async def read(self, take: Take | None = None) -> bytes | None:
         """The next bytes; empty at the end. Raises `Broken`."""
+        clean_take = take if take is None or self._blank is None else partial(self._take_clean, take)
         try:
-            while data := await self._body.read():
+            while data := await self._body.read(clean_take):
                 if data := self._remove_credentials(data):
                     return data
         except (Disconnected, aiohttp.ClientError, OSError) as error:
             raise _explain_error(error) from error
+        if data is None:
+            return None
         return self._blank.end() if self._blank is not None else b""
+
+    def _take_clean(self, take: Take, data: bytes) -> bool:
+        data = self._remove_credentials(data)
+        return take(data) if data else True
 
     def _remove_credentials(self, data: bytes) -> bytes:
         blank = self._blank

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterator, Mapping
 
 from toolwire.core.backend import Break, Opening, Refuse, Script, Step, Wait
-from toolwire.upstream.reply import Upstream, make_broken
+from toolwire.upstream.reply import Take, Upstream, make_broken
 
 
 class ScriptUpstream(Upstream):
@@ -37,7 +37,7 @@ class ScriptReply:
             self._next = next(self._steps, None)
         return b"".join(pieces)
 
-    async def read(self) -> bytes:
+    async def read(self, take: Take | None = None) -> bytes:
         """Wait for the next bytes; empty at the end. Raises `Broken`."""
         if isinstance(self._next, Wait):
             await asyncio.sleep(self._next.seconds)

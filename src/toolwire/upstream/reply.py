@@ -5,7 +5,7 @@ Every failure of a connection is a `Broken`, which holds the failure to report.
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Protocol, TypeAlias
 
 import msgspec
@@ -15,6 +15,8 @@ from toolwire.core.errors import BackendFault, Failure
 
 Origin: TypeAlias = tuple[str, str | None, int | None]
 """Scheme, host and port of a server."""
+Take: TypeAlias = Callable[[bytes], bool]
+"""Takes bytes when they arrive, in place of the task that waits for them. Returns False if that task must go on."""
 
 
 UNREACHABLE_SECONDS = 120.0
@@ -60,8 +62,11 @@ class Reply(Protocol):
         """The bytes that have arrived; empty if none have."""
         ...
 
-    async def read(self) -> bytes:
-        """The next bytes; empty at the end. Raises `Broken`."""
+    async def read(self, take: Take | None = None) -> bytes | None:
+        """The next bytes; empty at the end. Raises `Broken`.
+
+        `take` may be called with bytes that arrive during the wait; None once it has returned False.
+        """
         ...
 
     def is_whole(self) -> bool:

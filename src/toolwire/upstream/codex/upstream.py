@@ -12,7 +12,7 @@ from toolwire.upstream.codex.app_server import AppServer, AppServerSpec
 from toolwire.upstream.codex.inbox import Inbox
 from toolwire.upstream.codex.pool import Pool
 from toolwire.upstream.codex.thread import Thread
-from toolwire.upstream.reply import Upstream, make_broken, sanitize_headers
+from toolwire.upstream.reply import Take, Upstream, make_broken, sanitize_headers
 
 MAX_WAITING_THREADS = 1000
 """Maximum threads that wait for results; beyond that the oldest is abandoned."""
@@ -129,7 +129,7 @@ class CodexReply:
         self.flush()
         return self.inbox.read_nowait()
 
-    async def read(self) -> bytes:
+    async def read(self, take: Take | None = None) -> bytes:
         self.flush()
         return await self.inbox.read()
 

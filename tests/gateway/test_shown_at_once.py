@@ -1,0 +1,248 @@
+"""What is shown in the callback that received it is what the task of the turn would have shown.
+
+Every turn is answered twice, once with the callback and once without: the writes to the client, and all that observers
+see, must be equal. Reads are cut by the test; time is the test's.
+"""
+
+import asyncio
+import gzip
+import json
+import random
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from tests.gateway.test_matrix import TURNS, A
+from tests.support.backend_writers import STREAMED, frame
+from tests.support.frames import rs
+from tests.support.routes import question
+from tests.support.scripts import NAMES, Calls, Name, Says, Script, each_route
+from tests.support.wires import KEY, Cut, Drain, Gone, Played, Slow, Step, Wait, Wires, chunk, wires
+from toolwire.core.policies import Policies
+from toolwire.dialects.chat.encode import StreamEncoder
+
+ROUTES = [(turn, *route) for turn, script in TURNS.items() for route in each_route(script)]
+LONG = Script((Says("All of this is said in small pieces, one after the other. " * 3),), tools=())
+
+
+def told(script: Script, kind: Name) -> list[bytes]:
+    return [step for step in STREAMED[kind](script) if isinstance(step, bytes)]
+
+
+def reads(script: Script, kind: Name, seed: int | None = None) -> list[Step]:
+    """The reads of a stream: a frame each, or cut at random, anywhere."""
+    data = [chunk(frame) for frame in told(script, kind)]
+    if script.end != "cut":
+        data.append(chunk(b""))
+    if seed is not None:
+        rnd, whole = random.Random(seed), b"".join(data)
+        cuts = sorted(rnd.sample(range(len(whole)), min(len(whole), len(data))))
+        data = [whole[start:end] for start, end in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
+    return [*data, Cut()] if script.end == "cut" else [*data]
+
+
+async def both(ends: Wires, dialect: Name, body: Any, steps: list[Step], head: bytes = b"") -> Played:
+    """The turn as it is shown at once, which must be the same without that."""
+    shown = await ends.play(dialect, body, steps, head=head)
+    plain = await ends.play(dialect, body, steps, head=head, shows=False)
+    assert plain.shown == 0
+    assert b"".join(shown.written) == b"".join(plain.written)
+    assert shown == Played(plain.written, plain.seen, plain.asked, plain.aborted, plain.paused, shown.shown)
+    assert ends.errors == []
+    return shown
+
+
+def play(dialect: Name, kind: Name, steps: list[Step], config: str = "", head: bytes = b"", **fields: Any) -> Played:
+    async def main() -> Played:
+        async with wires(config) as ends:
+            body = question(dialect, f"{kind}/m", LONG.tools, stream=True, **fields)
+            return await both(ends, dialect, body, steps, head)
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("dialect", NAMES)
+@pytest.mark.parametrize("kind", NAMES)
+def test_every_turn_is_the_same(dialect: Name, kind: Name):
+    async def main() -> int:
+        shown = 0
+        async with wires() as ends:
+            for turn, script in TURNS.items():
+                if (turn, dialect, kind) not in ROUTES:
+                    continue
+                body = question(dialect, f"{kind}/m", script.tools, stream=True)
+                for seed in (None, 1, 2):
+                    played = await both(ends, dialect, body, reads(script, kind, seed))
+                    shown += played.shown
+        return shown
+
+    assert asyncio.run(main()) > 390
+
+
+@pytest.mark.parametrize("dialect", NAMES)
+def test_nothing_is_shown_to_a_client_that_does_not_read(dialect: Name):
+    frames = [chunk(frame) for frame in told(LONG, dialect)]
+    steps: list[Step] = [*frames[:10], Slow(), *frames[10:15], Slow(reads=True), *frames[15:], chunk(b"")]
+    played = play(dialect, dialect, steps)
+    assert played.shown > 10
+    assert played.body == play(dialect, dialect, [*frames, chunk(b"")]).body
+
+
+def test_a_backend_pauses_while_its_client_does_not_read():
+    frames = [chunk(frame) for frame in told(LONG, "chat")]
+    flood = [chunk(b": %b\n\n" % (b"x" * 200_000))] * 2
+    played = play(
+        "chat", "chat", [*frames[:10], Slow(), *flood, *frames[10:15], Slow(reads=True), *frames[15:], chunk(b"")]
+    )
+    assert played.paused
+
+
+@pytest.mark.parametrize("end", [Gone(), Cut(), Drain()], ids=["client", "backend", "gateway"])
+@pytest.mark.parametrize("dialect", NAMES)
+def test_an_end_in_the_middle(dialect: Name, end: Step):
+    frames = [chunk(frame) for frame in told(LONG, dialect)]
+    played = play(dialect, dialect, [*frames[:15], end, *frames[15:20]])
+    assert played.shown
+    assert played.aborted or isinstance(end, Cut)
+
+
+TIMES: dict[str, tuple[str, list[Step], bytes]] = {
+    "idle counts from the last read": ("idle = 20\n", [Wait(19)], b"timeouts.idle"),
+    "so does progress": ("progress = 20\nidle = 900\n", [Wait(19)], b"timeouts.progress"),
+    "the turn has one limit": ("total = 50\n", [Wait(12)], b"timeouts.total"),
+}
+
+
+@pytest.mark.parametrize(("limit", "between", "name"), TIMES.values(), ids=TIMES)
+def test_deadlines_hold(limit: str, between: list[Step], name: bytes):
+    frames = [chunk(frame) for frame in told(LONG, "chat")]
+    paced = [step for frame in frames[1:5] for step in (frame, *between)]
+    played = play("chat", "chat", [frames[0], *paced, Wait(20)], f"[server]\nkeepalive = 0\n[timeouts]\n{limit}")
+    assert played.shown >= 3
+    assert name in played.body
+
+
+@pytest.mark.parametrize("dialect", NAMES)
+def test_a_keepalive_counts_from_what_was_shown(dialect: Name):
+    frames = [chunk(frame) for frame in told(LONG, dialect)]
+    paced: list[Step] = [step for frame in frames[5:10] for step in (frame, Wait(14))]
+    steps: list[Step] = [*frames[:5], *paced, frames[10], Wait(16), *frames[11:], chunk(b"")]
+    played = play(dialect, dialect, steps)
+    assert played.body.count(b"keepalive") + played.body.count(b"event: ping") == 1
+
+
+def test_the_grace_after_a_burst_of_calls_begins():
+    config = "[tools]\nstop_after = true\nstop_after_grace_ms = 5000\n"
+    played = play(
+        "chat", "responses", [chunk(f) for f in told(Script((Says("Hm. "), A)), "responses")[:-1]] + [Wait(6)], config
+    )
+    assert b'"finish_reason":"tool_calls"' in played.body
+    assert played.aborted
+
+
+def test_a_stream_that_stays_open_ends():
+    frames = [chunk(frame) for frame in told(LONG, "chat")]
+    played = play("responses", "chat", [*frames[:-1], Wait(3)])
+    assert b"response.completed" in played.body
+
+
+def test_a_small_frame_that_leads_to_much_is_shown_in_slices():
+    big = Script((Calls("call_a", "look", json.dumps({"text": "x" * 300_000})),), chars=1500)
+    frames = [chunk(frame) for frame in told(big, "messages")]
+    played = play("responses", "messages", [*frames, chunk(b"")])
+    assert played.shown > 100
+    assert max(map(len, played.written)) < 300_000
+
+
+def test_an_answer_that_grows_too_large_is_cut():
+    frames = [chunk(each) for each in told(LONG, "messages")]
+    delta = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "x" * 3000}}
+    more = chunk(frame("content_block_delta", delta))
+    played = play("responses", "messages", [*frames[:6], *[more] * 400], '[server]\nmax_reply = "1 MB"\n')
+    assert b"reply_too_large" in played.body
+
+
+def test_a_piece_that_takes_long_is_read_in_slices(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("toolwire.reader.SLICE_SECONDS", -1)
+    frames = [chunk(frame) for frame in told(LONG, "chat")]
+    many = chunk(b'data: {"choices":[]}\n\n' * 150 + told(LONG, "chat")[6])
+    played = play("responses", "chat", [*frames[:6], many, Wait(1), *frames[7:], chunk(b"")])
+    assert b"response.completed" in played.body
+
+
+def test_many_held_events_pass_in_slices(monkeypatch: pytest.MonkeyPatch):
+    sizes: list[int] = []
+    feed_all = Policies.feed_all
+
+    def measured(policies: Policies, events: Any) -> Any:
+        sizes.append(len(events))
+        return feed_all(policies, events)
+
+    monkeypatch.setattr(Policies, "feed_all", measured)
+    frames = [chunk(frame) for frame in told(Script((A, Says("x" * 1000)), chars=1), "responses")]
+    done = next(place for place, frame in enumerate(frames) if b"response.output_item.done" in frame)
+    late, text = frames[done - 1 : done + 1], [frame for frame in frames if b"output_text.delta" in frame]
+    assert len(text) > 450
+    parts = frames[: done - 2]
+    play("chat", "responses", [*parts, *text, *late, *frames[done + 1 :], chunk(b"")])
+    assert max(sizes) <= 400
+
+
+def test_a_call_that_waits_behind_another_keeps_its_bounds():
+    held = chunk(rs("response.output_text.delta", item_id="m", output_index=2, delta="x" * 3000))
+    frames = [chunk(frame) for frame in told(Script((A,)), "responses")]
+    played = play("chat", "responses", [*frames[:4], *[held] * 400], '[server]\nmax_reply = "1 MB"\n')
+    assert b"reply_too_large" in played.body
+
+
+def test_frames_without_content_are_counted(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("toolwire.reader.MAX_EMPTY_FRAMES", 50)
+    frames = [chunk(frame) for frame in told(LONG, "messages")]
+    played = play("chat", "messages", [*frames[:6], *[chunk(b'event: ping\ndata: {"type":"ping"}\n\n')] * 60])
+    assert b"reply_without_content" in played.body
+
+
+def test_a_key_in_the_reply_is_blanked_wherever_it_is_cut():
+    whole = b"".join(told(LONG, "chat")).replace(b"sai", KEY)
+    assert whole.count(KEY) > 1
+    for size in (90, 101, 260):
+        steps: list[Step] = [chunk(whole[start : start + size]) for start in range(0, len(whole), size)]
+        played = play("chat", "chat", [*steps, chunk(b"")])
+        assert played.shown
+        assert KEY not in played.body
+
+
+def test_a_compressed_reply_is_read_by_the_task():
+    packed = gzip.compress(b"".join(told(LONG, "chat")))
+    steps: list[Step] = [chunk(packed[start : start + 40]) for start in range(0, len(packed), 40)]
+    played = play("chat", "chat", [*steps, chunk(b"")], head=b"content-encoding: gzip\r\n")
+    assert b'"finish_reason":"stop"' in played.body
+    assert not played.shown
+
+
+def test_a_fault_of_ours_ends_the_turn_and_not_the_process():
+    frames = [chunk(frame) for frame in told(LONG, "messages")]
+    feed = StreamEncoder.feed
+
+    def faulty(encoder: StreamEncoder, event: Any) -> Any:
+        if "ces," in getattr(event, "text", ""):
+            raise KeyError("a fault")
+        return feed(encoder, event)
+
+    with mock.patch.object(StreamEncoder, "feed", faulty):
+        played = play("chat", "messages", [*frames, chunk(b"")])
+    assert any(entry[0] == "crash" for entry in played.seen), played.seen
+    assert b"internal_error" in played.body
+
+
+def test_a_stored_response_is_the_same():
+    async def main() -> None:
+        async with wires() as ends:
+            body = question(
+                "responses", "chat/m", TURNS["a thought, text and two calls"].tools, stream=True, store=True
+            )
+            played = await both(ends, "responses", body, reads(TURNS["a thought, text and two calls"], "chat"))
+            assert b'"store":true' in played.body
+
+    asyncio.run(main())
