@@ -397,7 +397,7 @@ def test_a_server_that_hangs_is_left(checker: CheckRunner, faulty: Faulty):
         (("http://",), ("is not an address",)),
         (("http://user:hunter2@127.0.0.1:1",), ("no password", "keys are given separately")),
         (("http://127.0.0.1:1/v1?key=hunter2",), ("no query",)),
-        (("http://127.0.0.1:1", "--api", "chat,graphql"), ("'graphql' is none of chat, responses, messages",)),
+        (("http://127.0.0.1:1", "--api", "chat,graphql"), ("'graphql' is not one of chat, responses, messages",)),
         (("http://127.0.0.1:1", "--only", "choice.nothing"), ("there is no rule 'choice.nothing'",)),
         (("http://127.0.0.1:1", "--only", "state", "--api", "chat"), ("state is no rule for chat",)),
         (("http://127.0.0.1:1", "--report", "report.pdf"), ("report.pdf", ".html, .json, .xml")),

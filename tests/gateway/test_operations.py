@@ -41,7 +41,7 @@ def toolwire(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
             "[[backends]]\nname = 'a'\nkind = 'responses'\n",
             "backends[0] (a).base_url: a responses backend needs an address",
         ),
-        ("[[backends]]\nname = 'a'\nkind = 'oracle'\n", "backends[0] (a).kind: 'oracle' is none of chat,"),
+        ("[[backends]]\nname = 'a'\nkind = 'oracle'\n", "backends[0] (a).kind: 'oracle' is not one of chat,"),
         (
             "[[backends]]\nname = 'a'\nkind = 'demo'\n[[backends]]\nname = 'a'\nkind = 'demo'\n",
             "another backend has this name",

@@ -244,9 +244,9 @@ def test_a_value_that_cannot_be_is_refused_by_the_name_of_its_option(options: An
 
 def test_a_reason_that_there_is_not_is_refused():
     events = [TurnStarted(), TurnEnded("done")]  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match="reason: 'done' is none of stop, calls, length, filter"):
+    with pytest.raises(ValueError, match="reason: 'done' is not one of stop, calls, length, filter"):
         [*encode_stream("chat", events)]
-    with pytest.raises(ValueError, match="reason: 'done' is none of"):
+    with pytest.raises(ValueError, match="reason: 'done' is not one of"):
         encode_body("chat", collect(events))
 
 

@@ -136,7 +136,7 @@ def _list_facts(report: StoreReport) -> Iterator[tuple[str, str]]:
     if not report.version:
         version = "none: the store is created when it is needed"
     elif report.version < report.newest:
-        version += f"; toolwire store migrate, or serve, brings it to {report.newest}"
+        version += f"; toolwire store migrate, or serve, upgrades it to {report.newest}"
     elif report.version > report.newest:
         version += f", which this toolwire can use; it makes {report.newest}"
     yield from (("engine", report.engine), ("store", report.place), ("version", version))
@@ -225,7 +225,7 @@ async def _export(settings: Settings, place: str) -> int:
 @file_argument
 @config_option
 def import_(file: str, config: str | None) -> None:
-    """Add the rows of an export to the store of the settings. Existing rows stay."""
+    """Add the rows of an export to the store in the settings. Existing rows are kept."""
     with _load_settings(config, OSError, BadExport) as settings:
         if not prepare_store(settings, say).outlives_process:
             raise stop("store.url: a store in memory ends with its process; nothing was imported")
@@ -247,7 +247,7 @@ async def _import(settings: Settings, place: str) -> int:
                 if isinstance(row, End):
                     await store.restore(batch)
                     if row.rows != rows:
-                        raise BadExport(f"line {number}: {row.rows} rows were exported, and {rows} are here")
+                        raise BadExport(f"line {number}: {row.rows} rows were exported, and the file has {rows}")
                     return rows
                 if isinstance(row, Header):
                     continue

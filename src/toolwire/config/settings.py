@@ -472,7 +472,7 @@ def with_backend(settings: Settings, backend: str, model: str, option: str = "ba
     kind, colon, url = backend.partition(":")
     if colon and (kind in http_backends() or "://" in url):
         if kind not in http_backends():
-            raise SettingsError(f"{option}: {kind!r} is none of {', '.join(http_backends())}")
+            raise SettingsError(f"{option}: {kind!r} is not one of {', '.join(http_backends())}")
         fault = find_address_fault(url)
         if fault:
             raise SettingsError(f"{option}: {url!r} is not an address: {fault}")

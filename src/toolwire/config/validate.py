@@ -37,7 +37,7 @@ def find_general_faults(settings: Settings, environment: Mapping[str, str] = os.
     yield from _check_access(settings, environment)
     store, name = settings.store, settings.store.setting
     if store.url_env and not _VARIABLE.fullmatch(store.url_env):  # not shown: it may be the URL
-        yield "store.url_env: this is not the name of a variable; write the name of the one that holds the URL"
+        yield "store.url_env: this is not the name of a variable; write the name of the variable that holds the URL"
     elif store.url_env and store.url:
         yield "store.url_env: there is a store.url too; one of them is enough"
     elif store.url_env and not environment.get(store.url_env, "").strip():
@@ -73,7 +73,7 @@ def _check_sizes(settings: Settings) -> Iterator[str]:
         yield "server.max_in_flight: it must be at least server.max_body"
     keep = settings.console.keep
     if keep not in ("auto", "everything", "metadata") and not settings.console.seconds:
-        yield f"console.keep: {keep!r} is none of auto, everything and metadata, and no time such as 7d, 12h or 30m"
+        yield f"console.keep: {keep!r} is not one of auto, everything, metadata, or a time such as 7d, 12h or 30m"
     if settings.console.seconds and settings.store.place == "memory:":
         yield "console.keep: turns cannot be kept for a time in a store that is in memory"
 
@@ -115,11 +115,11 @@ def find_backend_faults(backend: Backend) -> Iterator[str]:
         yield f".kind: {explain_choice(backend.kind, [*backend_kinds()])}"
         return
     if not backend.name or "/" in backend.name:
-        yield ".name: a name is needed, without /, which stands between it and a model"
+        yield ".name: a name is needed, without /, which separates it from the model"
     yield from _check_address(backend)
     variable = backend.api_key_env
     if variable and not _VARIABLE.fullmatch(variable):  # not shown: it may be the key
-        yield ".api_key_env: this is not the name of a variable; write the name of the one that holds the key"
+        yield ".api_key_env: this is not the name of a variable; write the name of the variable that holds the key"
     able = [name for name, http in http_backends().items() if backend.auth in http.logins]
     if backend.auth and backend.kind not in able:
         yield f'.auth: "{backend.auth}" is for kind = "{join_words(able)}"'
@@ -142,7 +142,7 @@ def _check_address(backend: Backend) -> Iterator[str]:
     if backend.kind not in http_backends():
         for field in ("query", "key_header"):
             if getattr(backend, field):
-                yield f".{field}: a {backend.kind} backend has no use for it"
+                yield f".{field}: a {backend.kind} backend does not use it"
     elif not url and address:
         yield f".base_url: the preset {backend.preset} needs an address of the form {address}"
     elif not url and not backend.auth:

@@ -2,7 +2,7 @@
 
 Any web page can send requests to the machine on which its browser runs, also through a host name of its own that
 resolves to that machine (DNS rebinding). Without keys only the headers `Host` and `Origin` tell such a page from the
-user's own programs, so both must be known. With keys the key decides, and a page may have one.
+user's own programs, so both must be known. With keys, only the key is checked.
 """
 
 import re

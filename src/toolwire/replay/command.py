@@ -85,7 +85,7 @@ def run_replay(options: ReplayOptions, out: TextIO) -> None:
         *(("--event", event, get_args(StepType)) for event in options.events),
     ):
         if value and value not in known:
-            raise ValueError(f"{option}: {value!r} is none of {', '.join(known)}")
+            raise ValueError(f"{option}: {value!r} is not one of {', '.join(known)}")
     chosen = forms if options.written_as == ALL_FORMS else (options.written_as,)
     found = shown = 0
     for path in find_files(options):
