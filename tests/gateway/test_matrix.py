@@ -155,3 +155,13 @@ def test_a_chat_stream_counts_only_on_request(routes: Routes, kind: Name):
     body = question("chat", f"{kind}/{model}", (LOOK, FIND), stream=True)
     del body["stream_options"]
     assert routes.ask("chat", body).seen.tokens is None
+
+
+def test_a_gemini_server_counts_the_tokens_of_any_client(routes: Routes):
+    routes.upstream.replies["counts"] = Reply([b'{"totalTokens":12}'], content_type="application/json")
+    body = {"model": "gemini/counts", "messages": [{"role": "user", "content": "Go."}], "system": "Be brief."}
+    counted = routes.http.post(f"{routes.gateway.url}/v1/messages/count_tokens", json=body)
+    assert (counted.status_code, counted.json()) == (200, {"input_tokens": 12})
+    [asked] = routes.upstream.of("counts")
+    assert asked.path == "/v1/models/counts:countTokens"
+    assert asked.body["generateContentRequest"]["systemInstruction"] == {"parts": [{"text": "Be brief."}]}
