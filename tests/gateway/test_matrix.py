@@ -30,6 +30,7 @@ from tests.support.scripts import (
     Thinks,
     Tokens,
     each_route,
+    told,
     truth,
 )
 from tests.support.upstream import Reply
@@ -134,9 +135,10 @@ def test_the_same_turn_comes_to_hand(routes: Routes, turn: str, dialect: Name, k
         expected = msgspec.structs.replace(expected, tokens=Tokens())  # the dialect insists on numbers
     assert held.seen == expected
     assert shape_faults(held, dialect, stream=stream) == []
-    calls = expected.calls
+    calls = told(script, kind, stream=stream).calls
     notes = [{"code": "call_incomplete", "subject": call.id} for call in calls if not call.whole]
-    assert held.telemetry == Telemetry(len(calls), tool_call_truncated=False, notes=notes)
+    if not (dialect == "gemini" and stream):
+        assert held.telemetry == Telemetry(len(calls), tool_call_truncated=False, notes=notes)
     sent = routes.upstream.of(model)[-1]
     assert sent.path == asked_path(kind, model, stream=stream)
     assert kind == "gemini" or bool(sent.body.get("stream")) == stream
