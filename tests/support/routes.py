@@ -4,7 +4,7 @@ from typing import Any
 
 import httpx
 
-from tests.support.client_readers import PATHS, Held, Refused, hold
+from tests.support.client_readers import PATHS, Held, Refused, address, hold
 from tests.support.gateway import Gateway
 from tests.support.scripts import DECLARED, KINDS, Declared, Name
 from tests.support.upstream import Upstream
@@ -30,6 +30,9 @@ def question(dialect: Name, model: str, tools: tuple[Declared, ...], *, stream: 
         return {"input": [{"role": "user", "content": "Go."}], **body}
     if dialect == "messages":
         return {"max_tokens": 99, "messages": [{"role": "user", "content": "Go."}], **body}
+    if dialect == "gemini":
+        config = {"generationConfig": {"thinkingConfig": {"includeThoughts": True}}}
+        return {"contents": [{"role": "user", "parts": [{"text": "Go."}]}], **config, **body}
     asked = {"stream_options": {"include_usage": True}} if stream else {}
     return {"messages": [{"role": "user", "content": "Go."}], **asked, **body}
 
@@ -51,7 +54,8 @@ class Routes:
 
     def post(self, dialect: Name, body: Json, key: str = "") -> httpx.Response:
         headers = {"authorization": f"Bearer {key}"} if key else {}
-        return self.http.post(self.gateway.url + PATHS[dialect], json=body, headers=headers)
+        path, sent = address(dialect, body)
+        return self.http.post(self.gateway.url + path, json=sent, headers=headers)
 
     def ask(self, dialect: Name, body: Json, key: str = "") -> Held:
         """The turn this request brings, in the client's hand."""

@@ -4,8 +4,10 @@ A script is the one truth of the matrix. `tellers` renders it as each kind of ba
 client of each dialect got of it, and `truth` says what that must be.
 """
 
+import hashlib
 import json
 import random
+import re
 from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
@@ -15,7 +17,7 @@ Name: TypeAlias = Literal["chat", "responses", "messages", "gemini"]
 NAMES: tuple[Name, ...] = ("chat", "responses", "messages")
 """Dialects that are also kinds of backends."""
 KINDS: tuple[Name, ...] = (*NAMES, "gemini")
-"""The kinds of backends that are HTTP servers."""
+"""The kinds of backends that are HTTP servers, which are also the dialects."""
 End: TypeAlias = Literal["stop", "sequence", "length", "filter", "error", "cut"]
 Finish: TypeAlias = Literal["stop", "calls", "length", "filter", "refused", "failed"]
 
@@ -83,7 +85,7 @@ class Script(msgspec.Struct, frozen=True):
     end: End = "stop"
     tokens: Tokens | None = Tokens(10, 6)
     tools: tuple[Declared, ...] = (LOOK, FIND)
-    dialects: tuple[Name, ...] = NAMES
+    dialects: tuple[Name, ...] = KINDS
     kinds: tuple[Name, ...] = KINDS
     chars: int = 5
     recorded: str = ""
@@ -133,7 +135,10 @@ class Seen(msgspec.Struct, frozen=True):
 
 def truth(script: Script, dialect: Name, kind: Name, *, stream: bool) -> Seen:
     """What a client of this dialect must see of the turn when a backend of this kind tells it."""
-    seen = shown(told(script, kind, stream=stream), dialect)
+    told_turn = told(script, kind, stream=stream)
+    if dialect == kind == "gemini":  # whose clients see the finish message themselves
+        told_turn = msgspec.structs.replace(told_turn, refusal="")
+    seen = shown(told_turn, dialect)
     if dialect == "chat" and kind == "responses":  # whose messages have a blank line between them in one text
         seen = msgspec.structs.replace(
             seen, text="\n\n".join(item.text for item in script.items if isinstance(item, Says))
@@ -210,9 +215,27 @@ def shown(seen: Seen, dialect: Name) -> Seen:
     """The turn as far as this dialect has a place for it."""
     if dialect == "chat":
         return msgspec.structs.replace(seen, signed=0)
+    if dialect == "gemini":
+        return _shown_to_gemini(seen)
     if dialect == "messages" and seen.finish in ("filter", "refused"):
         return msgspec.structs.replace(seen, text=seen.text + seen.refusal, refusal="", finish="refused")
     return seen
+
+
+def _shown_to_gemini(seen: Seen) -> Seen:
+    """Half a call is not shown, because clients would run it. An id that clients would change is another."""
+    calls = tuple(msgspec.structs.replace(call, id=id_shown(call.id)) for call in seen.calls if call.whole)
+    tokens = None if seen.tokens is None else msgspec.structs.replace(seen.tokens, written=0)
+    finish = "filter" if seen.finish == "refused" else seen.finish
+    return msgspec.structs.replace(
+        seen, text=seen.text + seen.refusal, refusal="", calls=calls, finish=finish, tokens=tokens
+    )
+
+
+def id_shown(id: str) -> str:
+    """An id as clients of Gemini get it."""
+    fits = len(id) <= 64 and re.fullmatch("[A-Za-z0-9_-]+", id)
+    return id if fits else "call_" + hashlib.sha256(id.encode()).hexdigest()[:24]
 
 
 # What is declared
@@ -249,7 +272,19 @@ def declared_in_messages(tools: tuple[Declared, ...]) -> list[object]:
 
 
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
-DECLARED = {"chat": declared_in_chat, "responses": declared_in_responses, "messages": declared_in_messages}
+
+
+def declared_in_gemini(tools: tuple[Declared, ...]) -> list[object]:
+    functions = [{"name": tool.name, "parametersJsonSchema": SCHEMA} for tool in tools]
+    return [{"functionDeclarations": functions}]
+
+
+DECLARED = {
+    "chat": declared_in_chat,
+    "responses": declared_in_responses,
+    "messages": declared_in_messages,
+    "gemini": declared_in_gemini,
+}
 
 
 def wrapped(input: str) -> str:

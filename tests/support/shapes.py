@@ -16,6 +16,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.chat.completion_create_params import CompletionCreateParamsNonStreaming
 from openai.types.responses.response_create_params import ResponseCreateParamsNonStreaming
 
+from tests.support.google_shapes import google_error_faults
 from tests.support.schemas import ERROR, described, faults, models, objects, type_names
 from tests.support.scripts import Name
 
@@ -143,6 +144,8 @@ def message_events() -> dict[str, Any]:
 
 def error_errors(dialect: Name, body: Json) -> list[str]:
     """What is wrong with an error object."""
+    if dialect == "gemini":
+        return google_error_faults(body)
     if dialect == "messages":
         match body:
             case {"error": {"type": "request_too_large", **other}}:  # which the service says and its types lack

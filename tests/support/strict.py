@@ -465,16 +465,14 @@ def _gemini_content(place: int, content: Json) -> Iterator[str]:
             yield f"call: contents[{place}] has the call {call}."
         if result is not None and not isinstance(result["response"], dict):
             yield f"result: contents[{place}] has a response that is no object."
-        if "text" in part and not part["text"] and not part.get("thoughtSignature"):
-            yield f"empty-text: contents[{place}] has a part without text."
 
 
 def _gemini_pairs(contents: list[Json]) -> Iterator[str]:
-    """All results of a content with calls are in the next one, in order, and nothing else but media is there."""
+    """All results of a content with calls are in the next one, and nothing else but media is there."""
     waiting: list[Json] = []
     for place, content in enumerate(contents):
         given = [part["functionResponse"] for part in content["parts"] if "functionResponse" in part]
-        if [_gemini_key(each) for each in given] != [_gemini_key(each) for each in waiting]:
+        if sorted(map(_gemini_key, given)) != sorted(map(_gemini_key, waiting)):
             yield f"pairs: contents[{place}] has not as many function response parts as there were function call parts."
         if given and any("text" in part for part in content["parts"]):
             yield f"pairs: contents[{place}] has results and text."

@@ -189,25 +189,29 @@ def of_gemini(body: Json) -> list[Line]:
     out = Writer()
     if "systemInstruction" in body:
         out.system("".join(part["text"] for part in body["systemInstruction"]["parts"]))
-    calls: list[str] = []
+    calls: dict[str, bool] = {}
     for content in body["contents"]:
         for part in content["parts"]:
             _part(part, out.user if content["role"] == "user" else out.said, calls, out)
     return out.lines
 
 
-def _part(part: Json, say: Callable[[str], None], calls: list[str], out: Writer) -> None:
-    """A part. Its calls need not have ids: the results come in their order."""
+def _part(part: Json, say: Callable[[str], None], calls: dict[str, bool], out: Writer) -> None:
+    """A part. `calls` says of each call whether it has its result; without ids the results come in their order."""
     if part.get("thoughtSignature", UNKNOWN_SIGNATURE) != UNKNOWN_SIGNATURE:
         out.thought(b64decode(part["thoughtSignature"]).decode())
     if call := part.get("functionCall"):
-        calls.append(f"{len(calls)} {call.get('id')}")
-        out.call(calls[-1], call["name"], compact(call["args"]))
+        id = f"{len(calls)} {call.get('id')}"
+        calls[id] = False
+        out.call(id, call["name"], compact(call["args"]))
     elif result := part.get("functionResponse"):
         [(kind, text)] = result["response"].items()
-        id = next(id for id in calls if id.partition(" ")[2] == str(result.get("id")))
+        id = next(id for id, done in calls.items() if not done and id.partition(" ")[2] == str(result.get("id")))
+        calls[id] = True
         out.result(id, text, failed=kind == "error", image=bool(result.get("parts")))
-    else:
+    elif "inlineData" in part:  # beside the result that shows it
+        out.show([id for id, done in calls.items() if done][-1])
+    elif not part.get("thought"):
         say(part["text"])
 
 

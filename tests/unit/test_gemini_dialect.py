@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 
+from toolwire.adapt.names import is_minted_item_id
 from toolwire.core.bounds import UNBOUNDED, run_steps
 from toolwire.core.collect import Call, collect
 from toolwire.core.errors import BadRequest, Failure
@@ -207,6 +208,13 @@ def test_a_server_of_the_protocol_gets_joined_contents():
     assert msgspec.json.decode(decoded(*apart).fields["contents"]) == apart
 
 
+def test_results_stay_apart_from_what_the_user_says():
+    request = decoded(USER, model(call(id="a")), user(result({}, id="a")), USER, USER)
+    contents = msgspec.json.decode(request.fields["contents"])
+    assert [len(content["parts"]) for content in contents] == [1, 1, 1, 2]
+    assert [entry.message for entry in request.entries] == [0, 1, 2, 3]
+
+
 def ids(*contents: Json) -> list[str]:
     return [
         entry.id if isinstance(entry, CallEntry) else entry.call_id
@@ -228,6 +236,7 @@ def test_calls_and_results_without_ids_are_paired_by_name_and_order():
 def test_made_ids_stay_the_same_as_the_history_grows():
     step = [model(call()), user(result({"output": "x"}))]
     first, second = ids(USER, *step), ids(USER, *step, *step)
+    assert all(map(is_minted_item_id, second))
     assert second[:2] == first
     assert len({*second}) == 2
 
@@ -735,6 +744,14 @@ def test_signatures_stay_on_their_parts():
     assert parts_of(written(*events))[:2] == expected
     plain = json.loads(gemini.encode_turn(collect((TurnStarted(), *events)), SHOWN, "i", 7))
     assert plain["candidates"][0]["content"]["parts"] == expected
+
+
+def test_an_id_that_the_server_did_not_give_is_not_shown():
+    minted = f"call_{'0' * 24}01"
+    [one, *_] = parts_of(written(raw_chunk(candidates=[]), *a_call(minted), TurnEnded()))
+    [two, *_] = parts_of(written(*a_call(minted), TurnEnded()))
+    assert one == {"functionCall": {"name": "look", "args": {}}}
+    assert two["functionCall"]["id"] == minted
 
 
 def test_a_part_without_events_keeps_its_place():

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from toolwire.adapt.names import is_minted_item_id
 from toolwire.adapt.unwrap import wrap
 from toolwire.core.collect import Call, Reasoning, Refusal, Text, Turn
 from toolwire.core.errors import Failure
@@ -93,8 +94,10 @@ class Parts:
             signed = {}
         else:
             signed = self._take_signature(call.id, call.signature)
-        args = encode_arguments(call.arguments, call.kind)
-        return {"functionCall": {"name": call.name, "args": args, "id": id}, **signed}
+        named: Json = {"name": call.name, "args": encode_arguments(call.arguments, call.kind)}
+        if not (self.is_native and is_minted_item_id(id)):  # which the server did not give
+            named["id"] = id
+        return {"functionCall": named, **signed}
 
     def _take_signature(self, call: str = "", signature: str = "") -> Json:
         held, self._held = self._held, ()

@@ -14,10 +14,10 @@ import msgspec
 
 from toolwire.core.events import UNSIGNED_ORIGIN
 from toolwire.core.raw import fields_of
-from toolwire.core.signatures import PREFIX, PackedSignature, decode_base64, normalise_base64
+from toolwire.core.signatures import PREFIX, UNKNOWN_THOUGHT_SIGNATURE, PackedSignature, decode_base64, normalise_base64
 
 _PREFIX = PREFIX.encode()
-_WORDS = ("skip_thought_signature_validator", "context_engineering_is_the_way_to_go")
+_WORDS = (UNKNOWN_THOUGHT_SIGNATURE, "context_engineering_is_the_way_to_go")
 _SENTINELS = frozenset(
     normalise_base64(form) for word in _WORDS for form in (word, base64.b64encode(word.encode()).decode())
 )

@@ -62,11 +62,16 @@ class Joined(msgspec.Struct, frozen=True):
     """Neighbouring contents of one role."""
 
     role: str
+    answers: bool
+    """Whether they hold results."""
     parts: list[Located]
 
 
 def join_contents(raw: msgspec.Raw) -> tuple[list[Joined], msgspec.Raw]:
-    """The contents with neighbours of one role joined, and their JSON: as it came, if there are none."""
+    """The contents with neighbours of one role joined, and their JSON: as it came, if there are none.
+
+    Results and what the user says stay apart, because the service takes them in contents of their own.
+    """
     contents, joined = wire.listed(raw), list[Joined]()
     for index, content in enumerate(contents):
         path = f"contents[{index}]"
@@ -74,9 +79,11 @@ def join_contents(raw: msgspec.Raw) -> tuple[list[Joined], msgspec.Raw]:
         role = _ROLES.get(read.role)
         if role is None:
             raise BadRequest(f"{path}.role must be user or model; received {read.role!r}.", f"{path}.role")
-        if not joined or joined[-1].role != role:
-            joined.append(Joined(role, []))
-        joined[-1].parts.extend(list_parts(read.parts, path))
+        parts = list_parts(read.parts, path)
+        answers = role == "user" and any(_is_result(part) for _, part in parts)
+        if not joined or (joined[-1].role, joined[-1].answers) != (role, answers):
+            joined.append(Joined(role, answers, []))
+        joined[-1].parts.extend(parts)
     if len(joined) == len(contents) and reading.begins_with(raw, b"["):
         return joined, raw
     return joined, to_raw([{"role": each.role, "parts": [part for _, part in each.parts]} for each in joined])
@@ -115,6 +122,7 @@ class History:
         self._ids: dict[str, str] = {}  # by those that the client knows
         self._taken: set[str] = set()  # the ids of all calls
         self._open: list[OpenCall] = []  # the calls of the last step
+        self._rebuilds = False  # a call of the last step is not as the client wrote it, so neither are the results
         self._out: list[tuple[Entry, bool]] = []
         self._texts: list[TextPart] = []  # of the open message
         self._raws: list[msgspec.Raw] = []
@@ -126,7 +134,7 @@ class History:
         """The entries of the content at this index."""
         self._out, self._message = [], index
         if content.role == "model":
-            self._open = []
+            self._open, self._rebuilds = [], False
             for part in content.parts:
                 self._read_model_part(*part)
             self._end_thought()
@@ -224,6 +232,7 @@ class History:
             kept = signature.signature
         else:
             kept = wrap_thought_signature(signature) if signature else ""
+        self._rebuilds = self._rebuilds or isinstance(signature, Carried)
         entry = CallEntry(id, call.name, arguments, raw=part, signature=kept, message=self._message)
         self._put(entry, as_written=not isinstance(signature, Carried))
 
@@ -239,13 +248,16 @@ class History:
                 if said:
                     self._put(Message("user", tuple(said), raw=to_raw(raws), message=self._message))
                     said, raws = [], []
-                self._put(self._read_result(path, response, raw))
+                self._put(self._read_result(path, response, raw), as_written=not self._rebuilds)
                 continue
             media = _read_media(part, path)
             last = self._out[-1][0] if self._out else None
             if isinstance(media, ImagePart | AudioPart | FilePart) and isinstance(last, ResultEntry) and not said:
                 # Some clients put the image of a result beside it.
-                self._out[-1] = (msgspec.structs.replace(last, parts=(*last.parts, media), raw=None), True)
+                self._out[-1] = (
+                    msgspec.structs.replace(last, parts=(*last.parts, media), raw=None),
+                    not self._rebuilds,
+                )
                 continue
             said.append(media if media is not None else _read_other(part, raw))
             raws.append(raw)
@@ -279,8 +291,12 @@ class History:
 
 
 def _make_id(position: int, name: str) -> str:
-    """An id for a call that has none, equal in all requests of a conversation."""
-    return "call_" + hashlib.sha256(f"{position}:{name}".encode()).hexdigest()[:24]
+    """An id for a call that has none, equal in all requests of a conversation, which `is_minted_item_id` recognizes."""
+    return f"call_{hashlib.sha256(f'{position}:{name}'.encode()).hexdigest()[:24]}{position % 10_000:02}"
+
+
+def _is_result(raw: msgspec.Raw) -> bool:
+    return reading.begins_with(raw, b"{") and _kind_of(raw) == "functionResponse"
 
 
 def _kind_of(raw: msgspec.Raw) -> str:
