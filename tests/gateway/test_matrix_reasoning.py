@@ -141,5 +141,5 @@ def test_the_calls_of_another_model_have_the_unknown_signature(routes: Routes, c
     agent.switch(f"gemini/{models[1]}")
     response = routes.post(agent.dialect, agent.request(CONVERSATION.steps[1]), f"{first}/{models[0]}")
     assert response.status_code == 200, response.text
-    assert {"code": "signature_missing", "subject": "call_a"} in json.loads(response.headers["x-toolwire-notes"])
+    assert "signature_missing" in [note["code"] for note in json.loads(response.headers["x-toolwire-notes"])]
     assert json.dumps(service.bodies[-1]).count(UNKNOWN_SIGNATURE) == 1

@@ -146,9 +146,10 @@ def test_a_service_takes_what_any_client_may_ask(routes: Routes, name: str, dial
 
 
 CHOICES: dict[Name, Json] = {
-    "chat": {"type": "function", "function": {"name": "find"}},
-    "responses": {"type": "function", "name": "find"},
-    "messages": {"type": "tool", "name": "find"},
+    "chat": {"tool_choice": {"type": "function", "function": {"name": "find"}}},
+    "responses": {"tool_choice": {"type": "function", "name": "find"}},
+    "messages": {"tool_choice": {"type": "tool", "name": "find"}},
+    "gemini": {"toolConfig": {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["find"]}}},
 }
 
 
@@ -158,7 +159,7 @@ CHOICES: dict[Name, Json] = {
 def test_a_service_that_ignores_the_named_tool_is_held_to_it(routes: Routes, dialect: Name, kind: Name, stream: bool):
     script = Script((Calls("call_a", "look"), Calls("call_b", "find", '{"path":"a"}'), Calls("call_c", "look")))
     routes.upstream.replies["wilful"] = reply(script, kind, stream=stream)
-    asked = question(dialect, f"{kind}/wilful", script.tools, stream=stream, tool_choice=CHOICES[dialect])
+    asked = question(dialect, f"{kind}/wilful", script.tools, stream=stream, **CHOICES[dialect])
     held = routes.ask(dialect, asked)
     assert [(call.id, call.name) for call in held.seen.calls] == [("call_b", "find")]
     assert held.seen.finish == "calls"

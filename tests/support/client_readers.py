@@ -91,6 +91,13 @@ class Refused(Exception):
     def message(self) -> str:
         return self.body["error"]["message"]
 
+    @property
+    def code(self) -> str:
+        """The code of the error, if the dialect has one."""
+        error = self.body["error"]
+        reasons = [detail["reason"].lower() for detail in error.get("details", ()) if "reason" in detail]
+        return next(iter(reasons), "") if "status" in error else error.get("code") or ""
+
 
 def hold(response: httpx.Response, dialect: Name, *, stream: bool, extended: bool = False) -> Held:
     """The turn in this answer. Raises `Refused` if there is none. `extended` is about streams of Responses."""

@@ -14,10 +14,9 @@ from typing import Literal, TypeAlias
 import msgspec
 
 Name: TypeAlias = Literal["chat", "responses", "messages", "gemini"]
-NAMES: tuple[Name, ...] = ("chat", "responses", "messages")
-"""Dialects that are also kinds of backends."""
-KINDS: tuple[Name, ...] = (*NAMES, "gemini")
-"""The kinds of backends that are HTTP servers, which are also the dialects."""
+NAMES: tuple[Name, ...] = ("chat", "responses", "messages", "gemini")
+"""The dialects, which are also the kinds of backends that are HTTP servers."""
+KINDS = NAMES
 End: TypeAlias = Literal["stop", "sequence", "length", "filter", "error", "cut"]
 Finish: TypeAlias = Literal["stop", "calls", "length", "filter", "refused", "failed"]
 

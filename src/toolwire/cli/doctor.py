@@ -40,6 +40,7 @@ from toolwire.turns.route import Route
 from toolwire.turns.routes import Router, read_model_names
 from toolwire.upstream.credentials import find_login_file, inherit_environment, read_login
 from toolwire.upstream.http import HttpSession, HttpUpstream
+from toolwire.upstream.logins import LOGINS
 from toolwire.upstream.reply import Broken
 
 _INSTALL_CODEX = PROGRAMS["codex"].install
@@ -209,7 +210,7 @@ async def _check_route(route: Route, upstream: HttpUpstream) -> tuple[State, str
     answer = await upstream.fetch(post, key)
     if refuses_key(answer):
         if backend.auth:
-            return "bad", f"the login was refused ({answer.status}); run codex login"
+            return "bad", f"the login was refused ({answer.status}); run {LOGINS[backend.auth].command}"
         variable = backend.api_key_env or find_key_variable(backend)
         if not variable:
             return "good", "it answers, and needs a key: clients send theirs, unless api_key_env names one"

@@ -31,6 +31,8 @@ class Preset(msgspec.Struct, frozen=True, omit_defaults=True):
     profile: Table = {}
     query: dict[str, str] = {}
     key_header: Header | Literal[""] = ""
+    auth: str = ""
+    """The login in place of a key."""
     address: str = ""
     """The form of `base_url`, if it differs for each user."""
     owner: str = ""
@@ -175,6 +177,14 @@ PRESETS: dict[str, Preset] = {
     ),
     "vertex": Preset(
         "Vertex AI (Google Cloud)",
+        "gemini",
+        models=("gemini-*",),
+        profile={"vertex": True},
+        auth="google",
+        address="https://aiplatform.googleapis.com/v1/projects/PROJECT/locations/global/publishers/google",
+    ),
+    "vertex-chat": Preset(
+        "Vertex AI, by its Chat Completions endpoint",
         api_key_env="VERTEX_ACCESS_TOKEN",
         models=("google/gemini-*",),
         profile=_GEMINI_CHAT,
@@ -200,7 +210,7 @@ def find_preset(url: str, owner: str = "") -> str:
     host = urlsplit(url).netloc
     for name, preset in PRESETS.items():
         form = re.escape(urlsplit(preset.base_url or preset.address).netloc)
-        if preset.api_key_env and re.fullmatch(_PLACEHOLDER.sub("[^.]+", form), host):
+        if (preset.api_key_env or preset.auth) and re.fullmatch(_PLACEHOLDER.sub("[^.]+", form), host):
             return name
     return next((name for name, preset in PRESETS.items() if owner and preset.owner == owner), "")
 

@@ -194,7 +194,7 @@ class Backend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     api_key_env: str = ""
     key_header: Header | Literal[""] = ""
     """The header for the key, if it differs from that of the kind."""
-    auth: Literal["", "codex"] = ""
+    auth: Literal["", "codex", "google"] = ""
     models: tuple[str, ...] = ()
     aliases: dict[str, str] = {}
     retries: Annotated[int, msgspec.Meta(ge=0)] = 2

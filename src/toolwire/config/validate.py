@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from math import inf
 from urllib.parse import urlsplit
 
+import msgspec
+
 from toolwire.config.decode import SettingsError, convert_table, explain_choice, join_words
 from toolwire.config.presets import PRESETS, find_placeholder
 from toolwire.config.settings import (
@@ -145,7 +147,7 @@ def _check_address(backend: Backend) -> Iterator[str]:
                 yield f".{field}: a {backend.kind} backend does not use it"
     elif not url and address:
         yield f".base_url: the preset {backend.preset} needs an address of the form {address}"
-    elif not url and not backend.auth:
+    elif not url and not _knows_address(backend):
         yield f".base_url: a {backend.kind} backend needs an address"
     if not url:
         return
@@ -163,6 +165,15 @@ def _check_address(backend: Backend) -> Iterator[str]:
         yield f".base_url: it ends in an operation; write {repr(plain) if '@' not in url else f'it without {ending}'}"
     elif word := find_placeholder(url, address):
         yield f".base_url: write your own {word.lower()} for {word}"
+
+
+def _knows_address(backend: Backend) -> bool:
+    """Whether the address follows from the login."""
+    http = http_backends()[backend.kind]
+    try:
+        return bool(backend.auth) and bool(http.facts(http.profile_from(backend.profile, backend.auth)).base_url)
+    except msgspec.ValidationError:  # reported later
+        return True
 
 
 def _check_names(backend: Backend) -> Iterator[str]:

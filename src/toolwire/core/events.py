@@ -18,7 +18,7 @@ from toolwire.core.errors import Failure
 from toolwire.core.sse import Frame
 
 Dialect: TypeAlias = str
-"""The name of a dialect: `chat`, `responses` or `messages`."""
+"""The name of a dialect: `chat`, `responses`, `messages` or `gemini`."""
 Origin: TypeAlias = str
 """The dialect in which something was written; empty if unknown."""
 UNSIGNED_ORIGIN: Origin = "chat"

@@ -16,9 +16,10 @@ from toolwire.turns.codex import make_codex_route
 from toolwire.turns.route import Route
 from toolwire.turns.validate import validate
 from toolwire.upstream.codex.host import CodexHost
-from toolwire.upstream.credentials import ApiKey, CodexLogin, find_login_file, has_login
+from toolwire.upstream.credentials import ApiKey
 from toolwire.upstream.http import HttpSession, HttpUpstream
 from toolwire.upstream.in_process import ScriptUpstream
+from toolwire.upstream.logins import LOGINS
 from toolwire.upstream.reply import Broken
 
 
@@ -43,8 +44,8 @@ def find_obstacle(backend: Backend, settings: Settings) -> str:
     side, environment = backend_kinds()[backend.kind], settings.environment
     if backend.api_key_env and not environment.get(backend.api_key_env, "").strip():
         return f"{backend.api_key_env} is not set; start Toolwire with the key of its server in it"
-    if backend.auth and not has_login(environment):
-        return f"there is no login in {find_login_file(environment)}; run codex login"
+    if backend.auth and (obstacle := LOGINS[backend.auth].find_obstacle(environment)):
+        return obstacle
     if side.is_recording:
         try:
             _read_replay(backend)
@@ -76,7 +77,8 @@ def _make_http_route(backend: Backend, http: HttpBackend, settings: Settings, se
     if backend.api_key_env:
         own_key = settings.environment.get(backend.api_key_env, "").strip()
     obstacle = find_obstacle(backend, settings)
-    credentials = CodexLogin() if backend.auth else ApiKey(backend.key_header or http.key_header, own_key)
+    key_header = backend.key_header or http.key_header
+    credentials = LOGINS[backend.auth].make() if backend.auth else ApiKey(key_header, own_key)
     upstream = HttpUpstream(
         session,
         backend.base_url or facts.base_url,
@@ -96,7 +98,8 @@ def _make_http_route(backend: Backend, http: HttpBackend, settings: Settings, se
     async def list_models(key: str) -> bytes:
         return http.convert_models(await upstream.get_json(http.models_path, key))
 
-    usage = partial(upstream.at_parent(backend.auth).get_json, http.usage_path, "") if backend.auth else None
+    has_usage = bool(backend.auth and http.usage_path)
+    usage = partial(upstream.at_parent(backend.auth).get_json, http.usage_path, "") if has_usage else None
     return Route(
         backend,
         upstream,

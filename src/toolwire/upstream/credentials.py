@@ -29,6 +29,9 @@ class ApiKey(msgspec.Struct, frozen=True):
         key = client_key if self.key is None else self.key
         return {self.header: f"Bearer {key}" if self.header == "authorization" else key} if key else {}
 
+    async def renew(self) -> None:
+        """Do nothing: a key does not expire."""
+
 
 class LoginTokens(msgspec.Struct):
     """The tokens of a ChatGPT login."""
@@ -95,6 +98,9 @@ class CodexLogin:
         except (OSError, msgspec.DecodeError) as error:
             raise self._make_failure() from error
         return self._headers
+
+    async def renew(self) -> None:
+        """Do nothing: only codex itself renews its login."""
 
     def _make_failure(self) -> Broken:
         message = f"There is no ChatGPT login in {self._path}. Run `codex login`."
