@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from toolwire.gateway.answer import Pace
 from toolwire.gateway.console.access import is_own_key, load_token
 from toolwire.gateway.console.history import TurnHistory
 from toolwire.gateway.console.recorder import TurnRecorder
+from toolwire.gateway.issued_keys import IssuedKeys
 from toolwire.gateway.keys import Keys
 from toolwire.gateway.log import Format, Log
 from toolwire.gateway.memory_budget import MemoryBudget
@@ -83,11 +84,12 @@ async def open_application(
             recorder = TurnRecorder(settings, load_token(), process, log, kept_turns)
             observers.append(recorder)
             is_of_console = partial(is_own_key, load_token())
+        issued = IssuedKeys(store) if settings.access.issued_keys else None
         shared = Shared(
             settings,
             Engine(settings, router, memory.reasoning, make_recordings(settings)),
             OriginCheck(settings),
-            Keys(settings, is_of_console),
+            Keys(settings, is_of_console, issued),
             log,
             bounds_of(settings),
             budget,
@@ -111,7 +113,11 @@ async def open_application(
         state = State(shared, history, runs, stored, socket_responses, membership, leases, recovery)
         maintenance = Maintenance(state)
         await store.open()
+        if issued is not None:
+            with suppress(StoreFailed):  # requests are refused until the keys can be read
+                await issued.refresh()
         await maintenance.start()
+        keys_task = asyncio.create_task(issued.keep_fresh()) if issued is not None else None
         router.start()
         is_first = process.slot in (None, 0)
         async with kept_turns.keep(recorder, lists=is_first) if kept_turns and recorder else nullcontext():
@@ -123,6 +129,8 @@ async def open_application(
             await router.stop()
             await memory.flush()
         await maintenance.stop()
+        if keys_task is not None:
+            keys_task.cancel()
         await store.close()
         log.flush()
 

@@ -130,3 +130,14 @@ CREATE TABLE toolwire.commits (
     at timestamptz NOT NULL DEFAULT now()
 );
 CREATE INDEX commits_by_time ON toolwire.commits (at);
+
+-- name: issued_keys
+-- Keys of clients. A change takes its number from `key_changes`, whose row it locks: changes commit in their order.
+CREATE TABLE toolwire.issued_keys (
+    name text COLLATE "C" PRIMARY KEY,
+    facts bytea NOT NULL,
+    change bigint NOT NULL
+);
+CREATE INDEX issued_keys_by_change ON toolwire.issued_keys (change);
+CREATE TABLE toolwire.key_changes (latest bigint NOT NULL);
+INSERT INTO toolwire.key_changes VALUES (0);

@@ -59,3 +59,12 @@ CREATE TABLE IF NOT EXISTS turns (
 CREATE INDEX IF NOT EXISTS turns_by_use ON turns (used);
 CREATE INDEX IF NOT EXISTS turns_by_owner ON turns (owner, used, size);
 UPDATE schema SET version = 4;
+
+-- name: version_5
+CREATE TABLE IF NOT EXISTS issued_keys (
+    name TEXT PRIMARY KEY, facts BLOB NOT NULL, change INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS issued_keys_by_change ON issued_keys (change);
+CREATE TABLE IF NOT EXISTS key_changes (latest INTEGER NOT NULL);
+INSERT INTO key_changes SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM key_changes);
+UPDATE schema SET version = 5;
