@@ -448,7 +448,7 @@ def test_a_gateway_with_issued_keys_may_be_reached_from_outside():
 @pytest.mark.parametrize(
     ("access", "key", "message"),
     [
-        ({"admin_key_env": "ADMIN"}, ADMIN, "only with access.issued_keys = true"),
+        ({"admin_key_env": "ADMIN"}, ADMIN, "is for access.issued_keys = true or usage.enabled = true"),
         ({"issued_keys": True, "admin_key_env": "ADMIN"}, "", "the variable ADMIN is not set"),
         ({"issued_keys": True, "admin_key_env": "ADMIN"}, "short", "at least 20 ASCII characters"),
         ({"issued_keys": True, "admin_key_env": "ADMIN"}, "ü" * 30, "at least 20 ASCII characters"),

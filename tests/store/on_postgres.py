@@ -19,6 +19,7 @@ USERS = 3
 TABLES = (
     *("holders", "items", "runs", "journal", "members", "leases", "kept", "dropped", "probes", "turns", "commits"),
     "issued_keys",
+    "usage",
 )
 EMPTY = "".join(f"DELETE FROM toolwire.{table};" for table in TABLES)
 

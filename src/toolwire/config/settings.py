@@ -100,6 +100,15 @@ class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The environment variable with the key of the admin API; without it there is no such API."""
 
 
+class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The ledger of what turns use."""
+
+    enabled: bool = False
+    """Whether each turn has a row in the store."""
+    days: Annotated[float, msgspec.Meta(gt=0, le=36500)] = 30.0
+    """Days after which the rows are summed by hour."""
+
+
 class Store(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The store of responses, and of the state between a turn with calls and the next turn."""
 
@@ -255,6 +264,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     server: Server = Server()
     keys: tuple[Key, ...] = ()
     access: Access = Access()
+    usage: Usage = Usage()
     store: Store = Store()
     tools: ToolRules = ToolRules()
     timeouts: Timeouts = Timeouts()

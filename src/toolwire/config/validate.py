@@ -119,8 +119,8 @@ def _check_admin_key(settings: Settings, environment: Mapping[str, str], secrets
     key = environment.get(variable, "").strip()
     if not _VARIABLE.fullmatch(variable):  # not shown: it may be the key
         yield f"{where}: this is not the name of a variable; write the name of the one that holds the key"
-    elif not settings.access.issued_keys:
-        yield f"{where}: the admin API issues keys, which are accepted only with access.issued_keys = true"
+    elif not settings.access.issued_keys and not settings.usage.enabled:
+        yield f"{where}: the admin API is for access.issued_keys = true or usage.enabled = true"
     elif not key:
         yield f"{where}: the variable {variable} is not set"
     elif len(key) < MIN_ADMIN_KEY_CHARS or not key.isascii():

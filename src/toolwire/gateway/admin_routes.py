@@ -1,4 +1,4 @@
-"""The admin API: issues, lists, rotates and revokes keys. It has a key of its own, and is off without one.
+"""The admin API: issues, lists, rotates and revokes keys, and shows usage. It is off unless it has a key.
 
 POST /admin/v1/keys                 {"name":"ann","models":["gpt-*"],"expires_at":1798761600}
                                     {"object":"key","name":"ann","status":"active",…,"key":"sk-tw-…"}
@@ -6,6 +6,7 @@ GET  /admin/v1/keys                 {"object":"list","data":[…]}
 GET  /admin/v1/keys/{name}
 POST /admin/v1/keys/{name}/rotate   {"expires_at":1798761600}, or nothing
 POST /admin/v1/keys/{name}/revoke
+GET  /admin/v1/usage?by=key,model&since=7d
 """
 
 from collections.abc import Awaitable, Callable
@@ -23,6 +24,7 @@ from toolwire.gateway.key_admin import ExpiryTime, KeyAdmin, NewKey
 from toolwire.gateway.keys import find_key
 from toolwire.gateway.memory_budget import Reservation
 from toolwire.gateway.shared import Shared
+from toolwire.gateway.usage_report import make_report, read_question
 
 T = TypeVar("T")
 
@@ -44,8 +46,12 @@ class AdminRoutes:
         self._admin = KeyAdmin(shared.store, shared.settings)
 
     def make_routes(self) -> list[Route]:
-        one = "/admin/v1/keys/{name}"
+        one, settings = "/admin/v1/keys/{name}", self._shared.settings
+        usage = [Route("/admin/v1/usage", self._answer(self.show_usage), methods=["GET"])]
+        if not settings.access.issued_keys:
+            return usage
         return [
+            *(usage if settings.usage.enabled else ()),
             Route("/admin/v1/keys", self._answer(self.list_keys), methods=["GET"]),
             Route("/admin/v1/keys", self._answer(self.create_key), methods=["POST"]),
             Route(one, self._answer(self.show_key), methods=["GET"]),
@@ -68,6 +74,12 @@ class AdminRoutes:
 
     async def revoke_key(self, request: Request) -> object:
         return await self._admin.revoke(request.path_params["name"])
+
+    async def show_usage(self, request: Request) -> object:
+        given = request.query_params
+        question = read_question(given.get("by", "key,model"), given.get("since", "7d"), given.get("until", ""))
+        rows = await make_report(self._shared.store, question)
+        return {"object": "list", "since": question.since, "until": question.until, "data": rows}
 
     async def _read(self, request: Request, decode: Callable[[bytes], T]) -> T:
         """The body of a request; one without a body has an empty object."""

@@ -85,6 +85,11 @@ class IssuedKeys:
             self._check(key)
         return key
 
+    def find_team(self, name: str) -> str:
+        """The team of the key of this name; empty if it has none."""
+        key = self._by_name.get(name)
+        return key.team if key is not None else ""
+
     def _check(self, key: IssuedKey) -> None:
         if not key.is_valid(self._wall()):
             raise Unauthorized(f"The key `{key.name}` {'was revoked' if key.revoked else 'has expired'}.")

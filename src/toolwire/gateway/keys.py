@@ -89,6 +89,10 @@ class Keys:
         key = self.issued.find_by_name(name) if self.issued is not None else None
         return msgspec.structs.replace(_make_caller(key) if key is not None else Caller(name), acts_for=owner)
 
+    def find_team(self, name: str) -> str:
+        """The team of the key of this name, if it was issued for one."""
+        return self.issued.find_team(name) if self.issued is not None else ""
+
     def is_admitted(self, headers: Mapping[bytes, bytes]) -> bool:
         """Whether a request needs no key, or has one of the settings."""
         presented = find_key(headers)

@@ -155,6 +155,35 @@ class IssuedKey(msgspec.Struct, frozen=True, omit_defaults=True):
         return not self.revoked and (not self.expires or now < self.expires)
 
 
+class UsageRow(msgspec.Struct, frozen=True):
+    """What one turn used, or the turns of an hour together."""
+
+    id: str
+    span: int
+    """Seconds: 0 for one turn."""
+    at: float
+    """When it ended, in seconds since 1970."""
+    hour: int
+    """The same in whole hours."""
+    key: str
+    team: str
+    model: str
+    backend: str
+    dialect: str
+    outcome: str
+    turns: int
+    input: int
+    """Tokens, as are the next four; as in `Usage`."""
+    output: int
+    cached: int
+    cache_write: int
+    reasoning: int
+    calls: int
+    notes: int
+    duration: int
+    """Milliseconds."""
+
+
 class Member(msgspec.Struct, frozen=True):
     """A process that uses the store. Each time it joins, it gets a new id."""
 

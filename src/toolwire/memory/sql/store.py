@@ -9,6 +9,7 @@ from toolwire.memory.sql.issued_keys import IssuedKeys
 from toolwire.memory.sql.operation import Row, Transaction, reading, transaction
 from toolwire.memory.sql.responses import call_id_of, decode_id
 from toolwire.memory.sql.sweep import Sweep
+from toolwire.memory.sql.usage import UsageLedger
 from toolwire.memory.store import (
     AnyRow,
     EventRow,
@@ -29,7 +30,7 @@ Read: TypeAlias = Callable[..., Awaitable[Sequence[Row]]]
 """Runs a statement on a snapshot."""
 
 
-class Store(Sweep, IssuedKeys):
+class Store(Sweep, IssuedKeys, UsageLedger):
     """What outlives a turn. Every operation may raise `StoreFailed`."""
 
     @property
