@@ -319,7 +319,7 @@ def find_model(arguments: Sequence[str]) -> str:
 def with_key_for(settings: Settings, model: str, gateway: GatewayAddress) -> GatewayAddress:
     """The gateway with the key to use for a model: the user's own where the gateway passes it on."""
     backend, _ = _find_backend(settings, model)
-    key = find_key(backend) if not settings.keys else ""
+    key = find_key(backend) if not settings.needs_key else ""
     return msgspec.structs.replace(gateway, key=key, key_variable=find_key_variable(backend)) if key else gateway
 
 

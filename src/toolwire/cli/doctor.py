@@ -90,13 +90,15 @@ async def examine(config: str | None) -> list[Finding]:
         _examine_codex(),
         asyncio.gather(*(_examine_backend(settings, backend) for backend in settings.backends)),
     )
-    keys = f"{len(settings.keys)}: {', '.join(key.name for key in settings.keys)}"
+    keys = f"{len(settings.keys)}: {', '.join(key.name for key in settings.keys)}" if settings.keys else ""
+    if settings.access.issued_keys:
+        keys = f"{keys}; and issued ones: toolwire keys list".removeprefix("; and ")
     port = f"{url} is free" if version is None else f"{url}: toolwire {version} answers"
     if version == "":
         port = f"{url}: another program answers; choose another with server.port, or serve --port"
     return [
         *_examine_configuration(settings),
-        Finding("keys", "good", keys if settings.keys else "none: every program on this machine may use the gateway"),
+        Finding("keys", "good", keys or "none: every program on this machine may use the gateway"),
         *backends,
         await _examine_store(settings.store),
         codex,

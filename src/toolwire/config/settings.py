@@ -91,6 +91,24 @@ class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether the holder of this key sees its own turns in the console; with `all`, those of every key."""
 
 
+class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Keys that are issued while the gateway runs, besides those of `[[keys]]`."""
+
+    issued_keys: bool = False
+    """Whether the gateway accepts the keys in its store, which `toolwire keys` and the admin API issue."""
+    admin_key_env: str = ""
+    """The environment variable with the key of the admin API; without it there is no such API."""
+
+
+class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The ledger of what turns use."""
+
+    enabled: bool = False
+    """Whether each turn has a row in the store."""
+    days: Annotated[float, msgspec.Meta(gt=0, le=36500)] = 30.0
+    """Days after which the rows are summed by hour."""
+
+
 class Store(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The store of responses, and of the state between a turn with calls and the next turn."""
 
@@ -245,6 +263,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     server: Server = Server()
     keys: tuple[Key, ...] = ()
+    access: Access = Access()
+    usage: Usage = Usage()
     store: Store = Store()
     tools: ToolRules = ToolRules()
     timeouts: Timeouts = Timeouts()
@@ -301,6 +321,16 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The environment of this process, in which the given variables replace others."""
         return ChainMap(self.variables, os.environ)
 
+    @property
+    def needs_key(self) -> bool:
+        """Whether a client needs a key of the gateway's own; without one, only this machine may use it."""
+        return bool(self.keys) or self.access.issued_keys
+
+    @property
+    def admin_key(self) -> str:
+        """The key of the admin API; empty if there is no such API."""
+        return self.environment.get(self.access.admin_key_env, "").strip()
+
     def key_of(self, key: Key) -> str:
         """The value of a key, from the file or the environment."""
         return (key.key or self.environment.get(key.key_env, "")).strip()
@@ -321,7 +351,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def secret_variables(self) -> frozenset[str]:
         """The environment variables that settings name as holders of keys."""
-        return frozenset(_find_variables(msgspec.to_builtins((self.keys, self.store, self.backends))))
+        return frozenset(_find_variables(msgspec.to_builtins((self.keys, self.access, self.store, self.backends))))
 
 
 def _find_variables(value: Any) -> Iterator[str]:
@@ -434,7 +464,7 @@ def with_address(settings: Settings, host: str | None, port: int | None) -> Sett
     server = msgspec.structs.replace(server, host=host or server.host, port=server.port if port is None else port)
     if not 0 <= server.port <= 65535:
         raise SettingsError(f"server.port: {server.port} is not a port")
-    if not is_loopback(server.host) and not settings.keys:
+    if not is_loopback(server.host) and not settings.needs_key:
         raise SettingsError(f"server.host: {server.host} can be reached from outside; add a [[keys]] entry first")
     return msgspec.structs.replace(settings, server=server)
 

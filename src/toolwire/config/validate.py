@@ -26,6 +26,9 @@ _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/@*]+", re.IGNORECASE)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
+MIN_ADMIN_KEY_CHARS = 20
+
+
 def find_faults(settings: Settings, environment: Mapping[str, str] = os.environ) -> Iterator[str]:
     """All faults, each with its field."""
     yield from find_general_faults(settings, environment)
@@ -108,6 +111,24 @@ def _check_access(settings: Settings, environment: Mapping[str, str]) -> Iterato
             yield f"{where}: another name has this key"
         names.add(key.name)
         secrets.update(forms)
+    yield from _check_admin_key(settings, environment, secrets)
+
+
+def _check_admin_key(settings: Settings, environment: Mapping[str, str], secrets: set[bytes]) -> Iterator[str]:
+    variable, where = settings.access.admin_key_env, "access.admin_key_env"
+    if not variable:
+        return
+    key = environment.get(variable, "").strip()
+    if not _VARIABLE.fullmatch(variable):  # not shown: it may be the key
+        yield f"{where}: this is not the name of a variable; write the name of the one that holds the key"
+    elif not settings.access.issued_keys and not settings.usage.enabled:
+        yield f"{where}: the admin API is for access.issued_keys = true or usage.enabled = true"
+    elif not key:
+        yield f"{where}: the variable {variable} is not set"
+    elif len(key) < MIN_ADMIN_KEY_CHARS or not key.isascii():
+        yield f"{where}: the key in {variable} must have at least {MIN_ADMIN_KEY_CHARS} ASCII characters"
+    elif key.encode() in secrets:
+        yield f"{where}: a client has this key too"
 
 
 def find_backend_faults(backend: Backend) -> Iterator[str]:

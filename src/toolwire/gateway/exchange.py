@@ -89,6 +89,8 @@ class Exchange:
             self._began, self._owner, self._run = time.perf_counter(), "", None
         self._answer: Answer | None = None
         self._failure: Failure | None = None
+        self._interruption: Failure | None = None
+        self._leave: Callable[[], None] | None = None  # ends the watch of an issued key
         self._collected = 0  # bytes of the reply
         self._owns_turn = True
 
@@ -102,8 +104,9 @@ class Exchange:
             except ToolwireError as error:
                 await self._fail(error.failure)
             except asyncio.CancelledError:
-                # The drain is over, or a background run is cancelled. The cancellation is not propagated.
-                await self._fail(self.sink.interruption)
+                # The drain is over, a background run is cancelled, or the key is no longer valid. The cancellation is
+                # not propagated.
+                await self._fail(self._interruption or self.sink.interruption)
             except ClientGone:
                 raise
             except RecursionError:  # while the body is decoded
@@ -125,6 +128,10 @@ class Exchange:
 
     async def _end(self) -> None:
         """End the run after its answer, release its memory, and report the turn."""
+        if self._leave is not None:
+            self._leave()
+        if self._interruption is not None and (task := asyncio.current_task()) is not None:
+            task.uncancel()  # the task may go on with another request
         for observer in self.turn.observers:
             observer.stop()
         if not self._owns_turn:
@@ -148,7 +155,21 @@ class Exchange:
         caller: Caller = self.scope.get(CALLER) or self.shared.keys.check(head.headers, head.query)
         self._owner = caller.owner
         self.turn.enter(caller.name)
+        if caller.is_issued:
+            self.watch_key(caller)
         return caller
+
+    def watch_key(self, caller: Caller) -> None:
+        """End the exchange, which this task serves, when the key is no longer valid."""
+        task = asyncio.current_task()
+        if self.shared.keys.issued is None or task is None:
+            return
+
+        def stop(failure: Failure) -> None:
+            self._interruption = failure
+            task.cancel()
+
+        self._leave = self.shared.keys.issued.watch(caller.name, stop)
 
     async def read_body(self, receive: Receive) -> bytes:
         """Read the body of the request. Raises `BadRequest`, or `Overloaded` if there is no room for it."""

@@ -26,7 +26,7 @@ class OriginCheck:
     """Checks every request, upgrade and preflight before anything else does."""
 
     def __init__(self, settings: Settings) -> None:
-        self.has_keys = bool(settings.keys)
+        self.has_keys = settings.needs_key
         hosts = frozenset(map(host_name, settings.server.hosts))
         origins = frozenset(origin.lower() for origin in settings.server.origins)
 

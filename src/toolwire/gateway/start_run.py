@@ -56,7 +56,7 @@ def start_run(
     if any(tool.searches for tool in request.hosted_tools):
         from toolwire.gateway.tools.search import adopt_searches  # noqa: PLC0415 - few requests need it
 
-        route, model = shared.engine.router.all_for(request.model)[0]
+        route, model = shared.engine.router.find(request.model, caller.grant)
         search = adopt_searches(request, route, shared.engine.reasoning.list_refused(route.backend.name, model))
     if tools is not None:
         count_call = _make_call_counter(exchange)

@@ -73,7 +73,7 @@ def check_backends(settings: Settings) -> None:
 def _make_http_route(backend: Backend, http: HttpBackend, settings: Settings, session: HttpSession) -> Route:
     profile = http.profile_from(backend.profile, backend.auth)
     facts, encode_count = http.facts(profile), http.count_tokens
-    own_key = "" if settings.keys else None  # with keys, the client's key is one of ours and is not passed on
+    own_key = "" if settings.needs_key else None  # with keys, the client's key is one of ours and is not passed on
     if backend.api_key_env:
         own_key = settings.environment.get(backend.api_key_env, "").strip()
     obstacle = find_obstacle(backend, settings)

@@ -15,6 +15,7 @@ from toolwire.core.policies import Policy
 from toolwire.core.request import CallEntry, Entry, Omission, ReasoningEntry, Request
 from toolwire.memory.reasoning import KeepReasoning, KeepSignedReasoning, KeepUnsigned, ReasoningCache, strip_reasoning
 from toolwire.turns.attempt import Question, TurnGuard
+from toolwire.turns.grants import Grant
 from toolwire.turns.observers import AttemptInfo, AttemptObserver
 from toolwire.turns.route import Route
 from toolwire.turns.routes import Router
@@ -37,12 +38,18 @@ class Caller(Protocol):
         """The key for backends that have none of their own."""
         ...
 
+    @property
+    def grant(self) -> Grant | None:
+        """What it may use, if that is not everything."""
+        ...
+
 
 class LocalCaller(msgspec.Struct, frozen=True):
     """The caller of a turn in this process, with the keys of its environment or with a given one."""
 
     owner: str = ""
     upstream_key: str = ""
+    grant: Grant | None = None
 
 
 class Engine(msgspec.Struct, frozen=True):
@@ -79,7 +86,7 @@ Target = tuple[Route, str]
 
 def prepare(engine: Engine, request: Request, caller: Caller, options: Options) -> "Job":
     """The job of answering a request. Raises `BadRequest` if no backend can."""
-    targets: Sequence[Target] = engine.router.all_for(request.model)
+    targets: Sequence[Target] = engine.router.all_for(request.model, caller.grant)
     if request.choices > 1 or request.needs_own_dialect:
         targets = [(route, model) for route, model in targets if route.recorded_as == request.dialect]
         if not targets and request.needs_own_dialect:

@@ -141,9 +141,11 @@ async def begin_turn(
     await exchange.shared.memory.load(caller.owner, request.entries)
     await exchange.pause()
     policies: list[Callable[[], compaction.ReplaceWithCompaction]] = []
-    if compaction.is_requested(request) and not exchange.shared.engine.router.find(request.model)[0].facts.compacts:
-        request = compaction.make_summary_request(request)
-        policies.append(partial(compaction.ReplaceWithCompaction, f"cmp_{exchange.seed}"))
+    if compaction.is_requested(request):
+        route, _ = exchange.shared.engine.router.find(request.model, caller.grant)
+        if not route.facts.compacts:
+            request = compaction.make_summary_request(request)
+            policies.append(partial(compaction.ReplaceWithCompaction, f"cmp_{exchange.seed}"))
     run = start_run(exchange, request, caller, *policies, guard=guard)
     answer = ResponsesAnswer(exchange, history, resumed, request, socket=socket, whole=whole, created=created)
     return run, answer
