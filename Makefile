@@ -52,7 +52,7 @@ fix: .venv/.ready-dev ## Let ruff repair what it can
 docs: .venv/.ready-docs ## Build the documentation site into build/site (options: make docs ARGS=serve)
 	@$(BIN)/python scripts/build_docs.py $(ARGS)
 
-bench: .venv/.ready-dev ## Measure the gateway's CPU time relative to a minimal translator (needs gcc and taskset)
+bench: .venv/.ready-dev ## Measure the gateway's CPU time relative to a minimal translator (needs gcc and taskset; options: make bench ARGS="peers")
 	@$(BIN)/python bench/run.py $(ARGS)
 
 smoke: setup ## Check calls over every API through a running gateway (options: make smoke ARGS="--url … --model …")
