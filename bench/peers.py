@@ -313,7 +313,7 @@ def _crowd(side: Side, row: Row) -> None:
         case Exception() as error:
             row.reasons["crowd MB"] = str(error)
         case result if result["open_most"] < CROWD[3]:
-            row.reasons["crowd MB"] = f"{result['open_most']} streams at once, no more"
+            row.reasons["crowd MB"] = f"{most:.0f} MB with {result['open_most']} streams at once, no more"
         case _:
             row.add("crowd MB", most)
 

@@ -115,10 +115,11 @@ def load(
 ) -> dict[str, Any]:
     """What the load generator measured; `load.c` tells what its fields are."""
     command = ["taskset", "-c", str(CORES[0]), str(WORK / "load"), "--port", str(port), "--path", path]
-    command += ["--body", str(body), "--conc", str(connections), "--n", str(requests), "--timeout", "90"]
+    command += ["--body", str(body), "--conc", str(connections), "--n", str(requests), "--timeout", "180"]
     command += [part for header in headers for part in ("-H", header)]
     output = subprocess.run(command, check=False, capture_output=True, text=True).stdout
     result: dict[str, Any] = json.loads(output)
     if result["errors"] or result["timed_out"]:
-        raise Failed(f"the load on port {port} met errors: {result}")
+        ended = f"{result['streams']} of {requests} ended after {result['elapsed']:.0f} s, {result['errors']} failed"
+        raise Failed(f"the load on port {port} met errors: {ended} {result['err']}".rstrip())
     return result
