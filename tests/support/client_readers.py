@@ -14,7 +14,7 @@ from urllib.parse import quote
 import httpx
 import msgspec
 
-from tests.support.checked import chat_faults, messages_faults, responses_faults
+from tests.support.checked import chat_faults, gemini_faults, messages_faults, responses_faults
 from tests.support.fold import fold_chat
 from tests.support.google_shapes import answer_faults
 from tests.support.schemas import event_errors, response_errors
@@ -448,7 +448,9 @@ def _gemini_stream(body: bytes) -> Held:
     for line, following in zip(lines, [*lines[1:], b""], strict=True):
         assert not line or (line.startswith(b"data: {") and b"\n" not in line and not following), line
         chunks += [line[6:]] if line else []
-    return _gemini(chunks)
+    held = _gemini(chunks)
+    assert gemini_faults(held.came) == []
+    return held
 
 
 def _gemini_plain(response: httpx.Response) -> Held:

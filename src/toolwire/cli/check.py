@@ -49,7 +49,7 @@ class CheckOptions(msgspec.Struct, frozen=True):
 
 @click.command()
 @click.argument("url", default="", help="The address of an endpoint, with or without /v1.")
-@click.option("--api", "-a", default="", help="APIs, separated by commas; by default all: chat,responses,messages.")
+@click.option("--api", "-a", default="", help=f"APIs, separated by commas: {','.join(APIS)}; all by default.")
 @click.option("--model", "-m", default="", help="The model to use; by default demo, or the first one listed.")
 @click.option("--key", "-k", default="", envvar="TOOLWIRE_CHECK_KEY", show_envvar=True, help="The key to send.")
 @click.option("--only", multiple=True, help="A rule, or an area of rules; may be repeated.")
@@ -57,7 +57,7 @@ class CheckOptions(msgspec.Struct, frozen=True):
 @click.option("--record", type=PATH, help="A directory for all requests and answers.")
 @click.option("--file", "-f", type=PATH, help="Check a captured stream or answer instead.")
 @click.option("--har", type=PATH, help="Check the turns of a HAR archive instead.")
-@click.option("--budget", default=250, show_default=True, help="The maximum number of requests.")
+@click.option("--budget", default=300, show_default=True, help="The maximum number of requests.")
 @click.option("--timeout", default=120.0, show_default=True, help="Seconds to wait for an answer.")
 def check(**values: Any) -> None:
     options = CheckOptions(**values)

@@ -219,6 +219,11 @@ OUTPUT: tuple[type[Event], ...] = (
 Delta: TypeAlias = TextDelta | RefusalDelta | ReasoningDelta | CallArgs
 
 
+def list_texts(event: Delta) -> Sequence[str]:
+    """The text of each frame that a delta was read from."""
+    return (event.text,) if event.batch is None else event.batch.strings
+
+
 def decode_frames(feed: Callable[[Frame], Sequence[Event]], frames: Sequence[Frame]) -> list[Event]:
     """The events of these frames, as `feed` decodes each of them."""
     out: list[Event] = []

@@ -188,7 +188,8 @@ def _show_forms(recording: Recording, forms: Sequence[str], out: TextIO) -> None
         for _, each in read_events(recording, conversation):
             for event in assembly.policies.feed(each):
                 collector.feed(event)
-                out.write(escape_invisible(b"".join(encoder.feed(event)).decode()))
+                written = b"".join(encoder.feed(event)).decode()
+                out.write(escape_invisible(written.replace("\r\n", "\n")))
         [turn] = collector.end()
         if turn.failure is not None:
             plain = dialect.encode_error(turn.failure)

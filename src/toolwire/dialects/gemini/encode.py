@@ -30,6 +30,7 @@ from toolwire.core.events import (
     TurnEnded,
     TurnFailed,
     Usage,
+    list_texts,
 )
 from toolwire.core.notes import TurnStats
 from toolwire.core.raw import Json, fields_of, to_json
@@ -153,21 +154,26 @@ class StreamEncoder:
         return event.batch.write_each(head, self._tail)
 
     def _add_thought(self, event: ReasoningDelta) -> Sequence[bytes]:
-        part, text = (event.kind, event.part), event.text
+        part, is_next = (event.kind, event.part), False
         if part != self._thought_part:
-            separator = "\n\n" if self._thoughts else ""
+            is_next = bool(self._thoughts)
             self._thoughts.append([])
             self._thought_part = part
-        else:
-            separator = ""
-        self._thoughts[-1].append(text)
+        self._thoughts[-1].append(event.text)
         if not self._parts.shows_thoughts:
             return ()
-        if event.frame is not None and not separator:
+        if is_next:
+            first, *others = list_texts(event)
+            return [
+                piece
+                for text in ("\n\n" + first, *others)
+                for piece in self._open(self._thought_head + to_json(text) + self._tail)
+            ]
+        if event.frame is not None:
             return self._open(self._forwarder.write(event.frame))
-        signed = self._original.take_signature(text)
-        if separator or signed:
-            self._signed = {"text": separator + text, "thought": True, **signed}
+        signed = self._original.take_signature(event.text)
+        if signed:
+            self._signed = {"text": event.text, "thought": True, **signed}
             return self._write(self._signed)
         return self._open(self._encode_delta(event, self._thought_head))
 
