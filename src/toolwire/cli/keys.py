@@ -8,17 +8,20 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import click
+import msgspec
 
-from toolwire.cli.options import CommandGroup, config_option, json_option, print_json, say, stop
+from toolwire.cli.options import CommandGroup, config_option, json_option, print_json, say, stop, stop_on
 from toolwire.cli.store import load_settings, open_store
 from toolwire.config.stores import prepare_store
 from toolwire.core.errors import BadRequest
 from toolwire.gateway.key_admin import KeyAdmin, KeyView, NewKey
+from toolwire.memory.store import KeyLimits
 
 T = TypeVar("T")
 
 _UNITS = {"m": 60, "h": 3600, "d": 86_400}
-_HEADINGS = ("NAME", "STATUS", "TEAM", "MODELS", "BACKENDS", "LABELS", "CREATED", "EXPIRES")
+LIMITS = KeyLimits.__struct_fields__
+_HEADINGS = ("NAME", "STATUS", "TEAM", "MODELS", "BACKENDS", "LABELS", "LIMITS", "CREATED", "EXPIRES")
 
 
 class Expiry(click.ParamType[int]):
@@ -58,24 +61,29 @@ name_argument = click.argument("name", metavar="NAME", help="The name of the key
 @click.option("--model", "-m", "models", multiple=True, help="A model that it may use, or a glob; may be repeated.")
 @click.option("--backend", "-b", "backends", multiple=True, help="A backend that it may use; may be repeated.")
 @click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="A label; may be repeated.")
+@click.option("--limit", "limits", multiple=True, metavar="NAME=NUMBER", help=f"One of {', '.join(LIMITS)}.")
 @expires_option("never")
 @json_option
 @config_option
-def create(
+def create(  # noqa: PLR0913 - one parameter for each option
+    *,
     name: str,
     team: str,
     models: tuple[str, ...],
     backends: tuple[str, ...],
     labels: tuple[str, ...],
+    limits: tuple[str, ...],
     expires: int,
     json: bool,
     config: str | None,
 ) -> None:
     """Issue a key. It is shown once."""
-    if unnamed := [label for label in labels if "=" not in label]:
-        raise stop(f"--label: {unnamed[0]!r} has no value; write NAME=VALUE")
-    pairs = dict(label.split("=", 1) for label in labels)
-    new = NewKey(name, team, models, backends, pairs, expires)
+    for option, pairs in (("label", labels), ("limit", limits)):
+        if unnamed := [pair for pair in pairs if "=" not in pair]:
+            raise stop(f"--{option}: {unnamed[0]!r} has no value; write NAME=VALUE")
+    with stop_on(msgspec.ValidationError):
+        given = msgspec.convert(dict(limit.split("=", 1) for limit in limits), KeyLimits, strict=False)
+    new = NewKey(name, team, models, backends, dict(label.split("=", 1) for label in labels), given, expires)
     _print_secret(_run(config, lambda admin: admin.create(new)), json=json)
 
 
@@ -159,8 +167,18 @@ def _print_key(key: KeyView, *, json: bool) -> None:
 def _make_row(key: KeyView) -> Sequence[str]:
     labels = " ".join(f"{name}={value}" for name, value in key.labels.items())
     access = (" ".join(texts) or "all" for texts in (key.models, key.backends))
+    limits = " ".join(f"{name}={most}" for name, most in key.limits.items())
     expires = _show_time(key.expires_at) if key.expires_at else "never"
-    return (key.name, key.status, key.team or "-", *access, labels or "-", _show_time(key.created_at), expires)
+    return (
+        key.name,
+        key.status,
+        key.team or "-",
+        *access,
+        labels or "-",
+        limits or "none",
+        _show_time(key.created_at),
+        expires,
+    )
 
 
 def _show_time(seconds: int) -> str:

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from toolwire.config.settings import Settings
 from toolwire.config.validate import find_glob_fault
 from toolwire.core.errors import BadRequest
 from toolwire.gateway.issued_keys import hash_secret
 from toolwire.memory.sql.store import Store
-from toolwire.memory.store import IssuedKey
+from toolwire.memory.store import IssuedKey, KeyLimits
 
 PREFIX = "sk-tw-"
 """What a secret begins with: clients and scanners for secrets take it for a key."""
@@ -33,6 +33,7 @@ class NewKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     models: tuple[str, ...] = ()
     backends: tuple[str, ...] = ()
     labels: dict[str, str] = {}
+    limits: KeyLimits = KeyLimits()
     expires_at: ExpiryTime = 0
     """Seconds since 1970; 0 for never."""
 
@@ -46,6 +47,7 @@ class KeyView(msgspec.Struct, frozen=True):
     models: tuple[str, ...]
     backends: tuple[str, ...]
     labels: dict[str, str]
+    limits: dict[str, int]
     created_at: int
     rotated_at: int | None
     expires_at: int | None
@@ -92,6 +94,7 @@ class KeyAdmin:
             models=new.models,
             backends=new.backends,
             labels=new.labels,
+            limits=new.limits,
         )
         if not await self._store.put_key(key, None):
             message = f"There is, or was, a key named {new.name!r}. Stored data belongs to the name: use another."
@@ -168,6 +171,7 @@ class KeyAdmin:
             key.models,
             key.backends,
             key.labels,
+            {name: most for name, most in asdict(key.limits).items() if most},
             created_at=int(key.created),
             rotated_at=int(key.rotated) or None,
             expires_at=int(key.expires) or None,
