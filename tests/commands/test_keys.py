@@ -88,6 +88,9 @@ def test_keys_are_part_of_an_export(kept: Desk):
 def test_limits_are_given_by_name(kept: Desk):
     kept.good("keys", "create", "ann", "--limit", "requests_per_minute=60", "--limit", "concurrent_turns=4")
     assert "requests_per_minute=60 concurrent_turns=4" in kept.good("keys", "show", "ann")
+    kept.good("keys", "update", "ann", "--limit", "tokens_per_minute=5", "--team", "blue")
+    shown = json.loads(kept.good("keys", "show", "ann", "--json"))
+    assert (shown["limits"], shown["team"]) == ({"tokens_per_minute": 5}, "blue")
     for limit in ("requests=1", "concurrent_turns=-1", "concurrent_turns=many", "concurrent_turns"):
         done = kept.run("keys", "create", "ben", "--limit", limit)
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
