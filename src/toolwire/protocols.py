@@ -22,6 +22,7 @@ from toolwire.backends import gemini as gemini_backend
 from toolwire.backends import messages as messages_backend
 from toolwire.backends import responses as responses_backend
 from toolwire.backends.lowered import LoweredConversation, ReplayProfile
+from toolwire.core.allowance import Allowance
 from toolwire.core.backend import Post
 from toolwire.core.bounds import Bounds, Steps
 from toolwire.core.collect import Turn
@@ -122,6 +123,8 @@ class DialectSide(msgspec.Struct, frozen=True, kw_only=True):
     """Encodes a model, from its name and the name of its backend."""
     encode_models: Callable[[Sequence[tuple[str, str]], Mapping[str, str]], Json] = openai.encode_models
     """Encodes a list of models, or the page of it that the query parameters ask for."""
+    encode_allowances: Callable[[Sequence[Allowance], float], list[tuple[bytes, bytes]]] = openai.encode_allowances
+    """Encodes what is left of the limits of a key as headers, at a time in seconds since 1970."""
     encode_search: Callable[[Request], SearchFrames] = lambda request: partial(
         responses.encode_search, tuple(tool for tool in request.tools if tool.deferred)
     )
@@ -295,6 +298,7 @@ _ROWS = (
             count_path=f"{messages.PATH}/count_tokens",
             encode_model=messages.encode_model,
             encode_models=messages.encode_models,
+            encode_allowances=messages.encode_allowances,
             encode_search=lambda request: partial(messages.encode_search, stream=request.stream),
         ),
         backend=BackendSide(

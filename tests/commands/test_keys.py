@@ -23,7 +23,7 @@ def test_a_key_is_issued_alone_on_stdout_and_listed_without_its_secret(kept: Des
     assert re.fullmatch(r"sk-tw-[\w-]{43}\n", made.stdout)
     assert made.stderr == "toolwire: the key of ann, which cannot be shown again:\n"
     listed = kept.good("keys", "list")
-    assert re.search(r"^ann +active +blue +gpt-\* +all +app=notes +\d{4}-", listed, re.MULTILINE)
+    assert re.search(r"^ann +active +blue +gpt-\* +all +app=notes +none +\d{4}-", listed, re.MULTILINE)
     shown = json.loads(kept.good("keys", "show", "ann", "--json"))
     assert 9 * 86_400 - 600 < shown["expires_at"] - time.time() < 9 * 86_400 + 1
     assert "key" not in shown
@@ -83,3 +83,15 @@ def test_keys_are_part_of_an_export(kept: Desk):
     bad = Path(kept.folder / "bad.jsonl")
     bad.write_text(lines.replace('"name":"ann"', '"name":"ben"'))
     assert "the value of facts is not valid" in kept.run("store", "import", "bad.jsonl", "-c", str(other)).stderr
+
+
+def test_limits_are_given_by_name(kept: Desk):
+    kept.good("keys", "create", "ann", "--limit", "requests_per_minute=60", "--limit", "concurrent_turns=4")
+    assert "requests_per_minute=60 concurrent_turns=4" in kept.good("keys", "show", "ann")
+    kept.good("keys", "update", "ann", "--limit", "tokens_per_minute=5", "--team", "blue")
+    shown = json.loads(kept.good("keys", "show", "ann", "--json"))
+    assert (shown["limits"], shown["team"]) == ({"tokens_per_minute": 5}, "blue")
+    for limit in ("requests=1", "concurrent_turns=-1", "concurrent_turns=many", "concurrent_turns"):
+        done = kept.run("keys", "create", "ben", "--limit", limit)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+        assert limit.partition("=")[0] in done.stderr

@@ -350,7 +350,13 @@ def test_an_issued_key_sees_nothing_that_concerns_all_clients(stage: Stage):
     assert client.http.get("/metrics").status_code == 403
     assert "backends" not in client.http.get("/readyz").json()
     assert stage.admin.http.get("/metrics").status_code == 200
-    for method, path in (("GET", ""), ("POST", ""), ("GET", "/curious"), ("POST", "/curious/revoke")):
+    for method, path in (
+        ("GET", ""),
+        ("POST", ""),
+        ("GET", "/curious"),
+        ("POST", "/curious"),
+        ("POST", "/curious/revoke"),
+    ):
         assert client.http.request(method, KEYS + path, json={"name": "x"}).status_code == 401
         assert httpx.request(method, stage.urls[0] + KEYS + path, trust_env=False).status_code == 401
 
@@ -409,6 +415,21 @@ def test_a_name_is_never_used_again(stage: Stage):
     for path in ("/nobody/rotate", "/nobody/revoke"):
         assert stage.admin.post(path).status_code == 404
     assert stage.admin.http.get(f"{KEYS}/nobody").status_code == 404
+
+
+def test_a_key_is_changed_field_by_field(stage: Stage):
+    client = stage.issue("changing", team="blue", models=["gpt-one"], labels={"a": "b"})
+    assert client.ask("gpt-two").status_code == 403
+    shown = stage.admin.post("/changing", models=["gpt-two"], expires_at=int(time.time()) + 900).json()
+    assert (shown["team"], shown["models"], shown["labels"]) == ("blue", ["gpt-two"], {"a": "b"})
+    until(lambda: client.ask("gpt-two").status_code == 200)
+    assert client.ask("gpt-one").status_code == 403
+    for fields, param in (({"backends": ["nowhere"]}, "backends"), ({"expires_at": 1}, "expires_at")):
+        assert error_of(stage.admin.post("/changing", **fields))["param"] == param
+    assert stage.admin.post("/changing", name="other").status_code == 400
+    assert stage.admin.post("/nobody", team="x").status_code == 404
+    stage.admin.post("/changing/revoke")
+    assert stage.admin.post("/changing", team="x").status_code == 409
 
 
 # Settings

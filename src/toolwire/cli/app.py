@@ -28,7 +28,7 @@ COMMANDS = {
     "check": "Check how an endpoint handles tool calls, and show the bytes that break a rule.",
     "replay": "Show recorded turns with their times, calls and notes.",
     "config": "Show the settings in force and where each comes from; keys are masked.",
-    "keys": "Issue keys to clients, list them, rotate and revoke them.",
+    "keys": "Issue keys to clients, list, change, rotate and revoke them.",
     "usage": "Show what turns used: tokens, calls and time by key, model, day and more.",
     "store": "Inspect the store, migrate it to this version, or copy it to another one.",
 }

@@ -8,17 +8,21 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import click
+import msgspec
 
-from toolwire.cli.options import CommandGroup, config_option, json_option, print_json, say, stop
+from toolwire.cli.options import CommandGroup, config_option, json_option, print_json, say, stop, stop_on
 from toolwire.cli.store import load_settings, open_store
 from toolwire.config.stores import prepare_store
 from toolwire.core.errors import BadRequest
-from toolwire.gateway.key_admin import KeyAdmin, KeyView, NewKey
+from toolwire.gateway.key_admin import KeyAdmin, KeyUpdate, KeyView, NewKey
+from toolwire.memory.store import KeyLimits
 
 T = TypeVar("T")
+S = TypeVar("S", NewKey, KeyUpdate)
 
 _UNITS = {"m": 60, "h": 3600, "d": 86_400}
-_HEADINGS = ("NAME", "STATUS", "TEAM", "MODELS", "BACKENDS", "LABELS", "CREATED", "EXPIRES")
+LIMITS = KeyLimits.__struct_fields__
+_HEADINGS = ("NAME", "STATUS", "TEAM", "MODELS", "BACKENDS", "LABELS", "LIMITS", "CREATED", "EXPIRES")
 
 
 class Expiry(click.ParamType[int]):
@@ -38,10 +42,23 @@ class Expiry(click.ParamType[int]):
             self.fail(f"{value!r} is no time such as 90d, 12h or 30m, no day such as 2027-01-31, and not never")
 
 
-def expires_option(default: str | None) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """The option --expires."""
-    text = "When it expires: 90d, 12h, 30m, a day such as 2027-01-31, or never."
-    return click.option("--expires", type=Expiry(), default=default, help=text)
+expires_option = click.option(
+    "--expires", "expires_at", type=Expiry(), help="When it expires: 90d, 12h, 30m, a day such as 2027-01-31, or never."
+)
+
+
+def field_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options for the fields of a key, under the fields' names."""
+    for option in (
+        expires_option,
+        click.option("--limit", "limits", multiple=True, metavar="NAME=NUMBER", help=f"One of {', '.join(LIMITS)}."),
+        click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="A label; may be repeated."),
+        click.option("--backend", "-b", "backends", multiple=True, help="A backend to allow; may be repeated."),
+        click.option("--model", "-m", "models", multiple=True, help="A model or glob to allow; may be repeated."),
+        click.option("--team", help="The team that it belongs to."),
+    ):
+        command = option(command)
+    return command
 
 
 @click.group(cls=CommandGroup)
@@ -54,29 +71,37 @@ name_argument = click.argument("name", metavar="NAME", help="The name of the key
 
 @keys.command()
 @name_argument
-@click.option("--team", default="", help="The team that it belongs to.")
-@click.option("--model", "-m", "models", multiple=True, help="A model that it may use, or a glob; may be repeated.")
-@click.option("--backend", "-b", "backends", multiple=True, help="A backend that it may use; may be repeated.")
-@click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="A label; may be repeated.")
-@expires_option("never")
+@field_options
 @json_option
 @config_option
-def create(
-    name: str,
-    team: str,
-    models: tuple[str, ...],
-    backends: tuple[str, ...],
-    labels: tuple[str, ...],
-    expires: int,
-    json: bool,
-    config: str | None,
-) -> None:
+def create(name: str, json: bool, config: str | None, **fields: Any) -> None:
     """Issue a key. It is shown once."""
-    if unnamed := [label for label in labels if "=" not in label]:
-        raise stop(f"--label: {unnamed[0]!r} has no value; write NAME=VALUE")
-    pairs = dict(label.split("=", 1) for label in labels)
-    new = NewKey(name, team, models, backends, pairs, expires)
+    new = _read_fields({"name": name, **fields}, NewKey)
     _print_secret(_run(config, lambda admin: admin.create(new)), json=json)
+
+
+@keys.command()
+@name_argument
+@field_options
+@json_option
+@config_option
+def update(name: str, json: bool, config: str | None, **fields: Any) -> None:
+    """Change a key. Each option replaces what the key had of that kind; what is not given stays."""
+    changes = _read_fields(fields, KeyUpdate)
+    _print_key(_run(config, lambda admin: admin.update(name, changes)), json=json)
+
+
+def _read_fields(options: dict[str, Any], type: type[S]) -> S:
+    """The fields that are given as options."""
+    fields = {name: value for name, value in options.items() if value is not None and value != ()}
+    for field, option in (("labels", "--label"), ("limits", "--limit")):
+        pairs: Sequence[str] = fields.get(field, ())
+        if unnamed := [pair for pair in pairs if "=" not in pair]:
+            raise stop(f"{option}: {unnamed[0]!r} has no value; write NAME=VALUE")
+        if pairs:
+            fields[field] = dict(pair.split("=", 1) for pair in pairs)
+    with stop_on(msgspec.ValidationError):
+        return msgspec.convert(fields, type, strict=False)
 
 
 @keys.command("list")
@@ -107,12 +132,12 @@ def show(name: str, json: bool, config: str | None) -> None:
 
 @keys.command()
 @name_argument
-@expires_option(None)
+@expires_option
 @json_option
 @config_option
-def rotate(name: str, expires: int | None, json: bool, config: str | None) -> None:
+def rotate(name: str, expires_at: int | None, json: bool, config: str | None) -> None:
     """Replace the secret of a key, which is shown once. The previous one is refused within a second."""
-    _print_secret(_run(config, lambda admin: admin.rotate(name, expires)), json=json)
+    _print_secret(_run(config, lambda admin: admin.rotate(name, expires_at)), json=json)
 
 
 @keys.command()
@@ -159,8 +184,18 @@ def _print_key(key: KeyView, *, json: bool) -> None:
 def _make_row(key: KeyView) -> Sequence[str]:
     labels = " ".join(f"{name}={value}" for name, value in key.labels.items())
     access = (" ".join(texts) or "all" for texts in (key.models, key.backends))
+    limits = " ".join(f"{name}={most}" for name, most in key.limits.items())
     expires = _show_time(key.expires_at) if key.expires_at else "never"
-    return (key.name, key.status, key.team or "-", *access, labels or "-", _show_time(key.created_at), expires)
+    return (
+        key.name,
+        key.status,
+        key.team or "-",
+        *access,
+        labels or "-",
+        limits or "none",
+        _show_time(key.created_at),
+        expires,
+    )
 
 
 def _show_time(seconds: int) -> str:

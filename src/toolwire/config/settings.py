@@ -28,7 +28,7 @@ from toolwire.config.presets import PRESETS, explain_preset, with_preset
 from toolwire.core.bounds import Bounds
 from toolwire.core.display import redact_url
 from toolwire.memory.private_files import find_state_folder, read_file
-from toolwire.memory.store import NO_BOUND, TurnBounds
+from toolwire.memory.store import NO_BOUND, KeyLimits, TurnBounds
 from toolwire.protocols import backend_kinds, http_backends
 from toolwire.upstream.credentials import Header, has_login
 from toolwire.upstream.reply import Timeouts
@@ -89,6 +89,7 @@ class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key_env: str = ""
     console: bool | Literal["all"] = False
     """Whether the holder of this key sees its own turns in the console; with `all`, those of every key."""
+    limits: KeyLimits = KeyLimits()
 
 
 class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

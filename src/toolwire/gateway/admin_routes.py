@@ -4,6 +4,7 @@ POST /admin/v1/keys                 {"name":"ann","models":["gpt-*"],"expires_at
                                     {"object":"key","name":"ann","status":"active",…,"key":"sk-tw-…"}
 GET  /admin/v1/keys                 {"object":"list","data":[…]}
 GET  /admin/v1/keys/{name}
+POST /admin/v1/keys/{name}          {"limits":{"requests_per_minute":60}}
 POST /admin/v1/keys/{name}/rotate   {"expires_at":1798761600}, or nothing
 POST /admin/v1/keys/{name}/revoke
 GET  /admin/v1/usage?by=key,model&since=7d
@@ -20,7 +21,7 @@ from starlette.routing import Route
 from toolwire.dialects.reading import read
 from toolwire.gateway.body import read_body
 from toolwire.gateway.issued_keys import Unauthorized
-from toolwire.gateway.key_admin import ExpiryTime, KeyAdmin, NewKey
+from toolwire.gateway.key_admin import ExpiryTime, KeyAdmin, KeyUpdate, NewKey
 from toolwire.gateway.keys import find_key
 from toolwire.gateway.memory_budget import Reservation
 from toolwire.gateway.shared import Shared
@@ -35,6 +36,7 @@ class _Rotation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     expires_at: ExpiryTime | None = None
 
 
+_decode_update = msgspec.json.Decoder(KeyUpdate).decode
 _decode_new, _decode_rotation = msgspec.json.Decoder(NewKey).decode, msgspec.json.Decoder(_Rotation).decode
 
 
@@ -55,6 +57,7 @@ class AdminRoutes:
             Route("/admin/v1/keys", self._answer(self.list_keys), methods=["GET"]),
             Route("/admin/v1/keys", self._answer(self.create_key), methods=["POST"]),
             Route(one, self._answer(self.show_key), methods=["GET"]),
+            Route(one, self._answer(self.update_key), methods=["POST"]),
             Route(f"{one}/rotate", self._answer(self.rotate_key), methods=["POST"]),
             Route(f"{one}/revoke", self._answer(self.revoke_key), methods=["POST"]),
         ]
@@ -67,6 +70,10 @@ class AdminRoutes:
 
     async def show_key(self, request: Request) -> object:
         return await self._admin.find(request.path_params["name"])
+
+    async def update_key(self, request: Request) -> object:
+        changes = await self._read(request, _decode_update)
+        return await self._admin.update(request.path_params["name"], changes)
 
     async def rotate_key(self, request: Request) -> object:
         rotation = await self._read(request, _decode_rotation)

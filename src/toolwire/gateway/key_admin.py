@@ -7,14 +7,14 @@ from collections.abc import Callable
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from toolwire.config.settings import Settings
 from toolwire.config.validate import find_glob_fault
 from toolwire.core.errors import BadRequest
 from toolwire.gateway.issued_keys import hash_secret
 from toolwire.memory.sql.store import Store
-from toolwire.memory.store import IssuedKey
+from toolwire.memory.store import IssuedKey, KeyLimits
 
 PREFIX = "sk-tw-"
 """What a secret begins with: clients and scanners for secrets take it for a key."""
@@ -33,8 +33,20 @@ class NewKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     models: tuple[str, ...] = ()
     backends: tuple[str, ...] = ()
     labels: dict[str, str] = {}
+    limits: KeyLimits = KeyLimits()
     expires_at: ExpiryTime = 0
     """Seconds since 1970; 0 for never."""
+
+
+class KeyUpdate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A request to change a key. What is not given stays."""
+
+    team: str | msgspec.UnsetType = msgspec.UNSET
+    models: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+    backends: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+    labels: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    limits: KeyLimits | msgspec.UnsetType = msgspec.UNSET
+    expires_at: ExpiryTime | msgspec.UnsetType = msgspec.UNSET
 
 
 class KeyView(msgspec.Struct, frozen=True):
@@ -46,6 +58,7 @@ class KeyView(msgspec.Struct, frozen=True):
     models: tuple[str, ...]
     backends: tuple[str, ...]
     labels: dict[str, str]
+    limits: dict[str, int]
     created_at: int
     rotated_at: int | None
     expires_at: int | None
@@ -92,6 +105,7 @@ class KeyAdmin:
             models=new.models,
             backends=new.backends,
             labels=new.labels,
+            limits=new.limits,
         )
         if not await self._store.put_key(key, None):
             message = f"There is, or was, a key named {new.name!r}. Stored data belongs to the name: use another."
@@ -103,28 +117,45 @@ class KeyAdmin:
         secret = _make_secret()
 
         def rotate(key: IssuedKey) -> IssuedKey:
-            if key.revoked:
-                message = f"The key {name!r} was revoked; create one with another name."
-                raise BadRequest(message, "name", "key_revoked", 409)
             expires = key.expires if expires_at is None else float(expires_at)
             self._check_expiry(expires)
             return replace(key, digest=hash_secret(secret.encode()), rotated=self._clock(), expires=expires)
 
         return replace(self._show(await self._change(name, rotate)), key=secret)
 
+    async def update(self, name: str, changes: KeyUpdate) -> KeyView:
+        """Change what a key may use, its team, labels or expiry. Turns that run go on."""
+        given = {field: value for field, value in asdict(changes).items() if value is not msgspec.UNSET}
+        if "expires_at" in given:
+            given["expires"] = float(given.pop("expires_at"))
+            self._check_expiry(given["expires"])
+
+        def update(key: IssuedKey) -> IssuedKey:
+            changed = replace(key, **given)
+            self._check_fields(changed)
+            return changed
+
+        return self._show(await self._change(name, update))
+
     async def revoke(self, name: str) -> KeyView:
         """End a key for good. Its name stays, so that its data is never another's."""
 
         def revoke(key: IssuedKey) -> IssuedKey:
-            return key if key.revoked else replace(key, revoked=self._clock())
+            return replace(key, revoked=self._clock())
 
+        found = await self._store.find_key(name)
+        if found is not None and found.revoked:
+            return self._show(found)
         return self._show(await self._change(name, revoke))
 
     async def _change(self, name: str, change: Callable[[IssuedKey], IssuedKey]) -> IssuedKey:
         """Replace a key by what `change` makes of it, again if another process changed it meanwhile."""
         while (before := await self._store.find_key(name)) is not None:
+            if before.revoked:
+                message = f"The key {name!r} was revoked; create one with another name."
+                raise BadRequest(message, "name", "key_revoked", 409)
             key = change(before)
-            if key is before or await self._store.put_key(key, before):
+            if await self._store.put_key(key, before):
                 return key
         raise _make_unknown(name)
 
@@ -134,6 +165,10 @@ class KeyAdmin:
             raise BadRequest(message, "name")
         if any(key.name == new.name for key in self._settings.keys):
             raise BadRequest(f"A [[keys]] entry has the name {new.name!r}.", "name", "key_exists", 409)
+        self._check_fields(new)
+        self._check_expiry(new.expires_at)
+
+    def _check_fields(self, new: NewKey | IssuedKey) -> None:
         for field, texts in (
             ("team", (new.team,)),
             ("models", new.models),
@@ -153,7 +188,6 @@ class KeyAdmin:
         for name in new.backends:
             if name not in known:
                 raise BadRequest(f"backends: there is no backend {name!r}; there are {', '.join(known)}.", "backends")
-        self._check_expiry(new.expires_at)
 
     def _check_expiry(self, expires: float) -> None:
         if expires and expires <= self._clock():
@@ -168,6 +202,7 @@ class KeyAdmin:
             key.models,
             key.backends,
             key.labels,
+            {name: most for name, most in asdict(key.limits).items() if most},
             created_at=int(key.created),
             rotated_at=int(key.rotated) or None,
             expires_at=int(key.expires) or None,

@@ -11,6 +11,7 @@ import msgspec
 from toolwire.config.settings import CONSOLE_NAME, Settings
 from toolwire.core.errors import BadRequest
 from toolwire.gateway.issued_keys import IssuedKeys, Unauthorized
+from toolwire.gateway.limits import Meter, Meters
 from toolwire.memory.store import IssuedKey
 from toolwire.protocols import dialects
 from toolwire.turns.grants import Grant
@@ -29,6 +30,8 @@ class Caller(msgspec.Struct, frozen=True):
     """The tenant for which this process makes the request itself: a replay of the console, or a recovered run."""
     grant: Grant | None = None
     """What it may use, if that is not everything."""
+    meter: Meter | None = None
+    """The limits of the key, if it has any."""
     is_issued: bool = False
     """Whether the key was issued, so that it may be revoked during a turn."""
 
@@ -62,6 +65,10 @@ class Keys:
         self._is_open = not settings.needs_key
         self._admin_key = settings.admin_key.encode()
         self._is_of_console = is_of_console
+        self._meters = Meters()
+        self._callers = {
+            key.name: Caller(key.name, meter=self._meters.find(key.name, key.limits)) for key in settings.keys
+        }
         self.issued = issued
 
     def check(self, headers: Mapping[bytes, bytes], query: bytes = b"") -> Caller:
@@ -78,9 +85,9 @@ class Keys:
         if not name and self._is_of_console is not None and self._is_of_console(presented):
             name = CONSOLE_NAME
         if name:
-            return Caller(name)
+            return self._callers.get(name) or Caller(name)
         if self.issued is not None and presented and (key := self.issued.find(presented)) is not None:
-            return _make_caller(key)
+            return msgspec.structs.replace(_make_caller(key), meter=self._meters.find(key.name, key.limits))
         rest = " or one that was issued." if self.issued is not None else "."
         raise Unauthorized(_UNKNOWN_KEY + rest if presented else _NO_KEY_SENT)
 

@@ -70,10 +70,15 @@ class HttpSink:
         self.upstream_id = ""
         """The upstream's id of the request."""
         self.committed = False
+        self.has_own_limits = False
         self.outcome = ""
         self.ended = False
         """Nothing more may be sent: the last bytes were sent, or are being sent."""
         self.interruption = SHUTTING_DOWN
+
+    @property
+    def has_shown_output(self) -> bool:
+        return self.committed and self.status == 200
 
     async def send_plain(self, run: TurnSource, answer: Answer, hold: Callable[[int], None]) -> None:
         """Collect the turn and send it in one piece. `hold` reserves more bytes, and may raise."""
@@ -262,6 +267,8 @@ class HttpSink:
             for name, value in run.headers.items()
             if (passed := _encode_passed_name(name)) is not None
         ]
+        if self.has_own_limits:
+            out = [each for each in out if b"ratelimit" not in each[0]]
         out.append((b"x-toolwire-backend", run.backend.encode()))
         self.upstream_id = find_request_id(run.headers)
         if self.upstream_id:

@@ -11,8 +11,9 @@ from toolwire.core.policies import Policy
 from toolwire.core.request import Request
 from toolwire.gateway.exchange import Exchange
 from toolwire.gateway.http import OUTPUT_MODE
+from toolwire.gateway.keys import Caller
 from toolwire.turns.attempt import TurnGuard
-from toolwire.turns.prepare import Caller, Options, prepare
+from toolwire.turns.prepare import Options, prepare
 from toolwire.turns.run import Run
 from toolwire.turns.source import TurnSource
 from toolwire.upstream.scheduling import Alarm
@@ -35,6 +36,8 @@ def start_run(
     shared, turn, reserve = exchange.shared, exchange.turn, exchange.reservation.grow
     if exchange.size >= LARGE_BODY_BYTES:
         check_parts(request, shared.bounds.entries)
+    if caller.meter is not None:
+        exchange.admit(caller.meter, request)
     rules = find_rules(exchange)
     mode = choose_output_mode(rules, request)
     exchange.sink.headers.append((b"x-proxy-output-mode", mode.encode()))

@@ -132,6 +132,14 @@ class TurnBounds(msgspec.Struct, frozen=True):
     max_size: int = NO_BOUND
 
 
+class KeyLimits(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What a key may use; 0 is no limit. A limit that is not known here makes a stored key unreadable."""
+
+    requests_per_minute: Count = 0
+    tokens_per_minute: Count = 0
+    concurrent_turns: Count = 0
+
+
 class IssuedKey(msgspec.Struct, frozen=True, omit_defaults=True):
     """A key of a client that was issued while the gateway ran. Times are seconds since 1970; 0 is never."""
 
@@ -149,6 +157,7 @@ class IssuedKey(msgspec.Struct, frozen=True, omit_defaults=True):
     backends: tuple[str, ...] = ()
     """The backends that it may use; all if there are none."""
     labels: dict[str, str] = {}
+    limits: KeyLimits = KeyLimits()
 
     def is_valid(self, now: float) -> bool:
         """Whether it may be used: it is neither revoked nor expired."""

@@ -14,11 +14,11 @@ from toolwire.dialects import responses
 from toolwire.dialects.responses import StreamEncoder, compaction
 from toolwire.gateway.answer import Answer, Pace
 from toolwire.gateway.exchange import Exchange
+from toolwire.gateway.keys import Caller as Asker
 from toolwire.gateway.responses.history import ResponseHistory, ResumedRequest, StoredTurn
 from toolwire.gateway.start_run import find_rules, start_run
 from toolwire.memory.store import StoreFailed
 from toolwire.turns.attempt import TurnGuard
-from toolwire.turns.prepare import Caller as Asker
 from toolwire.turns.source import TurnSource
 
 RESERVATION_STEP = 64 * 1024
