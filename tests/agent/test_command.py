@@ -20,6 +20,7 @@ from tests.agent.terminal import PATIENCE, PROGRAM, Terminal, environment
 from tests.agent.test_process import die_soon
 from tests.support import backend_writers, processes
 from tests.support.gateway import PROXIES, backend
+from tests.support.routes import asked_path
 from tests.support.scripts import NAMES, Calls, Item, Name, Says, Script
 from tests.support.upstream import Hold, Pause, Reply, Upstream
 from toolwire.agent.terminal.view import SPINNER
@@ -756,7 +757,7 @@ def test_a_server_of_any_kind_and_the_session_goes_on(run: Run, upstream: Upstre
         "20 tokens in (0 cached), 12 out",
         f'toolwire run --resume {ran.session} --backend {kind}:{upstream.url} "Go on."',
     ]
-    assert upstream.of(model)[0].path == {"chat": "/v1/chat/completions"}.get(kind, f"/v1/{kind}")
+    assert upstream.of(model)[0].path == asked_path(kind, model, stream=True)
 
     again = run("Thank you.", *server, "--resume", ran.session)
     assert again.code == 0

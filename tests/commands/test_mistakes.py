@@ -39,12 +39,12 @@ CONFIGURATIONS = {
     ),
     "a kind that there is not": (
         '[[backends]]\nname = "a"\nkind = "message"\n',
-        "backends[0] (a).kind: 'message' is not one of chat, codex, demo, messages, replay, responses;"
+        "backends[0] (a).kind: 'message' is not one of chat, codex, demo, gemini, messages, replay, responses;"
         " did you mean messages?",
     ),
     "neither kind nor preset": (
         '[[backends]]\nname = "a"\nbase_url = "http://127.0.0.1:1/v1"\n',
-        "backends[0] (a).kind: it is missing; write one of chat, codex, demo, messages, replay, responses, or a preset",
+        "backends[0] (a).kind: it is missing; write one of chat, codex, demo, gemini, messages, replay, responses, or a preset",
     ),
     "a typo in a preset": (
         '[[backends]]\npreset = "deepsek"\n',

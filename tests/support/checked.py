@@ -19,7 +19,7 @@ NOT_OF_FORM = {
     "chat": ("usage.reported", "usage.parts", "calls.json"),
     "responses": ("usage.reported", "usage.parts", "calls.json"),
     "messages": ("usage.reported",),
-    "gemini": ("usage.reported",),
+    "gemini": ("usage.reported", "usage.parts"),
 }
 """A gateway tells the tokens that it was told of. Whether it mends arguments is for its operator to say, but for Messages
 and Gemini, where there is no place for what is no object."""

@@ -17,6 +17,8 @@ Name: TypeAlias = Literal["chat", "responses", "messages", "gemini"]
 NAMES: tuple[Name, ...] = ("chat", "responses", "messages", "gemini")
 """The dialects, which are also the kinds of backends that are HTTP servers."""
 KINDS = NAMES
+TEXTUAL: tuple[Name, ...] = ("chat", "responses", "messages")
+"""Kinds of backends that write arguments as text, which may be anything; the others write an object."""
 End: TypeAlias = Literal["stop", "sequence", "length", "filter", "error", "cut"]
 Finish: TypeAlias = Literal["stop", "calls", "length", "filter", "refused", "failed"]
 

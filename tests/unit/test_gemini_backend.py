@@ -1060,7 +1060,8 @@ def test_the_list_of_models_is_read():
     assert json.loads(convert_models(json.dumps(listed).encode())) == {
         "data": [{"id": "gemini-3-pro", "context_length": 1048576}, {"id": "tunedModels/a", "context_length": 0}]
     }
-    assert convert_models(b"<html>") == b"<html>"
+    for other in (b"<html>", b'{"data":[{"id":"a"}]}'):
+        assert convert_models(other) == other
 
 
 def test_tokens_are_counted_with_all_that_is_sent():

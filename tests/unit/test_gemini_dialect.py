@@ -631,6 +631,16 @@ def test_a_large_signature_is_carried_whole():
     assert carried(parts[0])[2][0][3] == seal
 
 
+def test_a_signature_that_is_no_base64_is_carried_in_one_that_is():
+    """The Python SDK refuses a whole answer with any other signature; a chat server may send what it likes."""
+    signature = wrap_thought_signature("sig.1")
+    [part, _] = parts_of(written(*a_call(signature=signature), TurnEnded()))
+    assert carried(part) == ["call_1", signature, []]
+    [_, entry] = decoded(USER, model(part)).entries
+    assert isinstance(entry, CallEntry)
+    assert entry.signature == signature
+
+
 def test_geminis_own_signature_stays_as_it_is():
     events = a_call(signature=wrap_thought_signature("QUJD"))
     assert parts_of(written(*events, TurnEnded()))[0]["thoughtSignature"] == "QUJD"

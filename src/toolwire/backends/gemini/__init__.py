@@ -86,7 +86,7 @@ class _Model(msgspec.Struct, rename="camel"):
 
 
 class _Models(msgspec.Struct):
-    models: list[_Model] = []
+    models: list[_Model]
 
 
 def convert_models(body: bytes) -> bytes:

@@ -131,10 +131,13 @@ class Decoder(TurnDecoder):
             if candidate.index:
                 self._note_dropped(f"candidates[{candidate.index}]")
                 continue
+            raws: list[msgspec.Raw] = []  # the parts as they came, where they are needed
             for index, part in enumerate(check_count((candidate.content.parts if candidate.content else None) or ())):
-                is_known = part.text is not None or part.function_call is not None
-                other = None if is_known else _find_other_part(data, place, index)
-                out += self._read_part(part) if other is None else self._read_other_part(*other)
+                name = ""
+                if part.text is None and part.function_call is None:
+                    raws = raws or _list_parts(data, place)
+                    name = _name_other_part(raws[index])
+                out += self._read_other_part(name, bytes(raws[index])) if name else self._read_part(part)
             self._read_end(candidate)
         feedback = chunk.prompt_feedback
         if feedback is not None and feedback.block_reason and not self._has_output:
@@ -272,12 +275,15 @@ def _holds_only_text(chunk: Chunk) -> bool:
     return bool(part.text) and part.function_call is None and not part.thought_signature
 
 
-def _find_other_part(data: bytes, candidate: int, index: int) -> tuple[str, bytes] | None:
-    """The name and the JSON of a part with other fields than text; None if it has no content of its own."""
+def _list_parts(data: bytes, candidate: int) -> list[msgspec.Raw]:
+    """The parts of a candidate as JSON."""
     content = fields_of(list_of(fields_of(data)["candidates"])[candidate])["content"]
-    part = list_of(fields_of(content)["parts"])[index]
-    name = next((name for name in fields_of(part) if name not in ("thought", "thoughtSignature")), None)
-    return None if name is None else (name, bytes(part))
+    return list_of(fields_of(content)["parts"])
+
+
+def _name_other_part(part: msgspec.Raw) -> str:
+    """The name of a part with other content than text; empty if it has no content of its own."""
+    return next((name for name in fields_of(part) if name not in ("thought", "thoughtSignature")), "")
 
 
 def _split_list(body: bytes) -> list[bytes]:

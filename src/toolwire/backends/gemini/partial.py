@@ -68,13 +68,11 @@ class PartialArguments:
             limit = min(len(path), len(self._path)) - 1
             while shared < limit and path[shared] == self._path[shared]:
                 shared += 1
-            out = self._close(shared + 1) + "," + _key(path[shared])
+            first = self._close(shared + 1) + "," + _key(path[shared])
         else:
-            out = _open(path[0])
-        for step in path[shared + 1 :]:
-            out += _open(step)
+            first = _open(path[0])
         self._path = path
-        return out
+        return "".join((first, *map(_open, path[shared + 1 :])))
 
     def _close(self, depth: int) -> str:
         """The end of the last value, and of all containers below this depth."""

@@ -19,7 +19,7 @@ from toolwire.core.errors import Failure
 from toolwire.core.events import CallKind, RawFrame, Reason, ReasoningEnded, Usage
 from toolwire.core.raw import NULL, Json, as_object, fields_of, object_in, objects_of, to_json, wrap_arguments
 from toolwire.core.request import Request
-from toolwire.core.signatures import PackedSignature, normalise_base64, unwrap_thought_signature
+from toolwire.core.signatures import PackedSignature, decode_base64, normalise_base64, unwrap_thought_signature
 from toolwire.core.sse import on_one_line
 from toolwire.dialects.gemini.carried import Carried, pack_carried
 from toolwire.dialects.gemini.decode import shows_thoughts
@@ -88,9 +88,9 @@ class Parts:
         if not _fits(id) or id.startswith(f"{call.name}__"):
             id = "call_" + sha256(id.encode()).hexdigest()[:24]
         native = unwrap_thought_signature(call.signature)
-        if native and not self._held:
+        if decode_base64(native) and not self._held:  # clients refuse an answer with any other signature
             signed = {"thoughtSignature": native}
-        elif self.is_native and id == call.id and not self._held:
+        elif self.is_native and id == call.id and not native and not self._held:
             signed = {}
         else:
             signed = self._take_signature(call.id, call.signature)
