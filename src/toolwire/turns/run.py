@@ -126,25 +126,26 @@ class Run:
         """Process and show what these bytes cause, while `read` waits; returns False if `read` must go on."""
         listener, reader = self._listener, self._attempt.reader
         assert listener is not None
-        if self._lane is not None:
-            if self._pass(self._lane, data, listener):
-                return self._error is None
-            self.end_wait()
         try:
+            if self._lane is not None:
+                if self._pass(self._lane, data, listener):
+                    return self._error is None
+                self.end_wait()
+                if self._error is not None:
+                    return False
             events = self._attempt.feed(data)
             if len(events) > MAX_EVENTS_AT_ONCE:
                 self._rest = iter(events)
                 return False
             out = self._process(events)
             self._is_stopped = bool(out) and not listener.show(out)
+            if self._is_stopped or self._burst_over or reader.finish_over or reader.has_more:
+                return False
+            if len(events) == len(out) == 1 and out[0] is events[0] and isinstance(out[0], REPEATED):
+                self._open_lane(data, out[0], listener)
         except Exception as error:  # noqa: BLE001 - it must not reach the event loop
             self._error = error
-            return False
-        if self._is_stopped or self._burst_over or reader.finish_over or reader.has_more:
-            return False
-        if len(events) == len(out) == 1 and out[0] is events[0] and isinstance(out[0], REPEATED):
-            self._open_lane(data, out[0], listener)
-        return True
+        return self._error is None
 
     # The lane
 
