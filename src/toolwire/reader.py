@@ -9,11 +9,13 @@ from collections.abc import Callable, Sequence, Sized
 import msgspec
 
 from toolwire.backends.lowered import LoweredConversation
+from toolwire.core.batch import Template
 from toolwire.core.errors import MAX_CALLS, BackendFault, Failure, ReplyTooLarge, TooManyCalls
 from toolwire.core.events import (
     CallArgs,
     CallEnded,
     CallStarted,
+    Delta,
     Event,
     Note,
     ReasoningDelta,
@@ -23,6 +25,7 @@ from toolwire.core.events import (
 )
 from toolwire.core.jsonrpc import JSON_LINES, LineReader
 from toolwire.core.jsonrpc import MAX_LINE_BYTES as LINE_LIMIT
+from toolwire.core.lane import Check
 from toolwire.core.sse import MAX_EVENT_BYTES as FRAME_LIMIT
 from toolwire.core.sse import Frame, FrameReader
 
@@ -216,6 +219,25 @@ class TurnReader:
                 break
         self.check_calls()
         return out
+
+    def find_repetition(self, data: bytes, delta: Delta) -> tuple[Template, Check] | None:
+        """The template of further frames like the last one, and what must hold for their text; None if there is none.
+
+        `data` was fed last, and has led to nothing but this delta.
+        """
+        if not isinstance(self._source, FrameReader) or self.on_frames is not None:
+            return None
+        check = self.conversation.decoder.find_check(delta)
+        template = self._source.find_template(data) if check is not None else None
+        return (template, check) if template is not None and check is not None else None
+
+    def has_room(self, size: int) -> bool:
+        """Whether this many bytes more may be held."""
+        return not self._max_held or self.held_bytes + size <= self._max_held
+
+    def take_in(self, frame: Frame) -> list[Event]:
+        """The events of a frame whose bytes were not fed."""
+        return self._decode((frame,))
 
     def end(self) -> Sequence[Event]:
         """The events caused by the end of the reply."""

@@ -12,7 +12,7 @@ from toolwire.adapt.argument_types import fits_type
 from toolwire.adapt.repair import Problem, RepairedJson, repair_json, retype
 from toolwire.core.collect import Call, CallAssembler
 from toolwire.core.events import OUTPUT, CallArgs, CallEnded, CallStarted, Event, Note, TurnEnded, TurnFailed, Usage
-from toolwire.core.policies import Events, Kinds
+from toolwire.core.policies import Events, Kinds, pass_any_text
 from toolwire.core.request import Tool
 from toolwire.core.text import is_json
 
@@ -104,6 +104,7 @@ class CheckArguments:
     """Adds a note to calls whose arguments do not fit the schema. Nothing is held back."""
 
     handles: ClassVar[Kinds] = (CallStarted, CallArgs, CallEnded)
+    find_check = pass_any_text
 
     def __init__(self, judge: ArgumentJudge) -> None:
         self._judge = judge
@@ -140,6 +141,7 @@ class RepairArguments:
     """
 
     handles: ClassVar[Kinds] = (*OUTPUT, Usage, TurnEnded, TurnFailed)
+    find_check = pass_any_text
 
     def __init__(self, judge: ArgumentJudge) -> None:
         self._judge = judge

@@ -7,9 +7,10 @@ from typing import TypeVar
 import msgspec
 
 from toolwire.core.backend import ContextWindow
-from toolwire.core.calls import CallTable
+from toolwire.core.calls import CallTable, is_fragment
 from toolwire.core.errors import MAX_CALLS, Failure, TooManyCalls
-from toolwire.core.events import Event, Note, TurnFailed, Usage
+from toolwire.core.events import CallArgs, Delta, Event, Note, TurnFailed, Usage
+from toolwire.core.lane import Check, passes_always
 from toolwire.core.sequence import OneCallAtATime
 from toolwire.core.sse import Frame
 from toolwire.core.text import SurrogateHalves
@@ -69,6 +70,21 @@ class TurnDecoder(ABC):
     @abstractmethod
     def feed_plain(self, body: bytes) -> Sequence[Event]:
         """The events of a reply that is not streamed."""
+
+    def find_check(self, delta: Delta) -> Check | None:
+        """What must hold for the text of further frames like that of this delta, so that each leads to one such delta.
+
+        None if they must be read.
+        """
+        return None
+
+    def _check_text(self, delta: Delta) -> Check | None:
+        """The check of decoders in general."""
+        if self.ended or self.opening or self.finishing or self._snapshots or self._surrogates.half:
+            return None
+        if not isinstance(delta, CallArgs):
+            return passes_always
+        return is_fragment if self._table.extends(delta.id) else None
 
     @property
     def held(self) -> int:

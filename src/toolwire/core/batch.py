@@ -94,8 +94,8 @@ class FrameBatch(msgspec.Struct, frozen=True, gc=False):
         return map(self.template.render, self.texts, count(first), paddings)
 
 
-_SAMPLE_TEXT = b"@toolwire@"
-_SAMPLE_PADDING = b"@padding@"
+SAMPLE_TEXT = b"@toolwire@"
+SAMPLE_PADDING = b"@padding@"
 
 
 class BatchWriter:
@@ -110,9 +110,9 @@ class BatchWriter:
         sampled = self._sampled
         if sampled is None or sampled[0] is not batch.template or sampled[1] != context:
             self._sampled = (batch.template, context)
-            sample = encode(batch.template.render(_SAMPLE_TEXT, 0, _SAMPLE_PADDING if batch.paddings else b""))
-            self._head, _, rest = sample.partition(b'"' + _SAMPLE_TEXT + b'"')
-            self._pad, _, self._tail = rest.rpartition(_SAMPLE_PADDING)
+            sample = encode(batch.template.render(SAMPLE_TEXT, 0, SAMPLE_PADDING if batch.paddings else b""))
+            self._head, _, rest = sample.partition(b'"' + SAMPLE_TEXT + b'"')
+            self._pad, _, self._tail = rest.rpartition(SAMPLE_PADDING)
         if not self._pad:
             return batch.write_each(self._head, self._tail)
         head, pad, tail = self._head + b'"', b'"' + self._pad, self._tail
@@ -232,6 +232,27 @@ def _decode_texts(texts: list[bytes]) -> list[str] | None:
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     return strings if len(strings) == len(texts) else None
+
+
+def split_frame(data: bytes, opening: bytes, pad: bytes, ending: bytes) -> tuple[bytes, str, bytes] | None:
+    """The text of one frame, as written and decoded, and its padding; None for any other frame.
+
+    `opening` is what the frame has before its text, `pad` what it has before its padding, if any.
+    """
+    if not data.startswith(opening) or not data.endswith(ending):
+        return None
+    text, padding = data[len(opening) : -len(ending)], b""
+    if pad:
+        text, found, padding = text.partition(pad)
+        if not found or pad in padding or not _is_plain(padding):
+            return None
+    strings = _decode_texts([text])
+    return (text, strings[0], padding) if strings is not None else None
+
+
+def find_frame_number(data: bytes, template: Template) -> int | None:
+    """The sequence number of one frame; 0 if frames have none, None if this is another kind of frame."""
+    return _find_number(data[: max(0, data.find(template.key))], data, template)
 
 
 def _find_number(opening: bytes, frame: bytes, template: Template) -> int | None:

@@ -41,6 +41,11 @@ def _unambiguous_names(names: frozenset[str]) -> frozenset[str]:
     return names - continued
 
 
+def is_fragment(text: str) -> bool:
+    """Whether this text cannot begin the arguments of an open call again."""
+    return not find_repetition(text) and not text.lstrip().startswith("{")
+
+
 class CallTable(CallIndex):
     """Turns the fragments of one choice of a turn into call events.
 
@@ -119,6 +124,11 @@ class CallTable(CallIndex):
             self._refuse_size()
         call.parts.append(text)
         return CallArgs(call.id, text, frame)
+
+    def extends(self, id: str) -> bool:
+        """Whether more text of this call is passed on as it is, if `is_fragment` holds for it."""
+        call = next((call for call in reversed(self.calls) if call.id == id), None)
+        return call is not None and call.sent and not (call.ended or call.gap or call.final or call.surplus)
 
     def end_block(self, end: Fragment) -> list[Event]:
         """End the call of a block. If its arguments are not JSON, the end waits for `close_block`."""

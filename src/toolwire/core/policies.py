@@ -29,11 +29,14 @@ from toolwire.core.events import (
     TurnEnded,
     TurnFailed,
 )
+from toolwire.core.lane import Check, passes_always
 from toolwire.core.notes import TurnStats
 from toolwire.core.text import canonicalise
 
 Events: TypeAlias = Sequence[Event]
 Kinds: TypeAlias = tuple[type[Event], ...]
+FindCheck: TypeAlias = Callable[[Event], Check]
+"""`find_check` of a policy, which not every policy has."""
 
 
 _ENDINGS = frozenset((TurnEnded, TurnFailed))
@@ -47,6 +50,11 @@ class Policy(Protocol):
     def feed(self, event: Event, /) -> Events | None:
         """The events that replace this one; None if it passes unchanged."""
         ...
+
+
+def pass_any_text(policy: object, event: Event) -> Check:
+    """`find_check` of a policy that lets deltas pass, whatever their text is, once one has passed."""
+    return passes_always
 
 
 class Policies:
@@ -66,6 +74,19 @@ class Policies:
         if not self.closed:
             self._pass_all(events, 0, out)
         return out
+
+    def find_checks(self, event: Event) -> Sequence[Check] | None:
+        """What must hold for the text of further deltas like this one, which passed unchanged, so that they pass too.
+
+        None if a policy must see them.
+        """
+        checks: list[Check] = []
+        for index in self._routes[0].get(type(event), ()):
+            find: FindCheck | None = getattr(self._policies[index], "find_check", None)
+            if find is None:
+                return None
+            checks.append(find(event))
+        return checks
 
     def _pass_all(self, events: Events, start: int, out: list[Event]) -> None:
         """Pass these events through the policies from `start` on."""
@@ -171,6 +192,7 @@ class WithholdCalls:
     """Withholds every call for which `_refuse` returns a note."""
 
     handles: ClassVar[Kinds] = (CallStarted, CallArgs, CallEnded)
+    find_check = pass_any_text
     _dropping = False
 
     def feed(self, event: Event) -> Events | None:
@@ -226,6 +248,7 @@ class SuppressTail:
     """Withholds text after the first call, and its separators: the model is guessing by then."""
 
     handles: ClassVar[Kinds] = (CallEnded, MessageEnded, TextDelta, RefusalDelta)
+    find_check = pass_any_text
 
     def __init__(self) -> None:
         self._called = False
@@ -246,6 +269,7 @@ class StopAfterFirstCall:
     """Ends the turn at the first output after the first call."""
 
     handles: ClassVar[Kinds] = (CallStarted, CallEnded, TextDelta, RefusalDelta, ReasoningDelta, ReasoningEnded)
+    find_check = pass_any_text
 
     def __init__(self) -> None:
         self._called = False

@@ -106,6 +106,11 @@ class FrameReader:
             self._hold(data)
         return frames
 
+    def find_template(self, data: bytes) -> Template | None:
+        """The template of the bytes that were fed last, if they were one whole frame."""
+        is_one = not self._pending and self._lead is None and not self._after_cr and data.find(b"\n\n") == len(data) - 2
+        return learn_template(data[:-2], self._delta_fields) if is_one else None
+
     def _read_blocks(self, blocks: bytes, frames: list[Frame]) -> None:
         """Read whole blocks. Nearly always each of them is `event: …` and one line of data."""
         found = _usual_blocks(blocks)

@@ -7,7 +7,8 @@ has a real status. All events of one read become one write. During silence a com
 import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
+from typing import TypeAlias
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -15,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from toolwire.core.bounds import LARGE_BODY_BYTES
 from toolwire.core.collect import Collector
 from toolwire.core.errors import UNAVAILABLE, Failure, InternalError
-from toolwire.core.events import Event, TurnFailed
+from toolwire.core.events import Delta, Event, TurnFailed
 from toolwire.core.sse import CONTENT_TYPE
 from toolwire.gateway.answer import Answer, Pace
 from toolwire.gateway.http import EXPOSED, PIECE, send_json, send_pieces
@@ -38,6 +39,8 @@ _PASSED = ("x-ratelimit-", "anthropic-ratelimit-", "x-codex-", "openai-processin
 # The id of a request, as sent by OpenAI and most others, Anthropic, ChatGPT, Azure, Bedrock, Cloudflare.
 _REQUEST_IDS = ("x-request-id", "request-id", "x-oai-request-id", "apim-request-id", "x-amzn-requestid", "cf-ray")
 _UNSAFE = re.compile(r"[^!-~]")
+Sampler: TypeAlias = Callable[[Delta], tuple[bytes, int] | None]
+"""`sample` of an encoder, which not every dialect has."""
 MAX_ID = 128
 """Characters of an upstream's request id."""
 
@@ -60,11 +63,15 @@ class HttpSink:
         self._pace = pace
         self._loop = loop
         self._encode_error = encode_error
-        self._encoder: Encoder | None = None  # of a stream that has begun
+        self.encoder: Encoder | None = None
+        """The encoder of a stream that has begun."""
         self._answer: Answer | None = None
-        self._late: Sequence[Event] = ()  # events that could not be sent while the run waited
-        self._unsent: Sequence[bytes] = ()  # a large part that was encoded then
-        self._spoke = self._due = 0.0  # when something was sent, and when a keepalive is
+        self.late: Sequence[Event] = ()
+        """Events that could not be sent while the run waited."""
+        self.unsent: Sequence[bytes] = ()
+        """A large part that was encoded then."""
+        self._spoke = 0.0  # when something was sent
+        self._due = 0.0  # when a keepalive will be
         self.headers: list[tuple[bytes, bytes]] = []
         self.status = 0
         self.upstream_id = ""
@@ -111,21 +118,21 @@ class HttpSink:
             if failure is not None:
                 await self.refuse(failure, run)
                 return
-        self._answer, self._encoder = answer, answer.get_encoder(run)
+        self._answer, self.encoder = answer, answer.get_encoder(run)
         self._commit(200)
         await self._open(run)
         if pace.opens_at_once:
-            events = await self._wait_openly(run, self._encoder, pace)
-            self._encoder = answer.get_encoder(run)  # with the notes of the attempt that was shown
+            events = await self._wait_openly(run, self.encoder, pace)
+            self.encoder = answer.get_encoder(run)  # with the notes of the attempt that was shown
         else:
             events = events or run.commit()
         keepalive, request = pace.keepalive or float("inf"), find_request(self._send)
-        show = partial(self._show, run, answer, request, keepalive) if request is not None else None
+        listener = _Listener(self, run, answer, request, keepalive) if request is not None else None
         while True:
-            pieces, self._unsent = [*self._unsent, *self._encode(events)], ()
+            pieces, self.unsent = [*self.unsent, *self.encode(events)], ()
             now = loop.time()
             if not pieces and now >= self._due:
-                pieces = self._encoder.keepalive(now - self._spoke)
+                pieces = self.encoder.keepalive(now - self._spoke)
             if run.finished:
                 await self._end_with(await answer.settle(pieces))
                 return
@@ -133,32 +140,20 @@ class HttpSink:
                 await self._put(pieces)
                 self._due = now + keepalive
             answer.check()
-            events = await run.read(self._due, show)
-            events, self._late = self._late or events, ()
+            events = await run.read(self._due, listener)
+            events, self.late = self.late or events, ()
 
-    def _show(
-        self, run: TurnSource, answer: Answer, request: HttpRequest, keepalive: float, events: Sequence[Event]
-    ) -> bool:
-        """Send events while the run waits for more; returns False if they are left to the loop of `send_stream`."""
-        if run.finished or not request.is_writable:
-            self._late = events
-            return False
-        pieces = self._encode(events)
-        if sum(map(len, pieces)) > PIECE:
-            self._unsent = pieces
-            return False
-        if pieces:
-            for tap in self._turn.taps:
-                tap.write(pieces)
-            request.write(b"".join(pieces))
-            self._due = self._spoke + keepalive
-        answer.check()
-        return True
+    def note_sent(self, pieces: Sequence[bytes], keepalive: float) -> None:
+        """Note bytes that are sent while the run waits; the next keepalive follows after so many seconds."""
+        for tap in self._turn.taps:
+            tap.write(pieces)
+        self._spoke = self._loop.time()
+        self._due = self._spoke + keepalive
 
-    def _encode(self, events: Sequence[Event]) -> list[bytes]:
+    def encode(self, events: Sequence[Event]) -> list[bytes]:
         """The bytes of events that are about to be sent."""
-        assert self._encoder is not None
-        feed = self._encoder.feed
+        assert self.encoder is not None
+        feed = self.encoder.feed
         pieces = [piece for event in events for piece in feed(event)]
         for tap in self._turn.taps:
             tap.look(events)
@@ -177,8 +172,8 @@ class HttpSink:
             silent = self._loop.time() - began
 
     async def _open(self, run: TurnSource) -> None:
-        assert self._encoder is not None
-        content_type = (b"content-type", self._encoder.content_type)
+        assert self.encoder is not None
+        content_type = (b"content-type", self.encoder.content_type)
         start = [content_type, *SSE_HEADERS[1:], *self.headers, *self._select_headers(run)]
         for tap in self._turn.taps:
             tap.send_head(start)
@@ -196,8 +191,8 @@ class HttpSink:
         """Send a failure: with a status before the commit, else inside the stream."""
         if not self.committed:
             await self.refuse(failure, run)
-        elif not self.ended and self._encoder is not None and self._answer is not None:
-            await self._end_with(await self._answer.settle(self._encoder.feed(TurnFailed(failure))))
+        elif not self.ended and self.encoder is not None and self._answer is not None:
+            await self._end_with(await self._answer.settle(self.encoder.feed(TurnFailed(failure))))
 
     async def refuse(self, failure: Failure, run: TurnSource | None) -> None:
         """Answer with the status of a failure and the dialect's error object."""
@@ -214,8 +209,8 @@ class HttpSink:
         """Answer with an internal error: the failure itself could not be encoded."""
         if not self.committed:
             await self.refuse(InternalError().failure, None)
-        elif not self.ended and self._encoder is not None:
-            await self._end_with(self._encoder.break_off())
+        elif not self.ended and self.encoder is not None:
+            await self._end_with(self.encoder.break_off())
 
     async def send_stored(self, kept: bytes | AsyncIterator[bytes]) -> None:
         """Answer with a body or a stream that does not depend on this connection."""
@@ -274,6 +269,51 @@ class HttpSink:
         if self.upstream_id:
             out.append((b"x-upstream-request-id", self.upstream_id.encode()))
         return out
+
+
+class _Listener:
+    """Sends the events of a run to an HTTP client while `send_stream` waits for them."""
+
+    def __init__(self, sink: HttpSink, run: TurnSource, answer: Answer, request: HttpRequest, keepalive: float) -> None:
+        self._sink = sink
+        self._run = run
+        self._answer = answer
+        self._request = request
+        self._keepalive = keepalive
+
+    @property
+    def is_ready(self) -> bool:
+        return self._request.is_writable
+
+    def show(self, events: Sequence[Event]) -> bool:
+        sink = self._sink
+        if self._run.finished or not self._request.is_writable:
+            sink.late = events
+            return False
+        pieces = sink.encode(events)
+        if sum(map(len, pieces)) > PIECE:
+            sink.unsent = pieces
+            return False
+        if pieces:
+            sink.note_sent(pieces, self._keepalive)
+            self._request.write(b"".join(pieces))
+        self._answer.check()
+        return True
+
+    def sample(self, event: Delta) -> tuple[bytes, int] | None:
+        sample: Sampler | None = getattr(self._sink.encoder, "sample", None)
+        return sample(event) if sample is not None else None
+
+    def send(self, piece: bytes) -> None:
+        self._sink.note_sent((piece,), self._keepalive)
+        self._request.write(piece)
+
+    def take_in(self, events: Sequence[Event]) -> bytes:
+        encoder = self._sink.encoder
+        assert encoder is not None
+        pieces = [piece for event in events for piece in encoder.feed(event)]
+        self._answer.check()
+        return b"".join(pieces)
 
 
 def find_request_id(headers: Mapping[str, str]) -> str:

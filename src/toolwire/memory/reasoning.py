@@ -15,7 +15,7 @@ import msgspec
 
 from toolwire.core.cache import TenantCache, size_of
 from toolwire.core.events import CallStarted, CallTwin, Event, Note, ReasoningDelta, ReasoningEnded, TurnEnded
-from toolwire.core.policies import Events, Kinds
+from toolwire.core.policies import Events, Kinds, pass_any_text
 from toolwire.core.request import (
     CallEntry,
     Entry,
@@ -353,6 +353,7 @@ class KeepUnsigned:
     """A policy that stores the origin of thinking that a Messages server did not sign; some servers never do."""
 
     handles: ClassVar[Kinds] = (ReasoningDelta, ReasoningEnded)
+    find_check = pass_any_text
 
     def __init__(self, cache: ReasoningCache, backend: str, owner: str) -> None:
         self._cache = cache
@@ -374,6 +375,7 @@ class KeepSignedReasoning:
     """A policy that stores signed reasoning by the calls that follow it, and the origin of its text."""
 
     handles: ClassVar[Kinds] = (ReasoningDelta, ReasoningEnded, CallStarted, TurnEnded)
+    find_check = pass_any_text
 
     def __init__(self, cache: ReasoningCache, owner: str, entries: Sequence[Entry], backend: str = "") -> None:
         self._cache = cache

@@ -20,6 +20,7 @@ from toolwire.core.events import (
     TurnFailed,
     split_batch,
 )
+from toolwire.core.lane import Check, passes_always
 from toolwire.core.policies import Events, Kinds
 from toolwire.notations.block import Block
 from toolwire.notations.emit import CallEmitter, EmitMode
@@ -97,11 +98,17 @@ class ReadTextCalls:
         """Decide about a held call whose arguments are complete, although it has not ended."""
         return self._twins.settle(call)
 
+    def find_check(self, event: Event) -> Check:
+        """What must hold for the text of further deltas like this one, so that they pass too."""
+        return self._passes if isinstance(event, TextDelta) else passes_always
+
+    def _passes(self, text: str) -> bool:
+        is_plain = self._block is None and self._reasoning is None and not self._in_gap
+        return is_plain and self._scanner.passes(text)
+
     def feed(self, event: Event) -> Events:
         if isinstance(event, TextDelta):
-            # Nearly all of a turn passes here.
-            is_plain = self._block is None and self._reasoning is None and not self._in_gap
-            if is_plain and self._scanner.passes(event.text):
+            if self._passes(event.text):  # as nearly all of a turn
                 return (event,)
             out: list[Event] = []
             for each in split_batch(event):

@@ -20,7 +20,7 @@ import msgspec
 
 from toolwire.core.collect import CallAssembler
 from toolwire.core.events import CallArgs, CallEnded, CallStarted, Event, Note, TextDelta
-from toolwire.core.policies import Events, Kinds
+from toolwire.core.policies import Events, Kinds, pass_any_text
 from toolwire.core.raw import NULL, text_of
 from toolwire.core.text import is_json
 from toolwire.notations.table import JS_SPACE
@@ -88,6 +88,7 @@ class WriteUseTool:
     """A policy that puts a canonical block into the text after every call; it must follow `HoldCall`."""
 
     handles: ClassVar[Kinds] = (TextDelta, CallStarted, CallArgs, CallEnded)
+    find_check = pass_any_text
 
     def __init__(self, delimiter: str) -> None:
         self._delimiter = delimiter

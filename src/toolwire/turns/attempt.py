@@ -21,7 +21,7 @@ from toolwire.reader import ReplyLimits, TurnReader
 from toolwire.turns.explain import WEB_PAGE, AskedBackend
 from toolwire.turns.observers import AttemptTap
 from toolwire.upstream.connection import MAX_READ
-from toolwire.upstream.reply import Broken, Reply, Take, Timeouts, Upstream
+from toolwire.upstream.reply import Broken, Reply, Timeouts, Upstream
 from toolwire.upstream.scheduling import Alarm, give_way
 
 MAX_ERROR_BYTES = 64 * 1024
@@ -63,6 +63,18 @@ class Question(msgspec.Struct, frozen=True):
     taps: Sequence[AttemptTap] = ()
 
 
+class Taker(Protocol):
+    """Takes bytes of the reply while the task waits for them."""
+
+    def take(self, data: bytes) -> bool:
+        """Take bytes when they arrive; returns False if the task must go on."""
+        ...
+
+    def end_wait(self) -> None:
+        """The task goes on, and has not read anything else yet."""
+        ...
+
+
 class Attempt:
     """Reads one reply. `hold` reserves memory for each part of a plain reply, and may raise."""
 
@@ -98,10 +110,10 @@ class Attempt:
         """The headers of the reply; empty before they arrive. Those of a Codex worker change while it answers."""
         return self._reply.headers if self._reply is not None else self._headers
 
-    async def read(self, until: float, take: Take | None = None) -> Sequence[Event] | None:
+    async def read(self, until: float, taker: Taker | None = None) -> Sequence[Event] | None:
         """The next events, possibly empty; None if `until` comes first.
 
-        `take` is given bytes that arrive during the wait, and calls `feed` with them.
+        `taker` is given bytes that arrive during the wait, and calls `feed` with them.
         """
         reply = self._reply
         try:
@@ -112,7 +124,7 @@ class Attempt:
                 return self.reader.feed_more()
             data = reply.read_nowait()
             if not data:
-                return await self._wait(reply, until, take)
+                return await self._wait(reply, until, taker)
             if len(data) >= MAX_READ:
                 await give_way()  # there may be more
             return self._feed(data)
@@ -137,6 +149,15 @@ class Attempt:
             return self._feed(data)
         except BackendFault as fault:
             return (TurnFailed(fault.failure),)
+
+    def note_passed(self, data: bytes, *, is_held: bool) -> None:
+        """Note a frame that is not decoded now."""
+        for tap in self._taps:
+            tap.read(data)
+        reader = self.reader
+        reader.heard_at = reader.progressed = self._loop.time()
+        if is_held:
+            reader.held_bytes += len(data)
 
     def close(self) -> None:
         """Close an incomplete reply, which stops the model."""
@@ -224,7 +245,7 @@ class Attempt:
             tap.end()
         return body
 
-    async def _wait(self, reply: Reply, until: float, take: Take | None) -> Sequence[Event] | None:
+    async def _wait(self, reply: Reply, until: float, taker: Taker | None) -> Sequence[Event] | None:
         """Wait for more of the reply, until the earliest deadline."""
         limits, reader = self._question.timeouts, self.reader
         deadline = self._find_deadline()
@@ -232,9 +253,9 @@ class Attempt:
         first = min(deadline, until, finish_over or until)
         try:
             with self._alarm.at(first):
-                data = await reply.read(take if not finish_over else None)
+                data = await (_wait_and_take(reply, taker) if taker is not None and not finish_over else reply.read())
         except TimeoutError:
-            now, deadline = self._loop.time(), self._find_deadline()  # it moves with what `take` was given
+            now, deadline = self._loop.time(), self._find_deadline()  # it moves with what was taken
             if finish_over and now >= finish_over:
                 # The stream was left open. What has arrived since still counts, unless it is a heartbeat.
                 data = reply.read_nowait()
@@ -274,6 +295,13 @@ class Attempt:
         for tap in self._taps:
             tap.end()
         return self.reader.end()
+
+
+async def _wait_and_take(reply: Reply, taker: Taker) -> bytes | None:
+    try:
+        return await reply.read(taker.take)
+    finally:
+        taker.end_wait()
 
 
 def _make_timeout(limit: str, limits: Timeouts) -> BackendFault:

@@ -120,7 +120,7 @@ class TurnTap(AttemptObserver, Protocol):
         ...
 
     def look(self, events: Sequence[Event]) -> None:
-        """These events are about to be written."""
+        """These events are about to be written. Deltas like the one before may be left out."""
         ...
 
     def send_head(self, headers: HeaderList) -> None:

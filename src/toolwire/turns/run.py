@@ -9,7 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from time import perf_counter
 
+import msgspec
+
 from toolwire.backends.lowered import LoweredConversation
+from toolwire.core.batch import SAMPLE_PADDING, SAMPLE_TEXT
 from toolwire.core.errors import BackendFault, Failure
 from toolwire.core.events import (
     CallArgs,
@@ -21,12 +24,20 @@ from toolwire.core.events import (
     TurnEnded,
     TurnFailed,
 )
+from toolwire.core.lane import BACKEND_NUMBER, Lane, make_lane
 from toolwire.core.order import TurnOrder
+from toolwire.core.sse import Frame
 from toolwire.turns.attempt import Attempt, Question
 from toolwire.turns.explain import explain_failure
 from toolwire.turns.prepare import Attempts, Job
-from toolwire.turns.source import Show
+from toolwire.turns.source import Listener
 from toolwire.upstream.scheduling import STEP, Alarm, give_way
+
+REPEATED = (TextDelta, ReasoningDelta, CallArgs)
+"""Events that may come from frames that differ in their text alone."""
+
+MAX_IDLE_LANES = 4
+"""Lanes that may be opened in a row although nothing passes."""
 
 VISIBLE = (TextDelta, ReasoningDelta, RefusalDelta, CallStarted, TurnEnded)
 """Events that the client sees, and that commit the run."""
@@ -56,9 +67,12 @@ class Run:
         self._retry_at = 0.0
         self._is_committed = False
         self.finished = False
-        self._show: Show | None = None  # takes events while `read` waits
-        self._is_stopped = False  # whether `_show` has returned False
-        self._error: Exception | None = None  # of `_take`, for `read`
+        self._listener: Listener | None = None  # gets events while `read` waits
+        self._is_stopped = False  # whether it leaves the rest to the task
+        self._lane: Lane | None = None
+        self._lanes_left = MAX_IDLE_LANES
+        self._lane_is_held = False  # whether what passes counts as held
+        self._error: Exception | None = None  # of `take`, for `read`
         self._attempts = Attempts(job)
         self._start(job.first)
 
@@ -86,17 +100,16 @@ class Run:
         """The headers of the reply; empty before they arrive."""
         return self._attempt.headers
 
-    async def read(self, until: float, show: Show | None = None) -> Sequence[Event]:
+    async def read(self, until: float, listener: Listener | None = None) -> Sequence[Event]:
         """The next events, or none if `until` comes first. Sets `finished` with the last events."""
-        self._show, self._is_stopped = show, False
+        self._listener, self._is_stopped = listener, False
         while not self.finished:
             if self._rest is not None:
                 events = await self._next_slice(self._rest)
             elif self._burst_over or self._retry_at:
                 events = await self._wait(until)
             else:
-                take = self._take if show is not None and self._is_committed else None
-                events = await self._attempt.read(until, take)
+                events = await self._attempt.read(until, self if listener is not None and self._is_committed else None)
                 if self._error is not None:
                     raise self._error
             if events is None or self._is_stopped:
@@ -109,21 +122,77 @@ class Run:
                 return out
         return ()
 
-    def _take(self, data: bytes) -> bool:
+    def take(self, data: bytes) -> bool:
         """Process and show what these bytes cause, while `read` waits; returns False if `read` must go on."""
-        assert self._show is not None
-        reader = self._attempt.reader
+        listener, reader = self._listener, self._attempt.reader
+        assert listener is not None
         try:
+            if self._lane is not None:
+                if self._pass(self._lane, data, listener):
+                    return self._error is None
+                self.end_wait()
+                if self._error is not None:
+                    return False
             events = self._attempt.feed(data)
             if len(events) > MAX_EVENTS_AT_ONCE:
                 self._rest = iter(events)
                 return False
             out = self._process(events)
-            self._is_stopped = bool(out) and not self._show(out)
+            self._is_stopped = bool(out) and not listener.show(out)
+            if self._is_stopped or self._burst_over or reader.finish_over or reader.has_more:
+                return False
+            if len(events) == len(out) == 1 and out[0] is events[0] and isinstance(out[0], REPEATED):
+                self._open_lane(data, out[0], listener)
         except Exception as error:  # noqa: BLE001 - it must not reach the event loop
             self._error = error
+        return self._error is None
+
+    # The lane
+
+    def _open_lane(self, data: bytes, delta: TextDelta | ReasoningDelta | CallArgs, listener: Listener) -> None:
+        """Let frames like this one, which led to this delta alone, pass by the stages, if all of them allow that."""
+        checks = self.assembly.policies.find_checks(delta) if self._lanes_left else None
+        found = self._attempt.reader.find_repetition(data, delta) if checks is not None else None
+        if checks is None or found is None:
+            return
+        template, check = found
+        frame = delta.frame
+        if frame is not None:
+            frame = Frame(frame.event, template.render(SAMPLE_TEXT, BACKEND_NUMBER, SAMPLE_PADDING))
+        sample = listener.sample(msgspec.structs.replace(delta, text=SAMPLE_TEXT.decode(), frame=frame))
+        if sample is not None:
+            self._lane = make_lane(template, data, *sample, (check, *checks))
+            self._lanes_left -= 1
+            self._lane_is_held = type(delta) in HELD
+
+    def _pass(self, lane: Lane, data: bytes, listener: Listener) -> bool:
+        """Pass a frame on; returns False if it must take the usual way."""
+        attempt = self._attempt
+        if not listener.is_ready or not attempt.reader.has_room(len(data)) or (piece := lane.feed(data)) is None:
             return False
-        return not (self._is_stopped or self._burst_over or reader.finish_over or reader.has_more)
+        self._lanes_left = MAX_IDLE_LANES
+        attempt.note_passed(data, is_held=self._lane_is_held)
+        listener.send(piece)
+        if lane.is_full:
+            self._catch_up(lane, listener)
+        return True
+
+    def end_wait(self) -> None:
+        """Have the stages take in what has passed by them: they are about to be given something else."""
+        lane, self._lane = self._lane, None
+        if lane is not None and self._listener is not None and not lane.is_empty:
+            self._catch_up(lane, self._listener)
+
+    def _catch_up(self, lane: Lane, listener: Listener) -> None:
+        """Have the stages take in what has passed."""
+        frame, written = lane.take()
+        try:
+            expected = listener.take_in(self._process(self._attempt.reader.take_in(frame)))
+        except Exception as error:  # noqa: BLE001 - it must not reach the event loop
+            self._error = error
+        else:
+            if written != expected:
+                self._error = RuntimeError("a lane has sent something else than its stages would have")
 
     def commit(self) -> Sequence[Event]:
         """Commit the run: no further attempt follows. Returns the events that were held until now."""

@@ -1,13 +1,35 @@
 """The source of a turn's events: one run, or the runs of several turns of the model."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from toolwire.assembly import Assembly
-from toolwire.core.events import Event
+from toolwire.core.events import Delta, Event
 
-Show: TypeAlias = Callable[[Sequence[Event]], bool]
-"""Takes events when they are made, in place of the task that waits for them. Returns False if that task must go on."""
+
+class Listener(Protocol):
+    """Takes events when they are made, in place of the task that waits for them."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the client reads what is sent."""
+        ...
+
+    def show(self, events: Sequence[Event]) -> bool:
+        """Send events; returns False if the task must go on."""
+        ...
+
+    def sample(self, event: Delta) -> tuple[bytes, int] | None:
+        """What is written for a delta like the last one, and its number or -1; None if that is more than one delta."""
+        ...
+
+    def send(self, piece: bytes) -> None:
+        """Send bytes of events that `take_in` is given later."""
+        ...
+
+    def take_in(self, events: Sequence[Event]) -> bytes:
+        """The bytes of events, which were sent before."""
+        ...
 
 
 class TurnSource(Protocol):
@@ -33,10 +55,10 @@ class TurnSource(Protocol):
         """The name of the current backend."""
         ...
 
-    async def read(self, until: float, show: Show | None = None) -> Sequence[Event]:
+    async def read(self, until: float, listener: Listener | None = None) -> Sequence[Event]:
         """The next events, or none if `until` (a time of the event loop) comes first. Sets `finished` with the last.
 
-        `show` may be given events during the wait; returns none once it has returned False.
+        `listener` may be given events during the wait; returns none when it leaves the rest to the task.
         """
         ...
 

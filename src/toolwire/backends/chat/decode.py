@@ -28,6 +28,7 @@ from toolwire.core.errors import Failure
 from toolwire.core.events import (
     FILTER_REASONS,
     CallArgs,
+    Delta,
     Event,
     Note,
     RawFrame,
@@ -39,6 +40,7 @@ from toolwire.core.events import (
     TurnStarted,
     Usage,
 )
+from toolwire.core.lane import Check
 from toolwire.core.raw import arguments_text
 from toolwire.core.sse import Frame
 
@@ -89,6 +91,9 @@ class Decoder(TurnDecoder):
 
     def encode_reasoning(self) -> str:
         return self._reasoning_fields.encode()
+
+    def find_check(self, delta: Delta) -> Check | None:
+        return self._check_text(delta) if not self._finished else None
 
     def feed(self, frame: Frame) -> Sequence[Event]:
         if self.ended:

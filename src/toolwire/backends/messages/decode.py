@@ -23,6 +23,7 @@ from toolwire.core.errors import BackendFault, Failure
 from toolwire.core.events import (
     FILTER_REASONS,
     CallArgs,
+    Delta,
     Event,
     MessageEnded,
     Note,
@@ -36,6 +37,7 @@ from toolwire.core.events import (
     TurnStarted,
     Usage,
 )
+from toolwire.core.lane import Check
 from toolwire.core.raw import arguments_text, fields_of, list_of
 from toolwire.core.sequence import MAX_HELD_CHARS
 from toolwire.core.sse import Frame
@@ -135,6 +137,9 @@ class Decoder(TurnDecoder):
             behind = 1 if events and isinstance(events[0], TurnStarted) else 0
             events = [*events[:behind], *self._take_opening(), *events[behind:]]
         return self._put_in_sequence(events) if len(events) != 1 else self._sequencer.feed(events[0])
+
+    def find_check(self, delta: Delta) -> Check | None:
+        return self._check_text(delta) if not (self._waiting or self._left or self._reason) else None
 
     def _repair(self, frame: Frame) -> tuple[StreamEvent, Frame] | None:
         """A frame with split characters joined; None if it cannot be read."""

@@ -34,6 +34,7 @@ from toolwire.core.events import (
     FILTER_REASONS,
     CallArgs,
     CallStarted,
+    Delta,
     Event,
     MessageEnded,
     Note,
@@ -47,6 +48,7 @@ from toolwire.core.events import (
     TurnEnded,
     TurnStarted,
 )
+from toolwire.core.lane import Check
 from toolwire.core.raw import NULL, fields_of, list_of, object_in
 from toolwire.core.shapes import CALL_TYPES, read_fragments
 from toolwire.core.sse import Frame
@@ -129,6 +131,9 @@ class Decoder(TurnDecoder):
                 answers = event.item.answers if event.item is not None else None
                 events = [RawFrame(event.type, self._find_item_name(event), frame.data, answers), *events]
         return self._put_in_sequence(events) if len(events) != 1 else self._sequencer.feed(events[0])
+
+    def find_check(self, delta: Delta) -> Check | None:
+        return self._check_text(delta) if self._phases is None and self._error is None else None
 
     def feed_plain(self, body: bytes) -> Sequence[Event]:
         body, response = self._read_plain(body, _decode_response)

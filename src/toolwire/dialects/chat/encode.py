@@ -136,6 +136,16 @@ class StreamEncoder:
                 pass
         return ()
 
+    def sample(self, event: Delta) -> tuple[bytes, int] | None:
+        """What `feed` writes for a delta like the last one, without taking it in; it has no number of its own."""
+        if isinstance(event, CallArgs):
+            return self._encode_delta(event, self._args_head, self._args_tail, self._args_opening), -1
+        if isinstance(event, TextDelta) and self._part is _ANSWER:
+            return self._encode_delta(event, self._text_head, self._tail, _TEXT), -1
+        if isinstance(event, ReasoningDelta) and (event.kind, event.part) == self._part:
+            return self._encode_delta(event, self._reasoning_head, self._tail, _REASONING), -1
+        return None
+
     def keepalive(self, silent: float) -> tuple[bytes, ...]:
         """A comment that keeps the connection open after this many seconds of silence."""
         return (sse.write_comment(b"keepalive"),)

@@ -23,6 +23,7 @@ from toolwire.core.events import (
     CallArgs,
     CallEnded,
     CallStarted,
+    Delta,
     Event,
     MessageEnded,
     RawFrame,
@@ -149,6 +150,16 @@ class StreamEncoder:
             case _:
                 pass
         return ()
+
+    def sample(self, event: Delta) -> tuple[bytes, int] | None:
+        """What `feed` writes for a delta like the last one, without taking it in; it has no number of its own."""
+        if isinstance(event, CallArgs):
+            is_open = bool(self._head)
+        elif isinstance(event, ReasoningDelta):
+            is_open = self._open == "thinking" and (event.kind, event.part) == self._part
+        else:
+            is_open = isinstance(event, TextDelta) and self._open == "text"
+        return (self._encode_delta(event), -1) if is_open else None
 
     def keepalive(self, silent: float) -> Sequence[bytes]:
         """A ping, which keeps the connection open after this many seconds of silence."""

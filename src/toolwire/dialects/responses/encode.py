@@ -20,6 +20,7 @@ from toolwire.core.events import (
     CallArgs,
     CallEnded,
     CallStarted,
+    Delta,
     Event,
     MessageEnded,
     RawFrame,
@@ -115,22 +116,30 @@ class StreamEncoder:
 
     def feed(self, event: Event) -> Sequence[bytes]:
         # Nearly all events of a stream are deltas of the open part, so they bypass the match.
+        if self._grows(event):
+            return self._writer.write_delta(cast("Delta", event))
+        return self._feed_other(event)
+
+    def _grows(self, event: Event) -> bool:
+        """Whether this is a delta of the open part."""
         kind = type(event)
         if kind is CallArgs:
-            return self._writer.write_delta(cast("CallArgs", event))
+            return True
         if kind is TextDelta:
             delta = cast("TextDelta", event)
-            if delta.item == self._text_item and delta.part == self._part:
-                return self._writer.write_delta(delta)
-        elif kind is ReasoningDelta:
+            return delta.item == self._text_item and delta.part == self._part
+        if kind is ReasoningDelta:
             reasoning = cast("ReasoningDelta", event)
-            if (
+            return (
                 reasoning.item == self._reasoning_item
                 and reasoning.part == self._part
                 and reasoning.kind == self._reasoning_kind
-            ):
-                return self._writer.write_delta(reasoning)
-        return self._feed_other(event)
+            )
+        return False
+
+    def sample(self, event: Delta) -> tuple[bytes, int] | None:
+        """What `feed` writes for a delta like the last one, but with `SAMPLE_NUMBER`, and the number it would have."""
+        return self._writer.sample(event) if self._grows(event) else None
 
     def _feed_other(self, event: Event) -> Sequence[bytes]:
         match event:

@@ -8,6 +8,7 @@ import msgspec
 from toolwire.core import sse
 from toolwire.core.batch import Template, find_number
 from toolwire.core.events import Delta
+from toolwire.core.lane import SAMPLE_NUMBER
 from toolwire.core.raw import Fields, Json, fields_of, to_json
 from toolwire.core.sse import Frame
 from toolwire.core.text import count_bytes
@@ -87,6 +88,15 @@ class Writer:
         texts, head, position, tail = event.batch.texts, self._head, self._position + b'"', b'"' + self._tail
         self.number = number + len(texts)
         return [head + b"%d" % each + position + text + tail for each, text in enumerate(texts, number)]
+
+    def sample(self, event: Delta) -> tuple[bytes, int] | None:
+        """What `write_delta` writes with `SAMPLE_NUMBER`, without taking the delta in, and its number."""
+        number, held = self.number, self.held
+        self.number = SAMPLE_NUMBER
+        pieces = self.write_delta(event)
+        self._pieces.pop()
+        self.number, self.held = number, held
+        return (pieces[0], number) if len(pieces) == 1 else None
 
     def _forward(self, frame: Frame) -> Sequence[bytes]:
         """Write an original frame or batch, with our sequence numbers."""

@@ -37,7 +37,7 @@ from toolwire.core.request import CallEntry, Entry, Message, ReasoningEntry, Req
 from toolwire.core.text import count_bytes
 from toolwire.gateway.tools.search import Search
 from toolwire.turns.attempt import Confirm
-from toolwire.turns.source import Show, TurnSource
+from toolwire.turns.source import Listener, TurnSource
 from toolwire.turns.tools.call import ToolCall
 from toolwire.turns.tools.calls import CallHooks, Finished, TurnCalls
 from toolwire.turns.tools.loop import Limits, ToolLoop
@@ -209,7 +209,7 @@ class RunWithTools:
         """The headers of the current reply, or else of the last one."""
         return self._run.headers or self._headers
 
-    async def read(self, until: float, show: Show | None = None) -> Sequence[Event]:
+    async def read(self, until: float, listener: Listener | None = None) -> Sequence[Event]:
         """The next events, or none if `until` comes first. Sets `finished` with the last."""
         while not self.finished:
             if self._working is not None:
@@ -386,7 +386,7 @@ class DeferredRun:
         """The headers of the reply, once there is one."""
         return self._run.headers if self._run is not None else {}
 
-    async def read(self, until: float, show: Show | None = None) -> Sequence[Event]:
+    async def read(self, until: float, listener: Listener | None = None) -> Sequence[Event]:
         """The next events, or none if `until` comes first. Sets `finished` with the last."""
         if self.finished or not await wait_until(self._awaited, until):
             return ()
