@@ -30,7 +30,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/responses": {"model": "", "input": "hi"},
     "/messages": {**CHAT, "max_tokens": 10},
 }
-KINDS = ("chat", "responses", "messages")
+KINDS = ("chat", "responses", "messages", "gemini")
 
 
 def config(url: str) -> str:
@@ -52,7 +52,8 @@ def echoing(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 def sent_key(asked: Asked) -> str:
-    return asked.headers.get("x-api-key") or asked.headers["authorization"].removeprefix("Bearer ")
+    own = asked.headers.get("x-api-key") or asked.headers.get("x-goog-api-key")
+    return own or asked.headers["authorization"].removeprefix("Bearer ")
 
 
 def error_reply(form: Callable[[str], str], status: int = 400) -> Callable[[Asked], Reply]:
@@ -87,6 +88,14 @@ def frames(kind: str, said: str) -> Iterator[bytes]:
             for delta in deltas:
                 yield b"data: " + json.dumps({"choices": [{"index": 0, "delta": delta}]}).encode() + b"\n\n"
             yield b"data: " + json.dumps({"error": {"message": said, "code": said}}).encode() + b"\n\n"
+        case "gemini":
+            part = {"functionCall": {"name": "find", "args": {"key": said}}}
+            for fields in (
+                {"candidates": [{"content": {"parts": [{"text": f"Your key is {said}."}]}}]},
+                {"candidates": [{"content": {"parts": [part]}}]},
+                {"error": {"code": 400, "message": said, "status": said}},
+            ):
+                yield b"data: " + json.dumps(fields).encode() + b"\r\n\r\n"
         case "responses":
             for event in (
                 {"type": "response.created", "response": {"id": "r1"}},

@@ -13,7 +13,7 @@ from tests.support.upstream import Reply
 
 KEYS = '[[keys]]\nname = "ann"\nkey = "sk-ann"\n'
 ANN = {"authorization": "Bearer sk-ann"}
-WRONG = "base_url of backend `up`{} looks wrong: the server answered with {}. base_url is everything before /chat/completions, /responses or /messages, and usually ends in /v1."
+WRONG = "base_url of backend `up`{} looks wrong: the server answered with {}. base_url is all before /chat/completions, /responses, /messages or /models, and usually ends in /v1."
 
 
 def ask(http: httpx.Client, gateway: Gateway, model: str, **headers: str) -> httpx.Response:

@@ -33,6 +33,8 @@ def _seals(kind: Name, body: Json) -> list[str]:
         ("responses", "messages", "responses"),
         ("messages", "messages", "responses"),
         ("messages", "responses", "messages"),
+        ("gemini", "responses", "messages"),
+        ("nameless", "messages", "responses"),
     ],
 )
 def test_a_thought_that_cannot_go_on_leaves_a_note(routes: Routes, client: Client, kind: Name, other: Name):

@@ -43,6 +43,51 @@ def messages(*history: Json, tools: Any = ("look", "find"), **fields: Any) -> Js
     return {"max_tokens": 4096, "messages": said, **({"tools": declared} if declared else {}), **fields}
 
 
+def gemini(*contents: Json, tools: Any = ("look", "find"), **fields: Any) -> Json:
+    declared = [
+        {"name": name, "parameters": {"type": "OBJECT", "properties": {"path": {"type": "STRING"}}}} for name in tools
+    ]
+    history = list(contents) or [part({"text": "Go."})]
+    return {"contents": history, **({"tools": [{"functionDeclarations": declared}]} if declared else {}), **fields}
+
+
+def part(*parts: Json, role: str = "user") -> Json:
+    return {"role": role, "parts": list(parts)}
+
+
+def generation(**fields: Any) -> Json:
+    return gemini(generationConfig=fields)
+
+
+def calling(mode: str, *names: str) -> Json:
+    return {"functionCallingConfig": {"mode": mode, **({"allowedFunctionNames": list(names)} if names else {})}}
+
+
+GEMINI_CALL = {"functionCall": {"name": "look", "args": {}}, "thoughtSignature": "skip_thought_signature_validator"}
+GEMINI_RESULT = {"functionResponse": {"name": "look", "response": {"output": "1"}}}
+BY_GEMINI: dict[str, Json] = {
+    "warm": generation(temperature=1.7, topP=0.9, topK=40.0),
+    "thinking in every way": generation(thinkingConfig={"include_thoughts": True, "thinking_level": "MINIMAL"}),
+    "thinking with a budget": generation(thinkingConfig={"thinkingBudget": 2000}),
+    "a forced tool": gemini(toolConfig=calling("ANY", "look")),
+    "any tool": gemini(toolConfig=calling("ANY")),
+    "no tool": gemini(toolConfig=calling("NONE")),
+    "some tools": gemini(toolConfig=calling("VALIDATED", "look")),
+    "a small limit": generation(maxOutputTokens=1),
+    "stop sequences": generation(stopSequences=["a", "b"]),
+    "a schema for the answer": gemini(tools=(), generationConfig={"responseMimeType": "application/json", "responseSchema": {"type": "OBJECT", "properties": {"a": {"type": "INTEGER", "nullable": True}}, "required": ["a"]}}),
+    "an object for an answer": gemini(part({"text": "JSON."}), tools=(), generationConfig={"responseMimeType": "application/json"}),
+    "a tool without parameters": {**gemini(), "tools": [{"functionDeclarations": [{"name": "look"}]}]},
+    "an image": gemini(part({"text": "See."}, {"inlineData": {"mimeType": "image/png", "data": PIXEL}})),
+    "a document": gemini(part({"inlineData": {"mimeType": "application/pdf", "data": PDF, "displayName": "a.pdf"}})),
+    "a system in blocks": gemini(systemInstruction={"role": "user", "parts": [{"text": "One."}, {"text": "Two."}]}),
+    "two users in a row": gemini(part({"text": "Hi."}), part({"text": "Go."})),
+    "calls before, no tools now": gemini(part({"text": "Go."}), part(GEMINI_CALL, role="model"), part(GEMINI_RESULT), tools=()),
+    "an error without words": gemini(part({"text": "Go."}), part(GEMINI_CALL, role="model"), part({"functionResponse": {"name": "look", "response": {"error": "No."}}})),
+}  # fmt: skip
+"""The same for clients of Gemini."""
+
+
 def with_null_schemas(dialect: Name) -> Json:
     """Tools that take nothing, as some clients declare them."""
     if dialect == "messages":
@@ -126,6 +171,8 @@ REQUESTS: dict[str, dict[Name, Json]] = {
 OWN_FAULT = {("names with dots", "responses")}
 """What a client may not ask a service of its own dialect, which is free to say so."""
 
+for name, asked in BY_GEMINI.items():
+    REQUESTS[name]["gemini"] = asked
 CASES = [
     (name, dialect, kind)
     for name, asked in REQUESTS.items()

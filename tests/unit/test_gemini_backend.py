@@ -19,7 +19,7 @@ from toolwire.backends.gemini import (
 )
 from toolwire.backends.gemini.encode import OPENING, make_path
 from toolwire.core.collect import Call, Reasoning, Refusal, Text, Turn, collect
-from toolwire.core.events import Note, RawFrame, Usage
+from toolwire.core.events import Note, RawFrame, Usage, decode_frames
 from toolwire.core.order import TurnOrder
 from toolwire.core.request import (
     AudioPart,
@@ -282,6 +282,7 @@ STREAMED: dict[str, tuple[list[Json], str]] = {
         '{"a":1,"b":2}',
     ),
     "a string that begins before its text": ([value("$.a", willContinue=True), value("$.a", stringValue="x")], '{"a":"x"}'),
+    "a value without a path": ([value("$", stringValue="x"), value("$.a", numberValue=1)], '{"a":1}'),
     "nothing": ([], "{}"),
 }  # fmt: skip
 
@@ -388,6 +389,27 @@ def test_frames_after_the_reason_are_counted():
     assert conversation.decoder.finishing == 2
 
 
+def test_nothing_follows_the_end():
+    got = turn(chunk(text("a")), error(500, "INTERNAL"), chunk(text("b")), STOP)
+    assert (got.text, got.failure and got.failure.code) == ("a", "internal")
+
+
+def test_a_marker_of_the_end_is_no_frame():
+    line = Pipeline(FrameReader(), Conversation(Request("m", (), stream=True), "S"))
+    data = b"".join(b"data: " + json.dumps(each).encode() + b"\n\n" for each in (chunk(text("a")), STOP))
+    got = collect([*line.feed(data + b"data: [DONE]\n\n"), *line.end()])
+    assert (got.text, got.reason, got.notes) == ("a", "stop", ())
+
+
+def test_a_malformed_call_without_words_is_explained():
+    failure = turn(chunk(finish="MALFORMED_FUNCTION_CALL")).failure
+    assert failure is not None
+    assert (failure.message, failure.quoted) == (
+        "The backend ended the turn with the reason 'malformed_function_call'.",
+        False,
+    )
+
+
 # Reading: usage
 
 
@@ -450,6 +472,14 @@ def test_a_list_that_is_cut_off_is_a_failure():
     assert plain([chunk(text("Hel"))]).failure == turn(chunk(text("Hel"))).failure
 
 
+@pytest.mark.parametrize("body", [b'[{"candidates":', b"[5]", b'[{"candidates":5}]'])
+def test_a_list_that_cannot_be_read_is_bad(body: bytes):
+    reader = TurnReader(Conversation(Request("m", ()), "S"), "application/json")
+    failure = collect([*reader.feed(body), *reader.end()]).failure
+    assert failure is not None
+    assert failure.code == "bad_reply"
+
+
 @pytest.mark.parametrize(
     "part",
     [
@@ -489,6 +519,25 @@ def test_a_client_of_the_same_dialect_gets_the_frames():
     [delta] = [event for event in events if hasattr(event, "text")]
     assert delta.frame.data == data  # type: ignore[attr-defined]
     assert [json.loads(event.data) for event in events if isinstance(event, RawFrame)] == [STOP]
+
+
+def test_frames_of_a_batch_that_hold_more_are_read_one_by_one():
+    chunks = [chunk(text(word), finish="STOP") for word in "abc"]
+    data = b"".join(b"data: " + json.dumps(each).encode() + b"\n\n" for each in chunks)
+    conversation = Conversation(Request("m", (), dialect="gemini", stream=True), "S")
+    frames = FrameReader(delta_fields=conversation.delta_fields).feed(data)
+    assert [frame.batch is not None for frame in frames] == [False, True]
+    events = decode_frames(conversation.feed, frames)
+    assert [json.loads(event.data) for event in events if isinstance(event, RawFrame)] == chunks
+    assert collect([*events, *conversation.end()]).text == "abc"
+
+
+def test_a_client_of_the_same_dialect_gets_the_plain_reply():
+    body = chunk(text("a"), finish="STOP", usageMetadata={"promptTokenCount": 1, "somethingNew": 2})
+    conversation = Conversation(Request("m", (), dialect="gemini"), "S")
+    first, *_ = conversation.feed_plain(json.dumps(body).encode())
+    assert isinstance(first, RawFrame)
+    assert (first.type, json.loads(first.data)) == ("chunk", body)
 
 
 def test_an_unreadable_frame_is_skipped_with_a_note():
@@ -939,6 +988,14 @@ def test_the_fields_of_a_client_of_the_same_dialect_survive():
     hosted = (HostedTool("googleSearch", msgspec.Raw(b'{"googleSearch":{}}')),)
     request = same(body, Message("user", (TextPart("Go."),), message=0), tools=(Tool("f"),), hosted_tools=hosted)
     assert body_of(request) == body
+
+
+def test_refused_fields_of_such_a_client_are_left_out_too():
+    body = {"contents": [ASKED], "generationConfig": {"speechConfig": {}, "topK": 1}}
+    request = same(body, Message("user", (TextPart("Go."),), message=0))
+    assert body_of(request, profile_from({"refuses": ["generationConfig.speechConfig"]}))["generationConfig"] == {
+        "topK": 1
+    }
 
 
 def test_one_content_that_must_change_does_not_change_its_neighbours():

@@ -112,6 +112,7 @@ def test_a_retry_begins_the_recording_anew(tmp_path):
         ("https://me:pw@example.com/mcp", "https://[removed]@example.com/mcp"),
         (r"-----BEGIN RSA PRIVATE KEY-----\nabc\n-----END RSA PRIVATE KEY-----", "[removed]"),
         (r'{"url":"https:\/\/me:pw@example.com\/mcp"}', r'{"url":"https:\/\/[removed]@example.com\/mcp"}'),
+        ("ya29.a0AfB_byCabcdefghij1234567890-_x", "[removed]"),
         ("glpat-abcdefghij1234567890 sk_live_51Habcdefgh12345678", "[removed] [removed]"),
         ('{"token":"ya29.a0AfH6SMBx7-abcdef"}', '{"token":"[removed]"}'),
         (r'{"x":"{\"token\": \"ya29.a0AfH6SMBx7-abcdef\"}"}', r'{"x":"{\"token\": \"[removed]\"}"}'),

@@ -24,6 +24,7 @@ _SECRETS = (
     _make_key_row(b"Bearer", rb"\s+[\w.~+/=-]{8,}"),
     _make_key_row(b"AKIA", rb"[0-9A-Z]{16}"),
     _make_key_row(b"AIza", rb"[\w-]{30,}"),
+    _make_key_row(b"ya29.", rb"[\w-]{20,}"),
     *(
         _make_key_row(name, rb"\w{20,}")
         for name in (b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_", b"github_pat_", b"gsk_", b"hf_")

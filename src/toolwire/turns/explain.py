@@ -49,7 +49,7 @@ def explain_failure(failure: Failure, backend: AskedBackend) -> Failure:
     if code in (NO_SUCH_ENDPOINT, WEB_PAGE):
         answer = "a web page" if code == WEB_PAGE else f"status {status}"
         message = f"base_url of backend `{backend.name}`{where} looks wrong: the server answered with {answer}."
-        hint = "base_url is everything before /chat/completions, /responses or /messages, and usually ends in /v1."
+        hint = "base_url is all before /chat/completions, /responses, /messages or /models, and usually ends in /v1."
         status = 502
     elif status == 401 and failure.quoted:
         key, hint = (text.format(backend.key_variable) for text in _KEYS[backend.key])

@@ -95,12 +95,14 @@ def decode_steps(body: bytes, bounds: Bounds = UNBOUNDED, head: RequestHead = NO
 
 def _decode_steps(body: bytes, bounds: Bounds, head: RequestHead) -> Steps[Request]:
     method = head.parameters.get("method") or ""
-    fields = _read_fields(msgspec.Raw(body))
-    if not method and "generateContentRequest" in fields:  # of countTokens
-        fields = _read_fields(fields["generateContentRequest"])
+    given = read(fields_of, body)
+    if not method and "generateContentRequest" in given:  # of countTokens
+        fields = _rename(read_at(fields_of, given["generateContentRequest"], "generateContentRequest"))
+    else:
+        fields = _rename(given)
     bounds.check_preamble(len(body) - len(fields.get("contents", b"")))
     yield
-    parsed = read(_decode_body, msgspec.json.encode(fields))
+    parsed = read(_decode_body, msgspec.json.encode(fields) if fields.keys() != given.keys() else body)
     model = read_model(parsed.model or head.parameters.get("resource") or "")
     for name in ("model", "stream"):
         fields.pop(name, None)
@@ -162,8 +164,8 @@ def _decode_steps(body: bytes, bounds: Bounds, head: RequestHead) -> Steps[Reque
     )
 
 
-def _read_fields(body: msgspec.Raw) -> Fields:
-    return {wire.camel_name(name): value for name, value in read(fields_of, body).items()}
+def _rename(fields: Fields) -> Fields:
+    return {wire.camel_name(name): value for name, value in fields.items()}
 
 
 def shows_thoughts(request: Request) -> bool:

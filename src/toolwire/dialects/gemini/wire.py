@@ -11,7 +11,8 @@ import msgspec
 from toolwire.core.raw import Maybe, fields_of, list_of, to_raw
 from toolwire.dialects.reading import begins_with
 
-_snake_key = re.compile(rb'"[a-zA-Z0-9]+_[a-zA-Z0-9_]*"\s*:').search
+# The length is bounded because a string may be megabytes of such characters.
+_snake_key = re.compile(rb'"[a-zA-Z0-9]{1,40}_[a-zA-Z0-9_]{0,40}"\s*:').search
 _underscore = re.compile("_([a-z0-9])")
 
 
