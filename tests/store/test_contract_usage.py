@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -79,6 +80,17 @@ def test_a_turn_that_is_put_again_counts_once(store: Users):
     store.put_usage([turn("b", key="ann"), turn("c", key="ann")])
     assert sums(store, "key") == {("",): [1] * 9, ("ann",): [2] * 9}
     assert sums(store) == {(): [3] * 9}
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_what_differs_in_one_field_stays_apart_when_it_is_summed(store: Users, field: UsageField):
+    rows = (
+        [turn("a", **{field: "x"}), turn("b", **{field: "y"})] if field != "hour" else [turn("a"), turn("b", at=HOUR)]
+    )
+    store.put_usage(rows)
+    assert not store.roll_up_usage(END)
+    assert len(sums(store, field)) == 2
+    assert sums(store, field) == expect(rows, field)
 
 
 def test_nothing_was_used_in_a_time_without_turns(store: Users):
