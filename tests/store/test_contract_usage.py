@@ -116,3 +116,10 @@ def test_many_processes_put_and_roll_up_at_once(place: Place):
         pass
     assert sums(store, "key", "hour") == expect(rows, "key", "hour")
     assert {group.turns for group in store.sum_usage(["hour"], 0.0, END)} == {ROWS_PER_ROLL_UP}
+
+
+def test_only_turns_before_the_time_are_summed(store: Users):
+    store.put_usage([turn("a", at=10.0), turn("b", at=20.0)])
+    store.roll_up_usage(15.0)
+    assert sums(store, since=5.0) == {(): [1] * 9}, "the sum stands at the beginning of its hour"
+    assert sums(store) == {(): [2] * 9}
