@@ -1,5 +1,6 @@
 """Issued keys: from the admin API to a request, on several gateways with one store, and what such a key may use."""
 
+import asyncio
 import base64
 import hashlib
 import json
@@ -22,7 +23,8 @@ from tests.support.gateway import Gate, chat_body, response_body
 from tests.support.upstream import Reply, Upstream
 from toolwire import Settings, SettingsError, create_app
 from toolwire.config.settings import with_address
-from toolwire.gateway.key_admin import MAX_TEXTS
+from toolwire.config.stores import make_store
+from toolwire.gateway.key_admin import MAX_TEXTS, KeyAdmin
 
 ADMIN = "the-key-of-the-admin"
 OF_FILE = "the-key-of-the-file"
@@ -187,8 +189,8 @@ def test_an_expired_key_is_refused_and_can_be_rotated_with_another_time(stage: S
 # Turns that run
 
 
-def hold(upstream: Upstream, model: str) -> Gate:
-    gate = Gate(stream(created(), text("a")), after=(stream(text("b"), completed()),))
+def hold(upstream: Upstream, model: str, before: bytes = stream(created(), text("a"))) -> Gate:
+    gate = Gate(before, after=(stream(text("b"), completed()),))
     upstream.replies[model] = Reply(gate)
     return gate
 
@@ -238,6 +240,34 @@ def test_a_background_response_fails_when_its_key_is_revoked(stage: Stage, upstr
         until(lambda: database.execute(query).fetchone()[0] == "failed")
         assert b"was revoked" in database.execute(query).fetchone()[1]
     gate.open()
+
+
+def test_a_background_response_is_repeated_by_another_gateway_unless_its_key_was_revoked(
+    upstream: Upstream, tmp_path: Path
+):
+    settings = make_settings(upstream, tmp_path / "kept.db", server={"drain": 0})
+    gates = {name: hold(upstream, f"orphan-{name}", b"") for name in ("kept", "gone")}
+    with served(create_app(settings)) as url:
+        for name in gates:
+            client = Client(url, Client(url, ADMIN).create(name))
+            until(client.is_known)
+            client.http.post(RESPONSES, json=response_body(f"up/orphan-{name}", background=True)).raise_for_status()
+            until(lambda name=name: upstream.of(f"orphan-{name}"))
+
+    async def revoke() -> None:
+        store = make_store(settings)
+        await KeyAdmin(store, settings).revoke("gone")
+        await store.close()
+
+    asyncio.run(revoke())
+    with served(create_app(settings)), closing(sqlite3.connect(tmp_path / "kept.db")) as database:
+        query = "SELECT status, body FROM holders WHERE owner = ?"
+        until(lambda: database.execute(query, ("gone",)).fetchone()[0] == "failed")
+        assert b"was revoked" in database.execute(query, ("gone",)).fetchone()[1]
+        until(lambda: len(upstream.of("orphan-kept")) == 2)
+        assert len(upstream.of("orphan-gone")) == 1
+        gates["kept"].open()
+        until(lambda: database.execute(query, ("kept",)).fetchone()[0] == "completed")
 
 
 def test_a_socket_answers_no_further_request_of_a_revoked_key(stage: Stage):
@@ -303,6 +333,19 @@ def test_a_model_or_backend_that_a_key_may_not_use_is_refused_by_name(
 @pytest.fixture(scope="module")
 def restricted(stage: Stage) -> Client:
     return stage.issue("restricted", models=["gpt-one", "shared"], backends=["up"])
+
+
+def test_gemini_clients_get_the_same_in_their_form(restricted: Client):
+    body = {"contents": [{"role": "user", "parts": [{"text": "Go."}]}]}
+    refused = restricted.http.post("/v1beta/models/gpt-two:generateContent", json=body)
+    assert (refused.status_code, error_of(refused)["code"]) == (403, 403)
+    assert error_of(refused)["status"] == "PERMISSION_DENIED"
+    assert restricted.http.post("/v1beta/models/gpt-two:countTokens", json=body).status_code == 403
+    assert restricted.http.post("/v1beta/models/gpt-one:generateContent", json=body).status_code == 200
+    listed = restricted.http.get("/v1beta/models").json()["models"]
+    assert [each["name"] for each in listed] == ["models/gpt-one", "models/shared"]
+    by_query = httpx.get(f"{restricted.url}/v1beta/models", params={"key": restricted.key}, trust_env=False)
+    assert by_query.json()["models"] == listed
 
 
 def test_a_key_gets_the_models_that_it_may_use(restricted: Client, stage: Stage):

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -81,6 +82,17 @@ def test_a_turn_that_is_put_again_counts_once(store: Users):
     assert sums(store) == {(): [3] * 9}
 
 
+@pytest.mark.parametrize("field", FIELDS)
+def test_what_differs_in_one_field_stays_apart_when_it_is_summed(store: Users, field: UsageField):
+    rows = (
+        [turn("a", **{field: "x"}), turn("b", **{field: "y"})] if field != "hour" else [turn("a"), turn("b", at=HOUR)]
+    )
+    store.put_usage(rows)
+    assert not store.roll_up_usage(END)
+    assert len(sums(store, field)) == 2
+    assert sums(store, field) == expect(rows, field)
+
+
 def test_nothing_was_used_in_a_time_without_turns(store: Users):
     store.put_usage([turn("a", at=10.0)])
     assert sums(store, since=10.5) == sums(store, until=10.0) == sums(store, "model", since=11.0) == {}
@@ -104,3 +116,10 @@ def test_many_processes_put_and_roll_up_at_once(place: Place):
         pass
     assert sums(store, "key", "hour") == expect(rows, "key", "hour")
     assert {group.turns for group in store.sum_usage(["hour"], 0.0, END)} == {ROWS_PER_ROLL_UP}
+
+
+def test_only_turns_before_the_time_are_summed(store: Users):
+    store.put_usage([turn("a", at=10.0), turn("b", at=20.0)])
+    store.roll_up_usage(15.0)
+    assert sums(store, since=5.0) == {(): [1] * 9}, "the sum stands at the beginning of its hour"
+    assert sums(store) == {(): [2] * 9}
