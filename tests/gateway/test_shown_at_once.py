@@ -22,6 +22,7 @@ from tests.support.routes import question
 from tests.support.scripts import NAMES, Calls, Name, Says, Script, Thinks, each_route
 from tests.support.wires import KEY, Cut, Drain, Gone, Played, Slow, Step, Wait, Wires, chunk, wires
 from toolwire.core.events import Usage
+from toolwire.core.lane import Lane
 from toolwire.core.policies import Policies
 from toolwire.dialects.chat.encode import StreamEncoder
 
@@ -368,6 +369,20 @@ def test_a_fault_of_ours_ends_the_turn_and_not_the_process():
         played = play("chat", "messages", [*frames, chunk(b"")])
     assert any(entry[0] == "crash" for entry in played.seen), played.seen
     assert b"internal_error" in played.body
+
+
+def test_stages_that_disagree_with_what_was_sent_end_the_turn(monkeypatch: pytest.MonkeyPatch):
+    take = Lane.take
+    monkeypatch.setattr(Lane, "take", lambda lane: (take(lane)[0], b"something else"))
+
+    async def main() -> Played:
+        async with wires() as ends:
+            body = question("chat", "chat/m", LONG.tools, stream=True)
+            return await ends.play("chat", body, [*reads(LONG, "chat")])
+
+    played = asyncio.run(main())
+    assert b"internal_error" in played.body
+    assert any(entry[0] == "crash" for entry in played.seen)
 
 
 def test_a_stored_response_is_the_same():
