@@ -115,10 +115,10 @@ class Paths:
         has_keys = shared.origin_check.has_keys
         self._rest = Starlette(
             routes=[
-                *resource_routes(state),
                 *ServiceRoutes(shared).make_routes(),
-                *(AdminRoutes(shared).make_routes() if shared.settings.admin_key else ()),
                 *(Route(path, _refuse_method) for path in endpoints),
+                *resource_routes(state),
+                *(AdminRoutes(shared).make_routes() if shared.settings.admin_key else ()),
             ],
             middleware=[
                 Middleware(
