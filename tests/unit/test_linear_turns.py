@@ -15,7 +15,7 @@ SIZE = 80
 MOST = 6
 
 Json = dict[str, Any]
-DIALECTS = ("chat", "responses", "messages")
+DIALECTS = ("chat", "responses", "messages", "gemini")
 BACKENDS = ("chat", "responses", "messages", "gemini", "codex")
 
 
@@ -123,7 +123,26 @@ def _messages(items: list[Json], tools: list[Json]) -> Json:
     return {"model": "m", "max_tokens": 9, "messages": messages, "tools": written}
 
 
-WRITE = {"chat": _chat, "responses": _responses, "messages": _messages}
+def _gemini(items: list[Json], tools: list[Json]) -> Json:
+    contents: list[Json] = []
+    for item in items:
+        role, part = "model" if item.get("role") == "assistant" else "user", {"text": "x"}
+        if item.get("type") == "function_call":
+            call = {"name": item["name"], "args": json.loads(item["arguments"]), "id": item["call_id"]}
+            role, part = "model", {"functionCall": call}
+        elif "output" in item:
+            part = {"functionResponse": {"name": "a", "response": {"output": "r"}, "id": item["call_id"]}}
+        contents.append({"role": role, "parts": [part]})
+    written = [
+        {"functionDeclarations": [{"name": each["name"], "parameters": {"type": "OBJECT"}}]}
+        if "name" in each
+        else {each["type"]: {}}
+        for each in tools
+    ]
+    return {"model": "m", "contents": contents, "tools": written}
+
+
+WRITE = {"chat": _chat, "responses": _responses, "messages": _messages, "gemini": _gemini}
 
 
 def _bodies(dialect: str) -> dict[str, Callable[[int], bytes]]:
@@ -188,6 +207,17 @@ def test_requests(dialect: str) -> None:
                 yield f"sending {what} to {backend}", sending
 
     assert not _too_fast(cases())
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_many_results_of_one_turn(dialect: str) -> None:
+    meter, modules = loaded()
+
+    def decoding(size: int) -> int:
+        data = _bodies(dialect)["calls"](size)
+        return counted(meter, lambda: modules[f"dialects.{dialect}"].decode_request(data))
+
+    assert not _grown(decoding, 5 * SIZE)
 
 
 # Frames

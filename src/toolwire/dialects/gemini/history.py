@@ -10,6 +10,7 @@ result answers a call by its id, else by its name, else by its position.
 """
 
 import hashlib
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
@@ -106,14 +107,6 @@ def list_parts(raw: msgspec.Raw | msgspec.UnsetType, path: str) -> list[Located]
     return [(f"{path}.parts[{number}]", part) for number, part in enumerate(wire.listed(given))]
 
 
-class OpenCall(msgspec.Struct, frozen=True):
-    """A call that waits for its result, with the id that the client knows."""
-
-    wire_id: str
-    id: str
-    name: str
-
-
 class History:
     """Reads the messages of a conversation, in order."""
 
@@ -121,7 +114,8 @@ class History:
         self._calls = 0
         self._ids: dict[str, str] = {}  # by those that the client knows
         self._taken: set[str] = set()  # the ids of all calls
-        self._open: list[OpenCall] = []  # the calls of the last step
+        self._open: dict[str, deque[str]] = {}  # the calls of the last step: by id, by name, and all of them
+        self._answered: set[str] = set()
         self._rebuilds = False  # a call of the last step is not as the client wrote it, so neither are the results
         self._out: list[tuple[Entry, bool]] = []
         self._texts: list[TextPart] = []  # of the open message
@@ -134,7 +128,7 @@ class History:
         """The entries of the content at this index."""
         self._out, self._message = [], index
         if content.role == "model":
-            self._open, self._rebuilds = [], False
+            self._open, self._rebuilds = {}, False
             for part in content.parts:
                 self._read_model_part(*part)
             self._end_thought()
@@ -218,7 +212,8 @@ class History:
         id = id or _make_id(self._calls, call.name)
         self._taken.add(id)
         self._calls += 1
-        self._open.append(OpenCall(wire_id, id, call.name))
+        for key in (f"id {wire_id}", f"name {call.name}", ""):
+            self._open.setdefault(key, deque()).append(id)
         if wire_id:
             self._ids.setdefault(wire_id, id)
         given = reading.value_of(call.args)
@@ -280,14 +275,19 @@ class History:
 
     def _answer(self, wire_id: str, name: str) -> str:
         """The id of the call that a result answers."""
-        matches = [call for call in self._open if wire_id and call.wire_id == wire_id]
-        if not matches and wire_id in self._ids:
+        found = self._find_open(f"id {wire_id}") if wire_id else ""
+        if not found and wire_id in self._ids:
             return self._ids[wire_id]
-        matches = matches or [call for call in self._open if call.name == name] or self._open
-        if not matches or (wire_id and matches is self._open):
-            return wire_id or _make_id(self._calls, f"{name} without a call")
-        self._open.remove(matches[0])
-        return matches[0].id
+        found = found or self._find_open(f"name {name}") or ("" if wire_id else self._find_open(""))
+        self._answered.add(found)
+        return found or wire_id or _make_id(self._calls, f"{name} without a call")
+
+    def _find_open(self, key: str) -> str:
+        """The first call under a key that waits for its result; empty if there is none."""
+        waiting = self._open.get(key, deque[str]())
+        while waiting and waiting[0] in self._answered:
+            waiting.popleft()
+        return waiting[0] if waiting else ""
 
 
 def _make_id(position: int, name: str) -> str:
