@@ -153,3 +153,8 @@ def test_a_history_that_is_recognised_as_paired_needs_no_repair(history: list[En
         quick = repair_pairs(history, "repair", moves=moves)
         patch.setattr("toolwire.adapt.history._is_paired", lambda _: False)
         assert repair_pairs(history, "repair", moves=moves) == quick
+
+
+def test_a_call_whose_id_was_answered_before_gets_its_own_result_in_its_turn():
+    history = [call("a"), USER, result("a"), call("a"), USER]
+    assert repair_pairs(history, "repair", moves=False)[0] == (*history[:4], NO_ANSWER, USER)

@@ -66,16 +66,17 @@ def repair_pairs(
     out: list[Entry] = []
     waiting: dict[str, CallEntry] = {}
     positions = _Positions(history)
-    expected: set[str] = set()  # calls whose results come before `reach`
+    unseen: dict[str, CallEntry] = {}  # waiting calls, but for those whose results come before `reach`
     reach = 0
     orphans: list[ResultEntry] = []
     for index, entry in enumerate(history):
         if isinstance(entry, CallEntry):
-            waiting[entry.id] = entry
+            waiting[entry.id] = unseen[entry.id] = entry
         elif isinstance(entry, ResultEntry):
             if index in positions.moved:
                 continue
             call = waiting.pop(entry.call_id, None)
+            unseen.pop(entry.call_id, None)
             if call is not None and call.kind != entry.kind:
                 # LangChain answers a custom call as a function call; servers accept only the matching form.
                 notes.append(Note("result_retyped", entry.call_id))
@@ -87,12 +88,10 @@ def repair_pairs(
                 continue
         elif isinstance(entry, Message):
             end = positions.find_end_of_turn(index) if moves else len(history)
-            expected = expected if end == reach else set()
+            calls, unseen = unseen if end == reach else dict(waiting), {}
             reach = end
-            for call in [call for id, call in waiting.items() if id not in expected]:
-                if index <= positions.find_result(call, index) < reach:
-                    expected.add(call.id)
-                else:
+            for call in calls.values():
+                if not index <= positions.find_result(call, index) < reach:
                     position = len(out)
                     while entry.role == "assistant" and position and isinstance(out[position - 1], ReasoningEntry):
                         position -= 1  # reasoning belongs to the message that follows it
