@@ -29,7 +29,7 @@ system: .venv/.ready-dev ## Run the tests of many processes: workers, reload, cr
 		echo "Without $$program its tests are skipped (Debian: apt install $$program)" >&2; done
 	@$(PYTEST) -n 4 tests/system $(ARGS)
 
-clients: .venv/.ready-dev tests/clients/js/node_modules/.installed ## Run the tests with Claude Code, Codex, OpenCode, Cline, LangChain, the AI SDK, a browser
+clients: .venv/.ready-dev tests/clients/js/node_modules/.installed ## Run the tests with Claude Code, Codex, Gemini CLI, OpenCode, Cline, LangChain, the AI SDK, a browser
 	@$(PYTEST) -n 3 tests/clients $(ARGS)
 
 check: .venv/.ready-dev ## Check style, types, layers and size
@@ -52,7 +52,7 @@ fix: .venv/.ready-dev ## Let ruff repair what it can
 docs: .venv/.ready-docs ## Build the documentation site into build/site (options: make docs ARGS=serve)
 	@$(BIN)/python scripts/build_docs.py $(ARGS)
 
-bench: .venv/.ready-dev ## Measure the gateway's CPU time relative to a minimal translator (needs gcc and taskset)
+bench: .venv/.ready-dev ## Measure the gateway's CPU time relative to a minimal translator (needs gcc and taskset; options: make bench ARGS="peers")
 	@$(BIN)/python bench/run.py $(ARGS)
 
 smoke: setup ## Check calls over every API through a running gateway (options: make smoke ARGS="--url … --model …")
@@ -77,7 +77,7 @@ clean: ## Remove the environment, the npm clients and the caches
 	rm -rf .venv tests/clients/js/node_modules .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .cache
 
 tests/clients/js/node_modules/.installed: tests/clients/js/package-lock.json .venv/.ready-dev
-	@echo "Installing the clients of tests/clients/js: 1.2 GB" >&2
+	@echo "Installing the clients of tests/clients/js: 1.3 GB" >&2
 	@cd tests/clients/js && npm ci --silent
 	@touch $@
 

@@ -15,7 +15,9 @@ import codex
 import console
 import fixtures
 import fleet
-from programs import CORES, HERE, WORK, Program, load, prepare
+import latency
+import peers
+from programs import CORES, HERE, WORK, Failed, Program, load, prepare
 
 UPSTREAM_PORT, BARE_PORT, GATEWAY_PORT = 9400, 9412, 9411
 
@@ -28,6 +30,9 @@ SCENARIOS = {
     "first-token": ("tiny", "b", True, 1, 300, None),
     "big-arguments": ("big", "b", True, 4, 24, None),
 }
+
+
+SECTIONS = {"codex": codex, "console": console, "fleet": fleet, "latency": latency, "peers": peers}
 
 
 def body_for(model: str, streamed: bool) -> Path:
@@ -47,18 +52,12 @@ def cost(program: Program, port: int, prefix: str, scenario: str) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("section", nargs="?", choices=("http", "codex", "fleet", "console"), default="http")
+    parser.add_argument("section", nargs="?", choices=("http", *SECTIONS), default="http")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default="")
     chosen = parser.parse_args()
-    if chosen.section == "codex":
-        codex.main(chosen.rounds, chosen.only)
-        return
-    if chosen.section == "fleet":
-        fleet.main(chosen.rounds, chosen.only)
-        return
-    if chosen.section == "console":
-        console.main(chosen.rounds, chosen.only)
+    if chosen.section in SECTIONS:
+        SECTIONS[chosen.section].main(chosen.rounds, chosen.only)
         return
     events = prepare()
     config = WORK / "toolwire.toml"
@@ -102,4 +101,7 @@ def report(measured: dict[str, list[tuple[float, float]]], events: dict[str, dic
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except Failed as error:
+        sys.exit(str(error))

@@ -170,6 +170,11 @@ def drop_hosted_tools(request: Request, rules: ToolRules, hosts: Sequence[str] =
     return msgspec.structs.replace(request, hosted_tools=kept, notes=(*request.notes, *notes))
 
 
+def make_dialect_error(field: str) -> BadRequest:
+    """The error for a field that only a backend of the client's dialect can honour."""
+    return BadRequest(f"{field}: Only a backend that speaks the client's protocol can honour it.", field)
+
+
 def _make_choice_error() -> BadRequest:
     return BadRequest("tool_choice asks for a tool that this model does not have.", "tool_choice", "unsupported_tool")
 

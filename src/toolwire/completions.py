@@ -4,7 +4,7 @@
     print(completion["choices"][0]["message"]["content"], completion["toolwire"]["notes"])
 
 The answer is the JSON that a gateway with the same settings sends. Each call opens its own connections and closes them.
-Reasoning that a model needs back, and that messages cannot hold, is remembered in this process.
+Reasoning that a model needs back, and for which messages have no field, is remembered in this process.
 """
 
 import asyncio

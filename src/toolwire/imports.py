@@ -3,11 +3,16 @@
 import os
 import shlex
 import sys
+from contextlib import suppress
 from importlib.util import find_spec
 
-REQUIREMENTS = {"mcp": "mcp>=2.3,<3", "postgres": "asyncpg>=0.30"}
+REQUIREMENTS = {"google": "google-auth[requests]>=2.40", "mcp": "mcp>=2.3,<3", "postgres": "asyncpg>=0.30"}
 """The main requirement of each extra in pyproject.toml; it installs the others as dependencies."""
-_PURPOSES = {"mcp": ("MCP servers need", "mcp"), "postgres": ("PostgreSQL needs", "asyncpg")}
+_PURPOSES = {
+    "google": ("A login of Google Cloud needs", "google.auth"),
+    "mcp": ("MCP servers need", "mcp"),
+    "postgres": ("PostgreSQL needs", "asyncpg"),
+}
 
 
 def without_working_directory() -> None:
@@ -23,9 +28,11 @@ def without_working_directory() -> None:
 def missing_extra(extra: str) -> str:
     """Return one line that names a missing package and the command to install it, or "" if it is installed."""
     need, module = _PURPOSES[extra]
-    if find_spec(module) is not None:
-        return ""
-    return f"{need} the package {module}, which is not installed: {install_command(extra)}"
+    package = REQUIREMENTS[extra].partition("[")[0] if "." in module else module
+    with suppress(ModuleNotFoundError):  # a package above it is missing, too
+        if find_spec(module) is not None:
+            return ""
+    return f"{need} the package {package}, which is not installed: {install_command(extra)}"
 
 
 def install_command(extra: str) -> str:

@@ -1,4 +1,4 @@
-"""What each note means to people, and what to do about it. The texts are data in note_texts.toml."""
+"""The meaning of each note, and advice for users. The texts are data in note_texts.toml."""
 
 from pathlib import Path
 

@@ -8,7 +8,7 @@ under `dialects/`, a package under `backends/` and a row here.
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Any, Protocol
 
 import msgspec
@@ -18,9 +18,11 @@ from toolwire.assembly import ServerFacts
 from toolwire.backends import chat as chat_backend
 from toolwire.backends import codex as codex_backend
 from toolwire.backends import demo
+from toolwire.backends import gemini as gemini_backend
 from toolwire.backends import messages as messages_backend
 from toolwire.backends import responses as responses_backend
 from toolwire.backends.lowered import LoweredConversation, ReplayProfile
+from toolwire.core.allowance import Allowance
 from toolwire.core.backend import Post
 from toolwire.core.bounds import Bounds, Steps
 from toolwire.core.collect import Turn
@@ -28,13 +30,18 @@ from toolwire.core.errors import Failure
 from toolwire.core.events import Event, RawFrame
 from toolwire.core.notes import TurnStats
 from toolwire.core.request import CallEntry, Request, RequestHead, ResultEntry, SearchOutcome
-from toolwire.dialects import chat, messages, openai, responses
+from toolwire.dialects import chat, gemini, messages, openai, responses
 
 Json = dict[str, Any]
 
 
 class Encoder(Protocol):
     """Encodes the events of a turn as a stream."""
+
+    @property
+    def content_type(self) -> bytes:
+        """The content type of the stream."""
+        ...
 
     def feed(self, event: Event, /) -> Sequence[bytes]: ...
 
@@ -103,15 +110,21 @@ class DialectSide(msgspec.Struct, frozen=True, kw_only=True):
     key_parameter: str = ""
     """The query parameter that may contain the key instead."""
     client_header: str = ""
-    """A header that identifies clients of the dialect on shared paths such as `/v1/models`."""
+    """The beginning of the headers that identify clients of the dialect on shared paths such as `/v1/models`."""
     overload_status: int = 503
     """The status of a request that is refused because of overload."""
     count_path: str = ""
     """The path that counts the tokens of a request; empty if a package of the gateway serves it."""
+    encode_count: Callable[[int], Json] = lambda tokens: {"input_tokens": tokens}
+    """Encodes the number of tokens of a request."""
+    models_path: str = "/v1/models"
+    """The path of the list of models, which dialects may share."""
     encode_model: Callable[[str, str], Json] = openai.encode_model
     """Encodes a model, from its name and the name of its backend."""
     encode_models: Callable[[Sequence[tuple[str, str]], Mapping[str, str]], Json] = openai.encode_models
     """Encodes a list of models, or the page of it that the query parameters ask for."""
+    encode_allowances: Callable[[Sequence[Allowance], float], list[tuple[bytes, bytes]]] = openai.encode_allowances
+    """Encodes what is left of the limits of a key as headers, at a time in seconds since 1970."""
     encode_search: Callable[[Request], SearchFrames] = lambda request: partial(
         responses.encode_search, tuple(tool for tool in request.tools if tool.deferred)
     )
@@ -127,7 +140,15 @@ class DialectSide(msgspec.Struct, frozen=True, kw_only=True):
     def is_spoken(self, path: str, headers: Mapping[str, str]) -> bool:
         """Whether a request with this path and these headers is of this dialect."""
         is_below = self.module.PATH in path or self.match(path) is not None
-        return is_below or (bool(self.client_header) and self.client_header in headers)
+        return is_below or (bool(self.client_header) and any(name.startswith(self.client_header) for name in headers))
+
+
+class _TokenCount(msgspec.Struct):
+    input_tokens: int
+
+
+def _read_input_tokens(body: bytes) -> int:
+    return msgspec.json.decode(body, type=_TokenCount).input_tokens
 
 
 class HttpBackend(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,7 +164,11 @@ class HttpBackend(msgspec.Struct, frozen=True, kw_only=True):
     """Returns the facts about the server of a profile."""
     count_tokens: Callable[[Request, Any], Post] | None = None
     """Makes the request that counts the tokens of another request, with a profile."""
+    read_count: Callable[[bytes], int] = _read_input_tokens
+    """Reads the answer to it. Raises `msgspec.DecodeError`."""
     models_path: str = "/models"
+    convert_models: Callable[[bytes], bytes] = bytes
+    """Converts the list of models to OpenAI's form."""
     key_header: str = "authorization"
     logins: tuple[str, ...] = ()
     """The values of `auth` in the settings that it supports."""
@@ -273,6 +298,7 @@ _ROWS = (
             count_path=f"{messages.PATH}/count_tokens",
             encode_model=messages.encode_model,
             encode_models=messages.encode_models,
+            encode_allowances=messages.encode_allowances,
             encode_search=lambda request: partial(messages.encode_search, stream=request.stream),
         ),
         backend=BackendSide(
@@ -286,6 +312,43 @@ _ROWS = (
                 count_tokens=messages_backend.count_tokens,
                 models_path=messages_backend.MODELS_PATH,
                 key_header="x-api-key",
+                logins=("google",),
+            ),
+        ),
+    ),
+    ProtocolRow(
+        name="gemini",
+        title="the Gemini API",
+        vendor="google",
+        dialect=DialectSide(
+            module=gemini,
+            decode_steps=gemini.decode_steps,
+            decode_whole=gemini.decode_request,
+            pattern=gemini.PATTERN,
+            history_field="contents",
+            key_header=b"x-goog-api-key",
+            key_parameter="key",
+            client_header="x-goog-",
+            count_path=gemini.COUNT_PATH,
+            encode_count=gemini.encode_count,
+            models_path=gemini.PATH,
+            encode_model=gemini.encode_model,
+            encode_models=gemini.encode_models,
+        ),
+        backend=BackendSide(
+            profile=gemini_backend.Profile,
+            reads=gemini_backend.Conversation,
+            http=HttpBackend(
+                path=gemini_backend.PATH,
+                converse=gemini_backend.Conversation,
+                profile_from=lambda settings, _: gemini_backend.profile_from(settings),
+                facts=lambda profile: ServerFacts(hosts_tools=("gemini",), counts_tokens=profile.counts_tokens),
+                count_tokens=gemini_backend.count_tokens,
+                read_count=gemini_backend.read_count,
+                models_path=gemini_backend.MODELS_PATH,
+                convert_models=gemini_backend.convert_models,
+                key_header="x-goog-api-key",
+                logins=("google",),
             ),
         ),
     ),
@@ -319,13 +382,16 @@ def register(row: ProtocolRow) -> Generator[None]:
     """Register a protocol within a `with` block, for the applications and settings made there."""
     assert row.name not in PROTOCOLS, f"there is a protocol {row.name!r}"
     PROTOCOLS[row.name] = row
+    dialects.cache_clear()
     try:
         yield
     finally:
         del PROTOCOLS[row.name]
+        dialects.cache_clear()
 
 
-def dialects() -> dict[str, DialectSide]:
+@cache
+def dialects() -> Mapping[str, DialectSide]:
     """The dialect sides by the names of their protocols."""
     return {name: row.dialect for name, row in PROTOCOLS.items() if row.dialect is not None}
 

@@ -77,7 +77,7 @@ class ReplySplitter:
                 data = data.lstrip()  # some servers send blank lines while they think
             if not data:
                 return []
-            if self._plain or data.startswith(b"{"):
+            if self._plain or data.startswith((b"{", b"[")):
                 self._plain.append(data)
                 return []
             self.frames = FrameReader(min(FRAME_LIMIT, self._limit), self._delta_fields)

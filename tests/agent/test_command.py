@@ -20,6 +20,7 @@ from tests.agent.terminal import PATIENCE, PROGRAM, Terminal, environment
 from tests.agent.test_process import die_soon
 from tests.support import backend_writers, processes
 from tests.support.gateway import PROXIES, backend
+from tests.support.routes import asked_path
 from tests.support.scripts import NAMES, Calls, Item, Name, Says, Script
 from tests.support.upstream import Hold, Pause, Reply, Upstream
 from toolwire.agent.terminal.view import SPINNER
@@ -561,7 +562,7 @@ def test_colours_in_a_pipe_are_no_reason_to_move_about(desk: Desk) -> None:
             "--tools read,nope",
             "--tools: there is no tool 'nope'; there are read, write, edit, glob, grep, bash, patch,",
         ),
-        ("--approve sometimes", "--approve: 'sometimes' is none of never, on-write, always"),
+        ("--approve sometimes", "--approve: 'sometimes' is not one of never, on-write, always"),
         ("--resume 20200101-000000-abcdef", "there is no session '20200101-000000-abcdef' in "),
         ("--resume ../x", "'../x' is not the id of a session"),
         ("--model nope", "There is no model 'nope' here."),
@@ -574,7 +575,7 @@ def test_colours_in_a_pipe_are_no_reason_to_move_about(desk: Desk) -> None:
         ("--mcp file", "--mcp: file: the configuration of MCP servers is not JSON: "),
         ("--mcp empty.json", "--mcp: empty.json: mcpServers: is missing"),
         ("--backend nope --model m", "--backend: there is no backend 'nope'; there are demo"),
-        ("--backend soap:http://127.0.0.1 --model m", "--backend: 'soap' is none of chat, responses, messages"),
+        ("--backend soap:http://127.0.0.1 --model m", "--backend: 'soap' is not one of chat, responses, messages"),
         ("--backend chat:ftp://127.0.0.1 --model m", "--backend: 'ftp://127.0.0.1' is not an address: no http://HOST"),
         ("--backend chat:http:// --model m", "--backend: 'http://' is not an address: no http://HOST[:PORT]"),
         (
@@ -756,7 +757,7 @@ def test_a_server_of_any_kind_and_the_session_goes_on(run: Run, upstream: Upstre
         "20 tokens in (0 cached), 12 out",
         f'toolwire run --resume {ran.session} --backend {kind}:{upstream.url} "Go on."',
     ]
-    assert upstream.of(model)[0].path == {"chat": "/v1/chat/completions"}.get(kind, f"/v1/{kind}")
+    assert upstream.of(model)[0].path == asked_path(kind, model, stream=True)
 
     again = run("Thank you.", *server, "--resume", ran.session)
     assert again.code == 0

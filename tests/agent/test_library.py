@@ -687,7 +687,7 @@ def test_overrides_at_the_same_time_do_not_mix_and_end_for_good() -> None:
         (lambda: Agent(max_turns=-1), "max_turns: -1 is less than 0; 0 means no limit"),
         (lambda: Agent(output_retries=-1), "output_retries: -1 is less than 0"),
         (lambda: Limits(tokens=-1), "tokens: -1 is less than 0"),
-        (lambda: AgentConfig(approve="sometimes"), "approve: 'sometimes' is none of never, on-write, always"),
+        (lambda: AgentConfig(approve="sometimes"), "approve: 'sometimes' is not one of never, on-write, always"),
         (lambda: AgentConfig(retries=-1), "retries: -1 is less than 0"),
         (lambda: ScriptedModel("a", 5), "turn 2: a text, a part or a list of parts is needed, not int"),
         (lambda: ScriptedModel(["a", 5]), "turn 1: a text, a part or a list of parts is needed, not int"),

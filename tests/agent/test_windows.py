@@ -28,7 +28,7 @@ from tests.agent.stage import (
 from tests.support.backend_writers import frame
 from tests.support.frames import created, rs, sse
 from tests.support.frames import text as said
-from tests.support.scripts import NAMES, Calls, Name, Says
+from tests.support.scripts import NAMES, TEXTUAL, Calls, Name, Says
 from tests.support.scripts import Tokens as Counted
 from tests.support.upstream import Reply
 from toolwire.agent import AgentConfig, Session, tool
@@ -237,7 +237,7 @@ def answers_until_full(kind: Name) -> Reply:
     return streams(data.replace(old, new))
 
 
-@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("kind", TEXTUAL)
 def test_an_answer_that_the_window_cuts_short_is_gone_on_with(kind: Name) -> None:
     async def main() -> None:
         replies = [answers_until_full(kind), turn(Says("So far: this."), kind=kind), turn(Says("done"), kind=kind)]
@@ -250,7 +250,7 @@ def test_an_answer_that_the_window_cuts_short_is_gone_on_with(kind: Name) -> Non
     play(main())
 
 
-@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("kind", TEXTUAL)
 def test_an_answer_that_never_fits_ends_the_task(kind: Name) -> None:
     async def main() -> None:
         replies = [answers_until_full(kind), turn(Says("Sum."), kind=kind), answers_until_full(kind)]

@@ -11,6 +11,7 @@ before it has the method `UPGRADE`.
 
 import asyncio
 import json
+import re
 import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -23,6 +24,7 @@ from tests.support.upstream import Cut, Hold, Pause, Reply
 
 Json = dict[str, Any]
 PATHS = {"/v1/chat/completions": "chat", "/v1/responses": "responses", "/v1/messages": "messages"}
+GEMINI = re.compile(r"/v1beta/models/(.+):(generateContent|streamGenerateContent)")
 
 
 class ReceivedRequest(msgspec.Struct):
@@ -39,11 +41,26 @@ class ReceivedRequest(msgspec.Struct):
     @property
     def api(self) -> str:
         """Empty if no turn is asked for, or over a WebSocket."""
-        return PATHS.get(self.path, "") if self.method == "POST" else ""
+        found = "gemini" if GEMINI.fullmatch(self.path) else PATHS.get(self.path, "")
+        return found if self.method == "POST" else ""
 
     @property
     def streamed(self) -> bool:
-        return self.body.get("stream") is True
+        """A stream of server-sent events was asked for."""
+        return self.body.get("stream") is True and (self.api != "gemini" or "alt=sse" in self.query)
+
+    def read_path(self) -> None:
+        """Put the model and the method of a Gemini request into its body, as other APIs have them."""
+        if (found := GEMINI.fullmatch(self.path)) and self.body:
+            self.body = {"model": found[1], "stream": found[2] == "streamGenerateContent", **self.body}
+
+    def write_path(self) -> bytes:
+        """The body, without what belongs into the path of a Gemini request."""
+        if self.api == "gemini" and self.body:
+            model, stream = self.body.pop("model"), self.body.pop("stream", False)
+            self.path = f"/v1beta/models/{model}:{'streamG' if stream else 'g'}enerateContent"
+            self.query = self.query if stream else self.query.replace("alt=sse", "")
+        return msgspec.json.encode(self.body) if self.body else self.raw
 
     def contains(self, text: str) -> bool:
         return text in json.dumps(self.body, ensure_ascii=False)
@@ -126,11 +143,12 @@ class Faulty:
         raw = await request.read()
         self._received[number].append(ReceivedRequest(request.method, path, headers, raw, _object(raw)))
         received = ReceivedRequest(request.method, path, headers, raw, _object(raw), request.query_string)
+        received.read_path()
         reply = fault.ask(received)
         if reply is not None:
             return await _send(reply, request)
         kept = {name: headers[name] for name in headers if name not in ("host", "content-length", "accept-encoding")}
-        body = msgspec.json.encode(received.body) if received.body else raw
+        asked, body = msgspec.structs.replace(received, body={**received.body}), received.write_path()
         async with self._session.request(
             received.method,
             f"{self._sound}{received.path}?{received.query}".rstrip("?"),
@@ -138,10 +156,10 @@ class Faulty:
             headers=kept,
         ) as response:
             kind = response.headers.get("content-type", "")
-            if fault.answer is None or not fault.to(received):
+            if fault.answer is None or not fault.to(asked):
                 return await _pass_on(response, Reply([], response.status, kind), request)
             reply = Reply([await response.read()], response.status, kind)
-        return await _send(fault.answer(received, reply), request)
+        return await _send(fault.answer(asked, reply), request)
 
     async def _serve_socket(
         self, number: int, path: str, headers: dict[str, str], request: web.Request
@@ -294,6 +312,8 @@ def refuse(status: int, received: ReceivedRequest) -> Reply:
     error = {"message": "No.", "type": "invalid_request_error", "param": None, "code": None}
     if received.api == "messages":
         return reply_json(status, {"type": "error", "error": {"type": "invalid_request_error", "message": "No."}})
+    if received.api == "gemini":
+        return reply_json(status, {"error": {"code": status, "message": "No.", "status": "INVALID_ARGUMENT"}})
     return reply_json(status, {"error": error})
 
 
@@ -315,7 +335,9 @@ def as_type(content_type: str) -> ReplyChange:
 
 def frames(reply: Reply) -> list[bytes]:
     """The frames of a stream that came whole."""
-    return [frame + b"\n\n" for frame in b"".join(reply.steps).split(b"\n\n") if frame]
+    whole = b"".join(reply.steps)
+    end = b"\r\n\r\n" if b"\r\n" in whole else b"\n\n"
+    return [frame + end for frame in whole.split(end) if frame]
 
 
 def rewritten(old: bytes, new: bytes) -> ReplyChange:

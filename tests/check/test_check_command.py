@@ -23,7 +23,7 @@ from toolwire.check.address import normalise_url
 from toolwire.cli import app
 from toolwire.core.display import clean
 
-APIS = ("chat", "responses", "messages")
+APIS = ("chat", "responses", "messages", "gemini")
 KEY = "sk-check-0123456789abcdef"
 SUMMARY = re.compile(
     r": (\d+) (?:requests?|turns?)\b.*?; (?:\d+ of the broken ones follow from others, )?(\d+) passed, (\d+) not"
@@ -145,6 +145,9 @@ def no_choice() -> Fault:
         ("http://h:1/v1", "http://h:1/v1"),
         ("http://h:1/v1/", "http://h:1/v1"),
         ("http://h:1/v1/chat/completions", "http://h:1/v1"),
+        ("http://h:1/v1beta/models/qwen3:8b:generateContent", "http://h:1/v1beta"),
+        ("http://h:1/v1beta/models/a/b:streamGenerateContent", "http://h:1/v1beta"),
+        ("http://h:1/v1/models", "http://h:1/v1/models"),
         ("http://h:1/v1/responses/", "http://h:1/v1"),
         ("http://h:1/v1/messages", "http://h:1/v1"),
         ("http://h:1/chat/completions", "http://h:1"),
@@ -179,7 +182,7 @@ def test_a_sound_endpoint_is_said_to_be_sound_in_the_first_line(sound: Ran):
 
     assert (sound.code, sound.err, sound.findings) == (0, "", [])
     must, should, passed, unseen, _ = sound.counts
-    assert (must, should, unseen) == (0, 0, 3)
+    assert (must, should, unseen) == (0, 0, len(APIS))
     assert passed > 180
     assert sound.table == ["area", *APIS]
     assert "\x1b" not in sound.out
@@ -309,7 +312,7 @@ def test_apis_are_chosen(checker: CheckRunner, faulty: Faulty):
 def test_an_api_that_is_not_there_is_said(checker: CheckRunner, faulty: Faulty):
     url = faulty.add(Fault(where(lambda received: received.api == "responses", refusing(404))))
     ran = checker.run_in_process(url, "--model", "demo", "--only", "choice.required")
-    assert (ran.code, ran.counts[:4]) == (0, (0, 0, 2, 0))
+    assert (ran.code, ran.counts[:4]) == (0, (0, 0, 3, 0))
     assert "responses was not checked: status 404" in ran.out
 
 
@@ -326,6 +329,9 @@ def test_only_chosen_rules_are_tried(checker: CheckRunner, faulty: Faulty):
     ran = checker.run_in_process(url, "--api", "chat", "--model", "demo", "--only", "choice.none", "--only", "models")
     assert (ran.code, ran.counts) == (0, (0, 0, 2, 0, 5))
     assert len(faulty.requests(url)) == 5
+
+
+HEADERS_WITH_KEYS = ("authorization", "x-api-key", "x-goog-api-key")
 
 
 @pytest.mark.parametrize("given", ["option", "environment"])
@@ -345,12 +351,13 @@ def test_a_key_goes_where_each_api_wants_it_and_nowhere_else(checker: CheckRunne
     )  # fmt: skip
     assert (ran.code, set(ran.findings)) == (1, {"errors.form"})
     for received in faulty.requests(url):
-        sent = {name: received.headers.get(name) for name in ("authorization", "x-api-key")}
-        assert sent == (
-            {"authorization": None, "x-api-key": KEY}
-            if received.api == "messages" or "anthropic-version" in received.headers
-            else {"authorization": f"Bearer {KEY}", "x-api-key": None}
-        )
+        sent = {name: received.headers[name] for name in HEADERS_WITH_KEYS if name in received.headers}
+        if received.path.startswith("/v1beta/"):
+            assert sent == {"x-goog-api-key": KEY}
+        elif received.api == "messages" or "anthropic-version" in received.headers:
+            assert sent == {"x-api-key": KEY}
+        else:
+            assert sent == {"authorization": f"Bearer {KEY}"}
     files = [path for path in checker.folder.rglob("*") if path.is_file()]
     assert len(files) > 50
     assert [path for path in files if KEY.encode() in path.read_bytes()] == []
@@ -397,7 +404,7 @@ def test_a_server_that_hangs_is_left(checker: CheckRunner, faulty: Faulty):
         (("http://",), ("is not an address",)),
         (("http://user:hunter2@127.0.0.1:1",), ("no password", "keys are given separately")),
         (("http://127.0.0.1:1/v1?key=hunter2",), ("no query",)),
-        (("http://127.0.0.1:1", "--api", "chat,graphql"), ("'graphql' is none of chat, responses, messages",)),
+        (("http://127.0.0.1:1", "--api", "chat,graphql"), ("'graphql' is not one of chat, responses, messages",)),
         (("http://127.0.0.1:1", "--only", "choice.nothing"), ("there is no rule 'choice.nothing'",)),
         (("http://127.0.0.1:1", "--only", "state", "--api", "chat"), ("state is no rule for chat",)),
         (("http://127.0.0.1:1", "--report", "report.pdf"), ("report.pdf", ".html, .json, .xml")),
@@ -446,7 +453,9 @@ def test_a_server_that_has_moved_says_where(checker: CheckRunner, faulty: Faulty
     url = faulty.add(Fault(lambda _: Reply([], 301, "text/html", {"location": "https://new.example/v1/"})))
     checker.run_in_process(url, "--model", "demo").refuses("status 301, which points to https://new.example/v1/")
     checker.run_in_process(url).refuses("https://new.example/v1/")
-    assert all(received.path.startswith("/v1/") for received in faulty.requests(url)), "it was not followed"
+    assert all(received.path.startswith(("/v1/", "/v1beta/")) for received in faulty.requests(url)), (
+        "it was not followed"
+    )
 
 
 # Files
@@ -583,12 +592,15 @@ def test_the_turns_of_an_archive_are_checked(checker: CheckRunner, recorded: Pat
         entry("https://h/v1/chat/completions?a=b", kept(recorded, "chat-one-call.sse"), SSE, {**ASKED, "stream": True}),
         entry("https://h/v1/messages", b"", "application/json", **as_base64(kept(recorded, "messages-unicode.json"))),
         entry("https://h/backend/responses", kept(recorded, "responses-parallel.sse"), SSE),
+        entry("https://h/v1beta/models/m:streamGenerateContent?alt=sse", kept(recorded, "gemini-parallel.sse"), SSE),
+        entry("https://h/v1beta/models/m:streamGenerateContent", kept(recorded, "gemini-array.json"), "application/json"),
+        entry("https://h/v1beta/models/m:generateContent", kept(recorded, "gemini-words.json"), "application/json"),
     ))  # fmt: skip
     ran = checker.check("--har", path)
     # The stream was recorded with the tokens that its request in the archive does not ask for.
     assert (ran.code, ran.findings) == (0, ["chat.usage"])
     assert ran.table == ["area", *APIS]
-    assert ran.counts[4] == 3, "what others have said is no turn"
+    assert ran.counts[4] == 6, "what others have said is no turn"
 
 
 def test_faults_in_an_archive_are_found(checker: CheckRunner, recorded: Path):

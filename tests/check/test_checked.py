@@ -2,11 +2,11 @@
 
 import pytest
 
-from tests.check import chat_turns, messages_turns, responses_faults, responses_turns
+from tests.check import chat_turns, gemini_turns, messages_turns, responses_faults, responses_turns
 from tests.check.chat_turns import DELTA, FINISH, MORE_A, PART, TEXT
 from tests.check.responses_turns import ADDED, ANNOTATION, FINAL
 from tests.check.streams import Change, Fault, Frames, change, drop, insert, remove, repeat
-from tests.support.checked import chat_faults, messages_faults
+from tests.support.checked import chat_faults, gemini_faults, messages_faults
 from tests.support.checked import responses_faults as faults_of_responses
 
 ECHOES = {"responses.echo", "responses.echo-tools", "responses.echo-sampling"}
@@ -31,6 +31,8 @@ def test_sound_streams_have_no_faults():
     assert chat(chat_turns.sound()) == []
     assert chat(chat_turns.failed()) == []
     assert messages(messages_turns.sound()) == []
+    assert gemini_faults(frame.data for frame in gemini_turns.sound()) == []
+    assert gemini_faults(frame.data for frame in gemini_turns.failed()) == []
     assert responses(responses_turns.sound()) == []
     assert responses(responses_turns.failed()) == []
     sent = [(None, frame.data) for frame in responses_turns.sound()[:-1]]
@@ -57,6 +59,13 @@ def test_every_fault_of_form_in_messages_is_one_of_ours(fault: Fault):
     frames = fault.sound()
     fault.change(frames)
     assert fault.rules - ABOUT_WORDS <= rules(messages(frames))
+
+
+@pytest.mark.parametrize("fault", gemini_turns.STREAM_FAULTS, ids=str)
+def test_every_fault_of_form_in_gemini_is_one_of_ours(fault: Fault):
+    frames = fault.sound()
+    fault.change(frames)
+    assert fault.rules - ABOUT_WORDS - {"sse.data-only"} <= rules(gemini_faults(frame.data for frame in frames))
 
 
 @pytest.mark.parametrize("fault", responses_faults.STREAM_FAULTS, ids=str)

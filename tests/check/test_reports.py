@@ -19,6 +19,7 @@ from tests.check.streams import change, wire
 from tests.support.gateway import Gateway
 from toolwire import __version__
 from toolwire.check import Finding, RequestFacts, StreamCheck, check_plain
+from toolwire.check.apis import APIS
 from toolwire.check.captured import read_file
 from toolwire.check.endpoint import Target
 from toolwire.check.exchange import Exchange, SentRequest
@@ -165,7 +166,7 @@ def faulty() -> Report:
 @pytest.fixture(scope="module")
 def live(gateway: Gateway) -> Report:
     """The demo model of a running gateway, which breaks nothing."""
-    return asyncio.run(check(Target(gateway.base_url, "demo"), ["chat", "responses", "messages"]))
+    return asyncio.run(check(Target(gateway.base_url, "demo"), [*APIS]))
 
 
 @pytest.fixture(scope="module", params=["faulty", "live"])
@@ -264,7 +265,7 @@ def test_html_marks_what_is_wrong_inside_of_a_frame(explained: Report):
 
 def test_every_rule_says_who_is_harmed():
     parties = re.compile(
-        r"\b(users?|clients?|agents?|operators?|applications?|SDKs?|browsers?|codex|langchain|claude code|the model)\b",
+        r"\b(users?|clients?|agents?|operators?|applications?|SDKs?|browsers?|codex|langchain|claude code|google-genai|gemini-cli|the model)\b",
         re.IGNORECASE,
     )
     assert [rule.id for rule in RULES.values() if not parties.search(rule.harm)] == []
@@ -535,7 +536,7 @@ def test_a_picture_shows_a_call_that_never_ends(faulty: Report):
 
 def test_a_picture_of_a_sound_stream_has_a_bar_for_every_call(live: Report):
     streams = [each for each in live.exchanges if each.received]
-    assert {each.api for each in streams} == {"chat", "responses", "messages"}
+    assert {each.api for each in streams} == {*APIS}
     for each in streams:
         document = draw_timeline(each, ())
         assert re.findall(r"<title>(\w+): events", document) == [call.name for call in each.turn.calls]

@@ -11,7 +11,7 @@ from tests.support import processes
 from tests.support.gateway import Gateway
 from toolwire.check.rules import RULES, make_page, select_rules
 
-KINDS = ("responses", "chat", "messages")
+KINDS = ("responses", "chat", "messages", "gemini")
 TIME = {"stream.live"}
 """Rules that only a slow stream can show, and a busy machine may break."""
 
@@ -27,14 +27,15 @@ def far(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
 @pytest.fixture(scope="module")
 def near(far: Gateway, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     """The gateway under test, with a backend of every kind in front of the model."""
-    config = "".join(f'[[backends]]\nname = "{kind}"\nkind = "{kind}"\nbase_url = "{far.base_url}"\n' for kind in KINDS)
+    urls = {kind: f"{far.url}/v1beta" if kind == "gemini" else far.base_url for kind in KINDS}
+    config = "".join(f'[[backends]]\nname = "{kind}"\nkind = "{kind}"\nbase_url = "{urls[kind]}"\n' for kind in KINDS)
     gateway = Gateway(tmp_path_factory.mktemp("near"), config)
     yield gateway
     gateway.stop()
 
 
 def checked(gateway: Gateway, model: str, folder: Path, *options: str) -> None:
-    """Check all three dialects: nothing may be found, and everything must have been seen."""
+    """Check all dialects: nothing may be found, and everything must have been seen."""
     report = folder / "report.json"
     command = (sys.executable, "-m", "toolwire", "check", gateway.url, "--model", model, "--budget", "400")
     done = processes.run(
@@ -44,7 +45,7 @@ def checked(gateway: Gateway, model: str, folder: Path, *options: str) -> None:
     told = msgspec.json.decode(report.read_bytes())
     outcomes = {(each["api"], each["rule"]["id"]): each["outcome"] for each in told["verdicts"]}
     assert {rule for (_, rule), outcome in outcomes.items() if outcome == "broken"} <= TIME
-    apis = ("chat", "responses", "messages")
+    apis = ("chat", "responses", "messages", "gemini")
     assert set(outcomes) == {(api, rule.id) for api in apis for rule in select_rules(api)}
     assert {rule for (_, rule), outcome in outcomes.items() if outcome == "not observed"} <= TIME
 

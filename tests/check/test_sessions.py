@@ -36,12 +36,12 @@ from tests.support.upstream import Cut, Hold, Pause, Reply
 from toolwire.check.endpoint import MAX_BYTES, MAX_TOTAL_BYTES, TOO_LARGE, Target, Unreachable
 from toolwire.check.probes.calls import is_torn
 from toolwire.check.probes.probe import HELLO, LONG, ODD, PAGE, PAGES
-from toolwire.check.rules import RULES, select_rules
+from toolwire.check.rules import RULES, is_applicable, select_rules
 from toolwire.check.run import check
 from toolwire.check.verdicts import Report, Verdict
 
 Json = dict[str, Any]
-APIS = ("chat", "responses", "messages")
+APIS = ("chat", "responses", "messages", "gemini")
 TIMEOUT = 120.0
 """Seconds for one answer. Faults that never answer have a shorter one."""
 ATTEMPTS = ((1.5, 1.6), (10.0, 8.0), (60.0, 40.0))
@@ -58,6 +58,10 @@ HALF = LONG[:2003]
 
 def choice_of(received: ReceivedRequest) -> str:
     """`none`, `required`, the name of a tool, or nothing."""
+    if received.api == "gemini":
+        calling = received.body.get("toolConfig", {}).get("functionCallingConfig", {})
+        names = calling.get("allowedFunctionNames", ()) if calling.get("mode") == "ANY" else ()
+        return [*names, {"ANY": "required", "NONE": "none"}.get(calling.get("mode"), "")][0]
     choice = received.body.get("tool_choice")
     if not isinstance(choice, dict):
         return choice or ""
@@ -71,6 +75,10 @@ def chooses(name: str) -> Holds:
 
 def results_in(received: ReceivedRequest) -> list[str]:
     """The ids of the results in a history that has their calls too."""
+    if received.api == "gemini":
+        called = [each.get("id") for each in parts_of(received, "functionCall")]
+        given = [each.get("id") for each in parts_of(received, "functionResponse")]
+        return [id for id in given if id and given == called[::-1]]
     text = str(received.body)
     ids = [item.get("tool_call_id") or item.get("call_id") for item in _items(received) if _is_result(item)]
     ids += [block["tool_use_id"] for block in _blocks(received) if block.get("type") == "tool_result"]
@@ -78,8 +86,18 @@ def results_in(received: ReceivedRequest) -> list[str]:
 
 
 def _items(received: ReceivedRequest) -> list[Json]:
-    given = received.body.get("input") or received.body.get("messages")
+    given = received.body.get("input") or received.body.get("messages") or received.body.get("contents")
     return given if isinstance(given, list) else []
+
+
+def parts_of(received: ReceivedRequest, field: str) -> list[Json]:
+    """The calls or the results in the history of a Gemini request."""
+    return [part[field] for item in _items(received) for part in item.get("parts", ()) if field in part]
+
+
+def declared_in(tools: list[Json]) -> list[Json]:
+    """The declarations of functions."""
+    return [each for tool in tools for each in tool.get("functionDeclarations", [tool.get("function", tool)])]
 
 
 def _is_result(item: Json) -> bool:
@@ -98,15 +116,14 @@ def has_results(count: int) -> Holds:
 def is_bad(received: ReceivedRequest) -> bool:
     """A request that cannot be understood."""
     tools = received.body.get("tools")
-    nameless = isinstance(tools, list) and any("name" not in tool.get("function", tool) for tool in tools)
+    nameless = isinstance(tools, list) and any("name" not in each for each in declared_in(tools))
     return bool(received.api) and (not _items(received) or isinstance(tools, str) or nameless)
 
 
 def without_schemas(received: ReceivedRequest) -> None:
     """Parameters get lost, so the arguments are empty."""
     empty = {"type": "object", "properties": {}}
-    for tool in received.body.get("tools", []):
-        inner = tool.get("function", tool)
+    for inner in declared_in(received.body.get("tools", [])):
         inner["input_schema" if received.api == "messages" else "parameters"] = empty
 
 
@@ -119,13 +136,33 @@ def as_tools(received: ReceivedRequest) -> None:
 
 def choose(name: str) -> RequestChange:
     def ask(received: ReceivedRequest) -> None:
-        received.body["tool_choice"] = {
+        calling = {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": [name]}}
+        received.body["toolConfig" if received.api == "gemini" else "tool_choice"] = {
+            "gemini": calling,
             "chat": {"type": "function", "function": {"name": name}},
             "responses": {"type": "function", "name": name},
             "messages": {"type": "tool", "name": name},
         }[received.api]
 
     return ask
+
+
+def from_one_alphabet(received: ReceivedRequest) -> Reply | None:
+    """Signatures are read in the standard alphabet alone."""
+    if received.contains("-_-_"):
+        return refuse(400, received)
+    misread("+/+/", "")(received)
+    return None
+
+
+def has_neighbours(received: ReceivedRequest) -> bool:
+    """A history in which two contents of the model are neighbours."""
+    roles = [item.get("role") for item in _items(received)]
+    return ("model", "model") in itertools.pairwise(roles)
+
+
+def as_events(received: ReceivedRequest) -> None:
+    received.query = "alt=sse"
 
 
 def allow_parallel(received: ReceivedRequest) -> None:
@@ -281,7 +318,7 @@ def is_streamed(received: ReceivedRequest) -> bool:
 
 
 def is_plain(received: ReceivedRequest) -> bool:
-    return bool(received.api) and not received.streamed
+    return bool(received.api) and received.body.get("stream") is not True
 
 
 def is_long(received: ReceivedRequest) -> bool:
@@ -293,6 +330,7 @@ def empties(empty: bytes) -> Any:
     """Arguments of a call without arguments are not `{}`."""
 
     def answer(received: ReceivedRequest, reply: Reply) -> Reply:
+        reply = rewritten(b'"args":{}', b'"args":"' + empty + b'"')(received, reply)
         for field in (b'"arguments":"', b'"delta":"', b'"partial_json":"'):
             reply = rewritten(field + b'{}"', field + empty + b'"')(received, reply)
         return rewritten(b'"input":{}}]', b'"input":[]}]')(received, reply)
@@ -301,7 +339,8 @@ def empties(empty: bytes) -> Any:
 
 
 OPENAI = ("chat", "responses")
-ONLY_CHAT, ONLY_RESPONSES, ONLY_MESSAGES = ("chat",), ("responses",), ("messages",)
+ONLY_CHAT, ONLY_RESPONSES, ONLY_MESSAGES, ONLY_GEMINI = ("chat",), ("responses",), ("messages",), ("gemini",)
+UNCHOOSE = drop("tool_choice", "toolConfig")
 STORED = "previous_response_id"
 
 
@@ -343,14 +382,14 @@ def without_frames(text: bytes, end: bytes = b"\n\n") -> ReplyChange:
 CASES = (
     asks(
         "choice none is ignored",
-        where(chooses("none"), drop("tool_choice")),
+        where(chooses("none"), UNCHOOSE),
         "choice.none",
         both=True,
         echo=TOOLS,
     ),
     asks(
         "choice required is ignored",
-        where(chooses("required"), drop("tool_choice", "tools")),
+        where(chooses("required"), drop("tool_choice", "toolConfig", "tools")),
         "choice.required",
         both=True,
         echo=TOOLS,
@@ -362,12 +401,19 @@ CASES = (
         both=True,
         echo=TOOLS,
     ),
-    asks("parallel calls cannot be switched off", allow_parallel, "choice.parallel", both=True, echo=TOOLS),
+    asks(
+        "parallel calls cannot be switched off",
+        allow_parallel,
+        "choice.parallel",
+        apis=(*OPENAI, "messages"),
+        both=True,
+        echo=TOOLS,
+    ),
     asks(
         "all tools are allowed",
-        where(contains("allowed_tools"), drop("tool_choice")),
+        where(lambda received: received.contains("allowed_tools") or received.contains("VALIDATED"), UNCHOOSE),
         "choice.allowed",
-        apis=OPENAI,
+        apis=(*OPENAI, *ONLY_GEMINI),
         both=True,
         echo=TOOLS,
     ),
@@ -385,7 +431,7 @@ CASES = (
         empties(b""),
         "arguments.empty",
         "calls.json",  # arguments that are no object are that in every turn
-        apis=OPENAI,
+        apis=(*OPENAI, *ONLY_GEMINI),
         both=True,
     ),
     answers(
@@ -454,7 +500,32 @@ CASES = (
     answers("errors are web pages", is_bad, as_page, "errors.form", apis=ONLY_CHAT),
     answers("errors are text", is_bad, as_type("text/plain"), "errors.form", apis=ONLY_MESSAGES),
     asks("any model will do", where(contains("no-such-model"), put(model="demo")), "errors.model"),
-    asks("a choice of nothing is ignored", where(chooses("no_such_tool"), drop("tool_choice")), "errors.choice"),
+    asks("a choice of nothing is ignored", where(chooses("no_such_tool"), UNCHOOSE), "errors.choice"),
+    Case(
+        "signatures are read in one alphabet",
+        lambda: Fault(from_one_alphabet, rewritten(b'"thoughtSignature":"', b'"thoughtSignature":"+/+/')),
+        {"history.signature"},
+        apis=ONLY_GEMINI,
+    ),
+    asks(
+        "calls without ids are refused",
+        where(lambda received: any("id" not in each for each in parts_of(received, "functionCall")), refusing(400)),
+        "history.no-id",
+        apis=ONLY_GEMINI,
+    ),
+    asks("a turn in two contents is refused", where(has_neighbours, refusing(400)), "history.chunks", apis=ONLY_GEMINI),
+    asks(
+        "arrays are server-sent events",
+        where(lambda received: received.body.get("stream") is True and not received.streamed, as_events),
+        "stream.array",
+        apis=ONLY_GEMINI,
+    ),
+    asks(
+        "all requests have as many tokens",
+        where(lambda received: received.path.endswith(":countTokens"), lambda _: reply_json(200, {"totalTokens": 7})),
+        "usage.counted",
+        apis=ONLY_GEMINI,
+    ),
     asks(
         "functions are taken for tools",
         where(contains('"functions"'), as_tools),
@@ -532,6 +603,7 @@ CASES = (
             ("chat", 2, ("chat.finish", "chat.done-marker")),
             ("responses", 3, ("responses.closing", "responses.done-marker")),
             ("messages", 1, ("messages.closing", "messages.block-order")),
+            ("gemini", 1, ("gemini.finish",)),
         )
     ),
     *(
@@ -688,7 +760,8 @@ CASES = (
     asks(
         "a forced call gets lost in streams",
         where(
-            lambda received: received.streamed and choice_of(received) == "get_weather", drop("tools", "tool_choice")
+            lambda received: received.streamed and choice_of(received) == "get_weather",
+            drop("tools", "tool_choice", "toolConfig"),
         ),
         "stream.same",
         echo=TOOLS,
@@ -910,7 +983,7 @@ def test_a_sound_server_breaks_nothing_and_shows_everything(gateway: Gateway):
     assert {(each.api, each.rule) for each in report.verdicts} == {
         (api, rule.id) for api in APIS for rule in select_rules(api)
     }
-    assert len(report.exchanges) <= 200, "the default budget is enough"
+    assert len(report.exchanges) <= 260, "the default budget is enough"
 
 
 def test_events_beyond_the_protocol_break_nothing_if_they_were_asked_for(gateway: Gateway):
@@ -1022,7 +1095,7 @@ def is_forced(received: ReceivedRequest) -> bool:
 
 def loses_tools(received: ReceivedRequest) -> None:
     received.body["model"] = received.body["model"].removesuffix("-length")  # which calls without tools, too
-    drop("tools", "tool_choice", "functions", "function_call", "parallel_tool_calls")(received)
+    drop("tools", "tool_choice", "toolConfig", "functions", "function_call", "parallel_tool_calls")(received)
 
 
 NEEDS_A_CALL = {
@@ -1049,6 +1122,9 @@ def test_a_model_that_calls_only_when_it_must_shows_little(faulty: Faulty, api: 
     assert broken(report) == ({TOOLS} if api == "responses" else set()), "the tools are not told, as they were lost"
     wanted = NEEDS_A_CALL | ({"choice.allowed", "legacy.functions"} if api == "chat" else set())
     wanted |= {"choice.allowed"} if api == "responses" else set()
+    if api == "gemini":
+        wanted |= {"choice.allowed", "history.signature", "history.no-id", "history.chunks"}
+    wanted -= {rule for rule in wanted if not is_applicable(RULES[rule], api)}
     assert set(not_observed(report, api)) == wanted
     assert not_observed(report, api)["choice.none"] == "the model makes no call anyway"
     assert not_observed(report, api)["history.result"] == "the model did not call the tool"
@@ -1147,9 +1223,9 @@ def test_an_api_that_is_not_there_is_named(faulty: Faulty):
     report = run(
         faulty.add(Fault(where(lambda received: received.api == "responses", refusing(404)))), only=["choice.none"]
     )
-    assert (report.apis, [*report.absent]) == (["chat", "messages"], ["responses"])
+    assert (report.apis, [*report.absent]) == (["chat", "messages", "gemini"], ["responses"])
     assert report.absent["responses"].startswith("status 404")
-    assert {each.api for each in report.verdicts} == {"chat", "messages"}
+    assert {each.api for each in report.verdicts} == {"chat", "messages", "gemini"}
 
 
 @pytest.mark.parametrize(
@@ -1173,7 +1249,7 @@ def test_a_server_that_answers_nothing_was_not_checked(faulty: Faulty, ask: Requ
     url = faulty.add(Fault(ask))
     with pytest.raises(Unreachable, match=contains):
         run(url)
-    assert len(faulty.requests(url)) == 3, "each API was asked for once"
+    assert len(faulty.requests(url)) == len(APIS), "each API was asked for once"
 
 
 def test_a_model_that_is_not_there_was_not_checked(gateway: Gateway):

@@ -2,13 +2,14 @@
 
 import json
 import random
+import re
 from collections.abc import Callable
 from copy import deepcopy
 from itertools import pairwise
 
 import pytest
 
-from tests.check import chat_turns, messages_turns, responses_faults, responses_turns, sse_turns
+from tests.check import chat_turns, gemini_turns, messages_turns, responses_faults, responses_turns, sse_turns
 from tests.check.streams import Change, Fault, Frame, Frames, Json, broken, findings, ids, numbered, read, wire
 from tests.support.chunks import chunkings, in_any_chunking
 from tests.support.schemas import events as package_events
@@ -20,26 +21,36 @@ from toolwire.protocols import detect_dialect
 
 SOUND: dict[str, tuple[Frames, RequestFacts]] = {
     f"{module.ASKED.api}: {name}": each
-    for module in (chat_turns, messages_turns, responses_turns)
+    for module in (chat_turns, messages_turns, responses_turns, gemini_turns)
     for name, each in {"sound": (module.sound(), module.ASKED), **module.ALSO_SOUND}.items()
 }
-FAULTS = [*chat_turns.STREAM_FAULTS, *messages_turns.STREAM_FAULTS, *responses_faults.STREAM_FAULTS]
+FAULTS = [
+    *chat_turns.STREAM_FAULTS,
+    *messages_turns.STREAM_FAULTS,
+    *responses_faults.STREAM_FAULTS,
+    *gemini_turns.STREAM_FAULTS,
+]
 PLAIN: dict[str, tuple[Callable[[], Json], dict[str, tuple[str, Change]]]] = {
     "chat": (chat_turns.plain, chat_turns.PLAIN_FAULTS),
     "messages": (messages_turns.plain, messages_turns.PLAIN_FAULTS),
     "responses": (responses_turns.plain, responses_faults.PLAIN_FAULTS),
+    "gemini": (gemini_turns.plain, gemini_turns.PLAIN_FAULTS),
 }
 ALSO_SOUND_PLAIN: dict[str, dict[str, Change]] = {
     "chat": chat_turns.ALSO_SOUND_PLAIN,
     "messages": messages_turns.ALSO_SOUND_PLAIN,
     "responses": responses_faults.ALSO_SOUND_PLAIN,
+    "gemini": gemini_turns.ALSO_SOUND_PLAIN,
 }
 PLAIN_FAULTS = [(api, what) for api, (_, table) in PLAIN.items() for what in table]
-ASKED = {facts.api: facts for facts in (chat_turns.ASKED, messages_turns.ASKED, responses_turns.ASKED)}
+ASKED = {
+    facts.api: facts for facts in (chat_turns.ASKED, messages_turns.ASKED, responses_turns.ASKED, gemini_turns.ASKED)
+}
 STREAMS: dict[str, Callable[[], Frames]] = {
     "chat": chat_turns.sound,
     "messages": messages_turns.sound,
     "responses": responses_turns.sound,
+    "gemini": gemini_turns.sound,
 }
 NO_JSON = {
     "nothing": b"",
@@ -72,6 +83,15 @@ def faulty_answer(api: str, what: str) -> tuple[Json, frozenset[str]]:
     return frames[0].data, ids(api, rules)
 
 
+def also_of_gemini(rules: set[str], data: bytes) -> set[str]:
+    """The rules of framing that a stream of Gemini breaks: its clients read data alone, and any line end.
+    An event that does not end is not read.
+    """
+    other = re.search(rb"^(:|event|id|retry)", data, re.MULTILINE) is not None
+    also = {"sse.data-only"} if other and rules != {"sse.ended"} else set[str]()
+    return rules - {"sse.newline", "sse.empty-event"} | also
+
+
 # The table
 
 
@@ -89,14 +109,17 @@ def test_a_fault_breaks_exactly_its_rules(fault: Fault):
 @pytest.mark.parametrize("what", sse_turns.FAULTS)
 def test_bad_framing_breaks_exactly_its_rule(api: str, what: str):
     rule, change = sse_turns.FAULTS[what]
-    found, _ = read(change(wire(STREAMS[api]())), ASKED[api])
-    assert {finding.rule for finding in found} == {rule}
+    data = change(wire(STREAMS[api]()))
+    found, _ = read(data, ASKED[api])
+    assert {finding.rule for finding in found} == also_of_gemini({rule}, data) if api == "gemini" else {rule}
 
 
 @pytest.mark.parametrize("api", STREAMS)
 @pytest.mark.parametrize("what", sse_turns.SOUND)
 def test_sound_framing_breaks_no_rule(api: str, what: str):
-    assert read(sse_turns.SOUND[what](wire(STREAMS[api]())), ASKED[api])[0] == []
+    data = sse_turns.SOUND[what](wire(STREAMS[api]()))
+    expected = also_of_gemini(set(), data) if api == "gemini" else set[str]()
+    assert {finding.rule for finding in read(data, ASKED[api])[0]} == expected
 
 
 @pytest.mark.parametrize("api", STREAMS)
@@ -104,13 +127,19 @@ def test_sound_framing_breaks_no_rule(api: str, what: str):
 def test_ids_of_events_differ_and_responses_has_none(api: str, what: str):
     change = {**sse_turns.ID_FAULTS, **sse_turns.IDS}[what]
     found, _ = read(change(wire(STREAMS[api]())), ASKED[api])
-    rules = {"sse.id"} if what in sse_turns.ID_FAULTS else set()
-    assert {finding.rule for finding in found} == (rules | {"responses.sse-id"} if api == "responses" else rules)
+    also = {"responses": {"responses.sse-id"}, "gemini": {"sse.data-only"}}
+    rules = {"sse.id"} if what in sse_turns.ID_FAULTS else set[str]()
+    assert {finding.rule for finding in found} == rules | also.get(api, set())
 
 
 @pytest.mark.parametrize(
     ("api", "also"),
-    [("chat", {"chat.done-marker"}), ("messages", {"messages.closing"}), ("responses", {"responses.done-marker"})],
+    [
+        ("chat", {"chat.done-marker"}),
+        ("messages", {"messages.closing"}),
+        ("responses", {"responses.done-marker"}),
+        ("gemini", {"gemini.finish"}),
+    ],
 )
 def test_a_last_event_that_does_not_end_is_no_event(api: str, also: set[str]):
     found, _ = read(wire(STREAMS[api]())[:-1], ASKED[api])
@@ -263,6 +292,7 @@ def test_an_empty_stream_breaks_the_rules_of_beginning_and_end():
     assert broken([], responses_turns.SOCKET) == {f"responses.{rule}" for rule in ("opening", "in-progress", "closing")}
     assert broken([], messages_turns.ASKED) == {"messages.opening", "messages.closing"}
     assert broken([], chat_turns.ASKED) == {"chat.done-marker", "chat.finish"}
+    assert broken([], gemini_turns.ASKED) == {"gemini.finish"}
 
 
 def test_every_event_that_the_sdk_knows_is_known():

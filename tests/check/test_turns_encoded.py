@@ -12,7 +12,8 @@ from tests.unit.walks import Walk, frames
 from toolwire.check.turns.frames import ReceivedFrame
 from toolwire.check.turns.loose import parse_json
 from toolwire.check.turns.rule import RequestFacts
-from toolwire.check.turns.streams import check_frames, check_plain
+from toolwire.check.turns.streams import check_answer, check_frames, check_plain
+from toolwire.core.bounds import UNBOUNDED, run_steps
 from toolwire.core.collect import collect
 from toolwire.core.events import (
     CallArgs,
@@ -28,8 +29,8 @@ from toolwire.core.events import (
 )
 from toolwire.core.notes import TurnStats
 from toolwire.core.order import TurnOrder
-from toolwire.core.request import Request
-from toolwire.dialects import chat, messages, responses
+from toolwire.core.request import Request, RequestHead
+from toolwire.dialects import chat, gemini, messages, responses
 
 words = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=6)
 values = st.dictionaries(words, st.none() | st.integers() | words | st.lists(words, max_size=2), max_size=3)
@@ -155,6 +156,28 @@ def test_any_turn_keeps_the_rules_of_messages(events: list[Event]):
     request = messages.decode_request(json.dumps(body).encode())
     stream = encoded(messages.StreamEncoder(request, "msg_7", 7, TurnStats()), events)
     keeps_the_rules(stream, collected(messages, events, request, "msg_7"), RequestFacts("messages", ("f",)))
+
+
+def gemini_request(alt: str, *, thoughts: bool) -> Request:
+    config = {"thinkingConfig": {"includeThoughts": thoughts}}
+    body = {"contents": [{"parts": [{"text": "Hi"}]}], "generationConfig": config}
+    where = {"resource": "/v1beta/models/m", "method": "streamGenerateContent"}
+    head = RequestHead({}, where, f"alt={alt}".encode())
+    return run_steps(gemini.decode_steps(json.dumps(body).encode(), UNBOUNDED, head))
+
+
+@pytest.mark.parametrize("alt", ["sse", "json"])
+@pytest.mark.parametrize("thoughts", [True, False])
+@given(events=sound_turns())
+def test_any_turn_keeps_the_rules_of_gemini(alt: str, thoughts: bool, events: list[Event]):
+    request = gemini_request(alt, thoughts=thoughts)
+    stream = encoded(gemini.StreamEncoder(request, "7", 7, TurnStats()), events)
+    plain, facts = collected(gemini, events, request, "7"), RequestFacts("gemini", ("f",))
+    if alt == "sse":
+        keeps_the_rules(stream, plain, facts)
+    else:
+        assert json.loads(stream)
+        assert check_answer(stream, facts, is_stream=True)[0] == []
 
 
 RESPONSES = responses.decode_request(json.dumps({"model": "m", "input": "Hi", "stream": True}).encode())

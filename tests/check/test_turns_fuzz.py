@@ -9,13 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.check import chat_turns, messages_turns, responses_turns
+from tests.check import chat_turns, gemini_turns, messages_turns, responses_turns
 from tests.check.streams import Frame, Frames, framed_as, read, wire
 from tests.support.chunks import chunkings
 from toolwire.check.turns.rule import RequestFacts
 from toolwire.check.turns.streams import check_plain
 
-MODULES: dict[str, Any] = {"chat": chat_turns, "messages": messages_turns, "responses": responses_turns}
+MODULES: dict[str, Any] = {
+    "chat": chat_turns,
+    "messages": messages_turns,
+    "responses": responses_turns,
+    "gemini": gemini_turns,
+}
 apis = st.sampled_from([*MODULES])
 
 numbers = st.integers() | st.just(10**300) | st.floats(allow_nan=False, allow_infinity=False)

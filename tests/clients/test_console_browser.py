@@ -158,7 +158,8 @@ seen.parts = await page.evaluate(async () => {
     return { arrow: Boolean(figure.querySelector(".arrow")), tail: parseFloat(tail.getAttribute("x")) + parseFloat(tail.getAttribute("width")), label: parseFloat(label.getAttribute("x")), bar: parseFloat(bar.getAttribute("x")) + parseFloat(bar.getAttribute("width")) };
   };
   return {
-    curl: [curl({ dialect: "chat" }, { request: { body: "{}" } }), curl({ dialect: "messages" }, { path: "/obsidian-xml/v1/messages", request: { body: "it's\nBODY", headers: [["x-api-key", "(not kept)"], ["anthropic-beta", "a'b"], ["host", "x"]] } })],
+    curl: [curl({ dialect: "chat" }, { request: { body: "{}" } }), curl({ dialect: "messages" }, { path: "/obsidian-xml/v1/messages", request: { body: "it's\nBODY", headers: [["x-api-key", "(not kept)"], ["anthropic-beta", "a'b"], ["host", "x"]] } }),
+      curl({ dialect: "gemini" }, { path: "/v1beta/models/m:streamGenerateContent", request: { body: "{}", headers: [["x-goog-api-key", "(not kept)"]] } })],
     ticks: [...merged([frame(0.1), frame(0.1), frame(0.102), frame(0.5)], (t) => 1 + 98 * t)].map(([, , events]) => events.length),
     within: ends(0.98), beyond: ends(5),
   };
@@ -182,7 +183,7 @@ await page.waitForSelector('main[data-view="response"] pre');
 seen.stored = await page.locator("main").innerText();
 await go(page, "#/try", "try");
 await page.fill("#try-model", "demo");
-for (const dialect of ["chat", "responses", "messages"]) {
+for (const dialect of ["chat", "responses", "messages", "gemini"]) {
   await page.selectOption("#try-dialect", dialect);
   await page.click("button:text-is('Ask')");
   await page.waitForSelector(".tried .chip.good");
@@ -337,8 +338,11 @@ seen.pieces = await page.evaluate(async () => {
   const chat = sse({ choices: [{ delta: { content: "Hi" } }] }, { choices: [{ delta: { tool_calls: [{ index: 0, id: "c1", function: { name: "f", arguments: "{" } }] } }] }, { choices: [{ delta: { tool_calls: [{ index: 0, function: { arguments: "}" } }] } }] });
   const plain = JSON.stringify({ choices: [{ message: { content: "Hi", tool_calls: [{ id: "c1", function: { name: "f", arguments: "{}" } }] } }] }, null, 1);
   const messages = JSON.stringify({ content: [{ type: "tool_use", id: "c1", name: "f", input: {} }, { type: "text", text: "Hi" }] });
+  const parts = [{ text: "Hm.", thought: true }, { text: "Hi" }, { functionCall: { id: "c1", name: "f", args: {} }, thoughtSignature: "s" }];
+  const gemini = sse(...parts.map((part) => ({ candidates: [{ content: { parts: [part] } }] })), { usageMetadata: {} }).replaceAll("\n", "\r\n");
+  const whole = JSON.stringify({ candidates: [{ content: { parts }, finishReason: "STOP" }] });
   const large = sse(...Array.from({ length: 20000 }, () => ({ choices: [{ delta: { content: "word " } }] })));
-  return { found: [read(chat, 1), read(chat, 7), read(chat, 10000), read(plain, 5), read(messages, 5)], words: read(large, 100).text.length };
+  return { found: [read(chat, 1), read(chat, 7), read(chat, 10000), read(plain, 5), read(messages, 5), read(gemini, 7), read(whole, 5)], words: read(large, 100).text.length };
 });
 await page.context().close();
 """
@@ -539,10 +543,12 @@ def test_a_saved_page_has_the_whole_text_and_nothing_dead(seen):
 
 
 def test_a_copied_curl_has_the_path_that_was_asked(seen):
-    one, other = seen["parts"]["curl"]
+    one, other, gemini = seen["parts"]["curl"]
     assert "/v1/chat/completions' -H 'content-type: application/json' --data-binary @- <<'BODY'\n{}\nBODY\n" in one
     assert "/obsidian-xml/v1/messages' -H 'content-type: application/json' -H 'x-api-key: YOUR_KEY'" in other
     assert "-H 'anthropic-beta: a'\\''b'" in other
+    assert "/v1beta/models/m:streamGenerateContent?alt=sse' -H" in gemini
+    assert "-H 'x-goog-api-key: YOUR_KEY'" in gemini
     assert other.endswith("--data-binary @- <<'BODY_'\nit's\nBODY\nBODY_\n")
 
 
@@ -585,7 +591,7 @@ def test_a_conversation_shows_results_and_where_the_cache_broke(seen):
     assert "3 turns" in seen["conversation"]
 
 
-@pytest.mark.parametrize("dialect", ["chat", "responses", "messages"])
+@pytest.mark.parametrize("dialect", ["chat", "responses", "messages", "gemini"])
 def test_a_turn_can_be_tried_in_every_dialect(seen, dialect: str):
     assert "status 200" in seen[f"try {dialect}"]
     assert "get_weather" in seen[f"try {dialect}"]
@@ -618,7 +624,7 @@ def test_a_turn_that_is_under_way_shows_what_was_said_so_far(seen):
 
 
 def test_an_answer_is_read_piece_by_piece(seen):
-    assert seen["pieces"]["found"] == [{"text": "Hi", "calls": {"0": "c1 f {}"}}] * 5
+    assert seen["pieces"]["found"] == [{"text": "Hi", "calls": {"0": "c1 f {}"}}] * 7
     assert seen["pieces"]["words"] == 100_000
 
 

@@ -24,7 +24,7 @@ async function settled(number) {
   await page.waitForFunction((wanted) => document.querySelectorAll(".tried [role=status] .chip").length === wanted, number);
   await page.waitForFunction((wanted) => document.querySelectorAll(".tried form").length === wanted, number);
 }
-for (const dialect of ["chat", "responses", "messages"]) {
+for (const dialect of ["chat", "responses", "messages", "gemini"]) {
   await page.fill("#try-model", "up/calls");
   await page.selectOption("#try-dialect", dialect);
   await page.click("button:text-is('Ask')");
@@ -75,7 +75,7 @@ def test_nothing_is_wrong_in_the_page(seen):
     assert (seen["said"], seen["elsewhere"]) == ([], [])
 
 
-@pytest.mark.parametrize("dialect", ["chat", "responses", "messages"])
+@pytest.mark.parametrize("dialect", ["chat", "responses", "messages", "gemini"])
 def test_try_it_takes_results_and_goes_on(seen, upstream: Upstream, dialect: str):
     found = seen["turns"][dialect]
     assert found["labels"] == ['Result of get_weather {"city":"Paris"}']
@@ -85,7 +85,7 @@ def test_try_it_takes_results_and_goes_on(seen, upstream: Upstream, dialect: str
 
 def test_the_history_reaches_the_model(seen, upstream: Upstream):
     asked = [each.body["input"] for each in upstream.of("says")]
-    assert len(asked) == 6
+    assert len(asked) == 8
     for results, prompt in zip(asked[::2], asked[1::2], strict=True):
         kinds = [item["type"] for item in results[1:]]
         assert kinds == ["function_call", "function_call_output"]

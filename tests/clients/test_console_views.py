@@ -27,6 +27,8 @@ TOOLS: dict[str, dict[str, Any]] = {
     "responses": {"type": "function", **PLAIN},
     "messages": {"name": "look", "description": "Looks", "input_schema": SCHEMA, "strict": True},
 }
+GEMINI = {"functionDeclarations": [{"name": "look", "description": "Looks", "parametersJsonSchema": SCHEMA}]}
+"""It has no `strict`, and a list of them is taken apart."""
 OTHERS: list[dict[str, Any]] = [
     {"type": "custom", "name": "patch", "format": {"type": "text"}},
     {"type": "custom", "custom": {"name": "patch"}},
@@ -43,7 +45,7 @@ await page.waitForSelector(".rows .row");
 seen.tools = await page.evaluate(async ({ tools, others }) => {
   const { toolFor } = await import("/console/static/tryit.js");
   const written = (dialect, tool) => JSON.parse(JSON.stringify(toolFor(dialect, tool)));
-  const each = (list) => Object.fromEntries(["chat", "responses", "messages"].map((dialect) => [dialect, list.map((tool) => written(dialect, tool))]));
+  const each = (list) => Object.fromEntries(["chat", "responses", "messages", "gemini"].map((dialect) => [dialect, list.map((tool) => written(dialect, tool))]));
   return { functions: each(Object.values(tools)), others: each(others) };
 }, given);
 await go(page, "#/try", "try");
@@ -61,19 +63,20 @@ async function ask(model, dialect, streamed = true, tools = "[]") {
 seen.asked = {};
 await ask("up/v-tools", "chat", true, JSON.stringify([given.tools.messages]));
 await ask("up/v-tools", "messages", true, JSON.stringify([given.tools.chat]));
+await ask("up/v-tools", "gemini", true, JSON.stringify([given.gemini]));
 await page.fill("#try-tools", "{");
 await page.click("button:text-is('Ask')");
 await page.waitForFunction(() => document.getElementById("said").textContent);
 seen.wrong = await page.locator("#said").innerText();
 seen.good = { ...await ask("up/v-tools", "chat"), said: await page.locator("#said").textContent() };
-for (const dialect of ["chat", "responses", "messages"]) {
+for (const dialect of ["chat", "responses", "messages", "gemini"]) {
   for (const streamed of [true, false]) seen.asked[`thinks ${dialect} ${streamed}`] = await ask("up/v-thinks", dialect, streamed);
 }
 await page.context().close();
 page = await open(1280, "light", true); // the browser says of every failed request that it failed
 await page.goto(given.link);
 await go(page, "#/try", "try");
-for (const dialect of ["chat", "responses", "messages"]) {
+for (const dialect of ["chat", "responses", "messages", "gemini"]) {
   seen.asked[`refused ${dialect}`] = await ask("up/v-refused", dialect);
   seen.asked[`breaks ${dialect}`] = await ask("up/v-breaks", dialect);
 }
@@ -242,6 +245,7 @@ def seen(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             "link": gateway.console,
             "url": gateway.url,
             "tools": TOOLS,
+            "gemini": GEMINI,
             "others": OTHERS,
             "stored": stored,
             "words": [f"chatcmpl-{chat}", f"id:chatcmpl-{chat}", f"resp_{stored}", f"id:resp_{stored}"],
@@ -273,16 +277,16 @@ def test_nothing_is_wrong_in_the_page(seen, keyed):
     assert (keyed["said"], keyed["elsewhere"]) == ([], [])
 
 
-@pytest.mark.parametrize("dialect", ["chat", "responses", "messages"])
+@pytest.mark.parametrize("dialect", ["chat", "responses", "messages", "gemini"])
 def test_a_pasted_tool_of_any_dialect_becomes_one_of_the_dialect_that_is_asked(seen, dialect: str):
-    assert seen["tools"]["functions"][dialect] == [TOOLS[dialect]] * 4
+    assert seen["tools"]["functions"][dialect] == [{**TOOLS, "gemini": GEMINI}[dialect]] * 4
     assert seen["tools"]["others"][dialect] == OTHERS
 
 
 def test_the_schema_of_a_pasted_tool_reaches_the_backend(seen, upstream: Upstream):
     asked = [each.body["tools"] for each in upstream.of("v-tools") if each.body.get("tools")]
-    assert [tool["parameters"]["properties"] for [tool] in asked] == [SCHEMA["properties"]] * 2
-    assert [(tool["name"], tool["description"]) for [tool] in asked] == [("look", "Looks")] * 2
+    assert [tool["parameters"]["properties"] for [tool] in asked] == [SCHEMA["properties"]] * 3
+    assert [(tool["name"], tool["description"]) for [tool] in asked] == [("look", "Looks")] * 3
 
 
 def test_a_message_about_the_tools_does_not_outlive_the_next_answer(seen):
@@ -293,13 +297,13 @@ def test_a_message_about_the_tools_does_not_outlive_the_next_answer(seen):
 
 
 @pytest.mark.parametrize("streamed", ["true", "false"])
-@pytest.mark.parametrize("dialect", ["chat", "responses", "messages"])
+@pytest.mark.parametrize("dialect", ["chat", "responses", "messages", "gemini"])
 def test_reasoning_has_a_box_of_its_own(seen, dialect: str, streamed: str):
     found = seen["asked"][f"thinks {dialect} {streamed}"]
     assert (found["text"], found["reasoning"]) == ("Well.", "Hm.")
 
 
-@pytest.mark.parametrize("dialect", ["chat", "responses", "messages"])
+@pytest.mark.parametrize("dialect", ["chat", "responses", "messages", "gemini"])
 def test_the_message_of_an_error_stands_beside_the_status(seen, dialect: str):
     refused, broke = (seen["asked"][f"{name} {dialect}"] for name in ("refused", "breaks"))
     assert "status 400" in refused["status"]

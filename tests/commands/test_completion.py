@@ -62,7 +62,7 @@ def test_fish_finds_the_script_by_itself(desk: Desk):
 def test_a_shell_without_completion_is_one_line(desk: Desk):
     for option in ("--install-completion", "--show-completion"):
         done = desk.run(option, SHELL="/bin/tcsh")
-        said = "toolwire: completion: SHELL is 'tcsh', which is none of bash, zsh, fish\n"
+        said = "toolwire: completion: SHELL is 'tcsh', which is not one of bash, zsh, fish\n"
         assert (done.returncode, done.stdout, done.stderr) == (2, "", said)
 
 

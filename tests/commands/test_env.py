@@ -67,6 +67,9 @@ def test_the_libraries_get_address_and_key(desk: Desk):
     assert desk.good("env", "anthropic", "-p", "9000") == (
         "export ANTHROPIC_BASE_URL=http://127.0.0.1:9000\nexport ANTHROPIC_API_KEY=unused\n"
     )
+    assert desk.good("env", "google") == (
+        "export GOOGLE_GEMINI_BASE_URL=http://127.0.0.1:8807\nexport GEMINI_API_KEY=unused\nexport GOOGLE_API_KEY=''\n"
+    )
 
 
 def test_codex_is_told_by_arguments_because_it_has_no_variable(desk: Desk):
@@ -128,7 +131,7 @@ def test_every_other_program_has_variables_which_may_name_a_file_without_a_key(d
     desk.configure(f'[server]\nport = 8807\n[[keys]]\nname = "me"\nkey_env = "TEAM"\n{LOCAL}')
     lines = desk.good("env", name, TEAM="team-key")
     folder = desk.home / ".local" / "state" / "toolwire" / "clients" / name
-    files = [*folder.glob("*")]
+    files = [path for path in folder.rglob("*") if path.is_file()]
     said = lines + "".join(path.read_text() for path in files)
     assert "http://127.0.0.1:8807" in said
     assert "qwen3" in said

@@ -33,7 +33,7 @@ def backends(desk: Desk, path: Path) -> list[dict[str, object]]:
 def test_a_script_gets_a_file_for_every_preset(desk: Desk, name: str):
     more = ("--base-url", address_of(name)) if PRESETS[name].address else ()
     said = desk.good("init", "--preset", name, "--yes", *more)
-    assert f"Written: {desk.config}\n" in said
+    assert f"Wrote {desk.config}\n" in said
     assert stat.S_IMODE(desk.config.stat().st_mode) == 0o600
     assert tomllib.loads(desk.config.read_text())["backends"][0]["preset"] == name
     assert backends(desk, desk.config)[0]["base_url"] == (PRESETS[name].base_url or address_of(name))
@@ -226,16 +226,16 @@ def test_a_redirect_is_reported_and_not_followed(desk: Desk):
         with Server(redirect) as server:
             done = desk.run("init", "--url", server.url, "--key-env", "MY_KEY", "--yes", MY_KEY=KEY)
             where = f"status 307, to {target.url}/v1/chat/completions"
-            assert done.stderr == f"toolwire: Its address: {server.url}/v1: there is no API known here ({where})\n"
+            assert done.stderr == f"toolwire: Its address: {server.url}/v1: no known API answers here ({where})\n"
     assert elsewhere.keys == set()
 
 
 @pytest.mark.parametrize(
     ("answer", "fault"),
     [
-        ((404, "text/html", b"<html>"), "there is no API known here (status 404)"),
-        ((200, "text/html", b"<html>"), "there is no API known here (status 200)"),
-        ((200, "application/json", b'{"error":"Unexpected endpoint"}'), "there is no API known here (status 200)"),
+        ((404, "text/html", b"<html>"), "no known API answers here (status 404)"),
+        ((200, "text/html", b"<html>"), "no known API answers here (status 200)"),
+        ((200, "application/json", b'{"error":"Unexpected endpoint"}'), "no known API answers here (status 200)"),
         ((503, "application/json", b'{"error":"loading"}'), "it answers with status 503; try again later"),
     ],
 )
@@ -281,4 +281,4 @@ def test_another_server_is_offered_beside_the_presets(desk: Desk):
 
 def test_the_address_goes_without_a_second_one(desk: Desk):
     done = desk.run("init", "--url", "http://127.0.0.1:9", "--base-url", "http://127.0.0.1:8", "--yes")
-    assert done.stderr == "toolwire: --base-url goes with --preset; --url is an address itself\n"
+    assert done.stderr == "toolwire: --base-url needs --preset; --url is already an address\n"

@@ -28,7 +28,8 @@ from toolwire.cli.temporary_gateway import TemporaryGateway
 
 PROGRAM_TEXT = """#!{python}
 import json, os, re, signal, sys, time, urllib.request
-read = [path for value in os.environ.values() for path in (value, value + "/crush.json") if path.endswith(".json")]
+homes = "/crush.json", "/.gemini/settings.json"
+read = [value + name for value in os.environ.values() for name in ("", *homes) if (value + name).endswith(".json")]
 files = {{path: open(path).read() for path in read if os.path.isfile(path)}}
 address = re.search(r"http://127\\.0\\.0\\.1:(?!9/)\\d+", str((dict(os.environ), sys.argv, files)))[0]
 with urllib.request.urlopen(address + "/healthz") as answer:
@@ -149,14 +150,31 @@ def test_the_model_in_a_programs_own_arguments_may_have_its_prefix(desk: Desk):
     assert '"toolwire/demo-slow"' in said(desk)["environment"]["OPENCODE_CONFIG_CONTENT"]
 
 
-def test_any_other_command_gets_the_variables_of_both_vendors(desk: Desk):
+def test_gemini_has_a_home_with_a_copy_of_the_users_settings(desk: Desk):
+    own = Path(desk.environment["HOME"]) / ".gemini" / "settings.json"
+    own.parent.mkdir()
+    own.write_text('{"mcpServers": {"mine": {}}, "security": {"auth": {"selectedType": "oauth-personal"}}}')
+    desk.good("launch", "-m", "demo-slow", "gemini", "-p", "hi")
+    given = said(desk)
+    assert given["environment"]["GOOGLE_GEMINI_BASE_URL"] == given["url"]
+    assert given["environment"]["GEMINI_CLI_TRUSTED_FOLDERS_PATH"] == str(own.parent / "trustedFolders.json")
+    [settings] = [json.loads(text) for path, text in given["files"].items() if path != str(own)]
+    assert settings == {
+        "mcpServers": {"mine": {}},
+        "security": {"auth": {"selectedType": "gemini-api-key"}},
+        "model": {"name": "demo-slow"},
+    }
+    assert "oauth-personal" in own.read_text()
+
+
+def test_any_other_command_gets_the_variables_of_all_vendors(desk: Desk):
     desk.good("launch", "--", "own-agent", "-m", "its.own", OPENAI_API_KEY="mine")
     given = said(desk)
     url, variables = given["url"], given["environment"]
     assert given["arguments"] == ["-m", "its.own"]
     assert {variables["OPENAI_BASE_URL"], variables["OPENAI_API_BASE"]} == {f"{url}/v1"}
-    assert variables["ANTHROPIC_BASE_URL"] == url
-    assert {variables["OPENAI_API_KEY"], variables["ANTHROPIC_API_KEY"]} == {"unused"}
+    assert {variables["ANTHROPIC_BASE_URL"], variables["GOOGLE_GEMINI_BASE_URL"]} == {url}
+    assert {variables[f"{name}_API_KEY"] for name in ("OPENAI", "ANTHROPIC", "GEMINI")} == {"unused"}
     assert "OPENAI_MODEL" not in variables
     desk.good("launch", "-m", "demo-slow", "own-agent")
     assert {said(desk)["environment"][f"{name}_MODEL"] for name in ("OPENAI", "ANTHROPIC")} == {"demo-slow"}

@@ -34,17 +34,17 @@ CONFIGURATIONS = {
     ),
     "a key instead of a variable": (
         BACKEND + 'api_key_env = "sk-live-0123456789abcdef"\n',
-        "backends[0] (local).api_key_env: this is not the name of a variable; write the name of the one that holds"
+        "backends[0] (local).api_key_env: this is not the name of a variable; write the name of the variable that holds"
         " the key",
     ),
     "a kind that there is not": (
         '[[backends]]\nname = "a"\nkind = "message"\n',
-        "backends[0] (a).kind: 'message' is none of chat, codex, demo, messages, replay, responses;"
+        "backends[0] (a).kind: 'message' is not one of chat, codex, demo, gemini, messages, replay, responses;"
         " did you mean messages?",
     ),
     "neither kind nor preset": (
         '[[backends]]\nname = "a"\nbase_url = "http://127.0.0.1:1/v1"\n',
-        "backends[0] (a).kind: it is missing; write one of chat, codex, demo, messages, replay, responses, or a preset",
+        "backends[0] (a).kind: it is missing; write one of chat, codex, demo, gemini, messages, replay, responses, or a preset",
     ),
     "a typo in a preset": (
         '[[backends]]\npreset = "deepsek"\n',
@@ -76,7 +76,7 @@ CONFIGURATIONS = {
     ),
     "a value that a profile does not have": (
         BACKEND + 'profile = { content_beside_calls = "" }\n',
-        "backends[0] (local).profile.content_beside_calls: '' is none of empty, null, omit",
+        "backends[0] (local).profile.content_beside_calls: '' is not one of empty, null, omit",
     ),
     "a glob that is not closed": (
         BACKEND + 'models = ["gpt-[45"]\n',
@@ -100,7 +100,7 @@ CONFIGURATIONS = {
     ),
     "a level that there is not": (
         '[debug]\nlevel = "verbose"\n',
-        "debug.level: 'verbose' is none of debug, error, info, warning",
+        "debug.level: 'verbose' is not one of debug, error, info, warning",
     ),
 }
 
@@ -142,8 +142,8 @@ COMMANDS = {
         "claude is not installed: npm install -g @anthropic-ai/claude-code",
     ),
     "a client that there is not": (
-        ("env", "gemini"),
-        "Invalid value for '{claude|codex|opencode|aider|cline|qwen|crush|goose|openai|anthropic}': 'gemini' is not one of 'claude', 'codex', 'opencode', 'aider', 'cline', 'qwen', 'crush', 'goose', 'openai', 'anthropic'. See toolwire env --help",
+        ("env", "copilot"),
+        "Invalid value for '{claude|codex|opencode|aider|cline|qwen|crush|goose|gemini|openai|anthropic|google}': 'copilot' is not one of 'claude', 'codex', 'opencode', 'aider', 'cline', 'qwen', 'crush', 'goose', 'gemini', 'openai', 'anthropic', 'google'. See toolwire env --help",
     ),
     "a shell that there is not": (
         ("env", "openai", "--shell", "tcsh"),
@@ -174,7 +174,10 @@ def test_a_command_line_that_is_wrong(desk: Desk, command: tuple[str, ...], said
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"toolwire: {said}\n")
 
 
-LOCAL = "toolwire: ./toolwire.toml is not used, because only serve reads it by itself; --config toolwire.toml uses it\n"
+LOCAL = (
+    "toolwire: ./toolwire.toml is ignored, because only serve reads it by default; "
+    "to use it, pass --config toolwire.toml\n"
+)
 
 
 def test_a_file_of_the_working_directory_that_is_not_used_is_mentioned_once(desk: Desk):

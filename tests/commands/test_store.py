@@ -73,7 +73,7 @@ def test_a_store_of_the_first_version_is_left_alone_until_it_is_migrated(desk: D
     write_first_version(desk.folder / "kept.db")
     before = desk.run("store", "check", "-c", config)
     assert before.returncode == 1
-    assert f"version       1; toolwire store migrate, or serve, brings it to {VERSION}" in before.stdout
+    assert f"version       1; toolwire store migrate, or serve, upgrades it to {VERSION}" in before.stdout
     assert (
         desk.good("store", "migrate", "-c", config)
         == f"{desk.folder / 'kept.db'}: version 1 is now version {VERSION}\n"

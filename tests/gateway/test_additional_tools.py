@@ -8,11 +8,12 @@ import pytest
 from tests.support.backend_writers import reply
 from tests.support.gateway import Gateway, Responses, calls_of, good
 from tests.support.routes import Routes, backends
-from tests.support.scripts import NAMES, Calls, Name, Says, Script
+from tests.support.scripts import KINDS, Calls, Name, Says, Script
+from tests.support.transcripts import declared
 
 Json = dict[str, Any]
 USER: Json = {"role": "user", "content": "Go."}
-KIND = pytest.mark.parametrize("kind", NAMES)
+KIND = pytest.mark.parametrize("kind", KINDS)
 HELLO = Script((Says("Hello."),))
 
 
@@ -24,13 +25,8 @@ def adds(*names: str) -> Json:
     return {"type": "additional_tools", "role": "developer", "tools": [inner]}
 
 
-def declared(body: Json) -> list[str]:
-    """The names a server was shown, whichever way."""
-    items = body.get("input", ())
-    tools = [*body.get("tools", ()), *(tool for item in items for tool in item.get("tools", ()))]
-    flat = [each for tool in tools for each in tool.get("tools", [tool])]
-    names = [tool["function"]["name"] if "function" in tool else tool["name"] for tool in flat]
-    return [name.removeprefix("space__") for name in names]
+def shown(body: Json) -> list[str]:
+    return [name.removeprefix("space__") for name in declared(body)]
 
 
 @pytest.fixture
@@ -45,8 +41,8 @@ def test_a_later_turn_adds_tools_to_those_of_its_chain(routes: Routes, api: Resp
     first = api.create(f"{kind}/{model}", [adds("f"), USER])
     second = api.create(f"{kind}/{model}", [adds("g"), USER], previous_response_id=first["id"])
     api.create(f"{kind}/{model}", previous_response_id=second["id"])
-    shown = [declared(asked.body) for asked in routes.upstream.of(model)]
-    assert shown == [["f"], ["f", "g"], ["f", "g"]]
+    names = [shown(asked.body) for asked in routes.upstream.of(model)]
+    assert names == [["f"], ["f", "g"], ["f", "g"]]
 
 
 @KIND
@@ -57,7 +53,7 @@ def test_tools_among_the_items_of_a_conversation_are_declared(
     routes.upstream.replies[model] = reply(HELLO, kind, stream=False)
     made = good(http.post(f"{routes.gateway.base_url}/conversations", json={"items": [adds("f")]})).json()
     api.create(f"{kind}/{model}", [adds("g"), USER], conversation=made["id"])
-    assert declared(routes.upstream.of(model)[-1].body) == ["f", "g"]
+    assert shown(routes.upstream.of(model)[-1].body) == ["f", "g"]
 
 
 @KIND
@@ -69,7 +65,7 @@ def test_a_call_of_one_is_answered_through_submit(routes: Routes, api: Responses
     [call] = calls_of(waiting)
     assert (call["name"], call["namespace"], call["arguments"]) == ("f", "space", '{"q":"x"}')
     good(api.submit(waiting["id"], {call["call_id"]: "ok"}))
-    assert declared(routes.upstream.of(model)[-1].body) == ["f"]
+    assert shown(routes.upstream.of(model)[-1].body) == ["f"]
 
 
 def test_it_is_listed_among_the_input_items(routes: Routes, api: Responses):
@@ -103,6 +99,6 @@ def test_they_stand_beside_tools_of_the_gateway(routes: Routes, http: httpx.Clie
     output = {"type": "function_call_output", "call_id": call["call_id"], "output": "ok"}
     own.create(f"{kind}/{model}", [output], previous_response_id=first["id"])
     for asked in routes.upstream.of(model):
-        assert sorted(declared(asked.body)) == ["f", "weather"]
+        assert sorted(shown(asked.body)) == ["f", "weather"]
     spaces = [item.get("namespace") for item in asked.body.get("input", ()) if item.get("type") == "function_call"]
     assert spaces == ["space"] * (kind == "responses")

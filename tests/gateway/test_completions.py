@@ -15,7 +15,7 @@ from tests.agent.stage import Far, play, refuses, turn
 from tests.gateway.test_matrix import TURNS
 from tests.support.backend_writers import reply
 from tests.support.routes import Routes, question
-from tests.support.scripts import NAMES, Calls, Declared, Name, Says, Script, Thinks
+from tests.support.scripts import KINDS, Calls, Declared, Name, Says, Script, Thinks
 from tests.support.upstream import Cut, Hold, Reply
 from toolwire import BackendFault, BadRequest, RateLimited, Settings, SettingsError, acompletion, completion
 
@@ -29,7 +29,7 @@ def settings_of(routes: Routes) -> Settings:
 
 
 def _entries(url: str, **fields: Any) -> list[dict[str, Any]]:
-    return [{"name": name, "kind": name, "base_url": url, "retries": 0, **fields} for name in NAMES]
+    return [{"name": name, "kind": name, "base_url": url, "retries": 0, **fields} for name in KINDS]
 
 
 def chunks_of(stream: bytes) -> list[dict[str, Any]]:
@@ -49,7 +49,7 @@ def comparable(answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
 # The answer
 
 
-@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["text between calls", "a thought, text and two calls", "all kinds of tokens"])
 def test_a_completion_is_what_the_gateway_sends(routes: Routes, name: str, kind: Name):
     script, model = TURNS[name], f"completion {name} {kind}"
@@ -65,7 +65,7 @@ def test_a_completion_is_what_the_gateway_sends(routes: Routes, name: str, kind:
     assert first.body == second.body
 
 
-@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["text between calls", "a thought, text and two calls", "all kinds of tokens"])
 def test_chunks_are_what_the_gateway_sends(routes: Routes, name: str, kind: Name):
     script, model = TURNS[name], f"completion stream {name} {kind}"

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -331,6 +332,24 @@ def test_a_replay_asks_the_same_and_stores_nothing(gateway, upstream, console):
         whole = console.get(f"turns/{done['turn']}")["whole"]
         assert whole["answer"]["text"].startswith("<use_tool>")
         assert "store" not in json.loads(whole["request"]["body"])
+
+
+@pytest.mark.parametrize("way", ["generateContent", "streamGenerateContent?alt=sse", "streamGenerateContent"])
+def test_a_turn_whose_model_is_in_the_path_is_shown_and_replayed(http, gateway, upstream, console, way: str):
+    model = f"in-path-{way}"
+    upstream.replies[model] = Reply([stream(created(), call("c1", "get_weather", '{"city":"Rome"}'), completed())])
+    body = {"contents": [{"role": "user", "parts": [{"text": "Tell me of Rome."}]}]}
+    path, _, query = way.partition("?")
+    url = f"{gateway.url}/v1beta/models/up/{quote(model)}:{path}?{query}&key=not-a-secret"
+    assert http.post(url, json=body).status_code == 200
+    row = console.wait_for(model=f"up/{model}", dialect="gemini")
+    done = console.post(f"turns/{row['id']}/replay", model=f"up/{model}")
+    assert done["status"] == 200
+    for id in (row["id"], done["turn"]):
+        turn = console.get(f"turns/{id}")
+        made = [(call["name"], json.loads(call["arguments"])) for call in turn["whole"]["answer"]["calls"]]
+        assert made == [("get_weather", {"city": "Rome"})]
+        assert "not-a-secret" not in json.dumps(turn)
 
 
 @contextmanager

@@ -304,3 +304,17 @@ def test_cases_are_run_together_and_reported_as_junit(gateway: Gateway, upstream
 def test_what_means_nothing_is_said_in_one_line(tmp_path: Path, options: list[str], said: str):
     done = CliRunner().invoke(replay, [str(tmp_path), *options])
     assert (done.exit_code, said in done.output, done.output.count("\n")) == (2, True, 1)
+
+
+@pytest.mark.parametrize("way", ["generateContent", "streamGenerateContent?alt=sse", "streamGenerateContent"])
+def test_a_turn_whose_model_is_in_the_path_is_a_case_too(gateway: Gateway, upstream: Upstream, save: Save, way: str):
+    model = f"in-path-{way.partition('?')[0]}-{'sse' in way}"
+    upstream.replies[model] = Reply([stream(created(), call("c.1", "find", '{"path":"a"}'), completed())])
+    tools = [{"functionDeclarations": [{"name": "find"}]}]
+    body = {"contents": [{"parts": [{"text": "Go."}]}], "tools": tools}
+    ask(gateway, body, f"/v1beta/models/up/{model}:{way}")
+    path = save(f"up/{model}")
+    assert [(each["name"], each["arguments"]) for each in case_of(path)["expected"]["calls"]] == [
+        ("find", {"path": "a"})
+    ]
+    assert run(path)[0] == 0, run(path)[1]

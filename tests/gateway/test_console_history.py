@@ -257,9 +257,9 @@ def test_a_listed_turn_that_has_expired_has_its_metadata_only():
         (
             {"keep": "7 days"},
             {},
-            "console.keep: '7 days' is none of auto, everything and metadata, and no time such as",
+            "console.keep: '7 days' is not one of auto, everything, metadata, or a time such as",
         ),
-        ({"keep": "0d"}, {}, "console.keep: '0d' is none of"),
+        ({"keep": "0d"}, {}, "console.keep: '0d' is not one of"),
         (
             {"keep": "7d"},
             {"url": "memory:"},

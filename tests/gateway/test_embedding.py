@@ -262,7 +262,7 @@ def test_a_backend_gets_the_key_of_the_given_environment(
     [
         ({"sever": {}}, "settings: sever: unknown key; did you mean server?"),
         ({"backends": [{"name": "x", "kind": "chat"}]}, "settings: backends[0] (x).base_url: "),
-        ({"backends": [{"name": "x", "kind": "chta"}]}, "settings: backends[0] (x).kind: 'chta' is none of"),
+        ({"backends": [{"name": "x", "kind": "chta"}]}, "settings: backends[0] (x).kind: 'chta' is not one of"),
         ({"server": {"max_body": "much"}}, "settings: server.max_body: 'much' is not a size"),
         ({"file": "x"}, "settings: file: unknown key"),
     ],

@@ -153,7 +153,7 @@ def test_models_are_found_without_v1(http, gateway):
     ("path", "said"),
     [
         ("/v1/chat/completion", "/v1/chat/completion is not served here. Did you mean /v1/chat/completions?"),
-        ("/v1/embeddings", "/v1/embeddings is not served here. The main paths are /v1/chat/completions, /v1/responses, /v1/messages, /v1/models."),
+        ("/v1/embeddings", "/v1/embeddings is not served here. The main paths are /v1/chat/completions, /v1/responses, /v1/messages, /v1beta/models, /v1/models."),
     ],
 )  # fmt: skip
 def test_an_unknown_path_says_what_was_probably_meant_and_is_logged(http, start, path, said):

@@ -270,9 +270,10 @@ def test_an_event_beyond_the_limit_is_an_error(http, gateway, upstream):
 # Faults of our own
 
 FAULTY = """
-import toolwire.dialects.chat.encode, toolwire.dialects.messages.encode, toolwire.gateway.responses.socket
+import toolwire.dialects.chat.encode, toolwire.dialects.gemini.encode, toolwire.dialects.messages.encode
+import toolwire.gateway.responses.socket
 from toolwire.core.events import TextDelta
-from toolwire.dialects import chat, messages, responses
+from toolwire.dialects import chat, gemini, messages, responses
 
 
 def break_encoder(encoder):
@@ -298,10 +299,10 @@ def break_errors(module, name):
     setattr(module, name, broken)
 
 
-for dialect in (chat, messages, responses):
+for dialect in (chat, gemini, messages, responses):
     break_encoder(dialect.StreamEncoder)
     break_errors(dialect, "encode_error")
-for module in (toolwire.dialects.chat.encode, toolwire.dialects.messages.encode):
+for module in (toolwire.dialects.chat.encode, toolwire.dialects.gemini.encode, toolwire.dialects.messages.encode):
     break_errors(module, "encode_error")
 break_errors(toolwire.gateway.responses.socket, "encode_error_object")
 """
@@ -344,6 +345,9 @@ def test_a_stream_ends_as_its_dialect_wants_though_nothing_can_be_encoded(http, 
     elif dialect == "messages":
         assert frames[-1].startswith("event: error\n")
         assert "message_stop" not in answer.text
+    elif dialect == "gemini":
+        assert answer.text.split("\r\n\r\n")[-2].startswith('data: {"error":')
+        assert "finishReason" not in answer.text
     else:
         events = read_events(answer)
         assert events.types[-2:] == ["error", "response.failed"]
@@ -454,4 +458,4 @@ def test_a_completion_that_a_filter_refused_by_status_has_its_reason(routes: Rou
     refused = routes.refused(dialect, question(dialect, "chat/filtered", (), stream=streamed))
     assert refused.status == 400
     assert "'content_filter'" in refused.message
-    assert refused.body["error"].get("code", "content_filter") == "content_filter"
+    assert refused.code in ("", "content_filter")

@@ -133,7 +133,8 @@ def test_the_users_own_configuration_is_read(clone: Clone) -> None:
     done = clone.run(*PROGRAMS["toolwire"], "run", "Hello")
     assert (done.returncode, done.stderr) == (
         2,
-        "toolwire: ./toolwire.toml is not used, because only serve reads it by itself; --config toolwire.toml uses it\n"
+        "toolwire: ./toolwire.toml is ignored, because only serve reads it by default; "
+        "to use it, pass --config toolwire.toml\n"
         f"toolwire: {clone.config}: server.prot: unknown key; did you mean port?\n",
     )
     elsewhere = clone.home / "other/toolwire/toolwire.toml"

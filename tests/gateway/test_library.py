@@ -34,7 +34,7 @@ def heading(data: bytes, *, stream: bool) -> tuple[str, int]:
     """The id of an answer and when it was made."""
     first = json.loads(next(line[6:] for line in data.split(b"\n") if line.startswith(b"data: ")) if stream else data)
     answer = first.get("response") or first.get("message") or first
-    return answer["id"], answer.get("created") or answer.get("created_at") or 0
+    return answer.get("id") or answer["responseId"], answer.get("created") or answer.get("created_at") or 0
 
 
 def seed_of(id: str) -> str:

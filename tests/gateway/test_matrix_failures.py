@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from itertools import product
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.gateway.test_matrix import case_id
@@ -15,17 +16,17 @@ from tests.support.backend_writers import BROKEN, STREAMED, refusal, reply
 from tests.support.client_readers import shape_faults
 from tests.support.pairs import pairwise
 from tests.support.routes import Routes, question
-from tests.support.scripts import NAMES, Calls, Name, Says, Script, Seen, truth
+from tests.support.scripts import KINDS, NAMES, Calls, Name, Says, Script, Seen, truth
 from tests.support.upstream import Reply
 
 STREAM = pytest.mark.parametrize("stream", [True, False], ids=["streamed", "plain"])
-KIND = pytest.mark.parametrize("kind", NAMES)
+KIND = pytest.mark.parametrize("kind", KINDS)
 DIALECT = pytest.mark.parametrize("dialect", NAMES)
 
 
 def routed(failures: Iterable[str]) -> pytest.MarkDecorator:
     """Each failure on the routes, streamed and plain; a pair of failure, dialect and kind is taken in either way."""
-    ways = ([*product(failures, NAMES, NAMES, [stream])] for stream in (True, False))
+    ways = ([*product(failures, NAMES, KINDS, [stream])] for stream in (True, False))
     cases = [case for way in ways for case in pairwise(way, case_id)]
     return pytest.mark.parametrize(("failure", "dialect", "kind", "stream"), cases)
 
@@ -99,7 +100,7 @@ def test_an_answer_that_is_no_turn_is_an_error_with_a_status(
         if dialect == "messages":
             assert refused.body["error"]["type"] == "invalid_request_error"
         else:
-            assert refused.body["error"]["code"] == "context_length_exceeded"
+            assert refused.code == "context_length_exceeded"
 
 
 @KIND
@@ -135,11 +136,14 @@ def test_a_turn_that_breaks_shows_what_came_and_that_it_broke(
         assert script.end != "error" or refused.message == BROKEN
         return
     held = routes.ask(dialect, asked)
-    assert _without_doubt(held.seen) == _without_doubt(truth(script, dialect, kind, stream=True))
+    expected = truth(script, dialect, kind, stream=True)
+    if dialect == "gemini" and kind == "chat" and script.end == "cut":  # nothing says that the last call was whole
+        expected = msgspec.structs.replace(expected, calls=())
+    assert _without_doubt(held.seen) == _without_doubt(expected)
     assert shape_faults(held, dialect, stream=True) == []
     assert held.error is not None
     assert script.end != "error" or held.error["message"] == BROKEN
-    if HALF in script.items:  # which cannot be run
+    if HALF in script.items and dialect != "gemini":  # which cannot be run, and is not shown to clients that would
         assert (held.seen.calls[-1].id, held.seen.calls[-1].whole) == (HALF.id, False)
 
 
@@ -165,16 +169,17 @@ def _holed(kind: Name) -> list[bytes]:
 
 
 @STREAM
-@KIND
+@pytest.mark.parametrize("kind", ARGUMENTS)
 @DIALECT
 def test_a_call_with_a_hole_in_it_cannot_be_run(routes: Routes, dialect: Name, kind: Name, stream: bool):
     frames = [frame.replace(json.dumps(LONG.arguments).encode(), b'""') for frame in _holed(kind)]
     model = f"has a hole {kind}"
     routes.upstream.replies[model] = Reply(frames)
     held = routes.ask(dialect, question(dialect, f"{kind}/{model}", HOLED.tools, stream=stream))
-    [call] = held.seen.calls
-    assert (call.id, call.name, call.whole) == ("call_a", "look", False)
-    assert LONG.arguments.startswith(call.arguments)
+    assert [(call.id, call.name, call.whole) for call in held.seen.calls] == (
+        [("call_a", "look", False)] if dialect != "gemini" else []
+    )
+    assert all(LONG.arguments.startswith(call.arguments) for call in held.seen.calls)
     assert held.seen.finish == "length"
     assert shape_faults(held, dialect, stream=stream) == []
 

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from tests.support.backend_writers import reply
-from tests.support.client_readers import PATHS
 from tests.support.conversations import PIXEL, Strict
 from tests.support.pairs import pairwise
-from tests.support.routes import Routes, question
-from tests.support.scripts import NAMES, SCHEMA, Calls, Name, Says, Script
+from tests.support.routes import Routes, asked_path, question
+from tests.support.scripts import KINDS, NAMES, SCHEMA, Calls, Name, Says, Script
 
 Json = dict[str, Any]
 NO_TURN = "The service says no more than this."
@@ -131,7 +130,7 @@ CASES = [
     (name, dialect, kind)
     for name, asked in REQUESTS.items()
     for dialect in asked
-    for kind in NAMES
+    for kind in KINDS
     if not (dialect == kind and (name, dialect) in OWN_FAULT)
 ]
 
@@ -143,23 +142,24 @@ def test_a_service_takes_what_any_client_may_ask(routes: Routes, name: str, dial
     routes.upstream.replies[model] = service
     held = routes.ask(dialect, {"model": f"{kind}/{model}", **REQUESTS[name][dialect]}, key=model)
     assert held.seen.text == NO_TURN
-    assert routes.upstream.of(model)[-1].path == PATHS[kind]
+    assert routes.upstream.of(model)[-1].path == asked_path(kind, model, stream=False)
 
 
 CHOICES: dict[Name, Json] = {
-    "chat": {"type": "function", "function": {"name": "find"}},
-    "responses": {"type": "function", "name": "find"},
-    "messages": {"type": "tool", "name": "find"},
+    "chat": {"tool_choice": {"type": "function", "function": {"name": "find"}}},
+    "responses": {"tool_choice": {"type": "function", "name": "find"}},
+    "messages": {"tool_choice": {"type": "tool", "name": "find"}},
+    "gemini": {"toolConfig": {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["find"]}}},
 }
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "plain"])
-@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dialect", NAMES)
 def test_a_service_that_ignores_the_named_tool_is_held_to_it(routes: Routes, dialect: Name, kind: Name, stream: bool):
     script = Script((Calls("call_a", "look"), Calls("call_b", "find", '{"path":"a"}'), Calls("call_c", "look")))
     routes.upstream.replies["wilful"] = reply(script, kind, stream=stream)
-    asked = question(dialect, f"{kind}/wilful", script.tools, stream=stream, tool_choice=CHOICES[dialect])
+    asked = question(dialect, f"{kind}/wilful", script.tools, stream=stream, **CHOICES[dialect])
     held = routes.ask(dialect, asked)
     assert [(call.id, call.name) for call in held.seen.calls] == [("call_b", "find")]
     assert held.seen.finish == "calls"

@@ -12,7 +12,7 @@ from tests.support.client_readers import shape_faults
 from tests.support.gateway import Gateway, chat_body, read_sse
 from tests.support.pace import at_any_pace
 from tests.support.routes import Routes, backends, question
-from tests.support.scripts import NAMES, Calls, Name, Says, Script, Tokens, truth
+from tests.support.scripts import KINDS, NAMES, Calls, Name, Says, Script, Tokens, truth
 from tests.support.upstream import Cut, Hold, Pause, Reply, Upstream
 
 STREAM = pytest.mark.parametrize("stream", [True, False], ids=["streamed", "plain"])
@@ -152,7 +152,7 @@ def test_a_burst_that_is_left_open_ends_with_its_calls(hasty: Routes, start, htt
 
 @pytest.mark.parametrize("status", [201, 202, 203, 206])
 @STREAM
-@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_any_status_of_success_brings_a_turn(routes: Routes, kind: Name, stream: bool, status: int):
     answer = reply(CALL, kind, stream=stream)
     routes.upstream.replies["created"] = msgspec.structs.replace(answer, status=status)

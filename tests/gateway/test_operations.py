@@ -41,7 +41,7 @@ def toolwire(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
             "[[backends]]\nname = 'a'\nkind = 'responses'\n",
             "backends[0] (a).base_url: a responses backend needs an address",
         ),
-        ("[[backends]]\nname = 'a'\nkind = 'oracle'\n", "backends[0] (a).kind: 'oracle' is none of chat,"),
+        ("[[backends]]\nname = 'a'\nkind = 'oracle'\n", "backends[0] (a).kind: 'oracle' is not one of chat,"),
         (
             "[[backends]]\nname = 'a'\nkind = 'demo'\n[[backends]]\nname = 'a'\nkind = 'demo'\n",
             "another backend has this name",
@@ -423,8 +423,9 @@ def test_the_plain_form_of_a_failed_turn_is_its_error(tmp_path):
         lines.append({"t": 0, "event": name.removeprefix("event: "), "data": data.removeprefix("data: ")})
     tape = tmp_path / "tape.jsonl"
     tape.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    for form in ("chat", "responses", "messages"):
+    for form in ("chat", "responses", "messages", "gemini"):
         shown = toolwire("replay", str(tape), "--as", form, cwd=tmp_path)
+        assert "\\u000d" not in shown.stdout, "line ends are not shown as characters"
         plain = json.loads(shown.stdout.partition(f"# {form}, plain\n")[2])
         assert plain["error"]["message"]
 

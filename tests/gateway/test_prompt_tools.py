@@ -68,6 +68,12 @@ def answered(dialect: Name, body: dict[str, Any], held: Held, results: dict[str,
             {"type": "function_call_output", "call_id": ids[name], "output": text} for name, text in results.items()
         ]
         return {**body, "input": [*body["input"], *output, *back]}
+    if dialect == "gemini":
+        parts = [
+            {"functionResponse": {"id": ids[name], "name": name, "response": {"output": text}}}
+            for name, text in results.items()
+        ]
+        return {**body, "contents": [*body["contents"], *held.own["contents"], {"role": "user", "parts": parts}]}
     blocks = [
         {**block, "input": json.loads(block["input"]) if isinstance(block["input"], str) else block["input"]}
         if block["type"] == "tool_use"

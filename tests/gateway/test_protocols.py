@@ -109,7 +109,7 @@ def test_settings_know_the_kind_and_its_profile():
     assert read(profile={"shouts": True}).backends[0].kind == "toy"
     with pytest.raises(SettingsError, match=r"profile\.shots: unknown key; did you mean shouts"):
         read(profile={"shots": True})
-    with pytest.raises(SettingsError, match=r"kind: 'tog' is none of .*responses, toy; did you mean toy"):
+    with pytest.raises(SettingsError, match=r"kind: 'tog' is not one of .*responses, toy; did you mean toy"):
         read(kind="tog")
 
 

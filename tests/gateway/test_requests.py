@@ -153,7 +153,7 @@ def test_a_codex_login_is_used_and_read_again_when_it_changes(http, start, upstr
     assert expired.status_code == 401
     message = expired.json()["error"]["message"]
     assert message.startswith("Backend `up`")
-    assert message.endswith("refused the login of Codex: token expired. Run `codex login` to log in again.")
+    assert message.endswith("refused the login: token expired. Run `codex login` to log in again.")
 
 
 def test_models_are_names_aliases_and_what_a_glob_matches_upstream(http, start, upstream):

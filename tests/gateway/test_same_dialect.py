@@ -16,7 +16,7 @@ from tests.support.checked import responses_faults
 from tests.support.client_readers import named_frames
 from tests.support.gateway import Events, Gateway, Responses
 from tests.support.routes import Routes, backends, question
-from tests.support.scripts import NAMES, Calls, Name, Says, Script, Thinks, truth
+from tests.support.scripts import KINDS, NAMES, Calls, Name, Says, Script, Thinks, truth
 from tests.support.upstream import Pause, Reply, Upstream
 from toolwire.config.settings import Server
 from toolwire.core import sse
@@ -132,7 +132,7 @@ def test_in_the_background_every_event_of_a_burst_is_noted_by_itself(api: Respon
 
 
 @pytest.mark.parametrize("dialect", NAMES)
-@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", [0, 997, 40_000], ids=["at-once", "in-small-reads", "in-large-reads"])
 def test_a_burst_comes_to_hand_whole_on_every_route(routes: Routes, dialect: Name, kind: Name, size: int):
     data = b"".join(STREAMED[kind](SCRIPT))
@@ -145,7 +145,7 @@ def test_a_burst_comes_to_hand_whole_on_every_route(routes: Routes, dialect: Nam
 
 
 @pytest.mark.parametrize("dialect", NAMES)
-@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_burst_leaves_in_as_many_pieces_as_it_came(routes: Routes, dialect: Name, kind: Name):
     script = Script((Says("".join(WORDS)),), chars=3, tools=())
     model = f"pieces {kind}"
@@ -170,7 +170,16 @@ def _messages_piece(event: Json) -> str:
     return event["delta"]["text"] if event["type"] == "content_block_delta" else ""
 
 
-PIECES: dict[Name, Any] = {"chat": _chat_piece, "responses": _responses_piece, "messages": _messages_piece}
+def _gemini_piece(chunk: Json) -> str:
+    return "".join(part["text"] for each in chunk["candidates"] for part in each["content"]["parts"])
+
+
+PIECES: dict[Name, Any] = {
+    "chat": _chat_piece,
+    "responses": _responses_piece,
+    "messages": _messages_piece,
+    "gemini": _gemini_piece,
+}
 
 
 # Without batching
@@ -186,7 +195,7 @@ def unbatched(upstream: Upstream, http: httpx.Client, tmp_path_factory: pytest.T
 
 
 @pytest.mark.parametrize("dialect", NAMES)
-@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_client_gets_the_same_bytes_without_batching(routes: Routes, unbatched: Routes, dialect: Name, kind: Name):
     model = f"batching {kind}"
     routes.upstream.replies[model] = Reply([b"".join(STREAMED[kind](SCRIPT))])
@@ -201,7 +210,7 @@ def _without_ids(answer: bytes) -> bytes:
     return re.sub(rb'[0-9a-f]{24}|"(?:created|created_at|completed_at)":\d+', b"", answer)
 
 
-@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("batching", [True, False])
 def test_frames_are_joined_only_with_batching(monkeypatch: pytest.MonkeyPatch, kind: Name, batching: bool):
     joined: list[int] = []
@@ -259,7 +268,7 @@ def test_a_chat_stream_keeps_its_fields_on_every_chunk(routes: Routes):
     assert {each.get("system_fingerprint") for each in held.came} == {"fp"}
 
 
-@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_blank_line_too_many_holds_nobody_up(routes: Routes, kind: Name):
     data = b"".join(STREAMED[kind](Script((Says("Hello."),))))
     routes.upstream.replies[f"blank {kind}"] = Reply([data.replace(b"\n\n", b"\n\n\n")])

@@ -27,6 +27,8 @@ from toolwire.core.policies import Policies
 from toolwire.dialects.chat.encode import StreamEncoder
 
 ROUTES = [(turn, *route) for turn, script in TURNS.items() for route in each_route(script)]
+WITH_LANE: tuple[Name, ...] = ("chat", "responses", "messages")
+"""The protocols whose deltas may pass by the stages."""
 LONG = Script((Says("All of this is said in small pieces, one after the other. " * 3),), tools=())
 
 LETTERS = Script((Says("All of this is said letter by letter. " * 130),), tools=(), chars=1)
@@ -85,8 +87,8 @@ def test_every_turn_is_the_same(dialect: Name, kind: Name):
         return shown, passed
 
     shown, passed = asyncio.run(main())
-    assert shown > 12_000
-    assert passed > 11_200
+    assert shown > 6_500
+    assert (passed > 11_200) == (dialect in WITH_LANE and kind in WITH_LANE)
 
 
 ODD_TEXTS = (
@@ -150,8 +152,8 @@ def varied(frame: bytes, rnd: random.Random) -> list[bytes]:
             return [frame]
 
 
-@pytest.mark.parametrize("dialect", NAMES)
-@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("dialect", WITH_LANE)
+@pytest.mark.parametrize("kind", WITH_LANE)
 def test_odd_frames_are_the_same(dialect: Name, kind: Name):
     async def main() -> int:
         passed = 0
@@ -177,8 +179,8 @@ TEXTUAL = 'I look at it. <tool_call>{"name":"look","arguments":{"path":"a b"}}</
 TWICE = [Script((Calls("call_a", "look", f'{{"path":"{"a" * size}"}}' * 2),), chars=1) for size in (5, 8, 9)]
 
 
-@pytest.mark.parametrize("dialect", NAMES)
-@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("dialect", WITH_LANE)
+@pytest.mark.parametrize("kind", WITH_LANE)
 @pytest.mark.parametrize("script", [Script((Says(TEXTUAL),), chars=1), *TWICE])
 def test_a_text_that_a_stage_must_see_does_not_pass(dialect: Name, kind: Name, script: Script):
     async def main() -> Played:
@@ -240,7 +242,7 @@ def test_deadlines_hold(limit: str, pauses: tuple[float, ...], name: bytes):
     assert name in played.body
 
 
-@pytest.mark.parametrize("dialect", NAMES)
+@pytest.mark.parametrize("dialect", WITH_LANE)
 def test_a_keepalive_counts_from_what_was_shown(dialect: Name):
     frames = [chunk(frame) for frame in told(LONG, dialect)]
     paced: list[Step] = [step for frame in frames[5:10] for step in (frame, Wait(14))]

@@ -482,7 +482,7 @@ def test_a_store_that_others_could_read_is_closed_to_them_with_a_line(fresh, sta
     fresh = start()
     fresh.api.create("up/hi")
     assert {mode for name, mode in modes(tmp_path).items() if name.startswith("kept.db")} == {0o600}
-    assert [line for line in fresh.gateway.log if f"{fresh.file} could be read by others" in line]
+    assert [line for line in fresh.gateway.log if f"{fresh.file} was readable by others" in line]
 
 
 # A real disk

@@ -13,11 +13,13 @@ from websockets.sync.client import connect
 from tests.support.backend_writers import refusal, reply
 from tests.support.checked import messages_faults, responses_faults
 from tests.support.gateway import Gateway, Responses, good, read_events
-from tests.support.scripts import NAMES, Calls, Name, Says, Script
+from tests.support.scripts import Calls, Name, Says, Script
 from tests.support.upstream import Asked, Reply, Upstream
 
 Json = dict[str, Any]
-KIND = pytest.mark.parametrize("kind", NAMES)
+SEARCHING: tuple[Name, ...] = ("chat", "responses", "messages")
+"""The kinds of backends whose settings say whether they know tool search."""
+KIND = pytest.mark.parametrize("kind", SEARCHING)
 WAYS = pytest.mark.parametrize("stream", [False, True], ids=["plain", "streamed"])
 USER: Json = {"role": "user", "content": "Go."}
 SCHEMA: Json = {"type": "object", "properties": {"to": {"type": "string"}}}
@@ -29,7 +31,7 @@ def blind(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Itera
     profile = "profile = { tool_search = false }\n"
     tables = [
         f'[[backends]]\nname = "{name}"\nkind = "{kind}"\nbase_url = "{upstream.url}"\nretries = 0\n{more}'
-        for kind in NAMES
+        for kind in SEARCHING
         for name, more in ((kind, "" if kind == "chat" else profile), (f"knowing-{kind}", ""))
     ]
     server = Gateway(tmp_path_factory.mktemp("blind"), "\n".join(tables))

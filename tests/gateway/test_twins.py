@@ -12,7 +12,7 @@ from tests.support.frames import call, completed, created, text
 from tests.support.gateway import Gateway, backend, chat_body, read_sse, tool
 from tests.support.pace import at_any_pace
 from tests.support.routes import Routes
-from tests.support.scripts import NAMES, Calls, Name, Says, Script, Thinks
+from tests.support.scripts import KINDS, Calls, Name, Says, Script, Thinks
 from tests.support.transcripts import Model, Tools, transcript
 from tests.support.upstream import Asked, Hold, Pause, Reply, Upstream
 
@@ -29,7 +29,7 @@ DONE = Script((Says("Done."),))
 
 
 @pytest.mark.parametrize("streamed", [True, False], ids=["streamed", "plain"])
-@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("client", AGENTS)
 def test_a_twin_is_dropped_and_the_conversation_goes_on(routes: Routes, client: Client, kind: Name, streamed: bool):
     model = f"twins {client} {kind} {streamed}"

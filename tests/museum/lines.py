@@ -36,11 +36,11 @@ from toolwire.core.request import Request
 from toolwire.core.sequence import OneCallAtATime
 from toolwire.core.shapes import read_fragments
 from toolwire.core.sse import Frame, FrameReader
-from toolwire.dialects import chat, messages, responses
+from toolwire.dialects import chat, gemini, messages, responses
 
 RULES = ToolRules()
 SEED = "seed"
-DIALECTS: dict[str, Any] = {"chat": chat, "responses": responses, "messages": messages}
+DIALECTS: dict[str, Any] = {"chat": chat, "responses": responses, "messages": messages, "gemini": gemini}
 
 CHAT_ONLY = ("annotations_dropped", "item_dropped")
 """Notes about what chat has no place for; a Responses client gets the thing itself."""

@@ -1,4 +1,4 @@
-"""All routes: clients of three dialects on servers of three kinds, through the stages as the gateway puts them.
+"""All routes: clients of four dialects on servers of three kinds, through the stages as the gateway puts them.
 
 What a server says goes to a client in any chunking, streamed and plain, with the order of events checked. `hear` does
 that for one client; `told` does it for all of them, and demands that they are told the same.
@@ -25,6 +25,7 @@ from tests.museum.lines import (
 )
 from tests.museum.messages_client import Blocks, received_blocks, said_by_blocks, sound_message
 from tests.support.agreement import agreed_calls, agreed_plain_calls
+from tests.support.checked import gemini_faults
 from tests.support.chunks import in_any_chunking
 from tests.support.fold import fold_chat
 from tests.support.frames import sse, stream
@@ -34,7 +35,7 @@ from toolwire.backends import messages as messages_server
 from toolwire.backends import responses as responses_server
 from toolwire.backends.lowered import LoweredConversation
 from toolwire.core.backend import Post
-from toolwire.core.collect import Turn, collect
+from toolwire.core.collect import Call, Turn, collect
 from toolwire.core.events import Event
 from toolwire.core.request import Request
 from toolwire.dialects import messages
@@ -271,7 +272,27 @@ _SAID: dict[str, Callable[[Request, Carried], Said]] = {
     "chat": lambda _, carried: said_in_chat(carried.data),
     "responses": lambda request, carried: folded_responses(request, carried).said,
     "messages": lambda _, carried: received_blocks(carried.data).said,
+    "gemini": lambda _, carried: _said_to_gemini(carried.data),
 }
+_FINISH = {"STOP": "stop", "MAX_TOKENS": "length", "SAFETY": "content_filter"}
+
+
+def _said_to_gemini(data: bytes) -> Said:
+    """What a Gemini client receives, in the words of a chat."""
+    chunks: list[Json] = [json.loads(frame.removeprefix(b"data: ")) for frame in data.split(b"\r\n\r\n") if frame]
+    assert gemini_faults(chunks) == []
+    candidates = [chunk["candidates"][0] for chunk in chunks if "candidates" in chunk]
+    parts: list[Json] = [part for candidate in candidates for part in candidate["content"]["parts"]]
+    calls = [part["functionCall"] for part in parts if "functionCall" in part]
+    finish = _FINISH[candidates[-1]["finishReason"]] if "error" not in chunks[-1] else None
+    return Said(
+        text="".join(part.get("text", "") for part in parts if "thought" not in part),
+        refusal="",
+        reasoning="".join(part["text"] for part in parts if "thought" in part),
+        calls=tuple((call["id"], call["name"], json.dumps(call["args"])) for call in calls),
+        finish="tool_calls" if finish == "stop" and calls else finish,
+        error=chunks[-1].get("error"),
+    )
 
 
 def _check_message(plain: Json, streamed: Blocks) -> None:
@@ -372,20 +393,41 @@ class RawFrame(msgspec.Struct, frozen=True):
 
 def told(kind: str, data: bytes, asked: Asked | None = None, rules: ToolRules = RULES) -> RawFrame:
     """This stream of a server, carried to all clients in any chunking."""
-    return _agreed(*(hear(kind, data, each, rules) for each in asked or ask_all()))
+    return _agreed(*(hear(kind, data, each, rules) for each in _with_gemini(asked or ask_all())))
 
 
 def told_plainly(kind: str, body: Json, asked: Asked | None = None, rules: ToolRules = RULES) -> RawFrame:
     """This plain reply of a server, carried to all clients."""
-    return _agreed(*(hear_plain(kind, body, each, rules) for each in asked or ask_all()))
+    return _agreed(*(hear_plain(kind, body, each, rules) for each in _with_gemini(asked or ask_all())))
+
+
+def _with_gemini(asked: Asked) -> list[Request]:
+    """The same request of a Gemini client too."""
+    return [*asked, msgspec.structs.replace(asked[0], dialect="gemini")]
 
 
 def _agreed(*heard: Heard) -> RawFrame:
-    one, *others = heard
+    one, *others, gemini = heard
+    assert _whole_calls(gemini) == _whole_calls(one)
+    assert _without_ids(gemini.said) == _without_ids(one.said)
+    assert _noted(gemini) == _noted(one)
     for other in others:
         assert in_common(other.said) == in_common(one.said)
         assert _noted(other) == _noted(one)
-    return RawFrame(*heard)
+    return RawFrame(one, *others)
+
+
+def _whole_calls(heard: Heard) -> list[tuple[str, Json]]:
+    """A Gemini client gets no call that was cut: it would run it."""
+    whole = {item.id for item in heard.turn.items if isinstance(item, Call) and item.complete}
+    gets_all = heard.turn.failure is None and "functionCall" in str(heard.plain)
+    return [(name, as_input(arguments)) for id, name, arguments in heard.said.calls if id in whole or gets_all]
+
+
+def _without_ids(said: Said) -> Said:
+    """What is compared with a Gemini client besides calls."""
+    finish = "stop" if said.finish in ("tool_calls", "function_call") else said.finish
+    return msgspec.structs.replace(in_common(said), calls=(), finish=finish)
 
 
 _OF_SOME = (*CHAT_ONLY, "reason_unknown", "turn_paused")

@@ -16,7 +16,11 @@ from toolwire.memory.postgres import database as statements
 from toolwire.memory.store import Member
 
 USERS = 3
-TABLES = ("holders", "items", "runs", "journal", "members", "leases", "kept", "dropped", "probes", "turns", "commits")
+TABLES = (
+    *("holders", "items", "runs", "journal", "members", "leases", "kept", "dropped", "probes", "turns", "commits"),
+    "issued_keys",
+    "usage",
+)
 EMPTY = "".join(f"DELETE FROM toolwire.{table};" for table in TABLES)
 
 

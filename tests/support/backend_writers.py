@@ -1,13 +1,15 @@
 """A script as each kind of backend tells it, streamed or plain: bytes as the real services write them."""
 
 import json
+import re
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from typing import Any
 from zlib import crc32
 
 import msgspec
 
-from tests.support.scripts import Calls, Declines, Item, Name, Says, Script, Thinks, Tokens, pieces, wrapped
+from tests.support.scripts import WITHHELD, Calls, Declines, Item, Name, Says, Script, Thinks, Tokens, pieces, wrapped
 from tests.support.upstream import Pause, Reply
 
 Json = dict[str, Any]
@@ -377,15 +379,136 @@ def _block(item: Item) -> Json:
             return {"type": "tool_use", "id": item.id, "name": name_told(item), "input": msgspec.Raw(input.encode() or b"{}")}  # fmt: skip
 
 
+# Gemini
+
+
+def gemini_stream(script: Script) -> Iterator[Any]:
+    """As AI Studio writes it; half a call as Vertex AI does, whose arguments can be streamed."""
+    for parts in _gemini_parts(script):
+        yield _gemini_frame({"candidates": [_candidate(parts)]})
+    if script.end == "cut":
+        return
+    if script.end == "error":
+        yield from (Pause(0.02), _gemini_frame(_gemini_error(500, BROKEN)))
+        return
+    end = {**_candidate([{"text": ""}]), "finishReason": _gemini_reason(script)}
+    if script.end == "filter":
+        end["finishMessage"] = WITHHELD
+    signature = _text_signature(script)
+    if signature:
+        end["content"]["parts"][0]["thoughtSignature"] = in_base64(signature)
+    yield _gemini_frame({"candidates": [end], **_gemini_usage(script.tokens)})
+
+
+_GEMINI: Json = {"modelVersion": "m", "responseId": "r1"}
+
+
+def _gemini_frame(data: Json) -> bytes:
+    return b"data: " + _json({**data, **_GEMINI}) + b"\r\n\r\n"
+
+
+def _candidate(parts: list[Json]) -> Json:
+    return {"content": {"parts": parts, "role": "model"}, "index": 0}
+
+
+def _gemini_reason(script: Script) -> str:
+    declined = any(isinstance(item, Declines) for item in script.items)
+    return {"length": "MAX_TOKENS", "filter": "SAFETY"}.get(script.end, "SAFETY" if declined else "STOP")
+
+
+def _gemini_usage(tokens: Tokens | None) -> Json:
+    if tokens is None:
+        return {}
+    counts = {
+        "promptTokenCount": tokens.input,
+        "cachedContentTokenCount": tokens.cached,
+        "candidatesTokenCount": tokens.output - tokens.reasoning,
+        "thoughtsTokenCount": tokens.reasoning,
+        "totalTokenCount": tokens.input + tokens.output,
+    }
+    return {"usageMetadata": {name: count for name, count in counts.items() if count}}
+
+
+def in_base64(signature: str) -> str:
+    """The signature of a script as Google has it."""
+    return b64encode(signature.encode()).decode()
+
+
+def _text_signature(script: Script) -> str:
+    """The signature of a turn without calls, which is on its last text."""
+    signed = [item.signature for item in script.items if isinstance(item, Thinks) and item.signature]
+    return signed[-1] if signed and not script.calls else ""
+
+
+def _gemini_parts(script: Script) -> Iterator[list[Json]]:
+    """The parts of each chunk. The signature of a thought is on the next call."""
+    signature = ""
+    for item in script.items:
+        match item:
+            case Says(text) | Declines(text):
+                yield from ([{"text": piece}] for piece in pieces(text, script.chars))
+            case Thinks(text):
+                yield from ([{"text": piece, "thought": True}] for piece in pieces(text, script.chars))
+                signature = item.signature
+            case Calls():
+                signed = {"thoughtSignature": in_base64(signature)} if signature else {}
+                signature = ""
+                if item.whole:
+                    yield [{**_gemini_call(item), **signed}]
+                else:
+                    yield [{"functionCall": {"name": name_told(item), "id": item.id, "willContinue": True}, **signed}]
+                    yield from ([part] for part in _half_call(item.arguments))
+
+
+def _gemini_call(call: Calls) -> Json:
+    args = msgspec.Raw((arguments_told(call, "gemini") or "{}").encode())
+    return {"functionCall": {"name": name_told(call), "args": args, "id": call.id}}
+
+
+def _half_call(arguments: str) -> Iterator[Json]:
+    """Arguments that were cut off in their first text."""
+    if found := re.fullmatch(r'\{"(\w+)":"(.*)', arguments):
+        piece = {"jsonPath": f"$.{found[1]}", "stringValue": found[2], "willContinue": True}
+        yield {"functionCall": {"partialArgs": [piece], "willContinue": True}}
+
+
+def gemini_plain(script: Script) -> bytes:
+    if script.end == "error":
+        return _json(_gemini_error(500, BROKEN))
+    whole = msgspec.structs.replace(script, items=tuple(item for item in script.items if getattr(item, "whole", True)))
+    parts = [part for chunk in _gemini_parts(msgspec.structs.replace(whole, chars=9**9)) for part in chunk]
+    if _text_signature(script):
+        parts.append({"text": "", "thoughtSignature": in_base64(_text_signature(script))})
+    candidate = {**_candidate(parts), "finishReason": _gemini_reason(script)}
+    if script.end == "filter":
+        candidate["finishMessage"] = WITHHELD
+    return _json({"candidates": [candidate], **_gemini_usage(script.tokens), **_GEMINI})
+
+
+def _gemini_error(status: int, message: str) -> Json:
+    words = {
+        400: "INVALID_ARGUMENT",
+        401: "UNAUTHENTICATED",
+        403: "PERMISSION_DENIED",
+        404: "NOT_FOUND",
+        429: "RESOURCE_EXHAUSTED",
+        500: "INTERNAL",
+        503: "UNAVAILABLE",
+    }
+    return {"error": {"code": status, "message": message, "status": words.get(status, "")}}
+
+
 STREAMED: dict[Name, Callable[[Script], Iterator[Any]]] = {
     "chat": chat_stream,
     "responses": responses_stream,
     "messages": messages_stream,
+    "gemini": gemini_stream,
 }
 PLAIN: dict[Name, Callable[[Script], bytes]] = {
     "chat": chat_plain,
     "responses": responses_plain,
     "messages": messages_plain,
+    "gemini": gemini_plain,
 }
 
 
@@ -393,6 +516,8 @@ def refusal(kind: Name, status: int, message: str) -> bytes:
     """The body with which a service of this kind refuses a request."""
     if kind == "messages":
         return json.dumps({"type": "error", "error": {"type": _MESSAGES_ERRORS[status], "message": message}}).encode()
+    if kind == "gemini":
+        return json.dumps(_gemini_error(status, message)).encode()
     error = {"message": message, "type": _OPENAI_ERRORS.get(status, "invalid_request_error"), "param": None, "code": None}  # fmt: skip
     return json.dumps({"error": error}).encode()
 

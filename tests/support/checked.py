@@ -19,9 +19,10 @@ NOT_OF_FORM = {
     "chat": ("usage.reported", "usage.parts", "calls.json"),
     "responses": ("usage.reported", "usage.parts", "calls.json"),
     "messages": ("usage.reported",),
+    "gemini": ("usage.reported", "usage.parts"),
 }
-"""A gateway tells the tokens that it was told of. Whether it mends arguments is for its operator to say, but for Messages,
-where there is no place for what is no object."""
+"""A gateway tells the tokens that it was told of. Whether it mends arguments is for its operator to say, but for Messages
+and Gemini, where there is no place for what is no object."""
 
 
 def chat_faults(frames: Iterable[tuple[str, Any]], *, usage: bool) -> list[str]:
@@ -37,6 +38,11 @@ def messages_faults(frames: Iterable[Named]) -> list[str]:
     """What is wrong with a Messages stream."""
     named = [*frames]
     return _broken(named, RequestFacts("messages")) or [*_messages_habits([data for _, data in named])]
+
+
+def gemini_faults(chunks: Iterable[Json]) -> list[str]:
+    """What is wrong with the chunks of a Gemini stream."""
+    return _broken([(None, chunk) for chunk in chunks], RequestFacts("gemini"))
 
 
 def responses_faults(frames: Iterable[Named], *, done: bool | None, extended: bool = False) -> list[str]:

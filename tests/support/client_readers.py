@@ -6,14 +6,17 @@ holds all that came against the published types.
 """
 
 import json
+from base64 import b64decode
 from collections.abc import Callable, Iterable
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import msgspec
 
-from tests.support.checked import chat_faults, messages_faults, responses_faults
+from tests.support.checked import chat_faults, gemini_faults, messages_faults, responses_faults
 from tests.support.fold import fold_chat
+from tests.support.google_shapes import answer_faults
 from tests.support.schemas import event_errors, response_errors
 from tests.support.scripts import Call, Finish, Name, Seen, Tokens
 from tests.support.shapes import (
@@ -34,7 +37,18 @@ PATHS: dict[Name, str] = {
     "chat": "/v1/chat/completions",
     "responses": "/v1/responses",
     "messages": "/v1/messages",
+    "gemini": "/v1beta/models",
 }
+"""Where a body goes that says everything; clients of Gemini say the model and the way in the path (`address`)."""
+
+
+def address(dialect: Name, body: Json) -> tuple[str, Json]:
+    """Where a client of this dialect sends a request, and what it sends."""
+    if dialect != "gemini":
+        return PATHS[dialect], body
+    method = "streamGenerateContent?alt=sse" if body.get("stream") else "generateContent"
+    rest = {name: value for name, value in body.items() if name not in ("model", "stream")}
+    return f"{PATHS[dialect]}/{quote(str(body.get('model')))}:{method}", rest
 
 
 CONTENT_TYPES = {True: "text/event-stream; charset=utf-8", False: "application/json"}
@@ -77,13 +91,22 @@ class Refused(Exception):
     def message(self) -> str:
         return self.body["error"]["message"]
 
+    @property
+    def code(self) -> str:
+        """The code of the error, if the dialect has one."""
+        error = self.body["error"]
+        reasons = [detail["reason"].lower() for detail in error.get("details", ()) if "reason" in detail]
+        return next(iter(reasons), "") if "status" in error else error.get("code") or ""
+
 
 def hold(response: httpx.Response, dialect: Name, *, stream: bool, extended: bool = False) -> Held:
     """The turn in this answer. Raises `Refused` if there is none. `extended` is about streams of Responses."""
     if response.status_code != 200:
         raise Refused(response, dialect)
     assert response.headers["content-type"] == CONTENT_TYPES[stream]
-    if not stream:
+    if dialect == "gemini" and stream:
+        held, telemetry = _gemini_stream(response.read()), None  # its clients take no comments
+    elif not stream:
         response.read()
         held, telemetry = PLAIN_READERS[dialect](response), _telemetry_in_headers(response.headers)
     else:
@@ -414,6 +437,104 @@ def _messages_tokens(usage: Json) -> Tokens:
     )
 
 
+# Gemini
+
+
+def _gemini_stream(body: bytes) -> Held:
+    """The chunks, framed as the strictest client wants them: a line of data, a blank line, and nothing else."""
+    *lines, rest = body.split(b"\r\n")
+    assert rest == b"", f"the stream ends in mid-line: {rest!r}"
+    chunks: list[bytes] = []
+    for line, following in zip(lines, [*lines[1:], b""], strict=True):
+        assert not line or (line.startswith(b"data: {") and b"\n" not in line and not following), line
+        chunks += [line[6:]] if line else []
+    held = _gemini(chunks)
+    assert gemini_faults(held.came) == []
+    return held
+
+
+def _gemini_plain(response: httpx.Response) -> Held:
+    return _gemini([response.content])
+
+
+class _GeminiCall(msgspec.Struct, rename="camel"):
+    name: str
+    id: str
+    args: msgspec.Raw
+
+
+class _GeminiPart(msgspec.Struct, rename="camel"):
+    text: str = ""
+    thought: bool = False
+    thought_signature: str = ""
+    function_call: _GeminiCall | None = None
+
+
+class _GeminiContent(msgspec.Struct):
+    parts: list[_GeminiPart]
+
+
+class _GeminiCandidate(msgspec.Struct, rename="camel"):
+    content: _GeminiContent
+    finish_reason: str = ""
+
+
+class _GeminiChunk(msgspec.Struct, rename="camel"):
+    candidates: list[_GeminiCandidate] = []
+    error: Json | None = None
+
+
+def _gemini(chunks: list[bytes]) -> Held:
+    came: list[Json] = [json.loads(chunk) for chunk in chunks]
+    read = [msgspec.json.decode(chunk, type=_GeminiChunk) for chunk in chunks]
+    candidates = [candidate for chunk in read for candidate in chunk.candidates]
+    parts = [part for candidate in candidates for part in candidate.content.parts]
+    error = read[-1].error
+    reasons = [candidate.finish_reason for candidate in candidates]
+    assert [bool(reason) for reason in reasons] == [False] * (len(reasons) - (error is None)) + [True] * (error is None)
+    calls = [part.function_call for part in parts if part.function_call is not None]
+    contents = [chunk["candidates"][0]["content"] for chunk in came if "candidates" in chunk]
+    usage = came[-1].get("usageMetadata")
+    seen = Seen(
+        text="".join(part.text for part in parts if not part.thought),
+        reasoning="\n\n".join(_thoughts(parts)),
+        signed=sum(_signatures_on(part) for part in parts),
+        calls=tuple(Call(call.id, call.name, bytes(call.args).decode()) for call in calls),
+        finish="failed" if error else "calls" if calls and reasons[-1] == "STOP" else _GEMINI_FINISH[reasons[-1]],
+        tokens=_gemini_tokens(usage) if usage else None,
+    )
+    return Held({"contents": contents}, seen, error, came)
+
+
+def _thoughts(parts: list[_GeminiPart]) -> list[str]:
+    """The thoughts: parts that follow each other are one."""
+    found, is_open = list[str](), False
+    for part in parts:
+        if part.thought and part.text:
+            found = [*found[:-1], found[-1] + part.text] if is_open else [*found, part.text]
+        is_open = part.thought
+    return found
+
+
+def _signatures_on(part: _GeminiPart) -> int:
+    """How many thoughts a part carries signatures of. That of the service is on a call, or is one of a thought."""
+    data = b64decode(part.thought_signature, validate=True)
+    if data.startswith(PACKED):
+        return len(json.loads(data.removeprefix(PACKED))[2])
+    return int(bool(data) and part.function_call is None)
+
+
+PACKED = b"toolwire.signature.1."
+_GEMINI_FINISH: dict[str, Finish] = {"STOP": "stop", "MAX_TOKENS": "length", "SAFETY": "filter"}
+
+
+def _gemini_tokens(usage: Json) -> Tokens:
+    thoughts = usage.get("thoughtsTokenCount", 0)
+    output = usage.get("candidatesTokenCount", 0) + thoughts
+    assert usage["totalTokenCount"] == usage["promptTokenCount"] + output
+    return Tokens(usage["promptTokenCount"], output, usage.get("cachedContentTokenCount", 0), 0, thoughts)
+
+
 # Shapes
 
 
@@ -467,11 +588,13 @@ EVENT_SHAPES: dict[Name, Callable[[Json], list[str]]] = {
     "chat": _chunk_errors,
     "responses": event_errors,
     "messages": message_event_errors,
+    "gemini": answer_faults,
 }
 PLAIN_SHAPES: dict[Name, Callable[[Json], list[str]]] = {
     "chat": completion_errors,
     "responses": response_errors,
     "messages": message_errors,
+    "gemini": answer_faults,
 }
 
 STREAM_READERS: dict[Name, Callable[[Stream, bytes, bool], Held]] = {
@@ -483,4 +606,5 @@ PLAIN_READERS: dict[Name, Callable[[httpx.Response], Held]] = {
     "chat": _chat_plain,
     "responses": _responses_plain,
     "messages": _messages_plain,
+    "gemini": _gemini_plain,
 }

@@ -11,14 +11,14 @@ import msgspec
 
 from tests.support.backend_writers import refusal, reply
 from tests.support.routes import Routes
-from tests.support.scripts import DECLARED, FIND, LOOK, NAMES, Declared, Name, Script, Seen, Thinks
+from tests.support.scripts import DECLARED, FIND, KINDS, LOOK, Declared, Name, Script, Seen, Thinks, id_shown
 from tests.support.strict import refusals
 from tests.support.upstream import Asked, Reply
 
 Json = dict[str, Any]
-Client: TypeAlias = Literal["chat", "responses", "messages", "chained"]
-"""The dialects, and Responses with `previous_response_id` in place of a history."""
-CLIENTS: tuple[Client, ...] = ("chat", "responses", "messages", "chained")
+Client: TypeAlias = Literal["chat", "responses", "messages", "gemini", "chained", "nameless"]
+"""The dialects, Responses with `previous_response_id` in place of a history, and Gemini without ids of calls."""
+CLIENTS: tuple[Client, ...] = ("chat", "responses", "messages", "gemini", "chained", "nameless")
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
@@ -49,7 +49,7 @@ class ScriptedConversation(msgspec.Struct, frozen=True):
     thinks: bool = False
     """Whether the client requests reasoning."""
     clients: tuple[Client, ...] = CLIENTS
-    kinds: tuple[Name, ...] = NAMES
+    kinds: tuple[Name, ...] = KINDS
 
 
 # The service
@@ -219,10 +219,71 @@ class MessagesAgent(Agent):
             self._history.append({"role": "assistant", "content": content})
 
 
+class GeminiAgent(Agent):
+    """A client of Gemini like google-genai: each chunk goes back as a content of its own."""
+
+    dialect = "gemini"
+
+    def _prepare(self, conversation: ScriptedConversation) -> None:
+        if conversation.system:
+            self._body["systemInstruction"] = {"role": "user", "parts": [{"text": conversation.system}]}
+        if conversation.thinks:
+            self._body["generationConfig"] = {"thinking_config": {"include_thoughts": True, "thinking_level": "HIGH"}}
+        self._names: dict[str, str] = {}
+
+    def _send(self, step: Step) -> None:
+        parts = [part for result in step.results for part in self._result(result)]
+        if parts:
+            self._history.append({"role": "user", "parts": parts})
+        if step.user:
+            self._history.append({"role": "user", "parts": [{"text": step.user}]})
+
+    def _result(self, result: Result) -> list[Json]:
+        id = id_shown(result.id)
+        response = {"error" if result.failed else "output": result.text}
+        written = {"name": self._names[id], "id": id, "response": response}
+        image = {"inlineData": {"mime_type": "image/png", "data": PIXEL}}
+        return [{"functionResponse": written}, *([image] if result.image else [])]
+
+    def _request(self) -> Json:
+        return {**self._body, "contents": self._history}
+
+    def _keep(self, own: Json) -> None:
+        for content in own["contents"]:
+            for part in content["parts"]:
+                if call := part.get("functionCall"):
+                    self._names[call["id"]] = call["name"]
+                # As the SDK writes Base64.
+                if "thoughtSignature" in part:
+                    part["thoughtSignature"] = part["thoughtSignature"].replace("+", "-").replace("/", "_")
+            self._history.append(content)
+
+
+class NamelessAgent(GeminiAgent):
+    """A client of Gemini like LangChain's, which returns calls and their results without ids, in the order of the calls."""
+
+    def _send(self, step: Step) -> None:
+        order = [*self._names]
+        results = sorted(step.results, key=lambda result: order.index(id_shown(result.id)))
+        super()._send(msgspec.structs.replace(step, results=tuple(results)))
+
+    def _request(self) -> Json:
+        return {**self._body, "contents": [_without_ids(content) for content in self._history]}
+
+
+def _without_ids(content: Json) -> Json:
+    def bare(value: Any) -> Any:
+        return {key: each for key, each in value.items() if key != "id"} if isinstance(value, dict) else value
+
+    return {**content, "parts": [{name: bare(value) for name, value in part.items()} for part in content["parts"]]}
+
+
 AGENTS: dict[Client, type[Agent]] = {
     "chat": ChatAgent,
     "responses": ResponsesAgent,
     "messages": MessagesAgent,
+    "gemini": GeminiAgent,
+    "nameless": NamelessAgent,
     "chained": ChainedAgent,
 }
 

@@ -1,12 +1,12 @@
-"""The nine routes: one gateway in front of one upstream that serves as a backend of every kind."""
+"""The routes: one gateway in front of one upstream that serves as a backend of every kind."""
 
 from typing import Any
 
 import httpx
 
-from tests.support.client_readers import PATHS, Held, Refused, hold
+from tests.support.client_readers import PATHS, Held, Refused, address, hold
 from tests.support.gateway import Gateway
-from tests.support.scripts import DECLARED, NAMES, Declared, Name
+from tests.support.scripts import DECLARED, KINDS, Declared, Name
 from tests.support.upstream import Upstream
 
 Json = dict[str, Any]
@@ -16,7 +16,7 @@ def backends(url: str) -> str:
     """Two backends of every kind, named `KIND` and `other-KIND`; models are addressed as `KIND/NAME`."""
     return "\n".join(
         f'[[backends]]\nname = "{name}"\nkind = "{kind}"\nbase_url = "{url}"\nretries = 0\n'
-        for kind in NAMES
+        for kind in KINDS
         for name in (kind, f"other-{kind}")
     )
 
@@ -30,8 +30,18 @@ def question(dialect: Name, model: str, tools: tuple[Declared, ...], *, stream: 
         return {"input": [{"role": "user", "content": "Go."}], **body}
     if dialect == "messages":
         return {"max_tokens": 99, "messages": [{"role": "user", "content": "Go."}], **body}
+    if dialect == "gemini":
+        config = {"generationConfig": {"thinkingConfig": {"includeThoughts": True}}}
+        return {"contents": [{"role": "user", "parts": [{"text": "Go."}]}], **config, **body}
     asked = {"stream_options": {"include_usage": True}} if stream else {}
     return {"messages": [{"role": "user", "content": "Go."}], **asked, **body}
+
+
+def asked_path(kind: Name, model: str, *, stream: bool) -> str:
+    """The path at which a backend of this kind is asked."""
+    if kind != "gemini":
+        return PATHS[kind]
+    return f"/v1/models/{model}:{'streamGenerateContent' if stream else 'generateContent'}"
 
 
 class Routes:
@@ -44,7 +54,8 @@ class Routes:
 
     def post(self, dialect: Name, body: Json, key: str = "") -> httpx.Response:
         headers = {"authorization": f"Bearer {key}"} if key else {}
-        return self.http.post(self.gateway.url + PATHS[dialect], json=body, headers=headers)
+        path, sent = address(dialect, body)
+        return self.http.post(self.gateway.url + path, json=sent, headers=headers)
 
     def ask(self, dialect: Name, body: Json, key: str = "") -> Held:
         """The turn this request brings, in the client's hand."""

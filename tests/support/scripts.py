@@ -4,16 +4,21 @@ A script is the one truth of the matrix. `tellers` renders it as each kind of ba
 client of each dialect got of it, and `truth` says what that must be.
 """
 
+import hashlib
 import json
 import random
+import re
 from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
 import msgspec
 
-Name: TypeAlias = Literal["chat", "responses", "messages"]
-NAMES: tuple[Name, ...] = ("chat", "responses", "messages")
-"""The dialects, which are also the kinds of backends."""
+Name: TypeAlias = Literal["chat", "responses", "messages", "gemini"]
+NAMES: tuple[Name, ...] = ("chat", "responses", "messages", "gemini")
+"""The dialects, which are also the kinds of backends that are HTTP servers."""
+KINDS = NAMES
+TEXTUAL: tuple[Name, ...] = ("chat", "responses", "messages")
+"""Kinds of backends that write arguments as text, which may be anything; the others write an object."""
 End: TypeAlias = Literal["stop", "sequence", "length", "filter", "error", "cut"]
 Finish: TypeAlias = Literal["stop", "calls", "length", "filter", "refused", "failed"]
 
@@ -81,8 +86,8 @@ class Script(msgspec.Struct, frozen=True):
     end: End = "stop"
     tokens: Tokens | None = Tokens(10, 6)
     tools: tuple[Declared, ...] = (LOOK, FIND)
-    dialects: tuple[Name, ...] = NAMES
-    kinds: tuple[Name, ...] = NAMES
+    dialects: tuple[Name, ...] = KINDS
+    kinds: tuple[Name, ...] = KINDS
     chars: int = 5
     recorded: str = ""
 
@@ -131,7 +136,10 @@ class Seen(msgspec.Struct, frozen=True):
 
 def truth(script: Script, dialect: Name, kind: Name, *, stream: bool) -> Seen:
     """What a client of this dialect must see of the turn when a backend of this kind tells it."""
-    seen = shown(told(script, kind, stream=stream), dialect)
+    told_turn = told(script, kind, stream=stream)
+    if dialect == kind == "gemini":  # whose clients see the finish message themselves
+        told_turn = msgspec.structs.replace(told_turn, refusal="")
+    seen = shown(told_turn, dialect)
     if dialect == "chat" and kind == "responses":  # whose messages have a blank line between them in one text
         seen = msgspec.structs.replace(
             seen, text="\n\n".join(item.text for item in script.items if isinstance(item, Says))
@@ -146,21 +154,44 @@ def told(script: Script, kind: Name, *, stream: bool) -> Seen:
     thoughts = [item for item in script.items if isinstance(item, Thinks)]
     declined = "".join(item.text for item in script.items if isinstance(item, Declines))
     said = "".join(_spoken(item, kind) for item in script.items)
+    calls = tuple(_made(call, "" if lost else call.arguments) for call in script.calls)
+    signed = sum(1 for item in thoughts if item.signature)
+    tokens = script.tokens if script.end not in ("error", "cut") else None
+    if kind == "gemini":
+        calls = tuple(_rewritten(call) for call in calls if call.whole or stream)
+        signed = 0 if script.calls else signed  # the signature is on the call
+        tokens = None if tokens is None else msgspec.structs.replace(tokens, written=0)
+        withheld = script.end == "filter" and not (said or calls)
+    else:
+        withheld = False
     return Seen(
         text=said,
-        # A Messages server declines in plain text, with a stop reason.
-        refusal=declined if kind != "messages" else "",
+        # Messages and Gemini servers decline in plain text, with a stop reason.
+        refusal=WITHHELD if withheld else declined if kind not in IN_PLAIN_TEXT else "",
         reasoning="\n\n".join(item.text for item in thoughts if item.text),
         # Chat servers signature nothing, and have no word for a thought that cannot be seen.
-        signed=sum(1 for item in thoughts if item.signature) if kind != "chat" else 0,
-        calls=tuple(_made(call, "" if lost else call.arguments) for call in script.calls),
+        signed=signed if kind != "chat" else 0,
+        calls=calls,
         finish=_finish(script, kind, declined),
-        tokens=script.tokens if script.end not in ("error", "cut") else None,
+        tokens=tokens,
     )
 
 
+IN_PLAIN_TEXT = ("messages", "gemini")
+WITHHELD = "Withheld."
+"""What a Gemini server says in place of an answer."""
+
+
+def _rewritten(call: "Call") -> "Call":
+    """The call with its arguments as they are after they were an object."""
+    if not call.whole or call.kind == "custom":
+        return call
+    arguments = msgspec.json.format(call.arguments, indent=-1)
+    return msgspec.structs.replace(call, arguments=arguments)
+
+
 def _spoken(item: Item, kind: Name) -> str:
-    if isinstance(item, Says) or (isinstance(item, Declines) and kind == "messages"):
+    if isinstance(item, Says) or (isinstance(item, Declines) and kind in IN_PLAIN_TEXT):
         return item.text
     return ""
 
@@ -177,7 +208,7 @@ def _finish(script: Script, kind: Name, declined: str) -> Finish:
     if script.end in ("length", "filter"):
         return script.end
     if declined:
-        return "filter" if kind == "messages" else "refused"
+        return "filter" if kind in IN_PLAIN_TEXT else "refused"
     return "calls" if script.calls else "stop"
 
 
@@ -185,9 +216,27 @@ def shown(seen: Seen, dialect: Name) -> Seen:
     """The turn as far as this dialect has a place for it."""
     if dialect == "chat":
         return msgspec.structs.replace(seen, signed=0)
+    if dialect == "gemini":
+        return _shown_to_gemini(seen)
     if dialect == "messages" and seen.finish in ("filter", "refused"):
         return msgspec.structs.replace(seen, text=seen.text + seen.refusal, refusal="", finish="refused")
     return seen
+
+
+def _shown_to_gemini(seen: Seen) -> Seen:
+    """Half a call is not shown, because clients would run it. An id that clients would change is another."""
+    calls = tuple(msgspec.structs.replace(call, id=id_shown(call.id)) for call in seen.calls if call.whole)
+    tokens = None if seen.tokens is None else msgspec.structs.replace(seen.tokens, written=0)
+    finish = "filter" if seen.finish == "refused" else seen.finish
+    return msgspec.structs.replace(
+        seen, text=seen.text + seen.refusal, refusal="", calls=calls, finish=finish, tokens=tokens
+    )
+
+
+def id_shown(id: str) -> str:
+    """An id as clients of Gemini get it."""
+    fits = len(id) <= 64 and re.fullmatch("[A-Za-z0-9_-]+", id)
+    return id if fits else "call_" + hashlib.sha256(id.encode()).hexdigest()[:24]
 
 
 # What is declared
@@ -224,7 +273,19 @@ def declared_in_messages(tools: tuple[Declared, ...]) -> list[object]:
 
 
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
-DECLARED = {"chat": declared_in_chat, "responses": declared_in_responses, "messages": declared_in_messages}
+
+
+def declared_in_gemini(tools: tuple[Declared, ...]) -> list[object]:
+    functions = [{"name": tool.name, "parametersJsonSchema": SCHEMA} for tool in tools]
+    return [{"functionDeclarations": functions}]
+
+
+DECLARED = {
+    "chat": declared_in_chat,
+    "responses": declared_in_responses,
+    "messages": declared_in_messages,
+    "gemini": declared_in_gemini,
+}
 
 
 def wrapped(input: str) -> str:

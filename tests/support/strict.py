@@ -6,6 +6,7 @@ body, which `shapes.request_errors` judges.
 
 import json
 import re
+from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -30,7 +31,8 @@ LEAST_OUTPUT = 16
 def refusals(kind: Name, body: Json, issued: Issued) -> list[str]:
     """All reasons against a request, and what the published types say against its shape."""
     shape = _without_reasoning(body) if kind == "chat" else body
-    return [*RULES[kind](body, issued), *(f"shape: {fault}" for fault in request_errors(kind, shape))]
+    faults = request_errors(kind, shape) if kind != "gemini" else ()  # it has no published schema
+    return [*RULES[kind](body, issued), *(f"shape: {fault}" for fault in faults)]
 
 
 def _without_reasoning(body: Json) -> Json:
@@ -386,8 +388,119 @@ def _tools_for_history(body: Json, messages: list[Json]) -> Iterator[str]:
         yield "tools: requests which include tool_use blocks must define tools."
 
 
+# Gemini
+
+GEMINI_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,63}")
+GEMINI_FIELDS = {
+    "contents",
+    "systemInstruction",
+    "tools",
+    "toolConfig",
+    "generationConfig",
+    "safetySettings",
+    "cachedContent",
+    "labels",
+}
+GEMINI_DATA = {"text", "inlineData", "fileData", "functionCall", "functionResponse"}
+UNKNOWN_SIGNATURE = "skip_thought_signature_validator"
+
+
+def refusals_of_gemini(body: Json, issued: Issued | None = None) -> list[str]:
+    """The reasons of a Gemini service with a model of the third generation."""
+    contents: list[Json] = body["contents"]
+    declared = [tool for each in body.get("tools", ()) for tool in each.get("functionDeclarations", ())]
+    names = [tool["name"] for tool in declared]
+    return [
+        *(f"shape: Unknown name {name!r}: Cannot find field." for name in body.keys() - GEMINI_FIELDS),
+        *_names(names, GEMINI_NAME),
+        *_gemini_schemas(declared),
+        *_gemini_options(body, names),
+        *_gemini_roles(contents),
+        *(reason for place, content in enumerate(contents) for reason in _gemini_content(place, content)),
+        *_gemini_pairs(contents),
+        *_gemini_signatures(contents, {} if issued is None else issued),
+    ]
+
+
+def _gemini_schemas(declared: list[Json]) -> Iterator[str]:
+    for tool in declared:
+        schema = tool.get("parametersJsonSchema", {"type": "object", "properties": {"x": {}}})
+        if not isinstance(schema, dict) or ("properties" in schema and not schema["properties"]) or len(schema) < 2:
+            yield f"schema: the parameters of {tool['name']!r} should be non-empty for OBJECT type."
+
+
+def _gemini_options(body: Json, names: list[str]) -> Iterator[str]:
+    config, calling = body.get("generationConfig", {}), body.get("toolConfig", {}).get("functionCallingConfig", {})
+    allowed = calling.get("allowedFunctionNames", ())
+    if body.get("tools") == [] or any(not tool for tool in body.get("tools", ())):
+        yield "tools: there is an empty tool."
+    if calling and not names:
+        yield "tools: Function calling config is set without function_declarations."
+    if allowed and calling["mode"] not in ("ANY", "VALIDATED"):
+        yield "tools: allowed_function_names needs the mode ANY."
+    if not set(allowed) <= set(names):
+        yield f"tools: {allowed} are not all declared."
+    if config.get("responseMimeType") and calling.get("mode") == "ANY":
+        yield "format: Forced function calling (ANY mode) with a response mime type is unsupported."
+    if {"thinkingBudget", "thinkingLevel"} <= config.get("thinkingConfig", {}).keys():
+        yield "thinking: You can only set only one of thinking budget and thinking level."
+    if not 0 <= config.get("temperature", 0) <= 2 or len(config.get("stopSequences", ())) > 5:
+        yield "config: a value is out of its range."
+
+
+def _gemini_roles(contents: list[Json]) -> Iterator[str]:
+    if not contents or contents[0]["role"] != "user":
+        yield "roles: the first content is not the user's."
+    for place, content in enumerate(contents):
+        if content["role"] not in ("user", "model") or not content["parts"]:
+            yield f"roles: contents[{place}] has no parts, or the role {content['role']!r}."
+
+
+def _gemini_content(place: int, content: Json) -> Iterator[str]:
+    for part in content["parts"]:
+        if len(GEMINI_DATA & part.keys()) != 1 or part.keys() - GEMINI_DATA - {"thought", "thoughtSignature"}:
+            yield f"part: contents[{place}] has a part with {[*part]}."
+        call, result = part.get("functionCall"), part.get("functionResponse")
+        if call is not None and not (isinstance(call["args"], dict) and GEMINI_NAME.fullmatch(call["name"])):
+            yield f"call: contents[{place}] has the call {call}."
+        if result is not None and not isinstance(result["response"], dict):
+            yield f"result: contents[{place}] has a response that is no object."
+
+
+def _gemini_pairs(contents: list[Json]) -> Iterator[str]:
+    """All results of a content with calls are in the next one, and nothing else but media is there."""
+    waiting: list[Json] = []
+    for place, content in enumerate(contents):
+        given = [part["functionResponse"] for part in content["parts"] if "functionResponse" in part]
+        if sorted(map(_gemini_key, given)) != sorted(map(_gemini_key, waiting)):
+            yield f"pairs: contents[{place}] has not as many function response parts as there were function call parts."
+        if given and any("text" in part for part in content["parts"]):
+            yield f"pairs: contents[{place}] has results and text."
+        waiting = [part["functionCall"] for part in content["parts"] if "functionCall" in part]
+        if waiting and (content["role"] != "model" or place == 0 or contents[place - 1]["role"] != "user"):
+            yield f"pairs: contents[{place}] does not come immediately after a user turn."
+    if waiting:
+        yield "pairs: there are calls without results at the end."
+
+
+def _gemini_key(part: Json) -> tuple[str, str]:
+    return part["name"], part.get("id", "")
+
+
+def _gemini_signatures(contents: list[Json], issued: Issued) -> Iterator[str]:
+    for place, content in enumerate(contents):
+        calls = [part for part in content["parts"] if "functionCall" in part]
+        if calls and not calls[0].get("thoughtSignature"):
+            yield f"thoughts: Function call is missing a thought_signature in functionCall parts, contents[{place}]."
+        for part in content["parts"]:
+            signature = part.get("thoughtSignature", UNKNOWN_SIGNATURE)
+            if signature != UNKNOWN_SIGNATURE and b64decode(signature).decode() not in issued:
+                yield f"thoughts: Corrupted thought signature, contents[{place}]."
+
+
 RULES: dict[Name, Callable[[Json, Issued], list[str]]] = {
     "chat": refusals_of_chat,
     "responses": refusals_of_responses,
     "messages": refusals_of_messages,
+    "gemini": refusals_of_gemini,
 }

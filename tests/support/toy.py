@@ -34,6 +34,8 @@ def _frame(fields: object) -> bytes:
 
 
 class ToyEncoder:
+    content_type = b"text/event-stream"
+
     def __init__(
         self, request: Request, id: str, created: int, stats: TurnStats, clock: Callable[[], float] | None = None
     ) -> None:

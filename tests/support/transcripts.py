@@ -5,6 +5,7 @@ one turn. Calls are counted, because an id may be another one on the way.
 """
 
 import re
+from base64 import b64decode
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -13,6 +14,7 @@ import msgspec
 from tests.support.backend_writers import name_told
 from tests.support.conversations import Client, Result, ScriptedConversation, compact
 from tests.support.scripts import Calls, Declines, Name, Says, Script, Thinks, wrapped
+from tests.support.strict import UNKNOWN_SIGNATURE
 
 Json = dict[str, Any]
 
@@ -183,11 +185,49 @@ def _block(block: Json, say: Callable[[str], None], out: Writer) -> None:
             out.result(block["tool_use_id"], _text(content), failed=bool(block.get("is_error")), image=shows)
 
 
+def of_gemini(body: Json) -> list[Line]:
+    out = Writer()
+    if "systemInstruction" in body:
+        out.system("".join(part["text"] for part in body["systemInstruction"]["parts"]))
+    calls: dict[str, bool] = {}
+    for content in body["contents"]:
+        for part in content["parts"]:
+            _part(part, out.user if content["role"] == "user" else out.said, calls, out)
+    return out.lines
+
+
+def _part(part: Json, say: Callable[[str], None], calls: dict[str, bool], out: Writer) -> None:
+    """A part. `calls` says of each call whether it has its result; without ids the results come in their order."""
+    if part.get("thoughtSignature", UNKNOWN_SIGNATURE) != UNKNOWN_SIGNATURE:
+        out.thought(b64decode(part["thoughtSignature"]).decode())
+    if call := part.get("functionCall"):
+        id = f"{len(calls)} {call.get('id')}"
+        calls[id] = False
+        out.call(id, call["name"], compact(call["args"]))
+    elif result := part.get("functionResponse"):
+        [(kind, text)] = result["response"].items()
+        id = next(id for id, done in calls.items() if not done and id.partition(" ")[2] == str(result.get("id")))
+        calls[id] = True
+        out.result(id, text, failed=kind == "error", image=bool(result.get("parts")))
+    elif "inlineData" in part:  # beside the result that shows it
+        out.show([id for id, done in calls.items() if done][-1])
+    elif not part.get("thought"):
+        say(part["text"])
+
+
 TOLD: dict[Name, Callable[[Json], list[Line]]] = {
     "chat": of_chat,
     "responses": of_responses,
     "messages": of_messages,
+    "gemini": of_gemini,
 }
+
+
+def declared(body: Json) -> list[str]:
+    """The names of the tools that a service was shown, whichever way."""
+    tools = [*body.get("tools", ()), *(tool for item in body.get("input", ()) for tool in item.get("tools", ()))]
+    flat = [each for tool in tools for each in tool.get("tools", tool.get("functionDeclarations", [tool]))]
+    return [tool["function"]["name"] if "function" in tool else tool["name"] for tool in flat]
 
 
 def transcript(kind: Name, body: Json) -> list[Line]:

@@ -40,6 +40,12 @@ class Asked(msgspec.Struct):
     body: Any
     query: str = ""
 
+    @property
+    def model(self) -> str:
+        """The model, which some protocols have in the path."""
+        named = self.body.get("model") if isinstance(self.body, dict) else None
+        return named or self.path.partition("/models/")[2].rpartition(":")[0]
+
 
 class Upstream:
     """Answers by the model's name in the request. `replies[model]` is one reply, a list to be used in turn, or a
@@ -69,7 +75,7 @@ class Upstream:
         self._thread.join(60)
 
     def of(self, model: str) -> list[Asked]:
-        return [asked for asked in self.asked if isinstance(asked.body, dict) and asked.body.get("model") == model]
+        return [asked for asked in self.asked if isinstance(asked.body, dict) and asked.model == model]
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -104,7 +110,7 @@ class Upstream:
             request.path, {k.lower(): v for k, v in request.headers.items()}, body, request.rel_url.raw_query_string
         )
         self.asked.append(asked)
-        found = self.replies[body["model"]]
+        found = self.replies[asked.model]
         if callable(found):
             found = found(asked)
         reply = (

@@ -16,9 +16,11 @@ from tests.support.chunks import chunkings
 from tests.support.scripts import DECLARED, NAMES, Calls, Declines, Name, Says, Script, Thinks, Tokens
 from toolwire.assembly import ToolRules, assemble_policies
 from toolwire.backends import chat as chat_backend
+from toolwire.backends import gemini as gemini_backend
 from toolwire.backends import messages as messages_backend
 from toolwire.backends import responses as responses_backend
 from toolwire.backends.chat.decode import Decoder as ChatDecoder
+from toolwire.backends.gemini.decode import Decoder as GeminiDecoder
 from toolwire.backends.lowered import LoweredConversation
 from toolwire.backends.messages.decode import Decoder as MessagesDecoder
 from toolwire.backends.responses.decode import DELTA_FIELDS
@@ -28,11 +30,12 @@ from toolwire.core.events import Event, attach_batch
 from toolwire.core.order import TurnOrder
 from toolwire.core.request import Request
 from toolwire.core.sse import Frame, FrameReader
-from toolwire.dialects import chat, messages, responses
+from toolwire.dialects import chat, gemini, messages, responses
 
 RECORDINGS = sorted((Path(__file__).parent.parent / "recordings").glob("*.sse"))
 FIELDS: dict[Name, Sequence[bytes]] = {
     "chat": ChatDecoder.delta_fields,
+    "gemini": GeminiDecoder.delta_fields,
     "messages": MessagesDecoder.delta_fields,
     "responses": DELTA_FIELDS,
 }
@@ -443,14 +446,19 @@ def test_four_times_as_much_costs_four_times_as_much(pattern: Callable[[int], by
 
 BACKENDS: dict[Name, Callable[[Request, str], LoweredConversation]] = {
     "chat": chat_backend.Conversation,
+    "gemini": gemini_backend.Conversation,
     "messages": messages_backend.Conversation,
     "responses": responses_backend.Conversation,
 }
-ENCODERS: dict[Name, Any] = {"chat": chat, "messages": messages, "responses": responses}
+ENCODERS: dict[Name, Any] = {"chat": chat, "gemini": gemini, "messages": messages, "responses": responses}
 QUESTIONS: dict[Name, dict[str, Any]] = {
     "chat": {"messages": [{"role": "user", "content": "Go."}]},
     "messages": {"messages": [{"role": "user", "content": "Go."}], "max_tokens": 99},
     "responses": {"input": "Go."},
+    "gemini": {
+        "contents": [{"parts": [{"text": "Go."}]}],
+        "generationConfig": {"thinkingConfig": {"includeThoughts": True}},
+    },
 }
 RULES = ToolRules()
 

@@ -10,9 +10,14 @@ from toolwire.core.events import CallEnded, CallStarted, TextDelta, TurnEnded, T
 from toolwire.core.notes import TurnStats
 from toolwire.core.request import Request
 from toolwire.core.stage import Pipeline
-from toolwire.dialects import chat, messages, responses
+from toolwire.dialects import chat, gemini, messages, responses
 
-DIALECTS: dict[Name, Any] = {"chat": chat, "responses": responses, "messages": messages}
+DIALECTS: dict[Name, Any] = {
+    "chat": chat,
+    "responses": responses,
+    "messages": messages,
+    "gemini": gemini,
+}
 
 
 def begun(dialect: Name, request: Request | None = None) -> Any:
@@ -29,6 +34,7 @@ def begun(dialect: Name, request: Request | None = None) -> Any:
         ("chat", ["error", "[DONE]"]),
         ("responses", ["error", "response.failed", "[DONE]"]),
         ("messages", ["error"]),
+        ("gemini", ["error"]),
     ],
 )
 def test_a_stream_that_breaks_off_ends_with_an_error(dialect: Name, ends: list[str]):
@@ -53,6 +59,7 @@ def test_nothing_is_left_to_say_behind_the_end(dialect: Name):
         ("chat", b": keepalive\n"),
         ("responses", b": keepalive\n"),
         ("messages", b'event: ping\ndata: {"type":"ping"}\n\n'),
+        ("gemini", b"\r\n"),
     ],
 )
 def test_a_silent_stream_shows_that_it_lives(dialect: Name, sign: bytes):

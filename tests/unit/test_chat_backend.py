@@ -36,8 +36,10 @@ from toolwire.core.request import (
     ToolChoice,
     ToolsEntry,
 )
+from toolwire.core.signatures import UNKNOWN_THOUGHT_SIGNATURE
 from toolwire.core.sse import FrameReader
 from toolwire.core.stage import Pipeline
+from toolwire.dialects import chat
 
 SCHEMA = msgspec.Raw(b'{"type":"object"}')
 DONE = b"data: [DONE]\n\n"
@@ -872,3 +874,28 @@ def test_custom_tools_and_their_calls_go_to_a_server_that_has_them():
 
 def test_tools_that_are_declared_on_the_way_leave_no_message():
     assert told(ToolsEntry(SCHEMA, SCHEMA), Message("user", (TextPart("Go."),))) == [{"role": "user", "content": "Go."}]
+
+
+def test_geminis_calls_have_a_signature_even_if_it_is_unknown():
+    """One call of each message is enough, and clients of every dialect get it."""
+    signed = {"google": {"thought_signature": "UzE="}}
+    made = [{"id": id, "type": "function", "function": {"name": "f", "arguments": "{}"}} for id in "abc"]
+    made[2]["extra_content"] = signed
+    history = [
+        {"role": "user", "content": "Go."},
+        {"role": "assistant", "content": None, "tool_calls": made[:2]},
+        *({"role": "tool", "tool_call_id": id, "content": "1"} for id in "ab"),
+        {"role": "assistant", "content": None, "tool_calls": made[2:]},
+        {"role": "tool", "tool_call_id": "c", "content": "1"},
+    ]
+    request = chat.decode_request(json.dumps({"model": "m", "messages": history}).encode())
+    bare = [msgspec.structs.replace(entry, message=-1) for entry in request.entries]  # type: ignore[call-arg]
+    other = Request("m", tuple(bare))
+    unknown = {"google": {"thought_signature": UNKNOWN_THOUGHT_SIGNATURE}}
+    for each in (request, other):
+        conversation = Conversation(each, "S", profile_from({"thought_signatures": True}))
+        told = json.loads(conversation.start().body)["messages"]
+        calls = [call for message in told for call in message.get("tool_calls", ())]
+        assert [call.get("extra_content") for call in calls] == [unknown, None, signed]
+        assert [(note.code, note.subject) for note in conversation.notes] == [("signature_missing", "a")]
+    assert "extra_content" not in json.dumps(json.loads(Conversation(other, "S").start().body)["messages"][1])

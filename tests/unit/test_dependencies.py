@@ -24,9 +24,18 @@ from toolwire.imports import REQUIREMENTS, install_command, missing_extra
 ROOT = Path(__file__).parent.parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
-PACKAGES = {"mcp": "toolwire/agent/mcp/", "postgres": "toolwire/memory/postgres/"}
+PACKAGES = {
+    "google": "toolwire/upstream/google_login",
+    "mcp": "toolwire/agent/mcp/",
+    "postgres": "toolwire/memory/postgres/",
+}
 """The folder whose modules import what an extra installs."""
-MODULES = {"markdown-it-py": "markdown_it", "mcp-types": "mcp_types", "prometheus-client": "prometheus_client"}
+MODULES = {
+    "google-auth": "google",
+    "markdown-it-py": "markdown_it",
+    "mcp-types": "mcp_types",
+    "prometheus-client": "prometheus_client",
+}
 """Where a distribution has another name than its module."""
 MAX_PACKAGES = 30
 

@@ -14,7 +14,6 @@ import pytest
 from toolwire.agent import Agent, ModelFailed, ModelRateLimited, Session
 from toolwire.agent import errors as agent_errors
 from toolwire.core.errors import BackendFault, Failure, RateLimited, ToolwireError
-from toolwire.gateway.keys import Unauthorized
 from toolwire.gateway.memory_budget import Overloaded
 from toolwire.gateway.responses.conversation_lock import Locked
 from toolwire.gateway.workers.supervisor import StartFailed
@@ -32,7 +31,6 @@ MADE: dict[type[Any], Callable[[type[Any]], Any]] = {
     NotUsable: lambda kind: kind("busy", "locked"),
     Overloaded: lambda kind: kind(1000, 529),
     StoreFailed: lambda kind: kind("busy", "locked"),
-    Unauthorized: lambda kind: kind(is_sent=True),
     Locked: lambda kind: kind("conversation"),
     TooManyRuns: lambda kind: kind(RunLimits(512, 64), of_owner=True),
 }
@@ -42,6 +40,7 @@ VALUES = {
     "found": "messages",
     "failure": FAILURE,
     "guard": "x",
+    "seconds": 1.5,
 }
 """Arguments that are not any text."""
 LOADED = (StartFailed,)

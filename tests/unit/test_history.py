@@ -1,11 +1,13 @@
 """Every call has its result, every result its call."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from toolwire.adapt.history import NO_RESULT, repair_pairs
 from toolwire.core.errors import BadRequest
 from toolwire.core.events import Note
-from toolwire.core.request import CallEntry, Message, ResultEntry, TextPart
+from toolwire.core.request import CallEntry, Entry, Message, ReasoningEntry, ResultEntry, TextPart
 
 USER = Message("user", (TextPart("go on"),))
 
@@ -133,3 +135,21 @@ def test_a_result_behind_the_next_call_of_the_same_id_is_not_taken_for_the_first
         "ResultEntry",
     ]
     assert "result_missing" in [note.code for note in notes]
+
+
+entries = st.lists(
+    st.one_of(
+        st.builds(call, st.sampled_from("ab")),
+        st.builds(result, st.sampled_from("ab")),
+        st.sampled_from([USER, Message("assistant", (TextPart("Hi"),)), ReasoningEntry("r", ("why",))]),
+    ),
+    max_size=7,
+)
+
+
+@given(entries, st.booleans())
+def test_a_history_that_is_recognised_as_paired_needs_no_repair(history: list[Entry], moves: bool):
+    with pytest.MonkeyPatch.context() as patch:
+        quick = repair_pairs(history, "repair", moves=moves)
+        patch.setattr("toolwire.adapt.history._is_paired", lambda _: False)
+        assert repair_pairs(history, "repair", moves=moves) == quick

@@ -11,6 +11,7 @@ from toolwire.adapt.lowering import lower_request
 from toolwire.adapt.names import Limits
 from toolwire.adapt.repair import repair_json
 from toolwire.backends import chat as chat_backend
+from toolwire.backends import gemini as gemini_backend
 from toolwire.backends import messages as messages_backend
 from toolwire.backends import responses as responses_backend
 from toolwire.backends.codex.protocol import make_limit_headers
@@ -39,7 +40,7 @@ from toolwire.turns.schemas import find_problems
 
 ASK = chat.decode_request(b'{"model":"m","messages":[{"role":"user","content":"x"}],"stream":true}')
 DEEP = b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
-BACKENDS = pytest.mark.parametrize("backend", [chat_backend, messages_backend, responses_backend])
+BACKENDS = pytest.mark.parametrize("backend", [chat_backend, gemini_backend, messages_backend, responses_backend])
 
 
 def call(id: str, name: str = "f", arguments: str = "{}") -> CallEntry:

@@ -41,4 +41,4 @@ def test_a_request_that_is_no_object_is_refused(request_body: str | bytes):
 def test_a_body_that_is_no_json_breaks_the_rule_about_that():
     assert [finding.rule for finding in check_body("chat", b"<html>")] == ["plain.json"]
     with pytest.raises(ValueError, match="is no dialect"):
-        check_body("gemini", b"{}")  # pyright: ignore[reportArgumentType]
+        check_body("claude", b"{}")  # pyright: ignore[reportArgumentType]

@@ -1,9 +1,11 @@
 """`import toolwire`: streams, as iterators and as push objects, in any chunking."""
 
 import itertools
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 import toolwire
@@ -78,12 +80,17 @@ def test_events_do_not_depend_on_how_bytes_are_cut(turn: str, kind: Name):
     assert isinstance(events[-1], TurnEnded | TurnFailed)
 
 
+def arguments_of(call: Calls, kind: Name) -> str:
+    """The arguments as they are read from a server of this kind: Gemini writes an object, not its text."""
+    return msgspec.json.format(call.arguments, indent=-1) if kind == "gemini" else call.arguments
+
+
 @pytest.mark.parametrize("kind", NAMES)
 def test_a_turn_is_collected_as_the_server_told_it(kind: Name):
     turn = collect(decode_stream(kind, [stream(TURNS["a thought, text and two calls"], kind)]))
     assert (turn.text, turn.reasoning, turn.reason) == ("So.", "Hm.", "calls")
     assert [(call.id, call.name, call.arguments) for call in turn.calls] == [
-        (call.id, call.name, call.arguments) for call in (LOOK, FIND)
+        (call.id, call.name, arguments_of(call, kind)) for call in (LOOK, FIND)
     ]
     assert turn.usage is not None
     assert turn.usage.total == 16
@@ -105,14 +112,18 @@ def test_an_event_comes_with_the_bytes_that_complete_it(kind: Name):
     assert "chunk" in given[first:]
 
 
-@pytest.mark.parametrize("kind", NAMES)
+ENDED: tuple[Name, ...] = ("chat", "responses", "messages")
+"""The dialects whose streams say that they are over. In the others the end of the body does."""
+
+
+@pytest.mark.parametrize("kind", ENDED)
 def test_what_follows_the_end_of_a_turn_is_not_read(kind: Name):
     chunks = iter([stream(TURNS["text"], kind), b"data: {}\n\n", b"more"])
     assert collect(decode_stream(kind, chunks)).failure is None
     assert [*chunks] == [b"data: {}\n\n", b"more"]
 
 
-@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("kind", ENDED)
 def test_bytes_behind_the_end_of_a_turn_cause_nothing(kind: Name):
     decoder = StreamDecoder(kind)
     decoder.feed(stream(TURNS["text"], kind))
@@ -212,8 +223,8 @@ def test_a_generator_can_be_closed_early_and_reads_no_further():
 
 
 def test_what_cannot_be_an_option_is_refused_where_it_is_said():
-    with pytest.raises(ValueError, match="'gemini' is no dialect; there are chat, responses, messages"):
-        decode_stream("gemini", [])  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="'claude' is no dialect; there are chat, responses, messages, gemini"):
+        decode_stream("claude", [])  # pyright: ignore[reportArgumentType]
     with pytest.raises(TypeError, match="there is no option 'max_call'"):
         decode_stream("chat", [], max_call=1)  # pyright: ignore[reportCallIssue]
     with pytest.raises(ValueError, match="max_calls: "):
@@ -244,9 +255,9 @@ def test_a_value_that_cannot_be_is_refused_by_the_name_of_its_option(options: An
 
 def test_a_reason_that_there_is_not_is_refused():
     events = [TurnStarted(), TurnEnded("done")]  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match="reason: 'done' is none of stop, calls, length, filter"):
+    with pytest.raises(ValueError, match="reason: 'done' is not one of stop, calls, length, filter"):
         [*encode_stream("chat", events)]
-    with pytest.raises(ValueError, match="reason: 'done' is none of"):
+    with pytest.raises(ValueError, match="reason: 'done' is not one of"):
         encode_body("chat", collect(events))
 
 
@@ -319,7 +330,9 @@ def test_what_was_collected_can_be_told_again(dialect: Name, turn: str):
     again = collect(decode_stream(dialect, encode_stream(dialect, events_of(first), include_usage=True)))
     assert (again.text, again.reason) == (first.text, first.reason)
     if first.failure is None:
-        assert [call.arguments for call in again.calls] == [call.arguments for call in first.calls]
+        # Clients of Gemini get no call that they must not run.
+        told = [call.arguments for call in first.calls if call.complete or dialect != "gemini"]
+        assert [call.arguments for call in again.calls] == told
         assert again.usage == first.usage
 
 
@@ -389,7 +402,11 @@ BOTH = Script((Says("So."), LOOK, FIND, Says("Done.")))
 
 def read(script: Script, **options: Any) -> Turn:
     turns = [collect(decode_stream(kind, [stream(script, kind)], seed="S", **options)) for kind in NAMES]
-    assert len({(turn.text, turn.calls, turn.reason) for turn in turns}) == 1
+    for turn in turns:
+        assert (turn.text, turn.reason) == (turns[0].text, turns[0].reason)
+        assert [(call.id, json.loads(call.arguments)) for call in turn.calls] == [
+            (call.id, json.loads(call.arguments)) for call in turns[0].calls
+        ]
     return turns[0]
 
 

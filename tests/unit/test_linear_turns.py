@@ -16,7 +16,7 @@ MOST = 6
 
 Json = dict[str, Any]
 DIALECTS = ("chat", "responses", "messages")
-BACKENDS = ("chat", "responses", "messages", "codex")
+BACKENDS = ("chat", "responses", "messages", "gemini", "codex")
 
 
 @cache
@@ -398,6 +398,56 @@ def test_lines_of_codex() -> None:
 
     # A line costs many steps, so that those for each of the others before it are seen late.
     grown = {what: _grown(lambda size, lines=lines: steps(size, lines), 2 * SIZE, 4.5) for what, lines in LINES.items()}
+    assert not {what: found for what, found in grown.items() if found}
+
+
+def _parts(*parts: Json) -> bytes:
+    return _sse({"candidates": [{"content": {"parts": [*parts]}}]})
+
+
+def _value(path: str, **value: Any) -> bytes:
+    piece = {"jsonPath": path, **value}
+    return _parts({"functionCall": {"partialArgs": [piece], "willContinue": True}})
+
+
+_BEGUN = _parts({"functionCall": {"name": "a", "willContinue": True}})
+
+PARTS: dict[str, Callable[[range], Iterable[bytes]]] = {
+    "text": lambda units: (_parts({"text": "x"}) for _ in units),
+    "text in one chunk": lambda units: (_parts(*({"text": "x"} for _ in units)),),
+    "signed text": lambda units: (_parts({"text": "x", "thoughtSignature": "AA=="}) for _ in units),
+    "thoughts": lambda units: (_parts({"text": "x", "thought": True, "thoughtSignature": "AA=="}) for _ in units),
+    "calls": lambda units: (_parts({"functionCall": {"name": "a", "args": {}}}) for _ in units),
+    "calls of one id": lambda units: (_parts({"functionCall": {"name": "a", "id": "c"}}) for _ in units),
+    "other parts": lambda units: (_parts({f"other{each}": 1}) for each in units),
+    "other parts in one chunk": lambda units: (_parts(*({"other": 1} for _ in units)),),
+    "a streamed text": lambda units: (_BEGUN, *(_value("$.a", stringValue="x", willContinue=True) for _ in units)),
+    "streamed values": lambda units: (_BEGUN, *(_value(f"$.k{each}", numberValue=each) for each in units)),
+    "streamed lists": lambda units: (_BEGUN, *(_value(f"$.k[{each}].a", numberValue=each) for each in units)),
+    "a deep path": lambda units: (_BEGUN, _value("$" + ".a" * len(units), boolValue=True)),
+    "streamed calls": lambda units: (frame for each in units for frame in (_BEGUN, _value("$.a", numberValue=each))),
+    "counts": lambda units: (_sse({"usageMetadata": {"promptTokenCount": each}}) for each in units),
+}
+
+
+def test_chunks_of_gemini() -> None:
+    meter, modules = loaded()
+    body = json.dumps(_responses([_said("user")], [{"type": "function", "name": "a"}])).encode()
+
+    def steps(size: int, frames: Callable[[range], Iterable[bytes]]) -> int:
+        request = modules["dialects.responses"].decode_request(body)
+        end = _sse({"candidates": [{"finishReason": "STOP"}]})
+        data = b"".join((*frames(range(size)), end))
+
+        def converse() -> None:
+            conversation = modules["backends.gemini"].Conversation(request, "s")
+            for frame in modules["core.sse"].FrameReader(delta_fields=conversation.delta_fields).feed(data):
+                conversation.feed(frame)
+            conversation.end()
+
+        return counted(meter, converse)
+
+    grown = {what: _grown(lambda size, frames=frames: steps(size, frames), SIZE) for what, frames in PARTS.items()}
     assert not {what: found for what, found in grown.items() if found}
 
 

@@ -49,7 +49,7 @@ def test_every_fact_has_a_reason_and_no_reason_is_about_another():
 
 def facts(fields: dict[str, Any]) -> list[str]:
     known = {f"profile.{key}": value for key, value in fields.get("profile", {}).items()}
-    known |= {key: fields[key] for key in ("query", "key_header") if key in fields}
+    known |= {key: fields[key] for key in ("query", "key_header", "auth") if key in fields}
     return [f"{key} = {json.dumps(value)}" for key, value in known.items()]
 
 

@@ -264,10 +264,10 @@ def test_filters_choose_what_is_shown(tmp_path, options, types):
     [
         ({"request": "nobody"}, "no such recording"),
         ({"dialect": "messages"}, "no such recording"),
-        ({"dialect": "morse"}, "--dialect: 'morse' is none of chat, responses, messages"),
-        ({"direction": "up"}, "--direction: 'up' is none of client, sent, received"),
-        ({"events": ("song",)}, "--event: 'song' is none of"),
-        ({"written_as": "morse"}, "--as: 'morse' is none of"),
+        ({"dialect": "morse"}, "--dialect: 'morse' is not one of chat, responses, messages"),
+        ({"direction": "up"}, "--direction: 'up' is not one of client, sent, received"),
+        ({"events": ("song",)}, "--event: 'song' is not one of"),
+        ({"written_as": "morse"}, "--as: 'morse' is not one of"),
     ],
 )
 def test_a_filter_that_fits_nothing_is_said(tmp_path, options, said):

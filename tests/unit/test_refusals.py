@@ -21,6 +21,8 @@ INCLUDE = RefusedPart("include", always=True)
         ("reasoning_content cannot be used here", None, "", ALWAYS),
         ("The encrypted content for item rs_1 could not be verified.", None, "invalid_encrypted_content", ONCE),
         ("messages.1.content.0: Invalid `signature` in `thinking` block", None, "", ONCE),
+        ("Corrupted thought signature.", None, "400", ONCE),
+        ("Thought signature is not valid", None, "", ONCE),
         ("Encrypted content is not supported with this model.", "include", "", INCLUDE),
         ("Encrypted content is not supported with this model.", None, "", INCLUDE),
         ("Unknown parameter: 'include'.", None, "", INCLUDE),

@@ -9,7 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from toolwire.adapt.argument_types import fits_type
+from toolwire.adapt.arguments import ArgumentJudge
 from toolwire.adapt.schemas import CHANGES, adjust
+from toolwire.core.collect import Call
+from toolwire.core.request import Tool
 from toolwire.turns.schemas import compile_simple_pattern, find_problems
 
 Json = dict[str, Any]
@@ -280,7 +284,7 @@ def test_other_patterns_are_not(pattern: str):
 usual_schemas = st.recursive(
     st.fixed_dictionaries(
         {"type": st.sampled_from(["string", "integer", "number", "boolean", "null", "object", "array"])},
-        optional={"description": st.just("x"), "minLength": st.just(2), "enum": st.just(["a", 1])},
+        optional={"description": st.just("x"), "minLength": st.just(2), "enum": st.sampled_from([["a", 1], ["a"]])},
     ),
     lambda inner: st.one_of(
         st.fixed_dictionaries(
@@ -302,9 +306,99 @@ usual_values = st.recursive(
 
 
 @given(usual_schemas, usual_values)
-def test_the_quick_check_finds_what_the_library_finds(schema: dict[str, Any], value: Any):
+def test_what_fits_the_type_of_a_schema_has_no_problems(schema: dict[str, Any], value: Any):
     data, arguments = json.dumps(schema).encode(), json.dumps(value)
-    with pytest.MonkeyPatch.context() as patch:
-        quick = find_problems(data, arguments)
-        patch.setattr("toolwire.turns.schemas.MAX_QUICK_CHARS", -1)
-        assert quick == find_problems(data, arguments)
+    assert not fits_type(data, arguments) or find_problems(data, arguments) == []
+
+
+USUAL = {
+    "$schema": "http://json-schema.org/draft-07/schema#",
+    "type": "object",
+    "properties": {
+        "path": {"type": "string", "description": "A path", "minLength": 1},
+        "mode": {"type": "string", "enum": ["read", "write"]},
+        "line": {"type": "integer", "minimum": 1, "maximum": 9},
+        "share": {"type": "number"},
+        "note": {"type": ["string", "null"], "default": None},
+        "either": {"anyOf": [{"type": "boolean"}, {"type": "array", "items": {"type": "null"}}]},
+        "edits": {
+            "type": "array",
+            "maxItems": 1,
+            "items": {"type": "object", "properties": {"new": {}}, "required": ["new"], "additionalProperties": False},
+        },
+    },
+    "required": ["path"],
+}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"path": "ä\U0001f600"},
+        {"mode": "write", "line": 9, "share": 1, "note": "n", "either": [None], "edits": []},
+        {"share": 0.5, "note": None, "either": True, "other": {"deep": [1]}},
+    ],
+)
+def test_arguments_that_fit_a_usual_schema_are_decoded_only(fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch):
+    def refuse(schema: bytes, arguments: str) -> None:
+        raise AssertionError("the library is not needed")
+
+    tool = Tool("read", parameters=raw(USUAL))
+    call = Call("c", "read", json.dumps({"path": "p", **fields}))
+    assert ArgumentJudge([tool], refuse).check(call, call.arguments).notes == ()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"path": ""},
+        {"path": None},
+        {"mode": "append"},
+        {"line": 0},
+        {"line": 10},
+        {"line": 1.5},
+        {"line": True},
+        {"share": "1"},
+        {"note": 1},
+        {"either": [1]},
+        {"edits": [{}]},
+        {"edits": [{"new": 1, "more": 1}]},
+        {"edits": [{"new": 1}, {"new": 2}]},
+    ],
+)
+def test_arguments_that_do_not_fit_are_left_to_the_library(fields: dict[str, Any]):
+    data, arguments = json.dumps(USUAL).encode(), json.dumps({"path": "p", **fields})
+    assert find_problems(data, arguments)
+    assert not fits_type(data, arguments)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "string", "pattern": "^a$"},
+        {"type": "string", "minLength": "1"},
+        {"type": "integer", "minimum": 0.5},
+        {"type": "number", "maximum": 1},
+        {"type": "string", "enum": ["a", 1]},
+        {"type": "object", "properties": {"a": {}}, "additionalProperties": {"type": "string"}},
+        {"type": "object", "required": "a"},
+        {"type": "object", "required": ["a"], "additionalProperties": False},
+        {"type": "anything"},
+        {"anyOf": 5},
+        {"anyOf": []},
+        {"$ref": "#"},
+        {"not": {}},
+        {"type": []},
+        True,
+        5,
+    ],
+)
+def test_a_schema_with_an_unusual_part_has_no_type(part: Any):
+    schema = {"type": "object", "properties": {"a": part}}
+    assert not fits_type(json.dumps(schema).encode(), "{}")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", "{", '{"path":"p"} 1', '{"path":"\\ud83d"}', '{"path":"\ud83d"}'])
+def test_a_text_that_is_no_object_does_not_fit(text: str):
+    assert not fits_type(json.dumps(USUAL).encode(), text)

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
 
+from toolwire.adapt.argument_types import fits_type
 from toolwire.adapt.repair import Problem, RepairedJson, repair_json, retype
 from toolwire.core.collect import Call, CallAssembler
 from toolwire.core.events import OUTPUT, CallArgs, CallEnded, CallStarted, Event, Note, TurnEnded, TurnFailed, Usage
@@ -89,11 +90,14 @@ class ArgumentJudge:
         return Verdict(notes), tool
 
     def _find_problems(self, tool: Tool, text: str) -> Sequence[Problem] | None:
+        schema = bytes(tool.parameters) if tool.parameters is not None else b""
+        if schema and fits_type(schema, text):
+            return ()
         if not is_json(text):
             return (NOT_JSON,)
         if not text.lstrip().startswith("{"):
             return (NO_OBJECT,)
-        return self._validate(bytes(tool.parameters), text) if tool.parameters is not None else ()
+        return self._validate(schema, text) if schema else ()
 
 
 class CheckArguments:

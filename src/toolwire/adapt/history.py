@@ -59,7 +59,7 @@ def repair_pairs(
     under both rules if there is nothing to answer but an empty result.
     """
     history = tuple(entries)
-    if not any(isinstance(entry, CallEntry | ResultEntry) for entry in history):
+    if _is_paired(history):
         return history, []
     notes: list[Note] = []
     history = tuple(_make_ids_distinct(_move_early_results(_drop_blank_messages(history), rule, notes), notes))
@@ -101,6 +101,22 @@ def repair_pairs(
         out.append(entry)
     out += [_take_late_result(call, positions, len(history), rule, notes) for call in waiting.values()]
     return _add_orphans(out, orphans, notes)
+
+
+def _is_paired(history: tuple[Entry, ...]) -> bool:
+    """Whether every call is answered before the next message, so that nothing needs a repair."""
+    waiting: dict[str, str] = {}
+    for entry in history:
+        if isinstance(entry, CallEntry):
+            if entry.id in waiting:
+                return False
+            waiting[entry.id] = entry.kind
+        elif isinstance(entry, ResultEntry):
+            if waiting.pop(entry.call_id, "") != entry.kind:
+                return False
+        elif waiting and isinstance(entry, Message):
+            return False
+    return not waiting
 
 
 def _add_orphans(

@@ -185,6 +185,8 @@ class _LoweredTools:
         return tuple(out) or (TextPart("No tool was found."),)
 
     def lower_choice(self, choice: ToolChoice) -> ToolChoice:
+        if not choice.name and not choice.allowed and choice.kind == "function":
+            return choice
         names: dict[str, list[str]] = {}
         for tool in self.tools:
             names.setdefault(tool.name, []).append(self._naming.name_of(tool.namespace, tool.name))

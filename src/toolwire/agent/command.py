@@ -76,7 +76,7 @@ class RunOptions(msgspec.Struct, frozen=True):
     def agent_config(self) -> AgentConfig:
         """The configuration of the agent. Raises `UsageError`."""
         if self.approve not in get_args(Policy):
-            raise UsageError(f"--approve: {self.approve!r} is none of {', '.join(get_args(Policy))}")
+            raise UsageError(f"--approve: {self.approve!r} is not one of {', '.join(get_args(Policy))}")
         for option, number in (("--max-turns", self.max_turns), ("--context-window", self.context_window)):
             if number < 0:
                 raise UsageError(f"{option}: {number} is less than 0")

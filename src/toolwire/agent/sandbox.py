@@ -58,7 +58,7 @@ class Sandbox(msgspec.Struct, frozen=True):
 def choose_sandbox(mode: str, *, network: bool) -> Sandbox:
     """The sandbox for a mode. Raises `ValueError` for an unknown mode, or one that needs what does not work here."""
     if mode not in get_args(SandboxMode):
-        raise ValueError(f"{mode!r} is none of {', '.join(get_args(SandboxMode))}")
+        raise ValueError(f"{mode!r} is not one of {', '.join(get_args(SandboxMode))}")
     name = {"linux": "Landlock", "darwin": "seatbelt"}.get(sys.platform, "") if mode != "off" else ""
     sandbox = Sandbox(name, writes=mode != "read-only", network=network)
     reason = find_fault(sandbox) if name else f"this system, {sys.platform}, has none"

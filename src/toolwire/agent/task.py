@@ -79,7 +79,7 @@ class AgentConfig(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if self.approve not in get_args(Policy):
-            raise ValueError(f"approve: {self.approve!r} is none of {', '.join(get_args(Policy))}")
+            raise ValueError(f"approve: {self.approve!r} is not one of {', '.join(get_args(Policy))}")
         if self.retries < 0:
             raise ValueError(f"retries: {self.retries} is less than 0")
 

@@ -279,6 +279,12 @@ _REFUSING_STATUS = (400, 422)
 _INCLUDE = re.compile(r"""['"`]include\b|\binclude\[|encrypted content is not supported""")
 _REASONING_FIELD = re.compile(r"""\breasoning_(?:content|details)\b|\bmessages?\b.*[.'"`\]]reasoning\b""", re.DOTALL)
 """Reasoning fields of a message. `reasoning` alone may also be the field of a request."""
+_SIGNATURE = re.compile(
+    r"signature.*thinking|thinking.*signature"
+    r"|(?:corrupted|invalid) thought[ _]signature|thought[ _]signature is (?:not valid|invalid)",
+    re.DOTALL,
+)
+"""How Anthropic and Google refuse a signature. That one is missing is another matter."""
 _SEARCH_FIELD = re.compile(r"\btool_search|\bdefer_loading\b|\btool_reference\b")
 _INVALID = re.compile(r"does not match|invalid (?:value|type)|input should be|must be one of|deserialize")
 _REFUSES = re.compile(r"not (?:supported|permitted|allowed)|unsupported|unexpected|unknown|unrecogni|extra|forbidden")
@@ -297,8 +303,8 @@ def find_refused_part(failure: Failure) -> RefusedPart | None:
     if failure.status not in _REFUSING_STATUS:
         return None
     message = failure.message.lower()
-    if failure.code == "invalid_encrypted_content" or ("signature" in message and "thinking" in message):
-        return RefusedPart("reasoning", always=False)  # how OpenAI and Anthropic refuse a signature
+    if failure.code == "invalid_encrypted_content" or _SIGNATURE.search(message):
+        return RefusedPart("reasoning", always=False)
     if (failure.param or "").startswith("include") or _INCLUDE.search(message):
         return RefusedPart("include", always=True)
     if _SEARCH_FIELD.search(f"{message} {failure.param}") and (_REFUSES.search(message) or _INVALID.search(message)):

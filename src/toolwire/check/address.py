@@ -34,7 +34,7 @@ def normalise_url(url: str) -> str:
         raise ValueError(f"{url!r} is not an address of an endpoint, such as 127.0.0.1:8787 or https://example.com/v1")
     if parts.query or parts.fragment or "@" in parts.netloc:
         raise ValueError("the address of an endpoint has no query and no password; keys are given separately")
-    path = parts.path.rstrip("/")
+    path = re.sub(r"/models/.*:\w+$", "", parts.path.rstrip("/"))
     for ending in ("/chat/completions", "/responses", "/messages"):
         if path.endswith(ending):
             return f"{parts.scheme}://{parts.netloc}{path.removesuffix(ending)}"

@@ -57,7 +57,8 @@ def read_file(data: bytes, api: Dialect | None = None, request: bytes = b"") -> 
 def _find_api(data: bytes) -> Dialect | None:
     """The API that an answer belongs to, streamed or not; None if it is unknown."""
     plain = _parse_object(data)
-    objects = [plain] if plain else [each.fields for each in FrameCheck().feed(data + b"\n\n")]
+    elements = as_objects(parse_json(data))
+    objects = [plain] if plain else elements or [each.fields for each in FrameCheck().feed(data + b"\n\n")]
     return next((api for each in objects if (api := detect_dialect(each))), None)
 
 
@@ -87,7 +88,7 @@ def read_har(data: bytes) -> list[Exchange]:
         content = as_object(response.get("content"))
         url, method = as_text(request.get("url")), as_text(request.get("method"))
         path = url.partition("?")[0].rstrip("/")
-        api: Dialect | None = next((api.name for api in APIS.values() if path.endswith(api.path)), None)
+        api: Dialect | None = next((api.name for api in APIS.values() if api.serves(path)), None)
         if api is None or method != "POST" or response.get("status") != 200:
             continue
         text = as_text(content.get("text"))

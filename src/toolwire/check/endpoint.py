@@ -14,7 +14,7 @@ from toolwire.check.address import CONNECT_TIMEOUT, explain_failure
 from toolwire.check.apis import Api
 from toolwire.check.exchange import Exchange, SentRequest, is_event_stream, is_framed
 from toolwire.check.turns.frames import ReceivedFrame
-from toolwire.check.turns.loose import Json, as_object, as_objects, as_text
+from toolwire.check.turns.loose import as_object, as_text
 from toolwire.check.turns.rule import Finding, RequestFacts
 from toolwire.check.turns.streams import StreamCheck, check_answer
 from toolwire.core.redact import BlankCredentials, CredentialFilter
@@ -52,7 +52,7 @@ class Target(msgspec.Struct, frozen=True):
     base: str
     model: str
     key: str = ""
-    budget: int = 250
+    budget: int = 300
     """The maximum number of requests."""
     timeout: float = 120.0
     """Seconds that one answer may take."""
@@ -123,7 +123,7 @@ class Endpoint:
 
         With `leave_after` the client disconnects after that many events.
         """
-        sent = SentRequest("POST" if body else "GET", self.target.base + path, body)
+        sent = SentRequest("POST" if body else "GET", api.find_base(self.target.base) + path, body)
         exchange = Exchange(self.spend(api), self.probe, api.name, sent, facts=facts)
         answer = _Answer(exchange, self.target.key, leave_after, self.clock)
         headers = self.make_headers(api) | ({"content-type": "application/json"} if body else {})
@@ -310,8 +310,3 @@ def describe_status(exchange: Exchange) -> str:
     if not message and "html" in exchange.content_type:
         message = "a web page"
     return f"status {exchange.status}: {message or exchange.body[:200].decode(errors='replace')}".removesuffix(": ")
-
-
-def read_models(fields: Json) -> list[str]:
-    """The ids in the answer to `GET /models`."""
-    return [as_text(each.get("id")) for each in as_objects(fields.get("data"))]

@@ -14,7 +14,6 @@ from toolwire.check.endpoint import (
     GivenUp,
     Target,
     Unreachable,
-    read_models,
 )
 from toolwire.check.exchange import Exchange
 from toolwire.check.probes import PROBES
@@ -132,7 +131,7 @@ async def _find_model(endpoint: Endpoint, apis: Sequence[Api]) -> str:
             raise Unreachable(f"{endpoint.target.base} cannot be reached: {answer.failure}")
         if answer.failure:
             raise Unreachable(f"{endpoint.target.base} cannot be checked: {answer.failure}")
-        models = [name for name in read_models(answer.fields) if name]
+        models = [name for name in api.list_models(answer.fields) if name]
         if models:
             return "demo" if "demo" in models else models[0]
         answers.append(answer)
@@ -186,6 +185,7 @@ _CONDITIONS: dict[str, Callable[[Exchange], object]] = {
     "stream.live": lambda exchange: len(exchange.received) > MIN_LIVE_EVENTS,
     "stream.whole": lambda exchange: exchange.seconds,
     "sse.content-type": lambda exchange: exchange.content_type,
+    "gemini.signature": lambda exchange: b'"thoughtSignature"' in exchange.body,
 }
 """Conditions under which an answer tests a rule, by what the rule needs or by its id."""
 

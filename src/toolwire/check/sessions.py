@@ -41,9 +41,8 @@ class ProbeSession:
         """Send a request and check its answer."""
         body = self.make_body(request, model)
         facts = make_facts(self.api.name, body, self.endpoint.target.headers.items())
-        return await self.endpoint.fetch(
-            self.api, self.api.path, msgspec.json.encode(body), facts, leave_after=leave_after
-        )
+        path, sent = self.api.split_body(body)
+        return await self.endpoint.fetch(self.api, path, msgspec.json.encode(sent), facts, leave_after=leave_after)
 
     async def count_calls(self, request: ProbeRequest) -> int:
         """The number of calls that the model makes for this request. It is sent once; the number is cached."""
@@ -53,8 +52,10 @@ class ProbeSession:
 
     async def post(self, body: Json | bytes, path: str = "") -> Exchange:
         """Send a body as it is; the answer is not checked as a turn."""
-        data = body if isinstance(body, bytes) else msgspec.json.encode(body)
-        return await self.endpoint.fetch(self.api, path or self.api.path, data)
+        fields: Json = {"model": self.endpoint.target.model} if isinstance(body, bytes) else body
+        own_path, sent = self.api.split_body(fields)
+        data = body if isinstance(body, bytes) else msgspec.json.encode(sent)
+        return await self.endpoint.fetch(self.api, path or own_path, data)
 
     async def get(self, path: str) -> Exchange:
         """Send a GET request."""
@@ -114,7 +115,8 @@ class ProbeSession:
 
     def has_answered_like(self, exchange: Exchange) -> bool:
         """Whether the server ever gave a complete turn in the same mode: streamed, plain or over a WebSocket."""
-        stream = exchange.is_socket or as_object(parse_json(exchange.sent.body)).get("stream")
+        fields = exchange.facts.fields if exchange.facts else as_object(parse_json(exchange.sent.body))
+        stream = exchange.is_socket or fields.get("stream")
         return any(
             each.ok and each.api == exchange.api and each.streamed == stream and each.is_socket == exchange.is_socket
             for each in self.endpoint.exchanges

@@ -18,18 +18,18 @@ from toolwire.imports import without_working_directory
 
 COMMANDS = {
     "serve": "Run the gateway.",
-    "launch": "Start Claude Code, Codex or any other client with the models of the gateway; "
-    "starts a gateway too if none runs.",
+    "launch": "Start Claude Code, Codex or any other client on your models, and a gateway if none is running.",
     "env": 'Print shell commands that point a client at the gateway, as in: eval "$(toolwire env claude)".',
     "init": "Write a settings file after asking which servers you use. Keys stay in environment variables.",
-    "models": "List the models and aliases of every backend; asks the server where globs are configured.",
-    "doctor": "Check the configuration, every backend, its key, the store, Codex and the port; "
-    "each line says what to do.",
+    "models": "List the models and aliases of every backend. The server is asked which models match a glob.",
+    "doctor": "Check the settings, the backends with their keys, the store, Codex and the port, and suggest fixes.",
     "run": "Run an agent, whose tools run on this machine. Without a prompt the session is interactive.",
     "sessions": "List the sessions of `toolwire run`; `toolwire run --resume ID` continues one.",
     "check": "Check how an endpoint handles tool calls, and show the bytes that break a rule.",
     "replay": "Show recorded turns with their times, calls and notes.",
     "config": "Show the settings in force and where each comes from; keys are masked.",
+    "keys": "Issue keys to clients, list, change, rotate and revoke them.",
+    "usage": "Show what turns used: tokens, calls and time by key, model, day and more.",
     "store": "Inspect the store, migrate it to this version, or copy it to another one.",
 }
 """The help text of every command. The command itself is in the module of the same name."""
@@ -64,7 +64,7 @@ def _complete(context: click.Context, parameter: click.Parameter, is_given: bool
         return
     shell = os.path.basename(os.environ.get("SHELL", ""))
     if shell not in SHELLS:
-        raise stop(f"completion: SHELL is {shell!r}, which is none of {', '.join(SHELLS)}")
+        raise stop(f"completion: SHELL is {shell!r}, which is not one of {', '.join(SHELLS)}")
     completion = get_completion_class(shell)
     assert completion is not None
     script = completion(context.command, {}, "toolwire", COMPLETION_VARIABLE).source()

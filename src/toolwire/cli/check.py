@@ -49,15 +49,15 @@ class CheckOptions(msgspec.Struct, frozen=True):
 
 @click.command()
 @click.argument("url", default="", help="The address of an endpoint, with or without /v1.")
-@click.option("--api", "-a", default="", help="APIs, separated by commas: chat,responses,messages; all by default.")
-@click.option("--model", "-m", default="", help="The model to ask; the first one listed by default.")
+@click.option("--api", "-a", default="", help=f"APIs, separated by commas: {','.join(APIS)}; all by default.")
+@click.option("--model", "-m", default="", help="The model to use; by default demo, or the first one listed.")
 @click.option("--key", "-k", default="", envvar="TOOLWIRE_CHECK_KEY", show_envvar=True, help="The key to send.")
 @click.option("--only", multiple=True, help="A rule, or an area of rules; may be repeated.")
 @click.option("--report", "-r", type=PATH, multiple=True, help="A file ending with .html, .json or .xml (JUnit).")
 @click.option("--record", type=PATH, help="A directory for all requests and answers.")
 @click.option("--file", "-f", type=PATH, help="Check a captured stream or answer instead.")
 @click.option("--har", type=PATH, help="Check the turns of a HAR archive instead.")
-@click.option("--budget", default=250, show_default=True, help="The maximum number of requests.")
+@click.option("--budget", default=300, show_default=True, help="The maximum number of requests.")
 @click.option("--timeout", default=120.0, show_default=True, help="Seconds to wait for an answer.")
 def check(**values: Any) -> None:
     options = CheckOptions(**values)
@@ -145,5 +145,5 @@ def _choose_apis(names: str) -> list[str]:
     chosen = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip())) or list(APIS)
     unknown = [name for name in chosen if name not in APIS]
     if unknown:
-        raise CheckUsageError(f"--api: {unknown[0]!r} is none of {', '.join(APIS)}")
+        raise CheckUsageError(f"--api: {unknown[0]!r} is not one of {', '.join(APIS)}")
     return chosen

@@ -70,6 +70,7 @@ class ClientSetup(msgspec.Struct, frozen=True):
     def with_files_in(self, folder: Path) -> "ClientSetup":
         """Write the files to a directory; returns the setup with its path."""
         for name, content in self.files.items():
+            (folder / name).parent.mkdir(exist_ok=True)
             with open_private(folder / name, "w") as file:
                 file.write(content.encode())
         placed = {name: value.replace(FOLDER, str(folder)) for name, value in self.variables.items()}
@@ -200,11 +201,42 @@ def _goose(access: Access) -> ClientSetup:
     return ClientSetup(variables)
 
 
+def _gemini(access: Access) -> ClientSetup:
+    # Only its settings choose the login, so it gets a home of its own, with the user's settings beside ours.
+    own = Path(os.environ.get("GEMINI_CLI_HOME") or Path.home()) / ".gemini"
+    settings = {
+        **_read_json(own / "settings.json"),
+        "security": {"auth": {"selectedType": "gemini-api-key"}},
+        **({"model": {"name": access.model}} if access.model else {}),
+    }
+    variables = {
+        **_google(access),
+        "GEMINI_CLI_HOME": FOLDER,
+        "GEMINI_CLI_TRUSTED_FOLDERS_PATH": os.environ.get("GEMINI_CLI_TRUSTED_FOLDERS_PATH")
+        or str(own / "trustedFolders.json"),
+        **({"GEMINI_MODEL": access.model} if access.model else {}),
+    }
+    return ClientSetup(variables, files={".gemini/settings.json": _write_json(settings)})
+
+
+def _google(access: Access) -> dict[str, str]:
+    # GOOGLE_API_KEY would win over the key.
+    return {"GOOGLE_GEMINI_BASE_URL": access.url, "GEMINI_API_KEY": access.key, "GOOGLE_API_KEY": ""}
+
+
 def _any_program(access: Access) -> ClientSetup:
     openai = {"OPENAI_BASE_URL": access.api, "OPENAI_API_BASE": access.api, "OPENAI_API_KEY": access.key}
     anthropic = {"ANTHROPIC_BASE_URL": access.url, "ANTHROPIC_API_KEY": access.key}
     models = dict.fromkeys(("OPENAI_MODEL", "ANTHROPIC_MODEL"), access.model) if access.model else {}
-    return ClientSetup({**openai, **anthropic, **models})
+    return ClientSetup({**openai, **anthropic, **_google(access), **models})
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    """The object in a file; nothing if there is none."""
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
+    except (OSError, msgspec.DecodeError):
+        return {}
 
 
 def _write_json(value: Any) -> str:
@@ -226,6 +258,9 @@ CLIENTS: dict[str, Client] = {
     "qwen": Client("Qwen Code", _qwen, (KEY,), "npm install -g @qwen-code/qwen-code"),
     "crush": Client("Crush", _crush, (KEY,), "npm install -g @charmland/crush"),
     "goose": Client("goose", _goose, ("OPENAI_API_KEY",), "brew install block-goose-cli"),
+    "gemini": Client(
+        "Gemini CLI", _gemini, ("GEMINI_API_KEY",), "npm install -g @google/gemini-cli", "gemini-3.1-pro-preview"
+    ),
     "openai": Client(
         "OpenAI's library",
         lambda access: ClientSetup({"OPENAI_BASE_URL": access.api, "OPENAI_API_KEY": access.key}),
@@ -236,9 +271,10 @@ CLIENTS: dict[str, Client] = {
         lambda access: ClientSetup({"ANTHROPIC_BASE_URL": access.url, "ANTHROPIC_API_KEY": access.key}),
         ("ANTHROPIC_API_KEY",),
     ),
+    "google": Client("Google's library", lambda access: ClientSetup(_google(access)), ("GEMINI_API_KEY",)),
 }
 PROGRAMS: dict[str, Client] = {name: client for name, client in CLIENTS.items() if client.install}
-ANY_PROGRAM = Client("any program", _any_program, ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"))
+ANY_PROGRAM = Client("any program", _any_program, ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"))
 
 
 def check_model(settings: Settings, model: str) -> None:
@@ -283,7 +319,7 @@ def find_model(arguments: Sequence[str]) -> str:
 def with_key_for(settings: Settings, model: str, gateway: GatewayAddress) -> GatewayAddress:
     """The gateway with the key to use for a model: the user's own where the gateway passes it on."""
     backend, _ = _find_backend(settings, model)
-    key = find_key(backend) if not settings.keys else ""
+    key = find_key(backend) if not settings.needs_key else ""
     return msgspec.structs.replace(gateway, key=key, key_variable=find_key_variable(backend)) if key else gateway
 
 

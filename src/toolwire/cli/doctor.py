@@ -40,6 +40,7 @@ from toolwire.turns.route import Route
 from toolwire.turns.routes import Router, read_model_names
 from toolwire.upstream.credentials import find_login_file, inherit_environment, read_login
 from toolwire.upstream.http import HttpSession, HttpUpstream
+from toolwire.upstream.logins import LOGINS
 from toolwire.upstream.reply import Broken
 
 _INSTALL_CODEX = PROGRAMS["codex"].install
@@ -89,13 +90,15 @@ async def examine(config: str | None) -> list[Finding]:
         _examine_codex(),
         asyncio.gather(*(_examine_backend(settings, backend) for backend in settings.backends)),
     )
-    keys = f"{len(settings.keys)}: {', '.join(key.name for key in settings.keys)}"
+    keys = f"{len(settings.keys)}: {', '.join(key.name for key in settings.keys)}" if settings.keys else ""
+    if settings.access.issued_keys:
+        keys = f"{keys}; and issued ones: toolwire keys list".removeprefix("; and ")
     port = f"{url} is free" if version is None else f"{url}: toolwire {version} answers"
     if version == "":
         port = f"{url}: another program answers; choose another with server.port, or serve --port"
     return [
         *_examine_configuration(settings),
-        Finding("keys", "good", keys if settings.keys else "none: every program on this machine may use the gateway"),
+        Finding("keys", "good", keys or "none: every program on this machine may use the gateway"),
         *backends,
         await _examine_store(settings.store),
         codex,
@@ -209,7 +212,7 @@ async def _check_route(route: Route, upstream: HttpUpstream) -> tuple[State, str
     answer = await upstream.fetch(post, key)
     if refuses_key(answer):
         if backend.auth:
-            return "bad", f"the login was refused ({answer.status}); run codex login"
+            return "bad", f"the login was refused ({answer.status}); run {LOGINS[backend.auth].command}"
         variable = backend.api_key_env or find_key_variable(backend)
         if not variable:
             return "good", "it answers, and needs a key: clients send theirs, unless api_key_env names one"

@@ -40,7 +40,7 @@ _HEAD = f"""\
 _NO_BACKENDS = f"""\
 
 # Without a [[backends]] entry the gateway serves the demo model, OpenAI's models if OPENAI_API_KEY is set, Anthropic's
-# if ANTHROPIC_API_KEY is set, and a local Codex if it is logged in.
+# if ANTHROPIC_API_KEY is set, Google's if GEMINI_API_KEY is set, and a local Codex if it is logged in.
 # [[backends]]
 # preset = "deepseek"         # one of: {", ".join(PRESETS)}
 """
@@ -58,7 +58,7 @@ def complete_preset(context: click.Context, parameter: click.Parameter, incomple
     shell_complete=complete_preset,
     help="A server, such as deepseek or ollama; may be repeated.",
 )
-@click.option("--url", "-u", help="The address of any other server, which is asked what it is.")
+@click.option("--url", "-u", help="The address of any other server; its API is detected.")
 @click.option("--model", "-m", multiple=True, help="A model of that server; may be repeated.")
 @click.option("--base-url", default="", help="The address of that server, if it differs from the preset.")
 @click.option("--key-env", default="", help="The variable that holds its key, if it differs from the preset.")
@@ -95,7 +95,7 @@ def init(
                 file.write((_HEAD + ("".join(map(make_entry, chosen)) or _NO_BACKENDS)).encode())
         except OSError as error:
             raise Declined(f"{path}: {error.strerror}") from None
-    print(f"\nWritten: {path}")
+    print(f"\nWrote {path}")
     variables = [each.key_env or each.facts.api_key_env for each in chosen]
     missing = [name for name in dict.fromkeys(variables) if name and not os.environ.get(name)]
     option = "" if any(each.models for each in chosen) or not chosen else " --model NAME"
@@ -120,7 +120,7 @@ def _check_options(
     if (model or base_url or key_env) and len(preset) + (url is not None) != 1:
         raise Declined("--model, --base-url and --key-env go with exactly one --preset or --url")
     if url and base_url:
-        raise Declined("--base-url goes with --preset; --url is an address itself")
+        raise Declined("--base-url needs --preset; --url is already an address")
     if base_url and (fault := find_url_fault(base_url)):
         raise Declined(f"--base-url: {fault}")
     if key_env and (fault := find_variable_fault(key_env)):

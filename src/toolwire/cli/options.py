@@ -56,7 +56,7 @@ def mention_local_file(context: click.Context, config: str | None) -> None:
         given[__name__] = config
     is_command = context.invoked_subcommand is None and not context.resilient_parsing
     if is_command and __name__ not in given and os.path.isfile(NAME) and Path(NAME).resolve() != user_path().resolve():
-        say(f"./{NAME} is not used, because only serve reads it by itself; --config {NAME} uses it")
+        say(f"./{NAME} is ignored, because only serve reads it by default; to use it, pass --config {NAME}")
 
 
 def _read_config_option(context: click.Context, parameter: click.Parameter, config: str | None) -> str | None:

@@ -110,7 +110,7 @@ async def find_server(url: str, key: str = "", preset: str = "") -> ModelServer:
                         found.append((route, answer))
                     else:
                         to = f", to {answer.location}" if answer.location else ""
-                        faults.append(f"there is no API known here (status {answer.status}{to})")
+                        faults.append(f"no known API answers here (status {answer.status}{to})")
                 if found and any(isinstance(answer, SmallAnswer) and answer.status < 500 for answer in answers):
                     return await _describe(base, found, key)
                 faults += [f"it answers with status {answer.status}; try again later" for _, answer in found]

@@ -40,7 +40,7 @@ from toolwire.cli.options import PATH, stop
     default="",
     help="Write the reply as turn events, or as a dialect sends it: events, chat, responses, messages, all.",
 )
-@click.option("--assert", "asserts", is_flag=True, help="Run test cases; exit code 1 if one does not hold.")
+@click.option("--assert", "asserts", is_flag=True, help="Run test cases; the exit code is 1 if one differs.")
 @click.option("--junit", type=PATH, metavar="FILE", help="With --assert: write the results as JUnit XML.")
 def replay(
     path: tuple[Path, ...], event: tuple[str, ...], *, asserts: bool, junit: Path | None, **options: Any

@@ -31,4 +31,4 @@ def sessions(here: bool, limit: int, json: bool) -> None:
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
     if not rows:
-        print(f"There are no sessions {'of this directory' if here else 'yet'}; toolwire run begins one.")
+        print(f"There are no sessions {'of this directory' if here else 'yet'}; toolwire run starts one.")

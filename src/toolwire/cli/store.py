@@ -28,7 +28,9 @@ from toolwire.memory.store import (
     AnyRow,
     EventRow,
     HolderRow,
+    IssuedKey,
     ItemRow,
+    KeyRow,
     Lease,
     Member,
     RunRow,
@@ -56,7 +58,7 @@ def store() -> None:
 
 
 @contextmanager
-def _load_settings(config: str | None, *errors: type[Exception]) -> Generator[Settings]:
+def load_settings(config: str | None, *errors: type[Exception]) -> Generator[Settings]:
     """Load the settings. Reports these errors and those of settings and store in one line, with exit code 2."""
     with stop_on(SettingsError, *errors):
         settings = load(config)
@@ -67,7 +69,7 @@ def _load_settings(config: str | None, *errors: type[Exception]) -> Generator[Se
 
 
 @asynccontextmanager
-async def _make_store(settings: Settings) -> AsyncGenerator[AnyStore]:
+async def open_store(settings: Settings) -> AsyncGenerator[AnyStore]:
     """Make the store of the settings, and close it at the end."""
     store = make_store(settings)
     try:
@@ -104,7 +106,7 @@ class StoreReport(msgspec.Struct, frozen=True):
 @config_option
 def check(json: bool, config: str | None) -> None:
     """Show the engine, the version, the content, the processes that use it and their leases. Changes nothing."""
-    with _load_settings(config) as settings:
+    with load_settings(config) as settings:
         report = asyncio.run(_report_on(settings))
     if json:
         print_json(report)
@@ -117,7 +119,7 @@ def check(json: bool, config: str | None) -> None:
 async def _report_on(settings: Settings) -> StoreReport:
     """Inspect a store without changing it. One of an older version is not opened."""
     engine = "postgresql" if settings.store.is_database else "sqlite"
-    async with _make_store(settings) as store:
+    async with open_store(settings) as store:
         version = await store.inspect()
         report = StoreReport(engine, settings.store.shown, version, store.version, bytes_of(settings.store.max_size))
         if version < store.version:
@@ -136,7 +138,7 @@ def _list_facts(report: StoreReport) -> Iterator[tuple[str, str]]:
     if not report.version:
         version = "none: the store is created when it is needed"
     elif report.version < report.newest:
-        version += f"; toolwire store migrate, or serve, brings it to {report.newest}"
+        version += f"; toolwire store migrate, or serve, upgrades it to {report.newest}"
     elif report.version > report.newest:
         version += f", which this toolwire can use; it makes {report.newest}"
     yield from (("engine", report.engine), ("store", report.place), ("version", version))
@@ -160,7 +162,7 @@ def _list_facts(report: StoreReport) -> Iterator[tuple[str, str]]:
 @config_option
 def migrate(config: str | None) -> None:
     """Migrate the schema to this version, as `serve` does. Gateways of the previous version may keep running."""
-    with _load_settings(config) as settings:
+    with load_settings(config) as settings:
         before = asyncio.run(make_store(settings).inspect())
         after = asyncio.run(prepare_store(settings, say).inspect())
     changed = f"version {before} is now version {after}" if before != after else f"version {after}"
@@ -183,7 +185,7 @@ class End(msgspec.Struct, frozen=True, tag_field="table", tag="end"):
     rows: int
 
 
-Line = Header | End | HolderRow | ItemRow | EventRow | RunRow | ValueRow
+Line = Header | End | HolderRow | ItemRow | EventRow | RunRow | ValueRow | KeyRow
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Line).decode
@@ -196,7 +198,7 @@ file_argument = click.argument("file", metavar="FILE", help="A file of JSON line
 @config_option
 def export_(file: str, config: str | None) -> None:
     """Write the content of the store to a file that only you can read, or to a pipe."""
-    with _load_settings(config, OSError) as settings:
+    with load_settings(config, OSError) as settings:
         rows = asyncio.run(_export(settings, file))
     say(f"exported {rows} rows")
 
@@ -206,7 +208,7 @@ async def _export(settings: Settings, place: str) -> int:
 
     A store of an older version is migrated first, unless a gateway that does not know this version uses it.
     """
-    async with _make_store(settings) as store:
+    async with open_store(settings) as store:
         if not await store.inspect():
             raise SettingsError(f"{settings.store.shown}: there is no store yet")
         await asyncio.to_thread(store.check)
@@ -225,8 +227,8 @@ async def _export(settings: Settings, place: str) -> int:
 @file_argument
 @config_option
 def import_(file: str, config: str | None) -> None:
-    """Add the rows of an export to the store of the settings. Existing rows stay."""
-    with _load_settings(config, OSError, BadExport) as settings:
+    """Add the rows of an export to the store in the settings. Existing rows are kept."""
+    with load_settings(config, OSError, BadExport) as settings:
         if not prepare_store(settings, say).outlives_process:
             raise stop("store.url: a store in memory ends with its process; nothing was imported")
         rows = asyncio.run(_import(settings, file))
@@ -240,14 +242,14 @@ async def _import(settings: Settings, place: str) -> int:
     """
     batch: list[AnyRow] = []
     size = rows = 0
-    async with _make_store(settings) as store:
+    async with open_store(settings) as store:
         with _open(place, "r") as file:
             for number, line in enumerate(file, 1):
                 row = _read_line(number, line)
                 if isinstance(row, End):
                     await store.restore(batch)
                     if row.rows != rows:
-                        raise BadExport(f"line {number}: {row.rows} rows were exported, and {rows} are here")
+                        raise BadExport(f"line {number}: {row.rows} rows were exported, and the file has {rows}")
                     return rows
                 if isinstance(row, Header):
                     continue
@@ -278,6 +280,8 @@ def _read_line(number: int, line: bytes) -> Line:
             wrong = "" if _is_object(row.item) else "item"
         case EventRow():
             wrong = "" if row.frames.count(b"\n\n") == row.count else "count"
+        case KeyRow():
+            wrong = "" if _is_key(row.name, row.facts) else "facts"
         case _:
             pass
     texts = (name for name in row.__struct_fields__ if name not in KEYS and isinstance(getattr(row, name), str))
@@ -285,6 +289,13 @@ def _read_line(number: int, line: bytes) -> Line:
     if wrong:
         raise BadExport(f"line {number}: the value of {wrong} is not valid")
     return row
+
+
+def _is_key(name: str, facts: bytes) -> bool:
+    try:
+        return msgspec.json.decode(facts, type=IssuedKey).name == name
+    except msgspec.DecodeError:
+        return False
 
 
 def _is_object(data: bytes) -> bool:

@@ -95,8 +95,8 @@ def did_you_mean(word: str, words: Iterable[str]) -> str:
 
 
 def explain_choice(value: Any, words: Sequence[str], path: str = "") -> str:
-    """The error message for a value that is none of these words."""
-    return join_reasons(f"{_quote(value, path)} is none of {', '.join(words)}", did_you_mean(str(value), words))
+    """The error message for a value that is not one of these words."""
+    return join_reasons(f"{_quote(value, path)} is not one of {', '.join(words)}", did_you_mean(str(value), words))
 
 
 def _explain(text: str, path: str, root: inspect.Type, table: Any) -> tuple[str, str]:

@@ -31,6 +31,8 @@ class Preset(msgspec.Struct, frozen=True, omit_defaults=True):
     profile: Table = {}
     query: dict[str, str] = {}
     key_header: Header | Literal[""] = ""
+    auth: str = ""
+    """The login in place of a key."""
     address: str = ""
     """The form of `base_url`, if it differs for each user."""
     owner: str = ""
@@ -48,7 +50,8 @@ class Preset(msgspec.Struct, frozen=True, omit_defaults=True):
 
 _PLACEHOLDER = re.compile("[A-Z]{3,}")
 
-_GEMINI: Table = {
+_GEMINI_CHAT: Table = {
+    "thought_signatures": True,
     "parallel": False,
     "refuses": ["frequency_penalty", "prompt_cache_key", "seed", "store"],
     "schema": ["inline_refs", "object_top", "no_const", "nullable", "plain", "items"],
@@ -72,10 +75,10 @@ PRESETS: dict[str, Preset] = {
     ),
     "gemini": Preset(
         "Gemini (Google AI Studio)",
-        base_url="https://generativelanguage.googleapis.com/v1beta/openai",
+        "gemini",
+        base_url="https://generativelanguage.googleapis.com/v1beta",
         api_key_env="GEMINI_API_KEY",
         models=("gemini-*", "models/gemini-*"),
-        profile=_GEMINI,
     ),
     "openrouter": Preset(
         "OpenRouter",
@@ -165,11 +168,26 @@ PRESETS: dict[str, Preset] = {
         api_key_env="AWS_BEARER_TOKEN_BEDROCK",
         address="https://bedrock-runtime.REGION.amazonaws.com/openai/v1",
     ),
+    "gemini-chat": Preset(
+        "Gemini, by its Chat Completions endpoint",
+        base_url="https://generativelanguage.googleapis.com/v1beta/openai",
+        api_key_env="GEMINI_API_KEY",
+        models=("gemini-*", "models/gemini-*"),
+        profile=_GEMINI_CHAT,
+    ),
     "vertex": Preset(
         "Vertex AI (Google Cloud)",
+        "gemini",
+        models=("gemini-*",),
+        profile={"vertex": True},
+        auth="google",
+        address="https://aiplatform.googleapis.com/v1/projects/PROJECT/locations/global/publishers/google",
+    ),
+    "vertex-chat": Preset(
+        "Vertex AI, by its Chat Completions endpoint",
         api_key_env="VERTEX_ACCESS_TOKEN",
         models=("google/gemini-*",),
-        profile=_GEMINI,
+        profile=_GEMINI_CHAT,
         address="https://aiplatform.googleapis.com/v1/projects/PROJECT/locations/global/endpoints/openapi",
     ),
 }
@@ -192,7 +210,7 @@ def find_preset(url: str, owner: str = "") -> str:
     host = urlsplit(url).netloc
     for name, preset in PRESETS.items():
         form = re.escape(urlsplit(preset.base_url or preset.address).netloc)
-        if preset.api_key_env and re.fullmatch(_PLACEHOLDER.sub("[^.]+", form), host):
+        if (preset.api_key_env or preset.auth) and re.fullmatch(_PLACEHOLDER.sub("[^.]+", form), host):
             return name
     return next((name for name, preset in PRESETS.items() if owner and preset.owner == owner), "")
 

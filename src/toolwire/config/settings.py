@@ -28,7 +28,7 @@ from toolwire.config.presets import PRESETS, explain_preset, with_preset
 from toolwire.core.bounds import Bounds
 from toolwire.core.display import redact_url
 from toolwire.memory.private_files import find_state_folder, read_file
-from toolwire.memory.store import NO_BOUND, TurnBounds
+from toolwire.memory.store import NO_BOUND, KeyLimits, TurnBounds
 from toolwire.protocols import backend_kinds, http_backends
 from toolwire.upstream.credentials import Header, has_login
 from toolwire.upstream.reply import Timeouts
@@ -89,6 +89,25 @@ class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key_env: str = ""
     console: bool | Literal["all"] = False
     """Whether the holder of this key sees its own turns in the console; with `all`, those of every key."""
+    limits: KeyLimits = KeyLimits()
+
+
+class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Keys that are issued while the gateway runs, besides those of `[[keys]]`."""
+
+    issued_keys: bool = False
+    """Whether the gateway accepts the keys in its store, which `toolwire keys` and the admin API issue."""
+    admin_key_env: str = ""
+    """The environment variable with the key of the admin API; without it there is no such API."""
+
+
+class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The ledger of what turns use."""
+
+    enabled: bool = False
+    """Whether each turn has a row in the store."""
+    days: Annotated[float, msgspec.Meta(gt=0, le=36500)] = 30.0
+    """Days after which the rows are summed by hour."""
 
 
 class Store(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -194,7 +213,7 @@ class Backend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     api_key_env: str = ""
     key_header: Header | Literal[""] = ""
     """The header for the key, if it differs from that of the kind."""
-    auth: Literal["", "codex"] = ""
+    auth: Literal["", "codex", "google"] = ""
     models: tuple[str, ...] = ()
     aliases: dict[str, str] = {}
     retries: Annotated[int, msgspec.Meta(ge=0)] = 2
@@ -245,6 +264,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     server: Server = Server()
     keys: tuple[Key, ...] = ()
+    access: Access = Access()
+    usage: Usage = Usage()
     store: Store = Store()
     tools: ToolRules = ToolRules()
     timeouts: Timeouts = Timeouts()
@@ -291,7 +312,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def find_unset_key(self, model: str) -> str:
         """The variable with whose key this machine would have a backend for a model; empty if there is none."""
-        vendors = (OPENAI, ANTHROPIC) if self.found else ()
+        vendors = VENDORS if self.found else ()
         name = model.partition("/")[0]
         wanted = [each.api_key_env for each in vendors if each.name == name or each.serves(model) is not None]
         return next((variable for variable in wanted if not self.environment.get(variable)), "")
@@ -300,6 +321,16 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def environment(self) -> Mapping[str, str]:
         """The environment of this process, in which the given variables replace others."""
         return ChainMap(self.variables, os.environ)
+
+    @property
+    def needs_key(self) -> bool:
+        """Whether a client needs a key of the gateway's own; without one, only this machine may use it."""
+        return bool(self.keys) or self.access.issued_keys
+
+    @property
+    def admin_key(self) -> str:
+        """The key of the admin API; empty if there is no such API."""
+        return self.environment.get(self.access.admin_key_env, "").strip()
 
     def key_of(self, key: Key) -> str:
         """The value of a key, from the file or the environment."""
@@ -321,7 +352,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def secret_variables(self) -> frozenset[str]:
         """The environment variables that settings name as holders of keys."""
-        return frozenset(_find_variables(msgspec.to_builtins((self.keys, self.store, self.backends))))
+        return frozenset(_find_variables(msgspec.to_builtins((self.keys, self.access, self.store, self.backends))))
 
 
 def _find_variables(value: Any) -> Iterator[str]:
@@ -337,7 +368,15 @@ def _find_variables(value: Any) -> Iterator[str]:
 
 
 DEMO = Backend("demo", "demo", models=demo.MODELS, retries=0)
-OPENAI, ANTHROPIC = (msgspec.convert(with_preset({"preset": name}, name), Backend) for name in ("openai", "anthropic"))
+
+
+def _make_vendor(name: str, **fields: Any) -> Backend:
+    return msgspec.convert(with_preset({"preset": name, **fields}, name), Backend)
+
+
+OPENAI, ANTHROPIC, GEMINI = map(_make_vendor, ("openai", "anthropic", "gemini"))
+VENDORS = (OPENAI, ANTHROPIC, GEMINI, _make_vendor("gemini", api_key_env="GOOGLE_API_KEY"))
+"""Backends that are added without any others, if their key is set: the first one of each name."""
 CODEX = Backend("codex", "codex")
 
 GIVEN_BACKEND = "given"
@@ -389,7 +428,8 @@ def _add_environment(settings: Settings, environment: Mapping[str, str]) -> Sett
         debug = convert_table({**msgspec.to_builtins(debug), "level": level}, Debug, LEVEL)
     backends = settings.backends
     if not backends:
-        backends = tuple(each for each in (OPENAI, ANTHROPIC) if environment.get(each.api_key_env))
+        keyed = {each.name: each for each in reversed(VENDORS) if environment.get(each.api_key_env)}
+        backends = tuple(each for each in VENDORS if keyed.get(each.name) is each)
         if has_login(environment) and shutil.which(CODEX.command[0], path=environment.get("PATH", "")):
             backends = (*backends, CODEX)
     if all(backend.kind != "demo" and backend.name != DEMO.name for backend in backends):
@@ -425,7 +465,7 @@ def with_address(settings: Settings, host: str | None, port: int | None) -> Sett
     server = msgspec.structs.replace(server, host=host or server.host, port=server.port if port is None else port)
     if not 0 <= server.port <= 65535:
         raise SettingsError(f"server.port: {server.port} is not a port")
-    if not is_loopback(server.host) and not settings.keys:
+    if not is_loopback(server.host) and not settings.needs_key:
         raise SettingsError(f"server.host: {server.host} can be reached from outside; add a [[keys]] entry first")
     return msgspec.structs.replace(settings, server=server)
 
@@ -463,7 +503,7 @@ def with_backend(settings: Settings, backend: str, model: str, option: str = "ba
     kind, colon, url = backend.partition(":")
     if colon and (kind in http_backends() or "://" in url):
         if kind not in http_backends():
-            raise SettingsError(f"{option}: {kind!r} is none of {', '.join(http_backends())}")
+            raise SettingsError(f"{option}: {kind!r} is not one of {', '.join(http_backends())}")
         fault = find_address_fault(url)
         if fault:
             raise SettingsError(f"{option}: {url!r} is not an address: {fault}")

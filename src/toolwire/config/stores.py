@@ -43,5 +43,5 @@ def prepare_store(settings: Settings, say: Callable[[str], None]) -> AnyStore:
             raise SettingsError(f"{where} cannot be used: {error}") from None
         say(f"{where} cannot be used yet: {error}")
     for path in store.tightened:
-        say(f"{name}: {path} could be read by others, and no longer can")
+        say(f"{name}: {path} was readable by others; now only you can read it")
     return store

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from math import inf
 from urllib.parse import urlsplit
 
+import msgspec
+
 from toolwire.config.decode import SettingsError, convert_table, explain_choice, join_words
 from toolwire.config.presets import PRESETS, find_placeholder
 from toolwire.config.settings import (
@@ -24,6 +26,9 @@ _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/@*]+", re.IGNORECASE)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
+MIN_ADMIN_KEY_CHARS = 20
+
+
 def find_faults(settings: Settings, environment: Mapping[str, str] = os.environ) -> Iterator[str]:
     """All faults, each with its field."""
     yield from find_general_faults(settings, environment)
@@ -37,7 +42,7 @@ def find_general_faults(settings: Settings, environment: Mapping[str, str] = os.
     yield from _check_access(settings, environment)
     store, name = settings.store, settings.store.setting
     if store.url_env and not _VARIABLE.fullmatch(store.url_env):  # not shown: it may be the URL
-        yield "store.url_env: this is not the name of a variable; write the name of the one that holds the URL"
+        yield "store.url_env: this is not the name of a variable; write the name of the variable that holds the URL"
     elif store.url_env and store.url:
         yield "store.url_env: there is a store.url too; one of them is enough"
     elif store.url_env and not environment.get(store.url_env, "").strip():
@@ -73,7 +78,7 @@ def _check_sizes(settings: Settings) -> Iterator[str]:
         yield "server.max_in_flight: it must be at least server.max_body"
     keep = settings.console.keep
     if keep not in ("auto", "everything", "metadata") and not settings.console.seconds:
-        yield f"console.keep: {keep!r} is none of auto, everything and metadata, and no time such as 7d, 12h or 30m"
+        yield f"console.keep: {keep!r} is not one of auto, everything, metadata, or a time such as 7d, 12h or 30m"
     if settings.console.seconds and settings.store.place == "memory:":
         yield "console.keep: turns cannot be kept for a time in a store that is in memory"
 
@@ -106,6 +111,24 @@ def _check_access(settings: Settings, environment: Mapping[str, str]) -> Iterato
             yield f"{where}: another name has this key"
         names.add(key.name)
         secrets.update(forms)
+    yield from _check_admin_key(settings, environment, secrets)
+
+
+def _check_admin_key(settings: Settings, environment: Mapping[str, str], secrets: set[bytes]) -> Iterator[str]:
+    variable, where = settings.access.admin_key_env, "access.admin_key_env"
+    if not variable:
+        return
+    key = environment.get(variable, "").strip()
+    if not _VARIABLE.fullmatch(variable):  # not shown: it may be the key
+        yield f"{where}: this is not the name of a variable; write the name of the one that holds the key"
+    elif not settings.access.issued_keys and not settings.usage.enabled:
+        yield f"{where}: the admin API is for access.issued_keys = true or usage.enabled = true"
+    elif not key:
+        yield f"{where}: the variable {variable} is not set"
+    elif len(key) < MIN_ADMIN_KEY_CHARS or not key.isascii():
+        yield f"{where}: the key in {variable} must have at least {MIN_ADMIN_KEY_CHARS} ASCII characters"
+    elif key.encode() in secrets:
+        yield f"{where}: a client has this key too"
 
 
 def find_backend_faults(backend: Backend) -> Iterator[str]:
@@ -115,11 +138,11 @@ def find_backend_faults(backend: Backend) -> Iterator[str]:
         yield f".kind: {explain_choice(backend.kind, [*backend_kinds()])}"
         return
     if not backend.name or "/" in backend.name:
-        yield ".name: a name is needed, without /, which stands between it and a model"
+        yield ".name: a name is needed, without /, which separates it from the model"
     yield from _check_address(backend)
     variable = backend.api_key_env
     if variable and not _VARIABLE.fullmatch(variable):  # not shown: it may be the key
-        yield ".api_key_env: this is not the name of a variable; write the name of the one that holds the key"
+        yield ".api_key_env: this is not the name of a variable; write the name of the variable that holds the key"
     able = [name for name, http in http_backends().items() if backend.auth in http.logins]
     if backend.auth and backend.kind not in able:
         yield f'.auth: "{backend.auth}" is for kind = "{join_words(able)}"'
@@ -142,10 +165,10 @@ def _check_address(backend: Backend) -> Iterator[str]:
     if backend.kind not in http_backends():
         for field in ("query", "key_header"):
             if getattr(backend, field):
-                yield f".{field}: a {backend.kind} backend has no use for it"
+                yield f".{field}: a {backend.kind} backend does not use it"
     elif not url and address:
         yield f".base_url: the preset {backend.preset} needs an address of the form {address}"
-    elif not url and not backend.auth:
+    elif not url and not _knows_address(backend):
         yield f".base_url: a {backend.kind} backend needs an address"
     if not url:
         return
@@ -163,6 +186,15 @@ def _check_address(backend: Backend) -> Iterator[str]:
         yield f".base_url: it ends in an operation; write {repr(plain) if '@' not in url else f'it without {ending}'}"
     elif word := find_placeholder(url, address):
         yield f".base_url: write your own {word.lower()} for {word}"
+
+
+def _knows_address(backend: Backend) -> bool:
+    """Whether the address follows from the login."""
+    http = http_backends()[backend.kind]
+    try:
+        return bool(backend.auth) and bool(http.facts(http.profile_from(backend.profile, backend.auth)).base_url)
+    except msgspec.ValidationError:  # reported later
+        return True
 
 
 def _check_names(backend: Backend) -> Iterator[str]:

@@ -64,8 +64,8 @@ class BoundedDict(dict[Key, Value]):
 class Cache(BoundedDict[Key, Value]):
     """The results of a function of one argument: text, bytes, or a tuple or set of them."""
 
-    def __init__(self, make: Callable[[Key], Value]) -> None:
-        super().__init__(lambda key, value: size_of(key) + size_of(value))
+    def __init__(self, make: Callable[[Key], Value], size: Callable[[Key, Value], int] | None = None) -> None:
+        super().__init__(size or (lambda key, value: size_of(key) + size_of(value)))
         self._make = make
 
     def __missing__(self, key: Key) -> Value:

@@ -18,7 +18,7 @@ from toolwire.core.errors import Failure
 from toolwire.core.sse import Frame
 
 Dialect: TypeAlias = str
-"""The name of a dialect: `chat`, `responses` or `messages`."""
+"""The name of a dialect: `chat`, `responses`, `messages` or `gemini`."""
 Origin: TypeAlias = str
 """The dialect in which something was written; empty if unknown."""
 UNSIGNED_ORIGIN: Origin = "chat"
@@ -217,6 +217,11 @@ OUTPUT: tuple[type[Event], ...] = (
 
 
 Delta: TypeAlias = TextDelta | RefusalDelta | ReasoningDelta | CallArgs
+
+
+def list_texts(event: Delta) -> Sequence[str]:
+    """The text of each frame that a delta was read from."""
+    return (event.text,) if event.batch is None else event.batch.strings
 
 
 def decode_frames(feed: Callable[[Frame], Sequence[Event]], frames: Sequence[Frame]) -> list[Event]:

@@ -285,6 +285,8 @@ class Request(msgspec.Struct, frozen=True):
     instructions: str = ""
     """Instructions beside the conversation, where the dialect has a field for them."""
     stream: bool = False
+    stream_form: str = ""
+    """How the client's dialect frames the stream, where it has several forms."""
     tools: tuple[Tool, ...] = ()
     hosted_tools: tuple[HostedTool, ...] = ()
     tool_choice: ToolChoice | None = None
@@ -297,7 +299,9 @@ class Request(msgspec.Struct, frozen=True):
     betas: str = ""
     """The client's `anthropic-beta` header."""
     choices: int = 1
-    """Number of answers. More than one only if client and backend both speak Chat Completions."""
+    """Number of answers. More than one only if client and backend speak the same dialect."""
+    needs_own_dialect: str = ""
+    """A field that only a backend of the client's dialect can honour, so that no other may answer."""
     extra: dict[str, msgspec.Raw] = {}
     """Fields of the client's dialect that have no counterpart here."""
     fields: dict[str, msgspec.Raw] = {}

@@ -20,6 +20,8 @@ import msgspec
 from toolwire.core.batch import FrameBatch, Template, learn_template, read_batch
 from toolwire.core.errors import BackendFault, Failure
 
+CONTENT_TYPE = b"text/event-stream; charset=utf-8"
+
 MAX_EVENT_BYTES = 32 * 1024 * 1024
 """Maximum bytes of one event, unless configured."""
 MAX_EVENT_LINES = 100_000

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from toolwire.core.allowance import Allowance
 from toolwire.core.errors import BadRequest, Failure
 from toolwire.core.raw import Json
 from toolwire.core.request import Role, ToolChoice, ToolMode
@@ -37,6 +38,19 @@ def encode_model(name: str, owner: str) -> Json:
 def encode_models(found: Sequence[tuple[str, str]], query: Mapping[str, str]) -> Json:
     """Encode models, each given with the name of its backend. OpenAI's list has no pages."""
     return {"object": "list", "data": [encode_model(*each) for each in found]}
+
+
+def encode_allowances(allowances: Sequence[Allowance], now: float) -> list[tuple[bytes, bytes]]:
+    """What is left of limits, as OpenAI's headers."""
+    return [
+        (f"x-ratelimit-{name}-{each.kind}".encode(), value.encode())
+        for each in allowances
+        for name, value in (
+            ("limit", str(each.limit)),
+            ("remaining", str(each.remaining)),
+            ("reset", f"{each.reset}s"),
+        )
+    ]
 
 
 class Audio(msgspec.Struct, gc=False):

@@ -19,6 +19,7 @@ from toolwire.config.flags import MODES
 from toolwire.config.settings import Settings, bytes_of
 from toolwire.config.stores import AnyStore
 from toolwire.core.errors import Failure, ToolwireError
+from toolwire.gateway.admin_routes import AdminRoutes
 from toolwire.gateway.console.routes import ConsoleApp, open_console, serves_console
 from toolwire.gateway.endpoint import Endpoint, make_turn_operation
 from toolwire.gateway.http import (
@@ -59,7 +60,7 @@ class Gateway:
         self._store = store
         self._budget = budget or MemoryBudget(bytes_of(settings.server.max_in_flight))
         self._process = process or Process(hash_settings(settings))
-        self._paths: Paths | None = None
+        self._paths: ASGIApp | None = None
 
     @asynccontextmanager
     async def lifespan(self, app: object = None) -> AsyncGenerator[None]:
@@ -68,7 +69,8 @@ class Gateway:
             endpoints, patterns = model_endpoints(state)
             is_shown = self._settings.console.enabled
             async with open_console(state.shared, endpoints) if is_shown else nullcontext() as console:
-                self._paths = Paths(state, endpoints, patterns, console)
+                paths, issued = Paths(state, endpoints, patterns, console), state.shared.keys.issued
+                self._paths = paths if issued is None else issued.admit(paths)
                 self._process.condition = "ready"
                 yield
 
@@ -88,9 +90,8 @@ def model_endpoints(state: State) -> tuple[dict[str, ASGIApp], Patterns]:
     for name, side in dialects().items():
         if side.decode_steps is not None:
             endpoint = Endpoint(state.shared, name, make_turn_operation(side.module, side.decode_steps))
-            if side.pattern is None:
-                endpoints[side.module.PATH] = endpoint
-            else:
+            endpoints[side.module.PATH] = endpoint
+            if side.pattern is not None:
                 patterns.append((side.pattern, endpoint))
     return endpoints, patterns
 
@@ -114,9 +115,10 @@ class Paths:
         has_keys = shared.origin_check.has_keys
         self._rest = Starlette(
             routes=[
-                *(Route(path, _refuse_method) for path in endpoints),
                 *resource_routes(state),
                 *ServiceRoutes(shared).make_routes(),
+                *(AdminRoutes(shared).make_routes() if shared.settings.admin_key else ()),
+                *(Route(path, _refuse_method) for path in endpoints),
             ],
             middleware=[
                 Middleware(

@@ -17,13 +17,16 @@ from toolwire.core.bounds import LARGE_BODY_BYTES
 from toolwire.core.errors import BadRequest, Failure, InternalError, ReplyTooLarge, ToolwireError
 from toolwire.core.events import TurnFailed
 from toolwire.core.notes import TurnStats
+from toolwire.core.request import Request
 from toolwire.gateway.answer import Answer
 from toolwire.gateway.body import read_body
 from toolwire.gateway.http import ClientGone, UntilClientGone
 from toolwire.gateway.keys import CALLER, Caller
+from toolwire.gateway.limits import Meter, Ticket
 from toolwire.gateway.memory_budget import Reservation
 from toolwire.gateway.shared import Shared
 from toolwire.gateway.sinks import find_request_id
+from toolwire.protocols import dialects
 from toolwire.turns.observers import ObservedTurn, TurnOutcome
 from toolwire.turns.source import TurnSource
 from toolwire.upstream.scheduling import give_way
@@ -36,6 +39,13 @@ class Sink(Protocol):
     status: int
     upstream_id: str
     committed: bool
+    has_own_limits: bool
+    """Whether `headers` says what is left of the limits of the client's key; the backend's own are then not sent."""
+
+    @property
+    def has_shown_output(self) -> bool:
+        """Whether the client may have got a part of the answer."""
+        ...
 
     @property
     def outcome(self) -> str:
@@ -85,10 +95,14 @@ class Exchange:
         """Called when the exchange is over."""
         if origin is not None:
             self._began, self._owner, self._run = origin._began, origin._owner, origin._run
+            self._ticket = origin._ticket
         else:
             self._began, self._owner, self._run = time.perf_counter(), "", None
+            self._ticket: Ticket | None = None
         self._answer: Answer | None = None
         self._failure: Failure | None = None
+        self._interruption: Failure | None = None
+        self._leave: Callable[[], None] | None = None  # ends the watch of an issued key
         self._collected = 0  # bytes of the reply
         self._owns_turn = True
 
@@ -102,8 +116,9 @@ class Exchange:
             except ToolwireError as error:
                 await self._fail(error.failure)
             except asyncio.CancelledError:
-                # The drain is over, or a background run is cancelled. The cancellation is not propagated.
-                await self._fail(self.sink.interruption)
+                # The drain is over, a background run is cancelled, or the key is no longer valid. The cancellation is
+                # not propagated.
+                await self._fail(self._interruption or self.sink.interruption)
             except ClientGone:
                 raise
             except RecursionError:  # while the body is decoded
@@ -125,16 +140,39 @@ class Exchange:
 
     async def _end(self) -> None:
         """End the run after its answer, release its memory, and report the turn."""
+        if self._leave is not None:
+            self._leave()
         for observer in self.turn.observers:
             observer.stop()
         if not self._owns_turn:
             return
-        if self._run is not None:
-            await self._run.finish()
+        try:
+            if self._run is not None:
+                await self._run.finish()
+        finally:
+            if self._ticket is not None:
+                self._ticket.settle(self._count_tokens())
         self.reservation.release()
         self._report()
         if self.sink.status == 499 and self._answer is not None:
             await self._answer.cancel()
+
+    def admit(self, meter: Meter, request: Request) -> None:
+        """Count the turn in the limits of its key, until it ends. Raises `LimitReached`."""
+        try:
+            self._ticket = meter.take(request)
+        finally:
+            side = dialects()[self.turn.report.dialect]
+            self.sink.headers += side.encode_allowances(meter.list_allowances(), time.time())
+            self.sink.has_own_limits = True
+
+    def _count_tokens(self) -> int | None:
+        """The tokens that the turn used; None if they are not known."""
+        stats = self._run.assembly.stats if self._run is not None else TurnStats()
+        if stats.usage is not None:
+            return stats.usage.total
+        has_failed = self._failure is not None or isinstance(stats.ending, TurnFailed)
+        return 0 if has_failed and not self.sink.has_shown_output else None
 
     async def close(self) -> None:
         """Release everything that the exchange holds beside its turn, such as locks."""
@@ -148,7 +186,21 @@ class Exchange:
         caller: Caller = self.scope.get(CALLER) or self.shared.keys.check(head.headers, head.query)
         self._owner = caller.owner
         self.turn.enter(caller.name)
+        if caller.is_issued:
+            self.watch_key(caller)
         return caller
+
+    def watch_key(self, caller: Caller) -> None:
+        """End the exchange, which this task serves, when the key is no longer valid."""
+        task = asyncio.current_task()
+        if self.shared.keys.issued is None or task is None:
+            return
+
+        def stop(failure: Failure) -> None:
+            self._interruption = failure
+            task.cancel()
+
+        self._leave = self.shared.keys.issued.watch(caller.name, stop)
 
     async def read_body(self, receive: Receive) -> bytes:
         """Read the body of the request. Raises `BadRequest`, or `Overloaded` if there is no room for it."""

@@ -155,12 +155,9 @@ class HttpRequest:
         if self._expects_continue and not self._is_body_whole:  # the client may send the body or leave it out
             self.keep_alive = False
         self._expects_continue = False
-        lines = [STATUS_LINES[status], self._connection.all.date]
+        lines: list[bytes] = []
         has_length = status in WITHOUT_BODY
         for name, value in headers:
-            line = b"%b: %b" % (name, value)
-            if UNSAFE.search(line):
-                raise RuntimeError(f"the header {name!r} has control characters")
             match name.lower():
                 case b"content-length":
                     has_length, self._left = True, int(value)
@@ -169,16 +166,19 @@ class HttpRequest:
                     continue
                 case _:
                     pass
-            lines.append(line + b"\r\n")
+            lines.append(b"%b: %b" % (name, value))
+        if UNSAFE.search(b"".join(lines)):
+            raise RuntimeError("a header has control characters")
         if not has_length and self._scope["method"] != "HEAD":
             if self._is_http_1_1:
                 self._is_chunked = True
-                lines.append(b"transfer-encoding: chunked\r\n")
+                lines.append(b"transfer-encoding: chunked")
             else:
                 self._left = None  # the end of the connection ends the body
             self._connection.loop.call_soon(self._send_head)  # a stream may have nothing to show yet
-        lines.append(b"\r\n" if self.keep_alive else CLOSE + b"\r\n")
-        self._head, self.has_begun = b"".join(lines), True
+        ending = b"\r\n\r\n" if self.keep_alive else b"\r\n" + CLOSE + b"\r\n"
+        self._head = STATUS_LINES[status] + self._connection.all.date + b"\r\n".join(lines) + ending
+        self.has_begun = True
 
     def _send_head(self) -> None:
         if self._head and not self._is_gone:

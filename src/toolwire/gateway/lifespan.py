@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from toolwire.gateway.answer import Pace
 from toolwire.gateway.console.access import is_own_key, load_token
 from toolwire.gateway.console.history import TurnHistory
 from toolwire.gateway.console.recorder import TurnRecorder
+from toolwire.gateway.issued_keys import IssuedKeys
 from toolwire.gateway.keys import Keys
 from toolwire.gateway.log import Format, Log
 from toolwire.gateway.memory_budget import MemoryBudget
@@ -28,6 +29,7 @@ from toolwire.gateway.responses.run_task import BackgroundRuns
 from toolwire.gateway.responses.socket_cache import SocketResponses
 from toolwire.gateway.responses.stored_response import StoredResponses
 from toolwire.gateway.shared import Shared
+from toolwire.gateway.usage import UsageRecorder
 from toolwire.memory.leases import Leases
 from toolwire.memory.membership import Membership
 from toolwire.memory.pending_results import PendingResults
@@ -83,11 +85,15 @@ async def open_application(
             recorder = TurnRecorder(settings, load_token(), process, log, kept_turns)
             observers.append(recorder)
             is_of_console = partial(is_own_key, load_token())
+        issued = IssuedKeys(store) if settings.access.issued_keys else None
+        keys = Keys(settings, is_of_console, issued)
+        usage = UsageRecorder(store, keys, process.metrics.count_dropped_usage) if settings.usage.enabled else None
+        observers += [usage] if usage is not None else ()
         shared = Shared(
             settings,
             Engine(settings, router, memory.reasoning, make_recordings(settings)),
             OriginCheck(settings),
-            Keys(settings, is_of_console),
+            keys,
             log,
             bounds_of(settings),
             budget,
@@ -111,20 +117,36 @@ async def open_application(
         state = State(shared, history, runs, stored, socket_responses, membership, leases, recovery)
         maintenance = Maintenance(state)
         await store.open()
-        await maintenance.start()
-        router.start()
         is_first = process.slot in (None, 0)
-        async with kept_turns.keep(recorder, lists=is_first) if kept_turns and recorder else nullcontext():
-            yield state
-            process.condition = "draining"
-            while process.retired and process.metrics.running:  # noqa: ASYNC110
-                await asyncio.sleep(RETIRED_CHECK_INTERVAL)
-            await runs.close(server.drain)
-            await router.stop()
-            await memory.flush()
-        await maintenance.stop()
+        async with _keep_clients(issued, usage):
+            await maintenance.start()
+            router.start()
+            async with kept_turns.keep(recorder, lists=is_first) if kept_turns and recorder else nullcontext():
+                yield state
+                process.condition = "draining"
+                while process.retired and process.metrics.running:  # noqa: ASYNC110
+                    await asyncio.sleep(RETIRED_CHECK_INTERVAL)
+                await runs.close(server.drain)
+                await router.stop()
+                await memory.flush()
+            await maintenance.stop()
         await store.close()
         log.flush()
+
+
+@asynccontextmanager
+async def _keep_clients(issued: IssuedKeys | None, usage: UsageRecorder | None) -> AsyncGenerator[None]:
+    """Keep the issued keys up to date, and at the end write the rest of the usage, if there are any."""
+    keeping = None
+    if issued is not None:
+        with suppress(StoreFailed):  # requests are refused until the keys can be read
+            await issued.refresh()
+        keeping = asyncio.create_task(issued.keep_fresh())
+    yield
+    if keeping is not None:
+        keeping.cancel()
+    if usage is not None:
+        await usage.close()
 
 
 def choose_log_format(settings: Settings) -> Format:

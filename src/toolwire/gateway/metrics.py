@@ -32,6 +32,7 @@ _COUNTERS = {
     "toolwire_truncated_turns": ("Turns with calls withheld", _WHERE),
     "toolwire_gateway_calls": ("Calls that the gateway ran itself, by outcome", ("tool", "outcome")),
     "toolwire_console_turns_dropped": ("Turns of the console that were not stored in time", ()),
+    "toolwire_usage_dropped": ("Turns without a row of usage, because the store failed for too long", ()),
     "toolwire_store_failures": ("Failed operations of the store, by reason", ("reason",)),
     "toolwire_take_overs": ("Background runs taken over from a process that is gone, by outcome", ("outcome",)),
     "toolwire_notes": ("Deviations, by code", ("code",)),
@@ -187,6 +188,10 @@ class Metrics(Collector, TurnObserver):
     def count_unstored_turns(self, count: int) -> None:
         """Count turns of the console that could not be stored."""
         self._get_child("toolwire_console_turns_dropped", ()).inc(count)
+
+    def count_dropped_usage(self, count: int) -> None:
+        """Count turns whose usage could not be stored."""
+        self._get_child("toolwire_usage_dropped", ()).inc(count)
 
     def count_recovery(self, outcome: str) -> None:
         """Count an orphaned background run that was started again or closed."""

@@ -2,13 +2,12 @@
 
 Any web page can send requests to the machine on which its browser runs, also through a host name of its own that
 resolves to that machine (DNS rebinding). Without keys only the headers `Host` and `Origin` tell such a page from the
-user's own programs, so both must be known. With keys the key decides, and a page may have one.
+user's own programs, so both must be known. With keys, only the key is checked.
 """
 
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from operator import itemgetter
 
 from toolwire.config.settings import Settings, is_loopback
 from toolwire.core.errors import Failure
@@ -18,7 +17,6 @@ _HOST = re.compile(r"(?:\[([^\[\]]*)\]|([^:\[\]]*))(?::[0-9]{0,5})?")
 MAX_CHECKED = 300
 """Maximum bytes of a host or an origin that is compared, or repeated in a refusal."""
 
-_name_of = itemgetter(0)
 
 _EXPOSED = (b"access-control-expose-headers", ", ".join(EXPOSED).encode())
 _ANY_ORIGIN = ((b"access-control-allow-origin", b"*"), _EXPOSED)
@@ -28,7 +26,7 @@ class OriginCheck:
     """Checks every request, upgrade and preflight before anything else does."""
 
     def __init__(self, settings: Settings) -> None:
-        self.has_keys = bool(settings.keys)
+        self.has_keys = settings.needs_key
         hosts = frozenset(map(host_name, settings.server.hosts))
         origins = frozenset(origin.lower() for origin in settings.server.origins)
 
@@ -50,16 +48,16 @@ class OriginCheck:
         """The failure that refuses a request, or None if the request is allowed."""
         if self.has_keys:
             return None
-        given = dict(headers)
-        host, origin = given.get(b"host"), given.get(b"origin")
-        if host is not None and (len(host) > MAX_CHECKED or not self._is_own_host(host)):
-            return _refuse_foreign("Host", host, "server.hosts")
-        if origin is not None and (len(origin) > MAX_CHECKED or not self._is_own_origin(origin)):
-            return _refuse_foreign("Origin", origin, "server.origins")
-        names = list(map(_name_of, headers))
-        if names.count(b"host") != 1:
-            return _refuse_count("Host", names.count(b"host"), "server.hosts")
-        if origin is not None and names.count(b"origin") > 1:
+        hosts, origins = ([value for name, value in headers if name == wanted] for wanted in (b"host", b"origin"))
+        for host in hosts[-1:]:
+            if len(host) > MAX_CHECKED or not self._is_own_host(host):
+                return _refuse_foreign("Host", host, "server.hosts")
+        for origin in origins[-1:]:
+            if len(origin) > MAX_CHECKED or not self._is_own_origin(origin):
+                return _refuse_foreign("Origin", origin, "server.origins")
+        if len(hosts) != 1:
+            return _refuse_count("Host", len(hosts), "server.hosts")
+        if len(origins) > 1:
             return _refuse_count("Origin", 2, "server.origins")
         return None
 

@@ -29,9 +29,10 @@ class ServiceRoutes:
 
     def make_routes(self) -> list[Route]:
         health = zip(HEALTH_PATHS, (self.show_liveness, self.show_readiness, self.show_metrics), strict=True)
+        paths = dict.fromkeys(side.models_path for side in dialects().values())
         return [
-            Route("/v1/models", self.list_models),
-            Route("/v1/models/{model:path}", self.retrieve_model),
+            *(Route(path, self.list_models) for path in paths),
+            *(Route(f"{path}/{{model:path}}", self.retrieve_model) for path in paths),
             *(Route(path, handler) for path, handler in health),
             *(
                 Route(side.count_path, self.make_token_counter(side, side.decode_steps), methods=["POST"])
@@ -41,15 +42,15 @@ class ServiceRoutes:
         ]
 
     async def list_models(self, request: Request) -> Response:
-        caller = self._shared.keys.check(dict(request.scope["headers"]))
+        caller = self._shared.keys.check(dict(request.scope["headers"]), request.scope["query_string"])
         row = find_protocol(request.url.path, request.headers)
-        found = await self._shared.engine.router.models(caller.upstream_key, row.vendor)
+        found = await self._shared.engine.router.models(caller.upstream_key, row.vendor, caller.grant)
         return _json(row.client.encode_models(found, request.query_params))
 
     async def retrieve_model(self, request: Request) -> Response:
-        self._shared.keys.check(dict(request.scope["headers"]))
+        caller = self._shared.keys.check(dict(request.scope["headers"]), request.scope["query_string"])
         name = request.path_params["model"]
-        owner = self._shared.engine.router.owner(name)
+        owner = self._shared.engine.router.owner(name, caller.grant)
         return _json(find_protocol(request.url.path, request.headers).client.encode_model(name, owner))
 
     async def show_liveness(self, request: Request) -> Response:
@@ -69,7 +70,7 @@ class ServiceRoutes:
 
     async def show_metrics(self, request: Request) -> Response:
         """The metrics of all workers, in the text format of Prometheus."""
-        self._shared.keys.check(dict(request.scope["headers"]))
+        self._shared.keys.check_operator(dict(request.scope["headers"]))
         metrics = self._shared.process.metrics
         metrics.refresh()
         text = await asyncio.to_thread(metrics.encode_text)
@@ -88,8 +89,8 @@ class ServiceRoutes:
                 body = await read_body(given, request.receive, shared.bounds, reservation)
                 head = RequestHead(given, request.path_params, query)
                 asked = await run_in_steps(decode_steps(body, shared.bounds, head), len(body))
-                tokens, headers = await shared.engine.router.count_tokens(asked, caller.upstream_key)
-            return _json({"input_tokens": tokens}, headers=headers)
+                tokens, headers = await shared.engine.router.count_tokens(asked, caller.upstream_key, caller.grant)
+            return _json(side.encode_count(tokens), headers=headers)
 
         return count_tokens
 

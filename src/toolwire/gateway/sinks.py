@@ -17,6 +17,7 @@ from toolwire.core.bounds import LARGE_BODY_BYTES
 from toolwire.core.collect import Collector
 from toolwire.core.errors import UNAVAILABLE, Failure, InternalError
 from toolwire.core.events import Delta, Event, TurnFailed
+from toolwire.core.sse import CONTENT_TYPE
 from toolwire.gateway.answer import Answer, Pace
 from toolwire.gateway.http import EXPOSED, PIECE, send_json, send_pieces
 from toolwire.gateway.http_request import HttpRequest, find_request
@@ -27,7 +28,7 @@ from toolwire.turns.source import TurnSource
 from toolwire.upstream.scheduling import give_way
 
 SSE_HEADERS = (
-    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"content-type", CONTENT_TYPE),
     (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),
 )
@@ -76,10 +77,15 @@ class HttpSink:
         self.upstream_id = ""
         """The upstream's id of the request."""
         self.committed = False
+        self.has_own_limits = False
         self.outcome = ""
         self.ended = False
         """Nothing more may be sent: the last bytes were sent, or are being sent."""
         self.interruption = SHUTTING_DOWN
+
+    @property
+    def has_shown_output(self) -> bool:
+        return self.committed and self.status == 200
 
     async def send_plain(self, run: TurnSource, answer: Answer, hold: Callable[[int], None]) -> None:
         """Collect the turn and send it in one piece. `hold` reserves more bytes, and may raise."""
@@ -166,7 +172,9 @@ class HttpSink:
             silent = self._loop.time() - began
 
     async def _open(self, run: TurnSource) -> None:
-        start = [*SSE_HEADERS, *self.headers, *self._select_headers(run)]
+        assert self.encoder is not None
+        content_type = (b"content-type", self.encoder.content_type)
+        start = [content_type, *SSE_HEADERS[1:], *self.headers, *self._select_headers(run)]
         for tap in self._turn.taps:
             tap.send_head(start)
         await self._send({"type": "http.response.start", "status": 200, "headers": start})
@@ -254,6 +262,8 @@ class HttpSink:
             for name, value in run.headers.items()
             if (passed := _encode_passed_name(name)) is not None
         ]
+        if self.has_own_limits:
+            out = [each for each in out if b"ratelimit" not in each[0]]
         out.append((b"x-toolwire-backend", run.backend.encode()))
         self.upstream_id = find_request_id(run.headers)
         if self.upstream_id:

@@ -11,8 +11,9 @@ from toolwire.core.policies import Policy
 from toolwire.core.request import Request
 from toolwire.gateway.exchange import Exchange
 from toolwire.gateway.http import OUTPUT_MODE
+from toolwire.gateway.keys import Caller
 from toolwire.turns.attempt import TurnGuard
-from toolwire.turns.prepare import Caller, Options, prepare
+from toolwire.turns.prepare import Options, prepare
 from toolwire.turns.run import Run
 from toolwire.turns.source import TurnSource
 from toolwire.upstream.scheduling import Alarm
@@ -35,6 +36,8 @@ def start_run(
     shared, turn, reserve = exchange.shared, exchange.turn, exchange.reservation.grow
     if exchange.size >= LARGE_BODY_BYTES:
         check_parts(request, shared.bounds.entries)
+    if caller.meter is not None:
+        exchange.admit(caller.meter, request)
     rules = find_rules(exchange)
     mode = choose_output_mode(rules, request)
     exchange.sink.headers.append((b"x-proxy-output-mode", mode.encode()))
@@ -56,7 +59,7 @@ def start_run(
     if any(tool.searches for tool in request.hosted_tools):
         from toolwire.gateway.tools.search import adopt_searches  # noqa: PLC0415 - few requests need it
 
-        route, model = shared.engine.router.all_for(request.model)[0]
+        route, model = shared.engine.router.find(request.model, caller.grant)
         search = adopt_searches(request, route, shared.engine.reasoning.list_refused(route.backend.name, model))
     if tools is not None:
         count_call = _make_call_counter(exchange)

@@ -10,7 +10,7 @@ from typing import Unpack
 import msgspec
 
 from toolwire.adapt.lowering import replace_searches
-from toolwire.assembly import adapt_request
+from toolwire.assembly import adapt_request, make_dialect_error
 from toolwire.core.backend import Post
 from toolwire.core.collect import Turn
 from toolwire.core.errors import BadRequest, Failure
@@ -94,9 +94,13 @@ def convert_request(
     server = find_server(target)
     request = dialects()[source].decode_whole(as_bytes(body))
     request = adapt_request(request, rules, target, server.facts(profile))
+    if request.needs_own_dialect and source != target:
+        raise make_dialect_error(request.needs_own_dialect)
     if request.choices > 1 and source != target:
         raise BadRequest(f"n must be 1 for a server of another dialect; received {request.choices}.", "n")
     model = options.get("model") or request.model
+    if not model:
+        raise BadRequest("model: This field is required.", "model", "missing_required_parameter")
     conversation = server.converse(msgspec.structs.replace(request, model=model), "", profile)
     names, ids = conversation.restore.original_names, _find_changed_ids(request, conversation.lowered)
     post = conversation.start()

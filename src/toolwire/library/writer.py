@@ -23,7 +23,7 @@ def make_completion_policies(stats: TurnStats) -> Policies:
 def check_reason(reason: str) -> None:
     """Raise `ValueError` if this is no finish reason of a turn."""
     if reason not in get_args(Reason):
-        raise ValueError(f"reason: {reason!r} is none of {', '.join(get_args(Reason))}")
+        raise ValueError(f"reason: {reason!r} is not one of {', '.join(get_args(Reason))}")
 
 
 class TurnWriter:

@@ -132,6 +132,67 @@ class TurnBounds(msgspec.Struct, frozen=True):
     max_size: int = NO_BOUND
 
 
+class KeyLimits(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What a key may use; 0 is no limit. A limit that is not known here makes a stored key unreadable."""
+
+    requests_per_minute: Count = 0
+    tokens_per_minute: Count = 0
+    concurrent_turns: Count = 0
+
+
+class IssuedKey(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A key of a client that was issued while the gateway ran. Times are seconds since 1970; 0 is never."""
+
+    name: str
+    """The tenant. Names are never used again, because stored data belongs to them."""
+    digest: bytes
+    """The SHA-256 of the secret, which is not stored."""
+    created: Time
+    rotated: Time = 0.0
+    expires: Time = 0.0
+    revoked: Time = 0.0
+    team: str = ""
+    models: tuple[str, ...] = ()
+    """The models that it may use, as names or globs; all if there are none."""
+    backends: tuple[str, ...] = ()
+    """The backends that it may use; all if there are none."""
+    labels: dict[str, str] = {}
+    limits: KeyLimits = KeyLimits()
+
+    def is_valid(self, now: float) -> bool:
+        """Whether it may be used: it is neither revoked nor expired."""
+        return not self.revoked and (not self.expires or now < self.expires)
+
+
+class UsageRow(msgspec.Struct, frozen=True):
+    """What one turn used, or the turns of an hour together."""
+
+    id: str
+    span: int
+    """Seconds: 0 for one turn."""
+    at: float
+    """When it ended, in seconds since 1970."""
+    hour: int
+    """The same in whole hours."""
+    key: str
+    team: str
+    model: str
+    backend: str
+    dialect: str
+    outcome: str
+    turns: int
+    input: int
+    """Tokens, as are the next four; as in `Usage`."""
+    output: int
+    cached: int
+    cache_write: int
+    reasoning: int
+    calls: int
+    notes: int
+    duration: int
+    """Milliseconds."""
+
+
 class Member(msgspec.Struct, frozen=True):
     """A process that uses the store. Each time it joins, it gets a new id."""
 
@@ -299,7 +360,14 @@ class ValueRow(Row, frozen=True, tag="kept"):
     used: Time
 
 
-AnyRow: TypeAlias = HolderRow | ItemRow | EventRow | RunRow | ValueRow
+class KeyRow(Row, frozen=True, tag="key"):
+    """An issued key; `facts` is an `IssuedKey` as JSON."""
+
+    name: Id
+    facts: bytes
+
+
+AnyRow: TypeAlias = HolderRow | ItemRow | EventRow | RunRow | ValueRow | KeyRow
 
 
 class StoreStats(msgspec.Struct, frozen=True):

@@ -85,7 +85,7 @@ def run_replay(options: ReplayOptions, out: TextIO) -> None:
         *(("--event", event, get_args(StepType)) for event in options.events),
     ):
         if value and value not in known:
-            raise ValueError(f"{option}: {value!r} is none of {', '.join(known)}")
+            raise ValueError(f"{option}: {value!r} is not one of {', '.join(known)}")
     chosen = forms if options.written_as == ALL_FORMS else (options.written_as,)
     found = shown = 0
     for path in find_files(options):
@@ -188,7 +188,8 @@ def _show_forms(recording: Recording, forms: Sequence[str], out: TextIO) -> None
         for _, each in read_events(recording, conversation):
             for event in assembly.policies.feed(each):
                 collector.feed(event)
-                out.write(escape_invisible(b"".join(encoder.feed(event)).decode()))
+                written = b"".join(encoder.feed(event)).decode()
+                out.write(escape_invisible(written.replace("\r\n", "\n")))
         [turn] = collector.end()
         if turn.failure is not None:
             plain = dialect.encode_error(turn.failure)

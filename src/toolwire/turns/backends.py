@@ -16,14 +16,11 @@ from toolwire.turns.codex import make_codex_route
 from toolwire.turns.route import Route
 from toolwire.turns.validate import validate
 from toolwire.upstream.codex.host import CodexHost
-from toolwire.upstream.credentials import ApiKey, CodexLogin, find_login_file, has_login
+from toolwire.upstream.credentials import ApiKey
 from toolwire.upstream.http import HttpSession, HttpUpstream
 from toolwire.upstream.in_process import ScriptUpstream
+from toolwire.upstream.logins import LOGINS
 from toolwire.upstream.reply import Broken
-
-
-class _TokenCount(msgspec.Struct):
-    input_tokens: int
 
 
 def make_route(backend: Backend, settings: Settings, session: HttpSession, codex_host: CodexHost | None) -> Route:
@@ -47,8 +44,8 @@ def find_obstacle(backend: Backend, settings: Settings) -> str:
     side, environment = backend_kinds()[backend.kind], settings.environment
     if backend.api_key_env and not environment.get(backend.api_key_env, "").strip():
         return f"{backend.api_key_env} is not set; start Toolwire with the key of its server in it"
-    if backend.auth and not has_login(environment):
-        return f"there is no login in {find_login_file(environment)}; run codex login"
+    if backend.auth and (obstacle := LOGINS[backend.auth].find_obstacle(environment)):
+        return obstacle
     if side.is_recording:
         try:
             _read_replay(backend)
@@ -76,11 +73,12 @@ def check_backends(settings: Settings) -> None:
 def _make_http_route(backend: Backend, http: HttpBackend, settings: Settings, session: HttpSession) -> Route:
     profile = http.profile_from(backend.profile, backend.auth)
     facts, encode_count = http.facts(profile), http.count_tokens
-    own_key = "" if settings.keys else None  # with keys, the client's key is one of ours and is not passed on
+    own_key = "" if settings.needs_key else None  # with keys, the client's key is one of ours and is not passed on
     if backend.api_key_env:
         own_key = settings.environment.get(backend.api_key_env, "").strip()
     obstacle = find_obstacle(backend, settings)
-    credentials = CodexLogin() if backend.auth else ApiKey(backend.key_header or http.key_header, own_key)
+    key_header = backend.key_header or http.key_header
+    credentials = LOGINS[backend.auth].make() if backend.auth else ApiKey(key_header, own_key)
     upstream = HttpUpstream(
         session,
         backend.base_url or facts.base_url,
@@ -93,11 +91,15 @@ def _make_http_route(backend: Backend, http: HttpBackend, settings: Settings, se
         assert encode_count is not None
         try:
             answer = await upstream.fetch_json(encode_count(request, profile), key)
-            return msgspec.json.decode(answer, type=_TokenCount).input_tokens
+            return http.read_count(answer)
         except (Broken, *UNREADABLE):
             return None
 
-    usage = partial(upstream.at_parent(backend.auth).get_json, http.usage_path, "") if backend.auth else None
+    async def list_models(key: str) -> bytes:
+        return http.convert_models(await upstream.get_json(http.models_path, key))
+
+    has_usage = bool(backend.auth and http.usage_path)
+    usage = partial(upstream.at_parent(backend.auth).get_json, http.usage_path, "") if has_usage else None
     return Route(
         backend,
         upstream,
@@ -105,7 +107,7 @@ def _make_http_route(backend: Backend, http: HttpBackend, settings: Settings, se
         backend.kind,
         facts,
         count_tokens=count_tokens if facts.counts_tokens and encode_count is not None else None,
-        list_models=partial(upstream.get_json, http.models_path),
+        list_models=list_models,
         account_usage=usage,
         # A login may come while the gateway runs; the key is read once, above.
         obstacle=partial(find_obstacle, backend, settings) if backend.auth else lambda: obstacle,

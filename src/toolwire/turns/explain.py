@@ -18,11 +18,11 @@ _SYSTEM_FIRST = re.compile(
 """The error of chat templates that accept one system message, at the beginning."""
 
 KeySource: TypeAlias = Literal["environment", "login", "client", "none"]
-"""The source of a backend's key: a variable, `codex login`, or the client."""
+"""The source of a backend's key: a variable, a login, or the client."""
 
 _KEYS: dict[KeySource, tuple[str, str]] = {
     "environment": ("the key in {}", "Set {} to a key that this server takes."),
-    "login": ("the login of Codex", ""),
+    "login": ("the login", ""),
     "client": ("the key that you sent", "The backend has no api_key_env, so the key of the client is passed on."),
     "none": ("a request without a key", "Set api_key_env of the backend, or send a key of your own."),
 }

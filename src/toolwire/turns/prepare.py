@@ -5,16 +5,17 @@ from typing import Protocol
 
 import msgspec
 
-from toolwire.assembly import ReaderFacts, ToolRules, adapt_request, assemble_policies
+from toolwire.assembly import ReaderFacts, ToolRules, adapt_request, assemble_policies, make_dialect_error
 from toolwire.backends.failures import find_refused_part
 from toolwire.backoff import RetryBudget, choose_retry_delay
 from toolwire.config.settings import Settings, bytes_of
 from toolwire.core.errors import THREAD_GONE, BadRequest, Failure
 from toolwire.core.events import Note
 from toolwire.core.policies import Policy
-from toolwire.core.request import Entry, Omission, ReasoningEntry, Request
+from toolwire.core.request import CallEntry, Entry, Omission, ReasoningEntry, Request
 from toolwire.memory.reasoning import KeepReasoning, KeepSignedReasoning, KeepUnsigned, ReasoningCache, strip_reasoning
 from toolwire.turns.attempt import Question, TurnGuard
+from toolwire.turns.grants import Grant
 from toolwire.turns.observers import AttemptInfo, AttemptObserver
 from toolwire.turns.route import Route
 from toolwire.turns.routes import Router
@@ -37,12 +38,18 @@ class Caller(Protocol):
         """The key for backends that have none of their own."""
         ...
 
+    @property
+    def grant(self) -> Grant | None:
+        """What it may use, if that is not everything."""
+        ...
+
 
 class LocalCaller(msgspec.Struct, frozen=True):
     """The caller of a turn in this process, with the keys of its environment or with a given one."""
 
     owner: str = ""
     upstream_key: str = ""
+    grant: Grant | None = None
 
 
 class Engine(msgspec.Struct, frozen=True):
@@ -79,9 +86,11 @@ Target = tuple[Route, str]
 
 def prepare(engine: Engine, request: Request, caller: Caller, options: Options) -> "Job":
     """The job of answering a request. Raises `BadRequest` if no backend can."""
-    targets: Sequence[Target] = engine.router.all_for(request.model)
-    if request.choices > 1:
+    targets: Sequence[Target] = engine.router.all_for(request.model, caller.grant)
+    if request.choices > 1 or request.needs_own_dialect:
         targets = [(route, model) for route, model in targets if route.recorded_as == request.dialect]
+        if not targets and request.needs_own_dialect:
+            raise make_dialect_error(request.needs_own_dialect)
         if not targets:
             raise BadRequest(f"n must be 1 for this model; received {request.choices}.", "n")
     return Job(engine, request, caller, options, targets, _make_question(engine, request, caller, options, targets[0]))
@@ -174,7 +183,8 @@ class Attempts:
             self.notes += [Note("field_dropped", found.part)] if found.part != "reasoning" else ()
         else:
             entries = tuple(map(strip_reasoning, self._request.entries))
-            self._request = msgspec.structs.replace(self._request, entries=entries)
+            without = (*self._request.without, found.part)
+            self._request = msgspec.structs.replace(self._request, entries=entries, without=without)
             self.notes.append(Note("reasoning_dropped", failure.code))
         return True
 
@@ -191,7 +201,7 @@ def _make_question(engine: Engine, request: Request, caller: Caller, options: Op
         if "reasoning" in refused and any(map(_is_reasoning, request.entries)):
             notes = (*notes, Note("reasoning_dropped"))
             request = msgspec.structs.replace(request, entries=tuple(map(strip_reasoning, request.entries)))
-        request = msgspec.structs.replace(request, notes=notes, without=refused)
+        request = msgspec.structs.replace(request, notes=notes, without=(*request.without, *refused))
     request = adapt_request(request, rules, route.recorded_as, route.facts)
     is_same_dialect = route.recorded_as == request.dialect
     conversation = route.converse(msgspec.structs.replace(request, model=model), seed, owner)
@@ -225,10 +235,11 @@ def _make_question(engine: Engine, request: Request, caller: Caller, options: Op
 
 def _can_omit(request: Request, part: Omission, route: Route) -> bool:
     """Whether a request to a backend has a part that was added or adapted here, so that it can be omitted."""
-    if part == "reasoning":
-        return any(map(_is_reasoning, request.entries))
-    if part in request.without:
+    if part in request.without and part != "reasoning":
         return False
+    if part == "reasoning":
+        is_signed = any(isinstance(entry, CallEntry) and entry.signature for entry in request.entries)
+        return any(map(_is_reasoning, request.entries)) or (is_signed and part not in request.without)
     if part == "include":
         return route.facts.adds_include and route.recorded_as != request.dialect
     searches = any(tool.deferred or tool.kind == "search" for tool in request.tools)

@@ -29,7 +29,9 @@ class Recordings:
 
     def attempt(self, info: AttemptInfo) -> "AttemptRecording":
         request = info.request
-        body = request.body or (msgspec.json.encode(request.fields) if request.fields else b"")
+        # Some dialects name the model in the path, where also stands whether to stream.
+        whole = {"model": request.model, "stream": request.stream, **request.fields}
+        body = request.body or (msgspec.json.encode(whole) if request.fields else b"")
         head = Head(1, info.kind, info.model, dialect=request.dialect)
         secrets = (info.client_key, self._environment.get(info.key_variable, ""))
         return AttemptRecording(Recorder(self._folder, info.seed, head, body, secrets))

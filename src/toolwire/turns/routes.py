@@ -21,6 +21,7 @@ from toolwire.core.request import Request
 from toolwire.core.tokens import estimate_tokens
 from toolwire.protocols import PROTOCOLS
 from toolwire.turns.backends import make_route
+from toolwire.turns.grants import Grant
 from toolwire.turns.route import Route
 from toolwire.upstream.codex.host import CodexHost
 from toolwire.upstream.http import HttpSession
@@ -65,7 +66,7 @@ class Router:
         self._settings = settings
         self._listing = listing
         routes = (make_route(backend, settings, session, codex_host) for backend in settings.backends)
-        is_open = not settings.keys
+        is_open = not settings.needs_key
         self._routes = {route.backend.name: msgspec.structs.replace(route, shows_url=is_open) for route in routes}
         self.budgets = {backend.name: RetryBudget(backend.retry_budget) for backend in settings.backends}
         self._cooling: dict[str, float] = {}
@@ -93,17 +94,17 @@ class Router:
     def routes(self) -> tuple[Route, ...]:
         return tuple(self._routes.values())
 
-    def find(self, model: str) -> tuple[Route, str]:
+    def find(self, model: str, grant: Grant | None = None) -> tuple[Route, str]:
         """The first route for a model, and the model's name at that backend."""
-        return self.all_for(model)[0]
+        return self.all_for(model, grant)[0]
 
-    def all_for(self, model: str) -> list[tuple[Route, str]]:
+    def all_for(self, model: str, grant: Grant | None = None) -> list[tuple[Route, str]]:
         """Every route for a model, in the order to try them: those that failed recently come last.
 
-        Backends that cannot be asked are left out. Raises `BadRequest` if no backend serves the model, and
-        `BackendFault` if none of those that do can be asked.
+        Backends that cannot be asked, or that the client may not use, are left out. Raises `BadRequest` if no backend
+        serves the model to the client, and `BackendFault` if none of those that do can be asked.
         """
-        serving = self._serving(model)
+        serving = self._serving(model) if grant is None else self._serving_to(grant, model)
         found = [each for each in serving if not each[0].obstacle()]
         if not found:
             route, _ = serving[0]
@@ -114,17 +115,25 @@ class Router:
             found.sort(key=lambda each: self._cooling.get(each[0].backend.name, 0.0) > now)
         return found
 
-    def _serving(self, model: str) -> list[tuple[Route, str]]:
+    def _serving(self, model: str, grant: Grant | None = None) -> list[tuple[Route, str]]:
         """Every route for a model, in the order of the settings. Raises `BadRequest` if there is none."""
         if len(model) > MAX_MODEL_NAME_CHARS:
             message = f"model must have at most {MAX_MODEL_NAME_CHARS} characters; received {len(model)}."
             raise BadRequest(message, "model")
         found = [(self._routes[backend.name], target) for backend, target in self._settings.serving(model)]
         if not found:
-            raise self._no_model(model)
+            raise self._no_model(model, grant)
         return found
 
-    def _no_model(self, model: str) -> BadRequest:
+    def _serving_to(self, grant: Grant, model: str) -> list[tuple[Route, str]]:
+        """The same for a client that may not use every model or backend."""
+        name, _, inner = model[:MAX_MODEL_NAME_CHARS].partition("/")
+        grant.check_model(inner if name in self._routes else model[:MAX_MODEL_NAME_CHARS])
+        serving = self._serving(model, grant)
+        allowed = grant.check_backends(model, [route.backend.name for route, _ in serving])
+        return [each for each in serving if each[0].backend.name in allowed]
+
+    def _no_model(self, model: str, grant: Grant | None) -> BadRequest:
         """The error for an unknown model, with the key that is missing, or with similar names of models that exist."""
         name, mark, rest = re.split("([:/]|$)", model, maxsplit=1)
         is_with_colon = mark == ":" and name in {**self._routes, **PRESETS}  # as other libraries write it
@@ -132,7 +141,7 @@ class Router:
         names: list[str] = []
         for route in self._routes.values():
             _, listed = self._listed.get((route.backend.name, "")) or (0.0, ())
-            known = [] if route.obstacle() else _name_models(route.backend, listed)
+            known = [] if route.obstacle() else _name_models(route.backend, listed, grant)
             names += [*known, *(f"{route.backend.name}/{name}" for name in known if "/" in model)]
         near = get_close_matches(model, dict.fromkeys(names[:MAX_COMPARED_NAMES]), n=3, cutoff=0.5)
         meant = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
@@ -170,16 +179,16 @@ class Router:
         """The address of a backend, as it may be shown."""
         return self._routes[name].upstream.url
 
-    def owner(self, model: str) -> str:
+    def owner(self, model: str, grant: Grant | None) -> str:
         """The name of the backend that serves a model. Raises `BadRequest` if there is none."""
-        route, target = self.find(model)
+        route, target = self.find(model, grant)
         if not target or (route.models is not None and target not in route.models):
-            raise self._no_model(model)
+            raise self._no_model(model, grant)
         return route.backend.name
 
-    async def count_tokens(self, request: Request, key: str) -> tuple[int, dict[str, str]]:
+    async def count_tokens(self, request: Request, key: str, grant: Grant | None) -> tuple[int, dict[str, str]]:
         """The tokens of a request as its backend counts them; else an estimate, and the header that says so."""
-        route, target = self.find(request.model)
+        route, target = self.find(request.model, grant)
         if route.count_tokens is not None:
             key = self.key_for(route, request.model, key)
             tokens = await route.count_tokens(msgspec.structs.replace(request, model=target), key)
@@ -189,17 +198,18 @@ class Router:
         stats.add_note(Note("tokens_estimated"))
         return estimate_tokens(request), {"x-toolwire-notes": msgspec.json.encode(stats.figures.notes).decode()}
 
-    async def models(self, key: str, vendor: str) -> list[tuple[str, str]]:
-        """Every model with the name of its backend: literal names, aliases, and the models that match globs.
+    async def models(self, key: str, vendor: str, grant: Grant | None) -> list[tuple[str, str]]:
+        """Every model that the client may use, with the name of its backend.
 
-        The client's own key goes to one origin only: that of a server of this vendor if there is one.
+        These are literal names, aliases, and the models that match globs. The client's own key goes to one origin only:
+        that of a server of this vendor if there is one.
         """
         found: dict[str, str] = {}
         takers = [route for route in self._routes.values() if route.takes_client_key]
         takers.sort(key=lambda route: PROTOCOLS[route.backend.kind].vendor != vendor)
         origin: Origin | None = takers[0].origin if takers else None
         for route in self._routes.values():
-            for name in await self._list_models(route, key if route.origin == origin else ""):
+            for name in await self._list_models(route, key if route.origin == origin else "", grant):
                 found.setdefault(name, route.backend.name)
         return list(found.items())
 
@@ -207,15 +217,15 @@ class Router:
         """The models of one backend, listed with its own key."""
         return list(dict.fromkeys(await self._list_models(self._routes[name], "")))
 
-    async def _list_models(self, route: Route, key: str) -> list[str]:
+    async def _list_models(self, route: Route, key: str, grant: Grant | None = None) -> list[str]:
         """The literal names, the aliases and the matching models of one backend; none if it cannot be asked."""
         backend = route.backend
-        if route.obstacle():
+        if route.obstacle() or (grant is not None and grant.backends and backend.name not in grant.backends):
             return []
         listed: tuple[str, ...] = ()
         if any(map(is_glob, backend.models)) and route.list_models is not None:
             listed = await self._fetch_models((backend.name, key), route.list_models)
-        return _name_models(backend, listed)
+        return _name_models(backend, listed, grant)
 
     async def _fetch_models(
         self, asker: tuple[str, str], list_models: Callable[[str], Awaitable[bytes]]
@@ -232,11 +242,12 @@ class Router:
         return names
 
 
-def _name_models(backend: Backend, listed: Sequence[str]) -> list[str]:
+def _name_models(backend: Backend, listed: Sequence[str], grant: Grant | None) -> list[str]:
     """The literal names, the aliases, and those of the names that its server lists that a glob matches."""
     globs = [name for name in backend.models if is_glob(name)]
     matching = (name for name in listed if any(fnmatchcase(name, glob) for glob in globs))
-    return [*backend.literal_models, *backend.aliases, *matching]
+    names = [*backend.literal_models, *backend.aliases, *matching]
+    return names if grant is None else [name for name in names if grant.allows(backend.name, name)]
 
 
 def read_model_names(body: bytes) -> tuple[str, ...]:

@@ -36,11 +36,6 @@ MAX_PROBLEMS = 8
 MAX_MATCHED_CHARS = 1000
 """Longer texts are not matched against a pattern."""
 
-MAX_QUICK_CHARS = 256 * 1024
-"""Longer arguments are checked in counted steps only."""
-_USUAL_KEYWORDS = frozenset(("type", "properties", "required", "additionalProperties", "items", "description", "title"))
-_SCALARS = {"string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,), "null": (type(None),)}
-
 Keyword: TypeAlias = Callable[[Any, Any, Any, Any], Iterator[Any] | None]
 
 _library = cast("Any", validators)  # it is not typed
@@ -74,8 +69,6 @@ def _find_problems(schema: bytes, arguments: str) -> Sequence[Problem] | None:
     problems: list[Problem] = []
     try:
         value = msgspec.json.decode(whole)
-        if len(arguments) <= MAX_QUICK_CHARS and _fits_usual(validator.schema, value):
-            return problems
         for error in islice(validator.iter_errors(value), MAX_PROBLEMS):
             wanted = set(_list_types(error))
             if error.validator in ("anyOf", "oneOf"):
@@ -86,26 +79,6 @@ def _find_problems(schema: bytes, arguments: str) -> Sequence[Problem] | None:
     except (ValueError, TypeError, AttributeError, LookupError):  # the library trusts its schema; this is a client's
         return None
     return problems
-
-
-def _fits_usual(schema: Any, value: Any) -> bool:
-    """Whether a value fits a schema with the usual keywords only. False leaves the answer to the library, which takes
-    many times as long."""
-    if not isinstance(schema, dict) or not _USUAL_KEYWORDS.issuperset(parts := cast("dict[str, Any]", schema)):
-        return False
-    match parts.get("type"):
-        case "object" if type(value) is dict:
-            members, known = cast("dict[str, Any]", value), parts.get("properties", {})
-            is_open, required = parts.get("additionalProperties", True) is True, parts.get("required", [])
-            if not isinstance(required, list) or any(name not in members for name in cast("list[Any]", required)):
-                return False
-            return all(_fits_usual(known[name], each) if name in known else is_open for name, each in members.items())
-        case "array" if type(value) is list:
-            return "items" not in parts or all(_fits_usual(parts["items"], each) for each in cast("list[Any]", value))
-        case str(name):
-            return type(value) in _SCALARS.get(name, ())
-        case _:
-            return False
 
 
 def _list_types(error: Any) -> Sequence[str]:

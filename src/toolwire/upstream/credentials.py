@@ -11,7 +11,7 @@ from toolwire.core.errors import Failure
 from toolwire.memory.private_files import read_file
 from toolwire.upstream.reply import Broken
 
-Header: TypeAlias = Literal["authorization", "x-api-key", "api-key"]
+Header: TypeAlias = Literal["authorization", "x-api-key", "api-key", "x-goog-api-key"]
 """The headers that may carry a key."""
 
 NO_KEY = "unused"
@@ -28,6 +28,9 @@ class ApiKey(msgspec.Struct, frozen=True):
         """The headers that carry the key."""
         key = client_key if self.key is None else self.key
         return {self.header: f"Bearer {key}" if self.header == "authorization" else key} if key else {}
+
+    async def renew(self) -> None:
+        """Do nothing: a key does not expire."""
 
 
 class LoginTokens(msgspec.Struct):
@@ -95,6 +98,9 @@ class CodexLogin:
         except (OSError, msgspec.DecodeError) as error:
             raise self._make_failure() from error
         return self._headers
+
+    async def renew(self) -> None:
+        """Do nothing: only codex itself renews its login."""
 
     def _make_failure(self) -> Broken:
         message = f"There is no ChatGPT login in {self._path}. Run `codex login`."

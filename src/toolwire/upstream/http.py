@@ -43,11 +43,19 @@ LARGE_BODY = 1 << 20
 """Bodies of at least this size, in bytes, are written in pieces."""
 
 
+MAX_TARGETS = 256
+"""Maximum paths of one server whose request target is kept."""
+
+
 class Credentials(Protocol):
     """The source of a backend's key; `client_key` is the key that the client presented."""
 
     def make_headers(self, client_key: str) -> Mapping[str, str]:
         """The headers that carry the key."""
+        ...
+
+    async def renew(self) -> None:
+        """Renew a token that expires. Raises `Broken`."""
         ...
 
 
@@ -130,6 +138,7 @@ class HttpUpstream(Upstream):
     async def open(self, opening: Opening, key: str) -> "HttpReply":
         """Send the request; returns when the headers have arrived. Raises `Broken`."""
         assert isinstance(opening, Post)
+        await self._credentials.renew()
         headers, blanks = self.make_headers(opening, key), self._make_filter(key)
         size = len(opening.body)
         if size >= LARGE_BODY:
@@ -170,7 +179,9 @@ class HttpUpstream(Upstream):
         """The head of a POST. Raises `Broken` if a header cannot be sent."""
         target = self._targets.get(path)
         if target is None:
-            target = self._targets[path] = self._make_url(path).raw_path_qs
+            target = self._make_url(path).raw_path_qs
+            if len(self._targets) < MAX_TARGETS:  # a path may hold the name of a model
+                self._targets[path] = target
         if CONTROL.search("".join((*headers, *headers.values()))):
             raise make_broken(
                 "invalid_header", "A header for the backend, or its key, contains a control character.", 500
@@ -202,6 +213,7 @@ class HttpUpstream(Upstream):
 
     async def fetch(self, post: Post, key: str) -> "SmallAnswer":
         """Send a POST, or a GET if it has no body, whose answer is small. Raises `Broken` if there is no answer."""
+        await self._credentials.renew()
         method, payload = ("POST", _make_payload(post.body)) if post.body else ("GET", None)
         headers = self.make_headers(post, key)
         request = self._session.client.request(

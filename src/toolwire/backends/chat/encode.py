@@ -41,6 +41,7 @@ from toolwire.core.request import (
     ToolChoice,
     ToolsEntry,
 )
+from toolwire.core.signatures import UNKNOWN_THOUGHT_SIGNATURE
 from toolwire.core.text import hash_long_user_id, is_blank
 
 DIALECT = "chat"
@@ -68,6 +69,7 @@ def encode_request(
     keeps_messages = (
         not request.instructions
         and request.history_unchanged
+        and "reasoning" not in request.without
         and all(is_acceptable(entry, profile) for entry in request.entries)
     )
     body: Json = {
@@ -197,7 +199,8 @@ def is_acceptable(entry: Entry, profile: Profile) -> bool:
         case Message(role):
             return role != "developer" or profile.developer
         case CallEntry():
-            return not is_blank(entry.arguments) and profile.content_beside_calls == "null"
+            is_signed = bool(entry.signature) or not profile.thought_signatures
+            return is_signed and not is_blank(entry.arguments) and profile.content_beside_calls == "null"
         case ResultEntry():
             known = [part for part in entry.parts if not isinstance(part, OtherPart)]
             return len(known) == 1 and isinstance(known[0], TextPart) and bool(known[0].text)
@@ -218,10 +221,12 @@ class Fold:
         self._assistant: Json | None = None  # the open assistant message
         self._texts: dict[str, StringIO] = {}  # its text fields, which may still grow
         self._rewritten: set[str] = set()  # the ids of calls that were not sent as the client wrote them
+        self._is_unsigned = False  # the server has refused the signatures of calls
         self._attachments: list[Json] = []  # parts of results other than text, for a message after them
 
     def fold(self, request: Request) -> list[Json]:
         """The messages of a request."""
+        self._is_unsigned = self._profile.thought_signatures and "reasoning" in request.without
         if request.instructions:
             self._out.append({"role": "system", "content": request.instructions})
         for index, entries in groupby(request.entries, lambda entry: entry.message):
@@ -247,7 +252,7 @@ class Fold:
             entry.call_id for entry in entries if isinstance(entry, ResultEntry)
         )
         is_accepted = not answers and all(is_acceptable(entry, self._profile) for entry in entries)
-        if is_accepted and originals.are_whole(entries):
+        if is_accepted and not self._is_unsigned and originals.are_whole(entries):
             self._out.append(originals.messages[index])
             return
         start = len(self._out)
@@ -262,7 +267,9 @@ class Fold:
         original = originals.messages[index]
         if "tool_calls" in message:
             calls = [entry for entry in entries if isinstance(entry, CallEntry)]
-            message["tool_calls"] = _merge_calls(original, message["tool_calls"], [*map(originals.is_unchanged, calls)])
+            accepted = [not self._is_unsigned and is_acceptable(call, self._profile) for call in calls]
+            unchanged = [originals.is_unchanged(call) and each for call, each in zip(calls, accepted, strict=True)]
+            message["tool_calls"] = _merge_calls(original, message["tool_calls"], unchanged)
         with_content = [entry for entry in entries if isinstance(entry, Message | ResultEntry)]
         if with_content:
             is_accepted = all(isinstance(each, Message) or is_acceptable(each, self._profile) for each in with_content)
@@ -283,16 +290,7 @@ class Fold:
     def _add(self, entry: Entry) -> None:
         match entry:
             case CallEntry():
-                self._flush_attachments()
-                self._rewritten.add(entry.id)
-                if entry.kind == "custom":
-                    call: Json = {"type": "custom", "custom": {"name": entry.name, "input": entry.arguments}}
-                else:
-                    arguments = "{}" if is_blank(entry.arguments) else entry.arguments
-                    call = {"type": "function", "function": {"name": entry.name, "arguments": arguments}}
-                if entry.signature:
-                    call["extra_content"] = msgspec.Raw(entry.signature.encode())
-                self._open_message().setdefault("tool_calls", []).append({"id": entry.id, **call})
+                self._add_call(entry)
             case ResultEntry():
                 self._add_result(entry)
             case Message(role="assistant"):
@@ -314,6 +312,22 @@ class Fold:
                 self._notes.append(Note("item_dropped", entry.type))
             case ToolsEntry():
                 pass  # declared with the others
+
+    def _add_call(self, entry: CallEntry) -> None:
+        self._flush_attachments()
+        self._rewritten.add(entry.id)
+        if entry.kind == "custom":
+            call: Json = {"type": "custom", "custom": {"name": entry.name, "input": entry.arguments}}
+        else:
+            arguments = "{}" if is_blank(entry.arguments) else entry.arguments
+            call = {"type": "function", "function": {"name": entry.name, "arguments": arguments}}
+        calls = self._open_message().setdefault("tool_calls", [])
+        if entry.signature and not self._is_unsigned:
+            call["extra_content"] = msgspec.Raw(entry.signature.encode())
+        elif self._profile.thought_signatures and not calls:
+            self._notes.append(Note("signature_missing", entry.id))
+            call["extra_content"] = {"google": {"thought_signature": UNKNOWN_THOUGHT_SIGNATURE}}
+        calls.append({"id": entry.id, **call})
 
     def _open_message(self) -> Json:
         if self._assistant is None:

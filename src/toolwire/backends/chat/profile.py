@@ -42,6 +42,8 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Notations in which its models write reasoning or calls into their text, if the server does not parse them."""
     tools: Literal["native", "prompt"] = "native"
     """`prompt`: it supports no tools, so they are declared in the prompt, and calls are read from the text."""
+    thought_signatures: bool = False
+    """It refuses calls without Gemini's signature; Google's word for an unknown one stands in for a missing one."""
     hosts: tuple[str, ...] = ()
     """Types of tools that it runs itself, such as `web_search`."""
     schema: tuple[Need, ...] = ("object_top", "properties", "items")

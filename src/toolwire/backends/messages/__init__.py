@@ -1,9 +1,11 @@
 """The Anthropic Messages API as a backend.
 
-POST {base_url}/messages  →  event: message_start … message_stop, or one plain message
+POST {base_url}/messages                         →  event: message_start … message_stop, or one plain message
+POST {base_url}/models/MODEL:streamRawPredict    the same on Vertex AI
 """
 
 from collections.abc import Mapping
+from urllib.parse import quote
 
 import msgspec
 
@@ -13,6 +15,7 @@ from toolwire.backends.messages.encode import encode_request
 from toolwire.backends.messages.profile import ANTHROPIC, Profile
 from toolwire.core.backend import Post
 from toolwire.core.errors import Failure
+from toolwire.core.raw import fields_of, to_json
 from toolwire.core.request import Request
 
 __all__ = [
@@ -44,13 +47,27 @@ class Conversation(LoweredConversation):
     def start(self) -> Post:
         body, notes = encode_request(self.lowered, self._profile, stream=self.lowered.stream)
         self.decoder.opening += notes
-        return Post(PATH, body, _make_headers(self.lowered, self._profile))
+        return _make_post(self.lowered, self._profile, body)
 
     def read_error(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
         failure = super().read_error(status, headers, body)
         if status == 529 and self.lowered.dialect != DIALECT:  # Anthropic's status for overload
             return msgspec.structs.replace(failure, status=503, code="server_is_overloaded")
         return failure
+
+
+VERTEX_VERSION = "vertex-2023-10-16"
+"""The version of the API on Vertex AI."""
+
+
+def _make_post(request: Request, profile: Profile, body: bytes) -> Post:
+    headers = _make_headers(request, profile)
+    if not profile.vertex:
+        return Post(PATH, body, headers)
+    method = "streamRawPredict" if request.stream else "rawPredict"
+    fields = {name: value for name, value in fields_of(body).items() if name != "model"}
+    body = to_json({"anthropic_version": VERTEX_VERSION, **fields})
+    return Post(f"/models/{quote(request.model, safe='@')}:{method}", body, headers)
 
 
 def _make_headers(request: Request, profile: Profile) -> dict[str, str]:
@@ -65,7 +82,11 @@ def count_tokens(request: Request, profile: Profile) -> Post:
     """The HTTP request that counts the tokens of a request."""
     lower, _ = fit_request(request, profile.limits)
     body, _ = encode_request(lower, profile, stream=False)
-    return Post("/messages/count_tokens", select_fields(body, _COUNTED), _make_headers(request, profile))
+    counted, path = select_fields(body, _COUNTED), "/messages/count_tokens"
+    if profile.vertex:
+        path = "/models/count-tokens:rawPredict"
+        counted = to_json({"anthropic_version": VERTEX_VERSION, **fields_of(counted)})
+    return Post(path, counted, _make_headers(request, profile))
 
 
 def profile_from(settings: Mapping[str, object]) -> Profile:

@@ -16,6 +16,8 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_tokens: Annotated[int, msgspec.Meta(ge=1)] = 32000
     """Sent when the client sets no limit; the API requires one."""
     version: str = "2023-06-01"
+    vertex: bool = False
+    """It is Vertex AI: the model is in the path, the version in the body."""
     headers: dict[str, str] = {}
     effort: bool = True
     """It supports `output_config.effort` and adaptive thinking."""

@@ -4,7 +4,7 @@ Prompts describe the expected behaviour to real models, and quote the values tha
 that does not follow a prompt breaks no rule; the rule is then not observed.
 """
 
-from toolwire.check.probes import calls, choices, protocol, responses
+from toolwire.check.probes import calls, choices, gemini, protocol, responses
 
 PROBES = (
     calls.one_call,
@@ -28,6 +28,9 @@ PROBES = (
     protocol.unknown_choice,
     choices.allowed_tools,
     protocol.legacy_functions,
+    gemini.returned_turn,
+    gemini.array_stream,
+    gemini.token_count,
     responses.continued,
     responses.unknown_response,
     responses.echoed_settings,

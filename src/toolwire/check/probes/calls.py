@@ -33,7 +33,7 @@ async def one_call(session: ProbeSession, stream: bool) -> None:
     """One call and its result."""
     first = await session.ask(ProbeRequest((ONE,), BOTH, stream=stream))
     if session.require_call("history.result", first):
-        results = [ToolResult(call.id, SUNNY) for call in first.turn.calls]
+        results = [ToolResult(call, SUNNY) for call in first.turn.calls]
         await _continue(session, "history.result", ONE, first, results, stream=stream)
 
 
@@ -66,7 +66,7 @@ async def parallel_calls(session: ProbeSession, stream: bool) -> None:
         else:
             session.skip("parallel.calls", "the model made one call only, or called for something else")
         if are_two and are_whole:
-            results = [ToolResult(call.id, SUNNY) for call in reversed(first.turn.calls)]
+            results = [ToolResult(call, SUNNY) for call in reversed(first.turn.calls)]
             await _continue(session, "history.results", TWO, first, results, stream=stream)
             return
     session.skip("history.results", "the turn did not have two calls")
@@ -176,7 +176,7 @@ async def cut_call(session: ProbeSession, stream: bool) -> None:
 async def failed_tool(session: ProbeSession) -> None:
     """A result that reports a failed tool. Its id has nine characters because Mistral accepts no others."""
     calls = (ObservedCall("callcheck", "get_weather", '{"city":"Paris"}'),)
-    result = ToolResult("callcheck", "Error: the weather service is down", failed=True)
+    result = ToolResult(calls[0], "Error: the weather service is down", failed=True)
     answer = await session.ask(ProbeRequest((ONE, AssistantCalls(calls), result), BOTH))
     session.expect_answer("history.error-result", answer)
 
@@ -188,5 +188,6 @@ async def orphans(session: ProbeSession) -> None:
     never_mind = UserMessage("Never mind. Say hello.")
     open_call = await session.ask(ProbeRequest((ONE, AssistantCalls(calls), never_mind), (WEATHER,)))
     session.expect_refusal_or_answer("history.orphan-call", open_call)
-    alone = await session.ask(ProbeRequest((ONE, ToolResult("callchec3", SUNNY), HELLO), (WEATHER,)))
+    lone = ObservedCall("callchec3", "get_weather", "{}")
+    alone = await session.ask(ProbeRequest((ONE, ToolResult(lone, SUNNY), HELLO), (WEATHER,)))
     session.expect_refusal_or_answer("history.orphan-result", alone)

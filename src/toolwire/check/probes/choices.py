@@ -6,7 +6,6 @@ from toolwire.check.apis import ProbeRequest
 from toolwire.check.exchange import Exchange
 from toolwire.check.probes.probe import BOTH, HELLO, ONE, TWO, probe, probe_both
 from toolwire.check.sessions import ProbeSession
-from toolwire.check.turns.loose import Json
 
 
 @probe_both("choice-none", "choice.none")
@@ -60,9 +59,8 @@ async def one_at_a_time(session: ProbeSession, stream: bool) -> None:
 @probe_both("allowed", "choice.allowed")
 async def allowed_tools(session: ProbeSession, stream: bool) -> None:
     """A choice that allows one of two tools, while the prompt asks for the other."""
-    inner: Json = {"mode": "auto", "tools": [session.api.make_function({"name": "get_time"})]}
-    choice: Json = {"type": "allowed_tools", **session.api.allow(inner)}
-    answer = await session.ask(ProbeRequest((ONE,), BOTH, stream=stream, more={"tool_choice": choice}))
+    more = session.api.make_allowed("get_time")
+    answer = await session.ask(ProbeRequest((ONE,), BOTH, stream=stream, more=more))
     if await _could_break("choice.allowed", session, answer):
         others = [call.name for call in answer.turn.calls if call.name != "get_time"]
         session.judge("choice.allowed", not others, f"Tools called: {', '.join(others)}.", answer)

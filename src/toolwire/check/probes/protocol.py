@@ -3,7 +3,6 @@
 import msgspec
 
 from toolwire.check.apis import ProbeRequest, UserMessage
-from toolwire.check.endpoint import read_models
 from toolwire.check.exchange import Exchange
 from toolwire.check.probes.probe import (
     BOTH,
@@ -164,5 +163,5 @@ async def model_list(session: ProbeSession) -> None:
     """The list of models."""
     answer = await session.get("/models")
     detail = f"The answer is {'a list without models' if answer.status == 200 else describe_failure(answer)}."
-    is_listed = answer.status == 200 and any(read_models(answer.fields))
+    is_listed = answer.status == 200 and any(session.api.list_models(answer.fields))
     session.judge_unless_busy("models.listed", is_listed, detail, answer)

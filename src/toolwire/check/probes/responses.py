@@ -10,6 +10,7 @@ from toolwire.check.sessions import BUSY, ProbeSession, describe_failure, read_t
 from toolwire.check.socket import NoSocket, SocketConnection, connect
 from toolwire.check.turns.frames import FrameCheck
 from toolwire.check.turns.loose import Json, as_number, as_object, as_objects, as_text, quote
+from toolwire.check.turns.turn import ObservedCall
 
 SETTINGS: Json = {
     "instructions": "Be brief.",
@@ -40,7 +41,7 @@ async def continued(session: ProbeSession) -> None:
     if not session.require_call("state.previous", first):
         session.skip("state.submit", "there is no call to answer")
         return
-    results = tuple(ToolResult(call.id, SUNNY) for call in first.turn.calls)
+    results = tuple(ToolResult(call, SUNNY) for call in first.turn.calls)
     more = {"previous_response_id": first.turn.id}
     for stream in (True, False):
         next = await session.ask(ProbeRequest(results, BOTH, stream=stream, more=more))
@@ -53,7 +54,7 @@ async def continued(session: ProbeSession) -> None:
     if not first.fields.get("required_action"):
         session.skip("state.submit", "the response has no `required_action`")
         return
-    outputs = [{"tool_call_id": result.id, "output": result.text} for result in results]
+    outputs = [{"tool_call_id": result.call.id, "output": result.text} for result in results]
     answer = await session.post({"tool_outputs": outputs}, f"/responses/{first.turn.id}/submit_tool_outputs")
     detail = f"The answer is {describe_failure(answer)}."
     session.judge_unless_busy("state.submit", read_turn(answer).is_over, detail, answer)
@@ -194,7 +195,7 @@ async def _converse(session: ProbeSession, connection: SocketConnection) -> Exch
     if not first.ok or not first.turn.calls:
         session.skip("socket.continued", "there is no call to answer")
         return first if first.ok else None
-    results = tuple(ToolResult(call.id, SUNNY) for call in first.turn.calls)
+    results = tuple(ToolResult(call, SUNNY) for call in first.turn.calls)
     next = await connection.ask(ProbeRequest(results, BOTH, more={"previous_response_id": first.turn.id}))
     if next.ok:
         _judge_memory(session, "socket.continued", first, next)
@@ -217,7 +218,8 @@ async def _continue_elsewhere(session: ProbeSession, latest: Exchange) -> None:
 async def _continue_after_failure(session: ProbeSession, connection: SocketConnection, latest: Exchange) -> None:
     """Continue a response again after one continuation was refused because of a result without a call."""
     more = {"previous_response_id": latest.turn.id}
-    failed = await connection.ask(ProbeRequest((ToolResult("callchec4", SUNNY),), BOTH, more=more))
+    lone = ToolResult(ObservedCall("callchec4", "get_weather", "{}"), SUNNY)
+    failed = await connection.ask(ProbeRequest((lone,), BOTH, more=more))
     if failed.ok or failed.status in BUSY:
         reason = "a result without its call was answered" if failed.ok else describe_failure(failed)
         session.skip("socket.evicted", reason)

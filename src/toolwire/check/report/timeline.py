@@ -32,6 +32,12 @@ _CHAT_FIELDS: tuple[tuple[Lane, tuple[str, ...]], ...] = (
     ("reasoning", ("reasoning_content", "reasoning", "reasoning_details", "thinking")),
 )
 """Fields of a chat's deltas; the first match decides. Those for reasoning are not standard."""
+_GEMINI_FIELDS: tuple[tuple[Lane, tuple[str, ...]], ...] = (
+    ("calls", ("functionCall",)),
+    ("reasoning", ("thought",)),
+    ("text", ("text",)),
+)
+"""Fields of Gemini's parts; the first match decides."""
 
 MIN_SECONDS = 0.1
 """The shortest stream that is drawn by time; a faster one is drawn by the order of its events."""
@@ -155,6 +161,13 @@ def _find_lanes(exchange: Exchange) -> dict[int, Lane]:
             deltas = [as_object(choice.get("delta")) for choice in as_objects(each.fields.get("choices"))]
             given = {name for delta in deltas for name, value in delta.items() if value}
             lanes[each.position] = _first_lane(_CHAT_FIELDS, lambda name, given=given: name in given)
+            continue
+        if "candidates" in each.fields:  # a chunk of Gemini
+            contents = [as_object(candidate.get("content")) for candidate in as_objects(each.fields["candidates"])]
+            given = {
+                name for content in contents for part in as_objects(content.get("parts")) for name in part if part[name]
+            }
+            lanes[each.position] = _first_lane(_GEMINI_FIELDS, lambda name, given=given: name in given)
             continue
         fields, part = each.fields, _find_part(each)
         inner = [as_text(each.inner(name).get("type")) for name in ("item", "content_block", "part", "delta")]

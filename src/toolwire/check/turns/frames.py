@@ -170,8 +170,10 @@ class FrameCheck:
             if "\ufffd" in text and text.encode() != line:
                 self._report("sse.utf8", f"{_quote_line(line)} is not UTF-8.")
             name, colon, value = text.partition(":")
+            if name in _FIELDS[1:] or not name:  # the name of a comment is empty
+                self._report("sse.data-only", f"{_quote_line(line)} is no data.", text)
             if name not in _FIELDS:
-                if name:  # the name of a comment is empty
+                if name:
                     self._report("sse.field", f"{_quote_line(line)} is no field.", text)
                 continue
             if colon and value and not value.startswith(" "):

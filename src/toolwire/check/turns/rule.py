@@ -10,7 +10,7 @@ from toolwire.core.events import Dialect
 Level: TypeAlias = Literal["MUST", "SHOULD"]
 """MUST: clients lose or mangle calls if it is broken. SHOULD: some clients fail, or other information is lost."""
 
-ALL_APIS = "OpenAI Chat Completions, OpenAI Responses, Anthropic Messages"
+ALL_APIS = "OpenAI Chat Completions, OpenAI Responses, Anthropic Messages, Google Gemini"
 
 
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

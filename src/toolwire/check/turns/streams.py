@@ -6,7 +6,7 @@ import msgspec
 
 from toolwire.check.apis import APIS
 from toolwire.check.turns.frames import FrameCheck, ReceivedFrame
-from toolwire.check.turns.loose import as_object, parse_json, quote
+from toolwire.check.turns.loose import as_list, as_object, parse_json, quote
 from toolwire.check.turns.rule import Finding, RequestFacts
 from toolwire.check.turns.turn import ObservedTurn, check_turn
 
@@ -29,7 +29,8 @@ class StreamCheck:
         """All findings, now that the stream has ended."""
         self.received += self._frames.end()
         found, self.turn = check_frames(self.received, self._facts)
-        return [*self._frames.findings, *found]
+        ignored = APIS[self._facts.api].form.ignored
+        return [*(each for each in self._frames.findings if each.rule not in ignored), *found]
 
 
 def check_frames(received: Sequence[ReceivedFrame], facts: RequestFacts) -> tuple[list[Finding], ObservedTurn]:
@@ -44,6 +45,13 @@ def check_answer(
     body: bytes, facts: RequestFacts, *, is_stream: bool
 ) -> tuple[Sequence[Finding], ObservedTurn, tuple[ReceivedFrame, ...]]:
     """The findings about a whole answer, its turn, and the frames of a stream."""
+    may_be_array = APIS[facts.api].form.streams_arrays and facts.fields.get("stream", True)
+    elements = as_list(parse_json(body)) if may_be_array and body.startswith(b"[") else []
+    if elements:
+        received = [
+            ReceivedFrame(at, 0.0, None, "", value, msgspec.json.encode(value)) for at, value in enumerate(elements)
+        ]
+        return *check_frames(received, facts), tuple(received)
     if not is_stream:
         return *check_plain(body, facts), ()
     stream = StreamCheck(facts)

@@ -31,6 +31,8 @@ class ObservedCall(msgspec.Struct, frozen=True):
     frames: tuple[int, ...] = ()
     is_closed: bool = False
     """Whether the server marked it as complete, however the turn ended."""
+    signature: str = ""
+    """What must come back with it; empty if the API has none."""
 
     @property
     def value(self) -> Any:
@@ -112,13 +114,19 @@ class TurnForm(msgspec.Struct, frozen=True):
     """A stream reports token counts only if the request asks for them."""
     forced_call_stops: bool = False
     """A turn may end with `stop` after a call that the request forced."""
+    ids_are_optional: bool = False
+    """A call may have no id."""
+    streams_arrays: bool = False
+    """A stream may be one JSON array."""
+    ignored: tuple[str, ...] = ("sse.data-only",)
+    """The rules of framing that the API does not have."""
 
 
 def check_turn(turn: ObservedTurn, facts: RequestFacts, form: TurnForm) -> Iterator[Finding]:
     """The findings about a turn of any API."""
     ids: set[str] = set()
     for call in turn.calls:
-        if not call.id or call.id in ids:
+        if call.id in ids if call.id else not form.ids_are_optional:
             yield Finding("calls.id", f"A call of {call.name} has the id {call.id!r}.", call.frames)
         ids.add(call.id)
         if not call.name or (facts.tools is not None and call.name not in facts.tools):

@@ -249,7 +249,7 @@ def decode_messages(messages: Sequence[wire.ChatMessage]) -> Iterator[Entry]:
         if role is None:
             roles = "system, developer, user, assistant, tool or function"
             raise BadRequest(f"{path}.role must be {roles}; received {message.role!r}.", f"{path}.role")
-        parts = [*_decode_parts(message.content, path)]
+        parts = _decode_parts(message.content, path)
         cache = reading.value_of(message.cache_control)
         if cache is not None:  # marks the last text of the message
             last = next((part for part in reversed(parts) if isinstance(part, TextPart)), None)
@@ -258,11 +258,9 @@ def decode_messages(messages: Sequence[wire.ChatMessage]) -> Iterator[Entry]:
             parts.append(RefusalPart(message.refusal))
         if reading.value_of(message.audio) is not None:
             parts.append(OtherPart("audio"))
-        if role == "assistant":
-            yield from _decode_reasoning(message, index)
-        others = (message.reasoning_content, message.reasoning, message.reasoning_details)
-        is_empty = not (message.tool_calls or message.function_call or any(map(reading.value_of, others)))
-        if parts or role != "assistant" or is_empty:
+        reasoning = [*_decode_reasoning(message, index)] if role == "assistant" else []
+        yield from reasoning
+        if parts or role != "assistant" or not (reasoning or message.tool_calls or message.function_call):
             yield Message(role, tuple(parts), message.name or "", message=index)
         for call in _decode_calls(message, index):
             unanswered[call.id] = call
@@ -334,26 +332,28 @@ def _decode_calls(message: wire.ChatMessage, index: int) -> Iterator[CallEntry]:
         yield CallEntry(f"call_function_{index}", legacy.name, arguments_text(legacy.arguments), message=index)
 
 
-def _decode_parts(content: str | list[wire.ContentPart | str] | None, path: str) -> Iterator[Part]:
+def _decode_parts(content: str | list[wire.ContentPart | str] | None, path: str) -> list[Part]:
     if isinstance(content, str):
-        content = [content] if content else []
-    for index, part in enumerate(content or ()):
-        if isinstance(part, str):
-            yield TextPart(part)
-            continue
-        match part.type:
-            case "text" | "input_text" | "output_text":
-                yield TextPart(part.text or "", reading.value_of(part.cache_control))
-            case "refusal":
-                yield RefusalPart(part.refusal or "")
-            case "image_url" | "input_image" if part.image_url is not None:
-                image = part.image_url
-                yield ImagePart(image) if isinstance(image, str) else ImagePart(image.url, image.detail or "")
-            case "file" | "input_file" if part.file is not None:
-                yield FilePart(part.file.file_data or "", part.file.file_id or "", part.file.filename or "")
-            case "input_audio" if part.input_audio is not None:
-                yield AudioPart(part.input_audio.data, part.input_audio.format)
-            case "image_url" | "file" | "input_audio":
-                raise reading.missing_field(f"{path}.content[{index}].{part.type}")
-            case _:
-                yield OtherPart(part.type)
+        return [TextPart(content)] if content else []
+    return [_decode_part(part, f"{path}.content[{index}]") for index, part in enumerate(content or ())]
+
+
+def _decode_part(part: wire.ContentPart | str, path: str) -> Part:
+    if isinstance(part, str):
+        return TextPart(part)
+    match part.type:
+        case "text" | "input_text" | "output_text":
+            return TextPart(part.text or "", reading.value_of(part.cache_control))
+        case "refusal":
+            return RefusalPart(part.refusal or "")
+        case "image_url" | "input_image" if part.image_url is not None:
+            image = part.image_url
+            return ImagePart(image) if isinstance(image, str) else ImagePart(image.url, image.detail or "")
+        case "file" | "input_file" if part.file is not None:
+            return FilePart(part.file.file_data or "", part.file.file_id or "", part.file.filename or "")
+        case "input_audio" if part.input_audio is not None:
+            return AudioPart(part.input_audio.data, part.input_audio.format)
+        case "image_url" | "file" | "input_audio":
+            raise reading.missing_field(f"{path}.{part.type}")
+        case _:
+            return OtherPart(part.type)

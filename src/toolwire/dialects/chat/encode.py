@@ -35,6 +35,7 @@ from toolwire.core.events import (
     TurnFailed,
     TurnStarted,
     Usage,
+    list_texts,
 )
 from toolwire.core.notes import TurnStats
 from toolwire.core.raw import NULL, Fields, Json, fields_of, object_in, objects_of, to_json
@@ -64,6 +65,8 @@ _FINISH: dict[Reason, str] = {"stop": "stop", "calls": "tool_calls", "length": "
 
 class StreamEncoder:
     """Encodes turn events as the bytes of one chat stream."""
+
+    content_type = sse.CONTENT_TYPE
 
     def __init__(
         self, request: Request, id: str, created: int, stats: TurnStats, clock: Callable[[], float] | None = None
@@ -158,15 +161,13 @@ class StreamEncoder:
         return (self._text_head + to_json(MESSAGE_SEPARATOR) + self._tail,) if needs_separator else ()
 
     def _encode_reasoning(self, event: ReasoningDelta) -> tuple[bytes, ...]:
-        text = event.text
         if (event.kind, event.part) != self._part:
-            if self._has_reasoning and event.frame is None:
-                text = "\n\n" + text
+            is_next, self._has_reasoning = self._has_reasoning and event.frame is None, True
             self._part = (event.kind, event.part)
-            self._has_reasoning = True
-        if text is event.text:
-            return (self._encode_delta(event, self._reasoning_head, self._tail, _REASONING),)
-        return (self._reasoning_head + to_json(text) + self._tail,)
+            if is_next:
+                first, *others = list_texts(event)
+                return tuple(self._reasoning_head + to_json(text) + self._tail for text in ("\n\n" + first, *others))
+        return (self._encode_delta(event, self._reasoning_head, self._tail, _REASONING),)
 
     def _encode_delta(self, event: Delta, head: bytes, tail: bytes, opening: bytes | tuple[bytes, ...]) -> bytes:
         """Encode a delta: as its original chunks, if the backend speaks this dialect."""

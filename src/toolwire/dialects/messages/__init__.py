@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolwire.dialects.messages.decode import decode_request, decode_steps
-from toolwire.dialects.messages.encode import StreamEncoder, encode_error
+from toolwire.dialects.messages.encode import StreamEncoder, encode_allowances, encode_error
 from toolwire.dialects.messages.message import encode_search, encode_turn
 from toolwire.dialects.messages.models import encode_model, encode_models
 
@@ -41,6 +41,7 @@ __all__ = [
     "StreamEncoder",
     "decode_request",
     "decode_steps",
+    "encode_allowances",
     "encode_error",
     "encode_model",
     "encode_models",

@@ -11,10 +11,12 @@ of other blocks, of the message and of its end are kept.
 """
 
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import cast
 
 from toolwire.adapt.unwrap import wrap
 from toolwire.core import sse
+from toolwire.core.allowance import Allowance
 from toolwire.core.batch import BatchWriter
 from toolwire.core.errors import Failure, InternalError
 from toolwire.core.events import (
@@ -74,6 +76,8 @@ _TYPES = {
 
 class StreamEncoder:
     """Encodes turn events as the bytes of one stream of Messages events."""
+
+    content_type = sse.CONTENT_TYPE
 
     def __init__(
         self, request: Request, id: str, created: int, stats: TurnStats, clock: Callable[[], float] | None = None
@@ -301,6 +305,16 @@ class StreamEncoder:
         self._open = ""
         self._head = b""
         return [self._write_event("content_block_stop", {"index": self._index})]
+
+
+def encode_allowances(allowances: Sequence[Allowance], now: float) -> list[tuple[bytes, bytes]]:
+    """What is left of limits, as Anthropic's headers."""
+    out: list[tuple[bytes, bytes]] = []
+    for each in allowances:
+        reset = datetime.fromtimestamp(int(now) + each.reset, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        for name, value in (("limit", str(each.limit)), ("remaining", str(each.remaining)), ("reset", reset)):
+            out.append((f"anthropic-ratelimit-{each.kind}-{name}".encode(), value.encode()))
+    return out
 
 
 def encode_error(failure: Failure) -> bytes:

@@ -56,7 +56,7 @@ from toolwire.dialects.responses.items import (
     ReasoningItem,
 )
 from toolwire.dialects.responses.response import INCOMPLETE, ResponseObject
-from toolwire.dialects.responses.writer import GrowingItem, Writer
+from toolwire.dialects.responses.writer import GrowingItem, SilentWriter, Writer
 
 KNOWN_ITEMS = frozenset(("message", "reasoning", *CALL_TYPES))
 """Types of items that turn events represent."""
@@ -79,6 +79,8 @@ class StreamEncoder:
     `extended` adds the events `response.required_action` and `ping`, and the status `incomplete` while calls wait for
     outputs. On a `socket` each event is one message: no event names, no comments, no `[DONE]`.
     """
+
+    content_type = sse.CONTENT_TYPE
 
     def __init__(
         self,
@@ -174,13 +176,19 @@ class StreamEncoder:
                 pass
         return ()
 
+    def take_turn(self, turn: Turn) -> None:
+        """Take a whole turn into the response, without events."""
+        self._writer = SilentWriter()
+        for event in events_of(turn):
+            self.feed(event)
+
     def keepalive(self, silent: float) -> Sequence[bytes]:
         """A comment or an event that keeps the connection open after this many seconds of silence."""
         if self.extended:
             opening = self.begin()
             return [*opening, self._writer.write("ping", {})] if silent else opening
         if self._socket or silent >= EVENT_KEEPALIVE_AFTER:
-            return self.begin() or [self._write_lifecycle("response.in_progress")]
+            return self.begin() or self._writer.write_response(self.response, "response.in_progress")
         return (sse.write_comment(b"keepalive"),)
 
     def break_off(self) -> Sequence[bytes]:
@@ -210,14 +218,11 @@ class StreamEncoder:
         if self._started:
             return []
         self._started = True
-        out = [self._write_lifecycle("response.created")]
-        if self.response.status == "queued":
-            out.append(self._write_lifecycle("response.queued"))
-            self.response.status = "in_progress"
-        return [*out, self._write_lifecycle("response.in_progress")]
-
-    def _write_lifecycle(self, type: str) -> bytes:
-        return self._writer.write(type, {"response": self.response.encode()})
+        if self.response.status != "queued":
+            return self._writer.write_response(self.response, "response.created", "response.in_progress")
+        out = self._writer.write_response(self.response, "response.created", "response.queued")
+        self.response.status = "in_progress"
+        return [*out, *self._writer.write_response(self.response, "response.in_progress")]
 
     def _end_turn(self, event: TurnEnded) -> Sequence[bytes]:
         # Only the last item can have been cut off.
@@ -243,9 +248,9 @@ class StreamEncoder:
                 out.append(self._writer.write("response.required_action", fields))
         if self._socket:
             response.notes = self.stats.comment()
-            out.append(self._write_lifecycle(type))
+            out += self._writer.write_response(response, type)
         else:
-            out += (self._write_lifecycle(type), sse.write_comment(self.stats.comment()), sse.DONE)
+            out += (*self._writer.write_response(response, type), sse.write_comment(self.stats.comment()), sse.DONE)
         self._closing = event, number, len(out)
         return out
 
@@ -418,8 +423,7 @@ class StreamEncoder:
 def encode_turn(turn: Turn, request: Request, id: str, created: int) -> bytes:
     """Encode a finished turn as one response, equal to the one in the last event of its stream."""
     encoder = StreamEncoder(request, id, created, TurnStats())
-    for event in events_of(turn):
-        encoder.feed(event)
+    encoder.take_turn(turn)
     return bytes(encoder.response.encode())
 
 

@@ -13,6 +13,7 @@ from toolwire.core.raw import Fields, Json, fields_of, to_json
 from toolwire.core.sse import Frame
 from toolwire.core.text import count_bytes
 from toolwire.dialects.responses.items import CallItem, PartedItem, PendingEvents
+from toolwire.dialects.responses.response import ResponseObject
 
 GrowingItem: TypeAlias = PartedItem | CallItem
 """Items that grow by deltas."""
@@ -47,6 +48,11 @@ class Writer:
         event |= {"type": type, "sequence_number": number}  # in place of those of the backend's frame
         data = to_json(event)
         return data if self._socket else sse.write_named(type, data)
+
+    def write_response(self, response: ResponseObject, *types: str) -> list[bytes]:
+        """Encode events of these types about the whole response."""
+        fields = {"response": response.encode()}
+        return [self.write(type, fields) for type in types]
 
     def write_all(self, events: PendingEvents) -> list[bytes]:
         """Encode events."""
@@ -154,3 +160,23 @@ class Writer:
         if lead and data.startswith(lead) and data[len(lead) : end].isdigit() and data.startswith(self._middle, end):
             return lead + number + data[end:]
         return None
+
+
+class SilentWriter(Writer):
+    """Collects the items of a response that is sent in one piece, and encodes no events."""
+
+    def __init__(self) -> None:
+        super().__init__(socket=True)
+
+    def write(self, type: str, fields: Json) -> bytes:
+        return b""
+
+    def write_response(self, response: ResponseObject, *types: str) -> list[bytes]:
+        return []
+
+    def prepare(self, item: GrowingItem) -> None:
+        self._pieces = item.pieces
+
+    def write_delta(self, event: Delta) -> Sequence[bytes]:
+        self._pieces.append(event.text)
+        return ()

@@ -1,7 +1,7 @@
-"""The console: a page that shows live what clients send, what models write, and what was changed on the way.
+"""The console: a page that shows turns live: the client's request, the model's output, and the changes in between.
 
     trace.py, recorder.py      references to the bytes of running turns
-    ring.py, rows.py           all turns that are kept, bounded in bytes: metadata, and the raw content of some
+    ring.py, rows.py           the turns in memory, bounded in bytes: metadata, and the raw content of some
     content.py, secrets.py     content with its secrets removed, when a turn is first viewed
     turn_view.py               one turn
     prompts.py                 its prompt and excerpts, from which conversations.py makes conversations

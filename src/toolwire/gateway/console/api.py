@@ -134,7 +134,7 @@ class ConsoleApi:
             "version": __version__,
             "key": viewer.key,
             "sees_all": viewer.sees_all,
-            "has_keys": bool(settings.keys),
+            "has_keys": settings.needs_key,
             "keeps_everything": self._recorder.keeps_everything,
             "max_size": str(settings.console.max_size),
             "notes": {code: text.meaning for code, text in NOTE_TEXTS.items()},
@@ -219,7 +219,7 @@ class ConsoleApi:
         claim = Reservation(self._shared.memory_budget)
         try:
             body = await read_body(request, MAX_FORM_SIZE, claim)
-            caller = Caller(viewer.key or (CONSOLE_NAME if self._shared.settings.keys else ""))
+            caller = Caller(viewer.key or (CONSOLE_NAME if self._shared.settings.needs_key else ""))
             return self._replays.submit_form(request.query_params.get("dialect", ""), body, caller, claim)
         except BaseException:
             claim.release()
@@ -305,7 +305,7 @@ class ConsoleApi:
         model = (await _read(request, CheckBody)).model or next(iter(backend.literal_models), "")
         if not model.isprintable():
             raise BadRequest("model must name a model.", "model")
-        key = self._access.make_own_key() if settings.keys else ""
+        key = self._access.make_own_key() if settings.needs_key else ""
         if latest.running or not self._checks.start(backend, model, address_of(request), key):
             raise BadRequest("A check is already running.", code="busy", status=409)
         return self._checks.state

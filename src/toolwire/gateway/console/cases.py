@@ -1,6 +1,6 @@
 """Makes test cases of recorded turns, which `toolwire replay --assert` runs.
 
-A case is a recording of one reply of a backend, so turns that need more than that to be repeated become none.
+A case is a recording of one reply of a backend, so a turn that needs more than that cannot become a case.
 """
 
 from collections.abc import Mapping

@@ -51,7 +51,8 @@ class TurnRecorder(TurnObserver):
         if history is not None:
             self._worker = f"{gethostname()[:MAX_NAME_LENGTH]} {self._worker}".rstrip()
         keep = settings.console.keep
-        self.keeps_everything = history is not None or keep == "everything" or (keep == "auto" and not settings.keys)
+        is_default = keep == "auto" and not settings.needs_key
+        self.keeps_everything = history is not None or keep == "everything" or is_default
         self.pin_share = 1 / max(1, sum(bool(key.console) for key in settings.keys))
         """The share of the room for pinned turns that one key may use."""
         self.captures: dict[str, int] = {}

@@ -19,7 +19,7 @@ from toolwire.gateway.endpoint import REPLAY_OF
 from toolwire.gateway.http import OUTPUT_MODE
 from toolwire.gateway.keys import CALLER, Caller
 from toolwire.gateway.memory_budget import Reservation
-from toolwire.protocols import dialects
+from toolwire.protocols import dialects, find_dialect
 
 TURN_HEADER = b"x-toolwire-turn"
 MAX_REPLAYS = 4
@@ -66,7 +66,8 @@ class Replays:
     ) -> ReplayOutcome:
         """Send the request of a recorded turn to another model, until `receive` reports that the viewer left."""
         prefix, path = split_path(recorded.path)
-        if path not in self._endpoints:
+        parameters = find_dialect(path).match(path)
+        if parameters is None:
             message = "This turn submitted tool outputs, which a response accepts once. Replay the response's turn."
             raise BadRequest(message, code="not_replayable")
         if self._running[viewer] >= MAX_REPLAYS:
@@ -76,7 +77,8 @@ class Replays:
         try:
             body = await run_in_thread(_replace_model, recorded.body, model, path)
             headers = [(name.encode(), value.encode()) for name, value in recorded.headers]
-            scope = {"path": path, "headers": headers, **({OUTPUT_MODE: prefix} if prefix else {})}
+            scope = {"path": path, "path_params": parameters, "headers": headers}
+            scope |= {OUTPUT_MODE: prefix} if prefix else {}
             caller = Caller(recorded.key, acts_for=recorded.owner)
             await self._start(scope, body, caller, id, receive, outcome.send)
         finally:
@@ -121,7 +123,7 @@ class Replays:
                 return {"type": "http.request", "body": part, "more_body": False}
             return await receive()
 
-        await self._endpoints[scope["path"]](scope, receive_body, send)
+        await self._endpoints[find_dialect(scope["path"]).module.PATH](scope, receive_body, send)
 
 
 def split_path(path: str) -> tuple[str, str]:

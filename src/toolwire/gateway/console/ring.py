@@ -51,7 +51,8 @@ class RecordedTurn(msgspec.Struct):
         )
         if self.trace is not None:
             headers = (*self.trace.request_headers.items(), *self.trace.answer_headers)
-            size += self.trace.size + sum([len(name) + len(value) + ENTRY_SIZE for name, value in headers])
+            size += self.trace.size + sum([len(name) + len(value) for name, value in headers])
+            size += ENTRY_SIZE * len(headers)
             size += ENTRY_SIZE * len(self.notes)
         return size
 
@@ -87,11 +88,13 @@ class Ring:
     def add(self, turns: Iterable[RecordedTurn]) -> None:
         """Add turns. Only the row of a turn that is larger than a quarter of the room is kept."""
         for turn in turns:
-            if turn.trace is not None and turn.measure() > self._limit // 4:
+            size = turn.measure()
+            if turn.trace is not None and size > self._limit // 4:
                 turn.drop_raw()
                 turn.row.kept = "large"
+                size = turn.measure()
             self._turns[turn.row.id] = turn
-            self._grow(turn, turn.measure() - turn.size)
+            self._grow(turn, size - turn.size)
             turn.row.seq = self.next_seq()
         self._shrink()
 

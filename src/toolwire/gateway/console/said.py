@@ -1,6 +1,6 @@
-"""What was said in a turn, from the user's last words on, as the page shows it before any bytes.
+"""The conversation of a turn from the last user message on, which the page shows above the bytes.
 
-A request repeats the whole history. What stands before the user's last words is only counted: other turns show it.
+A request repeats the whole history. Messages before the last user message are only counted: other turns show them.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,12 +1,12 @@
-"""Recognises side requests: turns that a client makes beside a conversation, and that no person asked for.
+"""Recognises side requests: turns that a client makes by itself beside a conversation.
 
     {"system": "Generate a concise, sentence-case title (3-7 words) …", "messages": […]}             title
     {…, "input": […, {"role": "user", "content": "You are performing a CONTEXT CHECKPOINT …"}]}      summary
     {"max_tokens": 1, "messages": [{"role": "user", "content": "quota"}]}                            probe
     {"type": "response.create", "generate": false, …}                                                warm-up
 
-A person may ask for a title or a summary too. So a template is searched for only where clients put it: in the system
-text of a request without tools, and in a user message that is long.
+A user may ask for a title or a summary too. So a template is searched for only where clients put it: in the system
+text of a request without tools, and in a long user message.
 """
 
 import re

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 
-from toolwire.core.collect import Turn, events_of
+from toolwire.core.collect import Turn
 from toolwire.core.errors import ReplyTooLarge
 from toolwire.core.events import Note
 from toolwire.core.notes import TurnStats
@@ -14,11 +14,11 @@ from toolwire.dialects import responses
 from toolwire.dialects.responses import StreamEncoder, compaction
 from toolwire.gateway.answer import Answer, Pace
 from toolwire.gateway.exchange import Exchange
+from toolwire.gateway.keys import Caller as Asker
 from toolwire.gateway.responses.history import ResponseHistory, ResumedRequest, StoredTurn
 from toolwire.gateway.start_run import find_rules, start_run
 from toolwire.memory.store import StoreFailed
 from toolwire.turns.attempt import TurnGuard
-from toolwire.turns.prepare import Caller as Asker
 from toolwire.turns.source import TurnSource
 
 RESERVATION_STEP = 64 * 1024
@@ -72,9 +72,7 @@ class ResponsesAnswer(Answer):
         return self._own
 
     def encode_whole(self, turn: Turn, run: TurnSource) -> bytes:
-        encoder = self.get_encoder(run)
-        for event in events_of(turn):
-            encoder.feed(event)
+        self.get_encoder(run).take_turn(turn)
         body = bytes(self.response.encode())
         return self._whole(body) if self._whole is not None else body
 
@@ -143,9 +141,11 @@ async def begin_turn(
     await exchange.shared.memory.load(caller.owner, request.entries)
     await exchange.pause()
     policies: list[Callable[[], compaction.ReplaceWithCompaction]] = []
-    if compaction.is_requested(request) and not exchange.shared.engine.router.find(request.model)[0].facts.compacts:
-        request = compaction.make_summary_request(request)
-        policies.append(partial(compaction.ReplaceWithCompaction, f"cmp_{exchange.seed}"))
+    if compaction.is_requested(request):
+        route, _ = exchange.shared.engine.router.find(request.model, caller.grant)
+        if not route.facts.compacts:
+            request = compaction.make_summary_request(request)
+            policies.append(partial(compaction.ReplaceWithCompaction, f"cmp_{exchange.seed}"))
     run = start_run(exchange, request, caller, *policies, guard=guard)
     answer = ResponsesAnswer(exchange, history, resumed, request, socket=socket, whole=whole, created=created)
     return run, answer

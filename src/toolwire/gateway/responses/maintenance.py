@@ -1,16 +1,21 @@
 """Periodic work of a process: its heartbeat, cancellations, orphaned runs, expiry."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 
 from toolwire.config.settings import turn_bounds_of
 from toolwire.gateway.responses.operations import State
+from toolwire.memory.clock import DAY
 from toolwire.memory.store import StoreFailed
 
 INTERVAL = 1.0
 """Seconds between two rounds."""
 STATS_INTERVAL = 30.0
 """Seconds between two counts of the store's contents, which are slow in a large store."""
+
+ROLL_UP_INTERVAL = 60.0
+"""Seconds between two sums of old usage; several processes may do it at once."""
 
 
 class Maintenance:
@@ -40,12 +45,18 @@ class Maintenance:
         async def count() -> None:
             state.shared.process.metrics.stored = await store.stats()
 
+        async def roll_up() -> None:
+            before = time.time() - state.shared.settings.usage.days * DAY
+            while await store.roll_up_usage(before):
+                pass
+
         await state.membership.start()
         jobs = (
             (update_runs, INTERVAL),
             (state.recovery.recover_unless_draining, INTERVAL),
             (expire, INTERVAL),
             (count, STATS_INTERVAL),
+            *(((roll_up, ROLL_UP_INTERVAL),) if state.shared.settings.usage.enabled else ()),
         )
         self._tasks = [asyncio.get_running_loop().create_task(self._repeat(*job)) for job in jobs]
 

@@ -167,6 +167,8 @@ class Operations:
         detached = exchange.hand_over(task, keeps_locks=bool(resumed.conversation))
 
         async def deliver(exchange: Exchange, receive: Receive) -> None:
+            if caller.is_issued:
+                exchange.watch_key(caller)
             await exchange.deliver(run, answer, receive)
 
         state.runs.start(task, detached.serve(deliver, wait_forever))

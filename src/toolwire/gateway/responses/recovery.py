@@ -195,7 +195,7 @@ class Recovery:
         self._shared.process.metrics.count_recovery("asked_again")
         spec, reservation = _decode_spec(claimed.plan), Reservation(self._shared.memory_budget)
         log = RunLog(claimed.owner, claimed.fence, claimed.next_event)
-        scope = {**spec.scope, CALLER: Caller(spec.key_name, acts_for=claimed.owner)}
+        scope = spec.scope
         turn = open_turn(self._shared, "responses", scope, claimed.record.id.partition("_")[2])
         turn.report.background = turn.report.taken_over = True
         run = RunTask(self._runs, log, reservation, turn.taps, close_early=partial(self._close_early, claimed))
@@ -206,6 +206,7 @@ class Recovery:
         self, claimed: ClaimedRun, spec: RunSpec, run: RunTask, exchange: Exchange, receive: Receive
     ) -> None:
         """Produce the turn of a retried run."""
+        exchange.scope[CALLER] = self._shared.keys.act_for(spec.key_name, claimed.owner)
         caller, body = exchange.enter(), bytes(spec.body)
         exchange.take_body(body)
         parsed = await run_in_steps(responses.read_request_steps(body, exchange.shared.bounds), len(body))

@@ -133,7 +133,9 @@ class ResourceRequest:
         body, shared = await self._exchange.read_body(self._receive), self._state.shared
         parsed = await run_in_steps(responses.read_request_steps(body, shared.bounds, needs_input=False), len(body))
         opened = await self._state.history.open(self._owner, parsed, self._exchange.reservation)
-        tokens, headers = await shared.engine.router.count_tokens(opened.request, self._caller.upstream_key)
+        tokens, headers = await shared.engine.router.count_tokens(
+            opened.request, self._caller.upstream_key, self._caller.grant
+        )
         answer = _json({"object": "response.input_tokens", "input_tokens": tokens})
         answer.headers.update(headers)
         return answer

@@ -92,6 +92,11 @@ class RunTask:
         self.status = 200
         self.upstream_id = ""
         self.committed = True
+        self.has_own_limits = False
+
+    @property
+    def has_shown_output(self) -> bool:
+        return self.log.has_shown_output
 
     @property
     def outcome(self) -> str:

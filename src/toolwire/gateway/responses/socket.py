@@ -15,7 +15,7 @@ from typing import Any, Literal
 import msgspec
 from starlette.types import Message, Receive, Scope, Send
 
-from toolwire.core.errors import BadRequest, Failure
+from toolwire.core.errors import BadRequest, Failure, ToolwireError
 from toolwire.core.events import TurnEnded, TurnStarted
 from toolwire.dialects import responses
 from toolwire.dialects.openai import encode_error_object
@@ -25,7 +25,7 @@ from toolwire.gateway.body import check_body
 from toolwire.gateway.endpoint import open_turn
 from toolwire.gateway.exchange import Exchange
 from toolwire.gateway.http import DRAIN, ClientGone, send_json
-from toolwire.gateway.keys import Caller, Unauthorized
+from toolwire.gateway.keys import Caller
 from toolwire.gateway.memory_budget import Reservation
 from toolwire.gateway.responses.answer import ResponsesAnswer, begin_turn
 from toolwire.gateway.responses.conversation_lock import UNLOCKED
@@ -72,7 +72,7 @@ class Socket:
         await receive()  # websocket.connect
         try:
             caller = state.shared.keys.check(dict(scope["headers"]))
-        except Unauthorized as error:
+        except ToolwireError as error:
             await refuse(send, error.failure)
             return
         await send({"type": "websocket.accept"})
@@ -310,7 +310,7 @@ class SocketTurn:
         if parsed.body.generate is False:  # a warm-up: the request is only cached, and the next one continues it
             self._answer = ResponsesAnswer(exchange, history, resumed, resumed.request, socket=True)
             model = resumed.request.model
-            route, _ = exchange.shared.engine.router.find(model)
+            route, _ = exchange.shared.engine.router.find(model, caller.grant)
             report = exchange.turn.report
             report.backend, report.model, report.warm_up = route.backend.name, model, True
             await self._sink.send_empty(self._answer)

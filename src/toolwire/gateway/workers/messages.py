@@ -1,6 +1,6 @@
 """Messages between the supervisor and its workers: one line of JSON each, over a pair of sockets.
 
-Either side reads the end of the stream when the other process is gone, however it ended.
+When one process exits, for any reason, the other reads the end of the stream.
 """
 
 from typing import TypeAlias

@@ -130,3 +130,39 @@ CREATE TABLE toolwire.commits (
     at timestamptz NOT NULL DEFAULT now()
 );
 CREATE INDEX commits_by_time ON toolwire.commits (at);
+
+-- name: issued_keys
+-- Keys of clients. A change takes its number from `key_changes`, whose row it locks: changes commit in their order.
+CREATE TABLE toolwire.issued_keys (
+    name text COLLATE "C" PRIMARY KEY,
+    facts bytea NOT NULL,
+    change bigint NOT NULL
+);
+CREATE INDEX issued_keys_by_change ON toolwire.issued_keys (change);
+CREATE TABLE toolwire.key_changes (latest bigint NOT NULL);
+INSERT INTO toolwire.key_changes VALUES (0);
+
+-- name: usage
+-- What turns used. A row is one turn, or the sum of those of an hour, whose `span` is 3600.
+CREATE TABLE toolwire.usage (
+    id text COLLATE "C" PRIMARY KEY,
+    span bigint NOT NULL,
+    at float8 NOT NULL,
+    hour bigint NOT NULL,
+    key text NOT NULL,
+    team text NOT NULL,
+    model text NOT NULL,
+    backend text NOT NULL,
+    dialect text NOT NULL,
+    outcome text NOT NULL,
+    turns bigint NOT NULL,
+    input bigint NOT NULL,
+    output bigint NOT NULL,
+    cached bigint NOT NULL,
+    cache_write bigint NOT NULL,
+    reasoning bigint NOT NULL,
+    calls bigint NOT NULL,
+    notes bigint NOT NULL,
+    duration bigint NOT NULL
+);
+CREATE INDEX usage_by_time ON toolwire.usage (span, at);

@@ -5,10 +5,23 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeAlias
 
+from toolwire.memory.sql.issued_keys import IssuedKeys
 from toolwire.memory.sql.operation import Row, Transaction, reading, transaction
 from toolwire.memory.sql.responses import call_id_of, decode_id
 from toolwire.memory.sql.sweep import Sweep
-from toolwire.memory.store import AnyRow, EventRow, HolderRow, ItemRow, KeptItem, Raw, RunRow, StoreStats, ValueRow
+from toolwire.memory.sql.usage import UsageLedger
+from toolwire.memory.store import (
+    AnyRow,
+    EventRow,
+    HolderRow,
+    ItemRow,
+    KeptItem,
+    KeyRow,
+    Raw,
+    RunRow,
+    StoreStats,
+    ValueRow,
+)
 
 ROWS_PER_READ, BYTES_PER_READ = 256, 8 * 1024 * 1024
 """Maximum rows that one query of a dump returns, and the bytes after which it ends."""
@@ -17,7 +30,7 @@ Read: TypeAlias = Callable[..., Awaitable[Sequence[Row]]]
 """Runs a statement on a snapshot."""
 
 
-class Store(Sweep):
+class Store(Sweep, IssuedKeys, UsageLedger):
     """What outlives a turn. Every operation may raise `StoreFailed`."""
 
     @property
@@ -77,6 +90,8 @@ class Store(Sweep):
             async for row in _read_table(read, "dump_values", ("", "", b"")):
                 owner, kind, _, key, value, used = row[:6]
                 yield ValueRow(owner, kind, key, value, used)
+            async for row in _read_table(read, "dump_keys", ("",)):
+                yield KeyRow(*row[:2])
 
     @transaction
     async def restore(self, tx: Transaction, rows: Sequence[AnyRow]) -> None:
@@ -102,6 +117,9 @@ class Store(Sweep):
                 case ValueRow():
                     values = self._make_value_row(row.owner, row.kind, row.key, row.value)
                     await tx.fetch("restore_value", **values, used=row.used)
+                case KeyRow():
+                    [[change]] = await tx.fetch("next_key_change")
+                    await tx.fetch("restore_key", **fields, change=change)
 
 
 async def _read_table(read: Read, statement: str, after: tuple[Any, ...]) -> AsyncIterator[Row]:

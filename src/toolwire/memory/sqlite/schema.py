@@ -13,7 +13,7 @@ from toolwire.memory.sql.responses import call_id_of
 from toolwire.memory.sql.statements import Statements, read_statements
 from toolwire.memory.store import UNFINISHED, StoreFailed
 
-VERSION = 4
+VERSION = 6
 """The version of a file that this program creates."""
 COMPATIBLE = 2
 """The oldest version whose programs can use such a file."""

@@ -59,3 +59,23 @@ CREATE TABLE IF NOT EXISTS turns (
 CREATE INDEX IF NOT EXISTS turns_by_use ON turns (used);
 CREATE INDEX IF NOT EXISTS turns_by_owner ON turns (owner, used, size);
 UPDATE schema SET version = 4;
+
+-- name: version_5
+CREATE TABLE IF NOT EXISTS issued_keys (
+    name TEXT PRIMARY KEY, facts BLOB NOT NULL, change INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS issued_keys_by_change ON issued_keys (change);
+CREATE TABLE IF NOT EXISTS key_changes (latest INTEGER NOT NULL);
+INSERT INTO key_changes SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM key_changes);
+UPDATE schema SET version = 5;
+
+-- name: version_6
+CREATE TABLE IF NOT EXISTS usage (
+    id TEXT PRIMARY KEY, span INTEGER NOT NULL, at REAL NOT NULL, hour INTEGER NOT NULL, key TEXT NOT NULL,
+    team TEXT NOT NULL, model TEXT NOT NULL, backend TEXT NOT NULL, dialect TEXT NOT NULL, outcome TEXT NOT NULL,
+    turns INTEGER NOT NULL, input INTEGER NOT NULL, output INTEGER NOT NULL, cached INTEGER NOT NULL,
+    cache_write INTEGER NOT NULL, reasoning INTEGER NOT NULL, calls INTEGER NOT NULL, notes INTEGER NOT NULL,
+    duration INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS usage_by_time ON usage (span, at);
+UPDATE schema SET version = 6;

@@ -25,6 +25,7 @@ export function answer(onText, onCall, onReasoning = () => {}, onError = () => {
     if (error) onError(error);
     if (value === undefined) rest.push(text);
     else if (value?.choices) value.choices.forEach(chat);
+    else if (value?.candidates) value.candidates.forEach(gemini);
     else event(value);
   }
 
@@ -33,6 +34,14 @@ export function answer(onText, onCall, onReasoning = () => {}, onError = () => {
     if (reasoning) onReasoning(reasoning);
     if (delta?.content) onText(delta.content);
     for (const each of delta?.tool_calls ?? []) grow(each.index, each.id, each.function?.name, each.function?.arguments);
+  }
+
+  // A call is whole in its part, and its signature must come back with it.
+  function gemini({ content }) {
+    for (const { text, thought, functionCall: call, thoughtSignature } of content?.parts ?? []) {
+      if (text) (thought ? onReasoning : onText)(text);
+      if (call) grow(calls.size, call.id, call.name, JSON.stringify(call.args ?? {}), thoughtSignature);
+    }
   }
 
   function event(value) {
@@ -47,11 +56,12 @@ export function answer(onText, onCall, onReasoning = () => {}, onError = () => {
     else if (kind === "content_block_delta" && value.delta?.partial_json) grow(value.index, "", "", value.delta.partial_json);
   }
 
-  function grow(index, id, name, more) {
+  function grow(index, id, name, more, signature) {
     if (!calls.has(index)) calls.set(index, { id: "", name: "" });
     const call = calls.get(index);
     call.id ||= id ?? "";
     call.name ||= name ?? "";
+    call.signature = signature;
     onCall(index, call, more ?? "");
   }
 
@@ -62,6 +72,7 @@ export function answer(onText, onCall, onReasoning = () => {}, onError = () => {
     const error = errorIn(value);
     if (error) onError(error);
     for (const { message } of value?.choices ?? []) chat({ delta: { ...message, tool_calls: message?.tool_calls?.map((call, index) => ({ index, ...call })) } });
+    (value?.candidates ?? []).forEach(gemini);
     for (const [index, part] of [...(Array.isArray(value?.content) ? value.content : []), ...(Array.isArray(value?.output) ? value.output : [])].entries()) whole(part, index);
   }
 

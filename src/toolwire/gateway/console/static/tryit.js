@@ -13,10 +13,11 @@ const WEATHER = [{ name: "get_weather", description: "The weather in a city", pa
 //   chat:      {"type": "function", "function": {"name", "description", "parameters", "strict"}}
 //   responses: {"type": "function", "name", "description", "parameters", "strict"}
 //   messages:  {"name", "description", "input_schema", "strict"}, with "type": "custom" or without a type
+//   gemini:    {"functionDeclarations": [{"name", "description", "parametersJsonSchema"}]}, which may hold several
 export function readTool(tool) {
-  const { type = "function", name, description, parameters, input_schema: schema, strict } = { type: tool?.type, ...(tool?.function ?? tool) };
+  const { type = "function", name, description, parameters, input_schema: schema, parametersJsonSchema: given, strict } = { type: tool?.type, ...(tool?.function ?? tool) };
   const isFunction = type === "function" || (type === "custom" && schema);
-  return isFunction && name ? { name, description, parameters: parameters ?? schema, strict } : undefined;
+  return isFunction && name ? { name, description, parameters: parameters ?? schema ?? given, strict } : undefined;
 }
 
 // A tool as each dialect declares it. JSON leaves out what is undefined.
@@ -24,9 +25,11 @@ const WRITERS = {
   chat: (tool) => ({ type: "function", function: tool }),
   responses: (tool) => ({ type: "function", ...tool }),
   messages: ({ parameters, ...tool }) => ({ ...tool, input_schema: parameters ?? { type: "object" } }),
+  gemini: ({ name, description, parameters }) => ({ functionDeclarations: [{ name, description, parametersJsonSchema: parameters }] }),
 };
 const IS_OWN = {
   chat: (tool) => Boolean(tool?.function), responses: (tool) => tool?.type === "function" && !tool.function, messages: (tool) => Boolean(tool?.input_schema),
+  gemini: (tool) => Boolean(tool?.functionDeclarations),
 };
 
 // A tool that already has the form of the dialect, or is not a function, is passed on unchanged.
@@ -49,6 +52,10 @@ const STEPS = {
     ? [{ role: "user", content: results.map(({ id, text: content }) => ({ type: "tool_result", tool_use_id: id, content })) }]
     : prompt !== undefined ? [{ role: "user", content: prompt }]
       : [{ role: "assistant", content: [...(text ? [{ type: "text", text }] : []), ...calls.map(({ id, name, arguments: given }) => ({ type: "tool_use", id, name, input: json(given) ?? {} }))] }],
+  gemini: ({ prompt, results, text, calls }) => results
+    ? [{ role: "user", parts: results.map(({ id, name, text: output }) => ({ functionResponse: { id, name, response: { output } } })) }]
+    : prompt !== undefined ? [{ role: "user", parts: [{ text: prompt }] }]
+      : [{ role: "model", parts: [...(text ? [{ text }] : []), ...calls.map(({ id, name, arguments: given, signature }) => ({ functionCall: { id, name, args: json(given) ?? {} }, thoughtSignature: signature }))] }],
 };
 
 // The request in each dialect, from declared tools and the steps so far.
@@ -64,6 +71,11 @@ const BODIES = {
   messages: (model, steps, system, tools, streamed) => ({
     model, stream: streamed, max_tokens: 4096, messages: steps.flatMap(STEPS.messages), ...(system ? { system } : {}),
     ...(tools.length ? { tools: tools.map((tool) => toolFor("messages", tool)) } : {}),
+  }),
+  gemini: (model, steps, system, tools, streamed) => ({
+    model, stream: streamed, contents: steps.flatMap(STEPS.gemini), ...(system ? { systemInstruction: { parts: [{ text: system }] } } : {}),
+    generationConfig: { thinkingConfig: { includeThoughts: true } },
+    ...(tools.length ? { tools: tools.map((tool) => toolFor("gemini", tool)) } : {}),
   }),
 };
 
@@ -109,7 +121,8 @@ export async function tryIt(main) {
     if (!Array.isArray(declared)) return say("The tools are not a JSON list.");
     say("");
     if (steps.length === 1) clear(out);
-    const body = BODIES[dialect.value](model.value.trim(), steps, system.value.trim(), declared, streamed.checked);
+    const listed = declared.flatMap((tool) => tool?.functionDeclarations ?? [tool]);
+    const body = BODIES[dialect.value](model.value.trim(), steps, system.value.trim(), listed, streamed.checked);
     const answered = await asked(out, stop, () => stream(`try?dialect=${dialect.value}`, JSON.stringify(body), aborter.signal));
     if (answered && out.isConnected) out.append(following(answered, steps.length, (step) => run([...steps, answered, step])));
     return Boolean(answered);
@@ -129,7 +142,7 @@ function following({ calls }, number, next) {
     event.preventDefault();
     const enable = (is) => { for (const element of form.elements) element.disabled = !is; };
     enable(false);
-    enable(!await next(calls.length ? { results: fields.map(({ call, text }) => ({ id: call.id, text: text.value })) } : { prompt: fields[0].text.value }));
+    enable(!await next(calls.length ? { results: fields.map(({ call, text }) => ({ id: call.id, name: call.name, text: text.value })) } : { prompt: fields[0].text.value }));
   } }, fields.map(({ shown }) => shown), h("div", { class: "tools" }, h("button", {}, calls.length ? "Send results" : "Send")));
   return h("section", {}, form);
 }

@@ -19,7 +19,7 @@ const EVERY = 1000;
 const MOST_SUBJECTS = 5; // subjects that are shown of notes of one kind
 const UNFOLDED = 5; // with more calls than this, unchanged ones are folded
 const CARRIED = /^(x-proxy-[\w-]+|anthropic-(version|beta)|openai-beta)$/; // headers that change the answer
-const PATHS = { chat: "/v1/chat/completions", responses: "/v1/responses", messages: "/v1/messages" };
+const PATHS = { chat: "/v1/chat/completions", responses: "/v1/responses", messages: "/v1/messages", gemini: "/v1beta/models" };
 
 export async function turn(main, id) {
   const who = await me();
@@ -309,13 +309,15 @@ export function curl(row, whole) {
   const headers = ["content-type: application/json"];
   for (const [name, value] of whole.request.headers ?? []) {
     if (name === "authorization") headers.push("authorization: Bearer YOUR_KEY");
-    else if (name === "x-api-key") headers.push("x-api-key: YOUR_KEY");
+    else if (name === "x-api-key" || name === "x-goog-api-key") headers.push(`${name}: YOUR_KEY`);
     else if (CARRIED.test(name)) headers.push(`${name}: ${value}`);
   }
   const { body } = whole.request;
+  const path = whole.path || PATHS[row.dialect];
+  const query = path.endsWith(":streamGenerateContent") ? "?alt=sse" : "";
   let end = "BODY";
   while (body.split("\n").includes(end)) end += "_";
-  return `curl -N ${quoted(urlOf("..").replace(/\/$/, "") + (whole.path || PATHS[row.dialect]))} ${headers.map((each) => `-H ${quoted(each)}`).join(" ")} --data-binary @- <<'${end}'\n${body}\n${end}\n`;
+  return `curl -N ${quoted(urlOf("..").replace(/\/$/, "") + path + query)} ${headers.map((each) => `-H ${quoted(each)}`).join(" ")} --data-binary @- <<'${end}'\n${body}\n${end}\n`;
 }
 
 async function copy(text) {
