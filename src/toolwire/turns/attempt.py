@@ -155,7 +155,7 @@ class Attempt:
         for tap in self._taps:
             tap.read(data)
         reader = self.reader
-        reader.heard_at = reader.progressed = self._loop.time()
+        reader.heard_at = self._loop.time()
         if is_held:
             reader.held_bytes += len(data)
 
