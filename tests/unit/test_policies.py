@@ -14,6 +14,7 @@ from toolwire.core.events import (
     CallEnded,
     CallStarted,
     CallTwin,
+    Event,
     MessageEnded,
     Note,
     RawFrame,
@@ -23,6 +24,7 @@ from toolwire.core.events import (
     TurnFailed,
     TurnStarted,
 )
+from toolwire.core.policies import Policies, SuppressTail
 from toolwire.core.request import HostedTool, Message, Request, ResultEntry, TextPart, Tool, ToolChoice
 from toolwire.core.stage import Pipeline
 from toolwire.dialects.chat import encode_turn
@@ -377,3 +379,14 @@ def test_every_other_frame_passes():
     ]
     assembly = assemble_policies(REQUEST, RULES, "S", tuple)
     assert [out for event in (TurnStarted(), *said) for out in assembly.policies.feed(event)] == [TurnStarted(), *said]
+
+
+def test_a_policy_that_does_not_say_which_texts_pass_must_see_them():
+    class Reads:
+        handles = (TextDelta,)
+
+        def feed(self, event: Event) -> None:
+            return None
+
+    assert Policies(Reads()).find_checks(TextDelta("a")) is None
+    assert Policies(SuppressTail()).find_checks(TextDelta("a")) is not None
