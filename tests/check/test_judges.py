@@ -230,6 +230,10 @@ def written(dialect: Name) -> Iterator[tuple[str, Json]]:
     yield "error", json.loads(module.encode_error(Failure(400, "bad", "No.")))
 
 
+JUDGED = [name for name in NAMES if name in EVENT_SHAPES]
+"""All but Gemini, whose own library reads what we write in `tests/sdk`."""
+
+
 def judged(dialect: Name, kind: str, data: Json) -> list[str]:
     if kind == "error":
         return error_errors(dialect, data)
@@ -276,13 +280,13 @@ def invent(holder: Json, key: str) -> bool:
     return is_word
 
 
-@pytest.mark.parametrize("dialect", NAMES)
+@pytest.mark.parametrize("dialect", JUDGED)
 def test_what_the_encoders_write_fits(dialect: Name):
     assert [fault for kind, data in written(dialect) for fault in judged(dialect, kind, data)] == []
 
 
 @pytest.mark.parametrize("way", ["missing", "of another type", "an unknown word"])
-@pytest.mark.parametrize("dialect", NAMES)
+@pytest.mark.parametrize("dialect", JUDGED)
 def test_one_broken_field_anywhere_is_found(dialect: Name, way: str):
     change = {"missing": drop(OPTIONAL[dialect]), "of another type": mistype, "an unknown word": invent}[way]
     made = [(kind, *mutant) for kind, data in written(dialect) for mutant in mutants(data, change)]

@@ -61,7 +61,7 @@ def test_a_terminal_gets_everything(desk: Desk):
             lines = after_health(terminal)
             url = lines[3].removeprefix("toolwire ready on ")
             launch = f"{PROGRAM[0]} -m toolwire launch -p {url.rpartition(':')[2]}"
-            assert lines[:13] == [
+            assert lines[:14] == [
                 f"Toolwire {__version__}",
                 f"configuration  {desk.config}",
                 f"store          {desk.store}",
@@ -71,6 +71,7 @@ def test_a_terminal_gets_everything(desk: Desk):
                 f"curl {url}/v1/chat/completions -H content-type:application/json -d '{ASK % 'qwen3'}'",
                 f"{launch} claude",
                 f"{launch} codex",
+                f"{launch} gemini",
                 "",
                 f"✓ local  qwen3, fast, gemma-*; {server.url}/v1: it answers, with 2 models; clients send their own key, if it needs one",
                 "✗ away   away/MODEL; http://127.0.0.1:9/v1: it cannot be reached: connection refused. Is the server running, and is base_url right?",

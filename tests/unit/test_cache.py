@@ -36,6 +36,7 @@ NOT_CLIENTS_BYTES = {
     "find_fault",
     "load_token",
     "compose_save",
+    "dialects",
 }
 """Functions whose arguments are our own, the operator's, or headers, whose size the server bounds."""
 
