@@ -633,8 +633,12 @@ def test_turns_are_spread_over_workers_and_never_more_than_allowed(stage: Stage)
 
 def _is_no_place(refused: Refused, dialect: Name) -> bool:
     error = refused.body["error"]
-    named = error["type"] == "rate_limit_error" if dialect == "messages" else error["code"] == "rate_limit_exceeded"
-    return refused.status == 429 and named and int(refused.headers["retry-after"]) > 0
+    named = {
+        "messages": error.get("type") == "rate_limit_error",
+        "gemini": error.get("status") == "RESOURCE_EXHAUSTED",
+    }
+    is_named = named.get(dialect, error.get("code") == "rate_limit_exceeded")
+    return refused.status == 429 and is_named and int(refused.headers["retry-after"]) > 0
 
 
 @pytest.fixture(scope="module")
