@@ -318,6 +318,7 @@ FORMATS: dict[str, Json] = {
     "chat": {"response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": ANSWER}}},
     "responses": {"text": {"format": {"type": "json_schema", "name": "answer", "schema": ANSWER}}},
     "messages": {"output_config": {"format": {"type": "json_schema", "schema": ANSWER}}},
+    "gemini": {"generationConfig": {"responseMimeType": "application/json", "responseJsonSchema": ANSWER}},
 }
 
 
@@ -330,12 +331,13 @@ def test_the_schema_of_an_answer_arrives(stand: AppServer, dialect: Name):
 
 
 CHOICES: dict[str, dict[str, Any]] = {
-    "none": {"chat": "none", "responses": "none", "messages": {"type": "none"}},
-    "required": {"chat": "required", "responses": "required", "messages": {"type": "any"}},
+    "none": {"chat": "none", "responses": "none", "messages": {"type": "none"}, "gemini": {"mode": "NONE"}},
+    "required": {"chat": "required", "responses": "required", "messages": {"type": "any"}, "gemini": {"mode": "ANY"}},
     "named": {
         "chat": {"type": "function", "function": {"name": "find"}},
         "responses": {"type": "function", "name": "find"},
         "messages": {"type": "tool", "name": "find"},
+        "gemini": {"mode": "ANY", "allowedFunctionNames": ["find"]},
     },
 }
 OFFERED = {"none": [], "required": ["look", "find"], "named": ["find"]}
@@ -350,7 +352,8 @@ TOLD = {
 @DIALECTS
 def test_the_choice_of_tools_is_in_what_is_offered(stand: AppServer, dialect: Name, choice: str):
     model = stand.model(tells(Says("Hello.")))
-    fields = {"tool_choice": CHOICES[choice][dialect]}
+    given = CHOICES[choice][dialect]
+    fields = {"toolConfig": {"functionCallingConfig": given}} if dialect == "gemini" else {"tool_choice": given}
     stand.ask(dialect, question(dialect, model, (LOOK, FIND), stream=False, **fields))
     [asked] = stand.asked(model)
     assert [tool["name"] for tool in asked.body["tools"]] == OFFERED[choice]
@@ -368,8 +371,12 @@ def with_image(dialect: Name, model: str, address: str, detail: str = "auto") ->
         "chat": {"type": "image_url", "image_url": {"url": address, "detail": detail}},
         "responses": {"type": "input_image", "image_url": address, "detail": detail},
         "messages": {"type": "image", "source": source},
+        "gemini": {"inlineData": {"mimeType": head, "data": data}} if data else {"fileData": {"fileUri": address}},
     }
     body = question(dialect, model, (), stream=False)
+    if dialect == "gemini":
+        body["contents"] = [{"role": "user", "parts": [parts[dialect]]}]
+        return body
     body["input" if dialect == "responses" else "messages"] = [{"role": "user", "content": [parts[dialect]]}]
     return body
 
@@ -524,7 +531,7 @@ def test_a_failed_result_arrives(stand: AppServer, client: Client):
     agent = AGENTS[client](stand, model, ScriptedConversation((), system=""), stream=False)
     agent.take(Step(NO_TURN, user="Go."))
     agent.take(Step(NO_TURN, results=(Result("c1", "No such thing.", failed=True),)))
-    told = "Error: No such thing." if client == "messages" else "No such thing."
+    told = "Error: No such thing." if client in ("messages", "gemini", "nameless") else "No such thing."
     assert history(stand.asked(model)[1])[-1] == result("c1", told)
 
 
@@ -815,14 +822,21 @@ TROUBLES: dict[str, Trouble] = {
 }
 
 
+def word_of(dialect: Name, refused: Refused) -> str:
+    """What a refusal says of its reason."""
+    error = refused.body["error"]
+    if dialect == "gemini":
+        return error["details"][0]["reason"].lower()
+    return error["type" if dialect == "messages" else "code"]
+
+
 @pytest.mark.parametrize("name", TROUBLES)
 @DIALECTS
 def test_a_failure_has_its_status_and_is_not_asked_for_again(stand: AppServer, dialect: Name, name: str):
     trouble = TROUBLES[name]
     model = stand.model(trouble.reply)
     refused = stand.refused(dialect, question(dialect, model, (LOOK,), stream=True))
-    error = refused.body["error"]
-    told = error["type"] if dialect == "messages" else error["code"]
+    told = word_of(dialect, refused)
     assert (refused.status, told) == (trouble.status, trouble.word if dialect == "messages" else trouble.code)
     assert len(stand.asked(model)) == 1
 
@@ -871,7 +885,7 @@ def test_a_server_that_is_not_there_is_told(stand: AppServer, dialect: Name):
     refused = stand.refused(
         dialect, question(dialect, stand.model(tells(Says("Hello.")), backend="nowhere"), (), stream=True)
     )
-    told = refused.body["error"]["type" if dialect == "messages" else "code"]
+    told = word_of(dialect, refused)
     assert (refused.status, told) == (502, "api_error" if dialect == "messages" else "backend_unreachable")
 
 
