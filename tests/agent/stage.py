@@ -376,7 +376,7 @@ def echo(*, parallel: bool = True, writes: bool = False, name: str = "look") -> 
 
 def which(name: str) -> str:
     """The arguments of a held tool's call."""
-    return json.dumps({"which": name})
+    return json.dumps({"which": name}, separators=(",", ":"))
 
 
 def call(name: str, call_id: str = "c1", arguments: str = "{}") -> ToolCall:
