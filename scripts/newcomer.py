@@ -70,9 +70,7 @@ BEYOND = (
     Step(".venv/bin/toolwire run -c keyless.toml -m demo 'Hello there'", "demo"),
     Step(".venv/bin/toolwire run -c keyless.toml -m deepseek-chat 'Hello there'", UNSET, 2),
     Step(f"(echo '[server]'; echo 'strict_start = true'; {KEYLESS}) > strict.toml; {SERVE} -c strict.toml", UNSET, 2),
-    Step(
-        "cp keyless.toml toolwire.toml; .venv/bin/toolwire models; rm toolwire.toml", "--config toolwire.toml uses it"
-    ),
+    Step("cp keyless.toml toolwire.toml; .venv/bin/toolwire models; rm toolwire.toml", "pass --config toolwire.toml"),
     # The key that clients get where none is needed is not refused.
     Step(CHAT.replace("-d", "-H 'authorization: Bearer unused' -d") + f" '{HELLO}'", "demo"),
     Step("make", "make test"),
