@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolwire.adapt.argument_types import fits_type
+from toolwire.adapt.argument_types import _decoders, fits_type
 from toolwire.adapt.arguments import ArgumentJudge
 from toolwire.adapt.schemas import CHANGES, adjust
 from toolwire.core.collect import Call
@@ -402,3 +402,16 @@ def test_a_schema_with_an_unusual_part_has_no_type(part: Any):
 @pytest.mark.parametrize("text", ["", "[]", "null", "{", '{"path":"p"} 1', '{"path":"\\ud83d"}', '{"path":"\ud83d"}'])
 def test_a_text_that_is_no_object_does_not_fit(text: str):
     assert not fits_type(json.dumps(USUAL).encode(), text)
+
+
+def test_the_type_of_the_largest_schema_is_made_once():
+    inner = {"type": "object", "properties": {"a": {}}}
+
+    def largest(parts: int) -> bytes:
+        properties = {f"p{index}": inner for index in range(parts)}
+        return json.dumps({"type": "object", "description": "x" * 40_000, "properties": properties}).encode()
+
+    fitting = largest(132)
+    assert fits_type(fitting, "{}")
+    assert fitting in _decoders
+    assert not fits_type(largest(133), "{}")

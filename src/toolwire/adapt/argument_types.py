@@ -11,6 +11,8 @@ import msgspec
 from toolwire.core.cache import Cache
 
 MAX_SCHEMA_BYTES = 64 * 1024
+MAX_SUBSCHEMAS = 400
+"""Maximum objects in a schema: a type is made once, because one of this size still fits into the cache."""
 SUBSCHEMA_SIZE = 1024
 """Bytes of the type of a subschema. That of an object is larger, but has two pairs of braces."""
 
@@ -47,7 +49,7 @@ def fits_type(schema: bytes, arguments: str) -> bool:
 
 def _make_decoder(schema: bytes) -> "msgspec.json.Decoder[Any] | None":
     """A decoder of the objects that fit a schema; None if the schema is unusual."""
-    if len(schema) > MAX_SCHEMA_BYTES:
+    if len(schema) > MAX_SCHEMA_BYTES or schema.count(b"{") > MAX_SUBSCHEMAS:
         return None
     try:
         decoded = msgspec.json.decode(schema, type=dict[str, Any])
