@@ -97,7 +97,8 @@ class Meter:
             if excess > 0:
                 wait = self._tokens.wait_for(excess, now)
                 raise self._refuse(f"{most} tokens per minute", RETRY_AFTER_TURN if wait is None else wait)
-        self._turns.add(now, 1)
+        if limits.requests_per_minute:
+            self._turns.add(now, 1)
         self._reserved += reserved
         self._running += 1
         return Ticket(self, reserved)
@@ -106,7 +107,8 @@ class Meter:
         """End a turn: count what it used in place of what it reserved."""
         self._running -= 1
         self._reserved -= reserved
-        self._tokens.add(self._clock(), used)
+        if self.limits.tokens_per_minute:
+            self._tokens.add(self._clock(), used)
 
     def list_allowances(self) -> list[Allowance]:
         """What is left of the limits per minute."""
